@@ -13,9 +13,9 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from unitk.api.evaluate import Options as EvaluateConfig
-from unitk.data.storing.preprocess import Options as PreprocessConfig
+from unitk.data.corpus.preprocess import Options as PreprocessConfig
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
-from unitk.options import options
+from unitk.options.fields import options
 from unitk.training.config import KINDS, TrainConfig
 
 STUB = Path(__file__).resolve().parents[1] / "unitk" / "keywords.pyi"

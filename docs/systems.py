@@ -14,8 +14,8 @@ import numpy as np
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.interop.convert import FORMATS, READ
-from unitk.interop.hf_families import FAMILIES, kind_of
+from unitk.formats.convert import FORMATS, READ
+from unitk.formats.hf_families import FAMILIES, kind_of
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.words import word_vocab

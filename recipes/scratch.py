@@ -5,7 +5,7 @@ Prints options of `unitk train`, one a line: the architecture, and how texts are
 
 from stages import arguments
 
-from unitk.config import flag
+from unitk.options.config import flag
 from unitk.training.start import parse_train
 
 

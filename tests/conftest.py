@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from unitk import registry
-from unitk.data.storing.corpus import CorpusWriter, write_manifest
+from unitk.data.corpus.corpus import CorpusWriter, write_manifest
 from unitk.errors import UnitkError
 from unitk.registry import load_plugins
 from unitk.vocab.base import Vocab, train_vocab

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import toy_lines
-from unitk.data.storing.preprocess import Options, preprocess
+from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.vocab.base import Vocab
 
 FORMS = {

@@ -14,7 +14,12 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-VERTICAL = ("unitk/interop/", "unitk/fairseq/", "unitk/latent/", "unitk/translation/")
+VERTICAL = (
+    "unitk/formats/",
+    "unitk/fairseq/",
+    "unitk/families/latent/",
+    "unitk/families/translation/",
+)
 """Packages of other systems' formats and of one objective; the rest of the package is its core."""
 SIDE_BY_SIDE = ("unitk_cli", "unitk/tasks", "unitk/interop")
 """Folders with a file a verb, objective or format."""

@@ -7,12 +7,13 @@ from typing import Literal
 
 import pytest
 
-from unitk import config, registry
-from unitk.config import HELP, Given, flag, options, parse, read_yaml, resolve
+from unitk import registry
 from unitk.errors import UsageError
-from unitk.help import groups, help_page
+from unitk.options import config
+from unitk.options.config import HELP, Given, flag, options, parse, read_yaml, resolve
+from unitk.options.help import groups, help_page
+from unitk.options.values import parse_value, render
 from unitk.training.config import TrainConfig, weighted
-from unitk.values import parse_value, render
 from unitk_cli import generate, latent
 
 
@@ -182,7 +183,7 @@ def test_component_mistakes(argv, message):
 
 @pytest.mark.parametrize("text", ["0.5", "linear:warmup=0.1,floor=0.2", "cosine"])
 def test_a_schedule_is_a_value(text):
-    from unitk.values import Schedule
+    from unitk.options.values import Schedule
 
     made = parse_value(text, Schedule, "--lr-schedule")
     assert parse_value(render(made), Schedule, "x") == made

@@ -15,7 +15,7 @@ import unitk_cli
 from unitk import registry
 from unitk.decoding.config import EmbedConfig, GenerateConfig
 from unitk.errors import DataError, UnitkError, UsageError, printable, say
-from unitk.options import flag, options
+from unitk.options.fields import flag, options
 from unitk_cli.main import LOWER, module
 
 BAD = {int: (-5, 0, 10**9), float: (-5.0, 0.0, 2.0, 10**9), str: ("?", "")}
@@ -30,7 +30,7 @@ def every():
             yield made() if kind == "arch" else made.Config() if kind == "task" else made()
     modules = [one.name for one in pkgutil.iter_modules(unitk_cli.__path__) if one.name[0] != "_"]
     found = [importlib.import_module(f"unitk_cli.{name}") for name in modules]
-    found.append(importlib.import_module("unitk.latent.config"))
+    found.append(importlib.import_module("unitk.families.latent.config"))
     kinds = {kind for module in found for _, kind in inspect.getmembers(module, inspect.isclass)}
     for kind in sorted(filter(is_dataclass, kinds), key=str):
         if kind.__module__.startswith("unitk") and all(field.kw_only for field in fields(kind)):

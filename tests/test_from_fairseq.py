@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from installed import needs_fairseq
 
-from unitk import config, registry
+from unitk import registry
 from unitk.errors import UsageError
 from unitk.fairseq import flags as fairseq_flags
+from unitk.options import config
 from unitk.training.config import TrainConfig
 from unitk.training.start import parse_train
 from unitk_cli import average, evaluate, generate, preprocess, score

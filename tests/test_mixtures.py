@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from unitk.config import Given, parse, resolve
 from unitk.errors import UsageError
+from unitk.options.config import Given, parse, resolve
 
 KINDS = ("task", "arch", "criterion", "optimizer")
 MIXED = ["--task", "mlm=0.7", "--task", "unilm=linear:value=0.3,floor=0.1", "--arch", "unilm_tiny"]

@@ -20,13 +20,13 @@ from safetensors.torch import load_file
 
 import unitk
 from unitk import pretrained
-from unitk.data.reading.files import expand
-from unitk.data.reading.squad import read_squad
-from unitk.data.storing.folders import open_corpus
+from unitk.data.corpus.folders import open_corpus
+from unitk.data.files.files import expand
+from unitk.data.files.squad import read_squad
 from unitk.decoding.files.defaults import read_defaults
 from unitk.errors import CheckpointError, DataError, say
 from unitk.files import damage
-from unitk.interop.convert import read_checkpoint
+from unitk.formats.convert import read_checkpoint
 from unitk.pretrained import from_hub
 from unitk.score.bleu import bleu
 from unitk.score.rouge import rouge

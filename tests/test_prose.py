@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unitk import registry
-from unitk.options import options
+from unitk.options.fields import options
 from unitk_cli import latent, main
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import pytest
 
-from unitk import config
 from unitk.errors import UsageError
+from unitk.options import config
 from unitk_cli import analyse, main
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from unitk import config, registry
-from unitk.interop.convert import FORMATS
+from unitk import registry
+from unitk.formats.convert import FORMATS
+from unitk.options import config
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from unitk import config
 from unitk.api.progress import progress
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import CheckpointError, at_least, check_option, require
+from unitk.families.latent.config import Common
 from unitk.files import new_folder
-from unitk.latent.config import Common
 from unitk.masks import check_picture
+from unitk.options import config
 from unitk_cli.answers import inputs_of, open_generator
 
 COLUMNS = {
@@ -118,7 +118,7 @@ def contextuality(parsed: config.Parsed) -> None:
     inputs = inputs_of(parsed)
     require(isinstance(inputs, list), "--input must be a file: all texts are read at once")
     check_writable(given.output, given.overwrite)
-    from unitk.analysis import contextuality as analysis
+    from unitk.families.analysis import contextuality as analysis
     from unitk.models.model import Model
 
     generator = open_generator(given)
@@ -144,7 +144,7 @@ def contextuality(parsed: config.Parsed) -> None:
 def heads(parsed: config.Parsed) -> None:
     """`heads`: importance, what removal costs, and a checkpoint with fewer heads."""
     given: HeadOptions = parsed.main
-    from unitk.analysis import heads as analysis
+    from unitk.families.analysis import heads as analysis
     from unitk.training.device import choose_device
     from unitk.training.evaluate import open_evaluation
 

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import unitk
-from unitk import config
 from unitk.api.progress import progress
-from unitk.data.reading.lines import is_stream
-from unitk.data.reading.pairs import Fields
-from unitk.data.reading.sources import format_of
-from unitk.data.reading.squad import read_questions
-from unitk.data.storing.folders import is_corpus, open_corpus
+from unitk.data.corpus.folders import is_corpus, open_corpus
+from unitk.data.files.lines import is_stream
+from unitk.data.files.pairs import Fields
+from unitk.data.files.sources import format_of
+from unitk.data.files.squad import read_questions
 from unitk.decoding.files.inputs import BY_LINE, Input, arriving, read_inputs
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, require
 from unitk.files import MANIFEST, digest
+from unitk.options import config
 from unitk.training.saving.folder import find
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Answer = Callable[[list[Input], int, Callable[[int], None]], list[Any]]
 
 def open_generator(given: Any, options: Mapping[str, str] | None = None) -> Generator:
     """The model of a run or checkpoint, ready to decode; `options`: of task and architecture."""
-    from unitk.models.products import keep_memory
+    from unitk.kernels.products import keep_memory
     from unitk.training.device import choose_device
 
     keep_memory()  # not in `unitk.load`: a notebook's own tables would stay as well

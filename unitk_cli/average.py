@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unitk import config
 from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, at_least, require
 from unitk.files import damage, new_folder
+from unitk.options import config
 from unitk.training.saving.folder import RunFolder, find, used
 
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unitk import config, registry
-from unitk.config import Given
+from unitk import registry
 from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, printable, require
 from unitk.files import create, new_folder, seal
+from unitk.options import config
+from unitk.options.config import Given
 
 OURS = "unitk"
 PUSH = """#!/bin/sh
@@ -97,7 +98,7 @@ def import_checkpoint(
     source: str, path: Path, given: Options, inner: list[Given], folder: Path
 ) -> None:
     """Write another system's checkpoint as one of unitk, with the options of `inner`."""
-    from unitk.interop.convert import read_checkpoint
+    from unitk.formats.convert import read_checkpoint
     from unitk.training.saving import checkpoint
     from unitk.training.saving.state import Identity
 
@@ -141,7 +142,7 @@ def export_revisions(run: Path, folder: Path, given: Options, task: str | None) 
 
 def export_model(path: Path, target: str, folder: Path, given: Options, task: str | None) -> None:
     """Write a model in another system's format; that of the hub has a model card."""
-    from unitk.interop.convert import Parts, module
+    from unitk.formats.convert import Parts, module
     from unitk.training.reporting.card import card
     from unitk.training.saving.checkpoint import load
 

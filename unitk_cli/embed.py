@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from unitk import config
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import STDOUT, check_writable, numbers, write
 from unitk.errors import DataError, require
+from unitk.families.latent.config import Common
 from unitk.files import create, new_file
-from unitk.latent.config import Common
+from unitk.options import config
 from unitk_cli.answers import answers, inputs_of, open_generator, record
 
 
@@ -47,7 +47,7 @@ def run(argv: Sequence[str]) -> None:
     npy = given.output.suffix == ".npy"
     require(not (npy and given.pool == "none"), "--pool none is written as json-lines, not as .npy")
     check_writable(given.output, given.overwrite)
-    from unitk.decoding.reading.embed import embed
+    from unitk.decoding.understand.embed import embed
 
     generator = open_generator(given)
 

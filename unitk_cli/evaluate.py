@@ -7,16 +7,16 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from unitk import config
 from unitk.api.evaluate import ASIDE, Options, measured
 from unitk.errors import printable
+from unitk.options import config
 
 
 def run(argv: Sequence[str]) -> None:
     """Measure and print."""
     parsed = config.parse("evaluate", Options, argv, aside=ASIDE)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is temporary is removed then
-    from unitk.models.products import keep_memory
+    from unitk.kernels.products import keep_memory
 
     keep_memory()
     about, figures, lines = measured(parsed)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unitk import config, registry
+from unitk import registry
 from unitk.errors import CheckpointError, require
 from unitk.files import create, new_folder
+from unitk.options import config
 
 
 @dataclass(frozen=True, kw_only=True)

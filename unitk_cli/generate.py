@@ -12,14 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from unitk import config
 from unitk.api.progress import progress
-from unitk.data.reading.lines import is_stream
-from unitk.data.reading.pairs import Fields
-from unitk.data.reading.sources import Format, format_of
-from unitk.data.reading.squad import SQUAD_SOURCE
-from unitk.data.storing.corpus import Pairs
-from unitk.data.storing.folders import is_corpus
+from unitk.data.corpus.corpus import Pairs
+from unitk.data.corpus.folders import is_corpus
+from unitk.data.files.lines import is_stream
+from unitk.data.files.pairs import Fields
+from unitk.data.files.sources import Format, format_of
+from unitk.data.files.squad import SQUAD_SOURCE
 from unitk.decoding.config import INFILL_LENPEN, SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.files.defaults import beside, naming, read_defaults
 from unitk.decoding.files.inputs import (
@@ -43,8 +42,9 @@ from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, Tally
 from unitk.decoding.files.sink import finished
 from unitk.errors import QUIET, DataError, UsageError, at_least, require, say
 from unitk.files import reserved
+from unitk.options import config
+from unitk.options.values import parse_value, render
 from unitk.slots import Ids
-from unitk.values import parse_value, render
 from unitk_cli.answers import check_output, check_words, open_generator, sink_of
 
 if TYPE_CHECKING:

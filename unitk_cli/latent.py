@@ -7,21 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk import config
 from unitk.api.progress import progress
-from unitk.data.reading.sources import Format
+from unitk.data.files.sources import Format
 from unitk.decoding.files.inputs import read_inputs
 from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import DataError, UsageError, require
-from unitk.latent import config as options
-from unitk.latent import geometry
-from unitk.latent.outputs import Walk, neighbor_lines, number_lines, probe_lines, walk_lines
+from unitk.families.latent import config as options
+from unitk.families.latent import geometry
+from unitk.families.latent.outputs import (
+    Walk,
+    neighbor_lines,
+    number_lines,
+    probe_lines,
+    walk_lines,
+)
+from unitk.options import config
 from unitk_cli.answers import open_generator
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from unitk.latent.space import Latents, LatentSpace
+    from unitk.families.latent.space import Latents, LatentSpace
 
 Opened = Callable[[], "LatentSpace"]
 """Opens the model; called once what was given has been read."""
@@ -46,7 +52,7 @@ def run(argv: Sequence[str]) -> None:
     check_writable(given.output, given.overwrite)
 
     def opened() -> LatentSpace:
-        from unitk.latent.space import LatentSpace
+        from unitk.families.latent.space import LatentSpace
 
         generator = open_generator(given, parsed.overrides)
         return LatentSpace(generator.model, generator.task)
@@ -157,7 +163,7 @@ def neighbors(given: options.Neighbors, opened: Opened) -> None:
 
 def plot(given: options.Plot, opened: Opened) -> None:
     """`plot`: a picture of the latents of texts."""
-    from unitk.latent.plot import draw, plane
+    from unitk.families.latent.plot import draw, plane
 
     texts, labels = read_labelled(given)
     require(len(texts) >= 3, f"--input: a picture needs at least 3 texts, got {len(texts)}")
@@ -170,7 +176,7 @@ def plot(given: options.Plot, opened: Opened) -> None:
 
 def probe(given: options.Probe, opened: Opened) -> None:
     """`probe`: how accurately a linear classifier reads labels from latents."""
-    from unitk.latent.probe import probe as measure
+    from unitk.families.latent.probe import probe as measure
 
     texts, labels = read_labelled(given)
     test_texts, test_labels = labelled(given.test, "auto", "--test")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unitk import config, pretrained, registry
+from unitk import pretrained, registry
 from unitk.errors import UsageError
+from unitk.options import config
 
 MODEL = "model"  # no kind of component: a checkpoint
 

@@ -95,7 +95,7 @@ class Verb(click.Command):
 
 
 class Verbs(click.Group):
-    """Knows the names of the verbs; each verb parses its own options (unitk.config)."""
+    """Knows the names of the verbs; each verb parses its own options (unitk.options.config)."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unitk import config
-from unitk.data.storing.merge import Options, merge
+from unitk.data.corpus.merge import Options, merge
+from unitk.options import config
 
 
 def run(argv: Sequence[str]) -> None:

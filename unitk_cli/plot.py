@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unitk import config
 from unitk.errors import require
 from unitk.masks import check_picture
+from unitk.options import config
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from unitk import config
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import STDOUT
 from unitk.decoding.files.sink import finished
 from unitk.errors import DataError, require
+from unitk.families.latent.config import Common
 from unitk.files import reserved
-from unitk.latent.config import Common
+from unitk.options import config
 from unitk_cli.answers import answers, check_output, inputs_of, open_generator, record, sink_of
 
 

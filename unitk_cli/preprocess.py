@@ -7,8 +7,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from unitk import config
-from unitk.data.storing.preprocess import Options, check, preprocess
+from unitk.data.corpus.preprocess import Options, check, preprocess
+from unitk.options import config
 
 
 def run(argv: Sequence[str]) -> None:

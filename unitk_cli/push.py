@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from unitk import config
 from unitk.errors import DataError, UsageError, printable, require
+from unitk.options import config
 
 MAIN, SCRIPT = "main", "push.sh"
 REVISION = re.compile(r"main|chck_\d+[kM]?")

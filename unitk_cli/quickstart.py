@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import unitk
-from unitk import config
 from unitk.errors import DataError, UsageError, at_least, require
 from unitk.files import create
 from unitk.foreign import parse_json
+from unitk.options import config
 
 MARK = ".recipe"  # in folders that may be replaced
 SET = "squad-v1.1-nqg-split"

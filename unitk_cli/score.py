@@ -9,12 +9,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from unitk import config
 from unitk.api.progress import progress
-from unitk.config import Parsed
-from unitk.data.reading.columns import Side, by_id, read_column, read_labels, read_predictions
-from unitk.data.reading.pairs import chosen, joined
+from unitk.data.files.columns import Side, by_id, read_column, read_labels, read_predictions
+from unitk.data.files.pairs import chosen, joined
 from unitk.errors import DataError, require
+from unitk.options import config
+from unitk.options.config import Parsed
 from unitk.score import Score
 from unitk.score.bleu import Tokenize, bleu, chrf
 from unitk.score.labels import answers, classes, numbers, tags

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import unitk
-from unitk import config
 from unitk.errors import UnitkError, UsageError, check_option, require
 from unitk.files import MANIFEST, digest
+from unitk.options import config
 from unitk.pretrained import located
 from unitk.serving.config import Limits
 from unitk.training.saving.folder import find
@@ -112,7 +112,7 @@ def bound(host: str, port: int) -> socket.socket:
 def served(given: Options) -> Service:
     """The model with each of the tasks it was trained with, the default one first."""
     from unitk.decoding.generator import Generator
-    from unitk.models.products import keep_memory
+    from unitk.kernels.products import keep_memory
     from unitk.serving.requests import Service
     from unitk.training.device import choose_device
     from unitk.training.saving.checkpoint import components

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from unitk.data.reading.files import expand
-from unitk.data.reading.records import read_documents
-from unitk.data.reading.sources import Reading, format_of
-from unitk.data.storing.encode import count_words
-from unitk.values import parse_value
+from unitk.data.corpus.encode import count_words
+from unitk.data.files.files import expand
+from unitk.data.files.records import read_documents
+from unitk.data.files.sources import Reading, format_of
+from unitk.options.values import parse_value
 
 
 def main():

@@ -38,11 +38,11 @@ import torch
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
-from unitk.decoding.weights import prepare
-from unitk.interop.names import BART, GPT2
+from unitk.formats.names import BART, GPT2
+from unitk.kernels.products import keep_memory
+from unitk.kernels.weights import prepare
 from unitk.models import archs
 from unitk.models.model import Model
-from unitk.models.products import keep_memory
 from unitk.slots import Example, Ids, Protocol, probe, stay
 
 WORDS, END, MASK, BEGIN = 50257, 2, 50255, 50256

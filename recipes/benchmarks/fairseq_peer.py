@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unitk.fairseq.checkpoints import SEQ2SEQ
+from unitk.formats.fairseq import SEQ2SEQ
 from unitk.slots import Ids
 
 Run = Callable[[], list[list[int]]]

@@ -293,7 +293,7 @@ def architecture(task: str, size: str) -> str:
 
 def corpus(folder: Path, data: list[np.ndarray], task: str) -> Path:
     """A corpus of texts, of texts with classes, or of pairs of their halves, for a task."""
-    from unitk.data.storing.preprocess import Options, preprocess
+    from unitk.data.corpus.preprocess import Options, preprocess
 
     symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     words = [*symbols, *(f"w{i}" for i in range(WORDS - len(symbols)))]

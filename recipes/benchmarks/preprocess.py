@@ -35,7 +35,7 @@ from typing import Any
 
 import sentencepiece
 
-from unitk.data.reading.files import ReadingOptions
+from unitk.data.files.files import ReadingOptions
 from unitk.vocab.base import Vocab, train_vocab
 from unitk.vocab.subwords import fields
 from unitk_cli import preprocess

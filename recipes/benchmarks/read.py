@@ -21,11 +21,11 @@ import numpy as np
 import torch
 
 from unitk.decoding.config import PredictConfig
-from unitk.decoding.likelihood.texts import likelihoods
-from unitk.decoding.reading.predict import predict
-from unitk.decoding.weights import prepare
+from unitk.decoding.understand.predict import predict
+from unitk.evaluation.texts import likelihoods
+from unitk.kernels.products import keep_memory
+from unitk.kernels.weights import prepare
 from unitk.models import archs
-from unitk.models.products import keep_memory
 from unitk.registry import get
 from unitk.slots import Ids
 from unitk.vocab.words import word_vocab

@@ -28,9 +28,9 @@ import numpy as np
 from train import sample
 
 from unitk.data.batching import Feed
+from unitk.data.corpus.offsets import CHUNK, IndexFile
 from unitk.data.examples import open_data
 from unitk.data.plan import Plan
-from unitk.data.storing.offsets import CHUNK, IndexFile
 from unitk.files import digest
 from unitk.training.start import parse_train
 

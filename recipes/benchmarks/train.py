@@ -26,7 +26,7 @@ import torch
 
 from unitk import registry
 from unitk.data.batching import Update, draw_all, make_batch
-from unitk.data.storing.preprocess import Options, preprocess
+from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.training.loop import Trainer
 from unitk.training.start import parse_train, prepare
 

@@ -16,11 +16,11 @@ from statistics import mean, variance
 import numpy as np
 from stages import GLUE, answered_in, arguments, events, outputs, table, trivial
 
-from unitk.data.reading.pairs import Fields, read_records
-from unitk.data.reading.sources import split_sentences
-from unitk.data.reading.squad import read_squad
-from unitk.data.storing.folders import corpus_vocab, open_corpus
-from unitk.decoding.likelihood.pairs import read_pairs
+from unitk.data.corpus.folders import corpus_vocab, open_corpus
+from unitk.data.files.pairs import Fields, read_records
+from unitk.data.files.sources import split_sentences
+from unitk.data.files.squad import read_squad
+from unitk.evaluation.pairs import read_pairs
 from unitk.score.qg import qg, treebank
 from unitk.score.rouge import rouge
 

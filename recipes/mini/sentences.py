@@ -12,8 +12,8 @@ import random
 import re
 from pathlib import Path
 
-from unitk.data.reading.records import records
-from unitk.data.reading.sources import format_of
+from unitk.data.files.records import records
+from unitk.data.files.sources import format_of
 
 PLAIN = re.compile(r"[a-z][a-z' ,.?!-]*[.?!]")
 APART = (

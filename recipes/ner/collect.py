@@ -14,7 +14,7 @@ import argparse
 import json
 from pathlib import Path
 
-from unitk.data.reading.records import records
+from unitk.data.files.records import records
 
 Sentences = list[dict[str, list[str]]]
 

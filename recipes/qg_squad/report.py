@@ -11,9 +11,9 @@ from typing import Any
 
 from stages import answered_in, arguments, examples, outputs, save, table, training
 
-from unitk.data.reading.lines import read_lines
-from unitk.data.reading.sources import PairText
-from unitk.data.reading.squad import read_squad
+from unitk.data.files.lines import read_lines
+from unitk.data.files.sources import PairText
+from unitk.data.files.squad import read_squad
 from unitk.score.qg import qg, treebank
 from unitk.score.stats import stats
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from stages import arguments, records, table
 
-from unitk.data.reading.columns import read_labels
-from unitk.data.reading.sources import split_sentences
-from unitk.data.reading.squad import read_squad
+from unitk.data.files.columns import read_labels
+from unitk.data.files.sources import split_sentences
+from unitk.data.files.squad import read_squad
 from unitk.score.labels import answers
 
 FIGURES = "em", "f1"

@@ -12,9 +12,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from unitk.data.reading.lines import pieces, whole
-from unitk.data.reading.pairs import joined
-from unitk.data.reading.sources import PairText
+from unitk.data.files.lines import pieces, whole
+from unitk.data.files.pairs import joined
+from unitk.data.files.sources import PairText
 from unitk.errors import DataError
 from unitk.vocab.subwords import fields
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from stages import examples, outputs, save, table, training
 
-from unitk.data.reading.pairs import Fields, joined, read_records
-from unitk.data.reading.sources import PairText, pair_blocks, split_sentences
+from unitk.data.files.pairs import Fields, joined, read_records
+from unitk.data.files.sources import PairText, pair_blocks, split_sentences
 from unitk.score.rouge import rouge
 from unitk.score.stats import stats
 

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from stages import arguments
 
-from unitk.config import Given
-from unitk.data.storing.folders import open_corpus
+from unitk.data.corpus.folders import open_corpus
+from unitk.families.thu_ernie.task import layout
+from unitk.options.config import Given
 from unitk.slots import collate
 from unitk.tasks.mlm import MLM
-from unitk.tasks.thu_ernie import layout
 from unitk.training.saving.checkpoint import load
 
 LONGEST, TEXTS = 200, 32

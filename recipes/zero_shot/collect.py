@@ -18,11 +18,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from unitk.data.reading.columns import read_labels
-from unitk.data.reading.pairs import Fields, read_records
-from unitk.data.reading.records import records
-from unitk.data.reading.sources import split_sentences
-from unitk.data.reading.squad import read_squad
+from unitk.data.files.columns import read_labels
+from unitk.data.files.pairs import Fields, read_records
+from unitk.data.files.records import records
+from unitk.data.files.sources import split_sentences
+from unitk.data.files.squad import read_squad
 
 LEAST = 50
 """Words of a passage. LAMBADA's have 75 on average."""

@@ -10,9 +10,9 @@ import pytest
 
 import unitk
 from unitk.api.arguments import words
-from unitk.config import options, parse
 from unitk.errors import UsageError
 from unitk.optim.schedules import Linear
+from unitk.options.config import options, parse
 from unitk.training.config import KINDS, TrainConfig
 
 GIVEN = {

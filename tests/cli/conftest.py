@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from unitk.config import parse
 from unitk.files import seal
+from unitk.options.config import parse
 from unitk.training.saving import checkpoint
 from unitk.training.start import TrainConfig
 

@@ -8,11 +8,11 @@ import torch
 
 import unitk
 from unitk.data.batching import FixedBatches
-from unitk.data.storing.folders import open_corpus
-from unitk.decoding.likelihood.texts import likelihoods
+from unitk.data.corpus.folders import open_corpus
 from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
-from unitk.latent import evaluate as measured
-from unitk.latent.space import LatentSpace
+from unitk.evaluation.texts import likelihoods
+from unitk.families.latent import evaluate as measured
+from unitk.families.latent.space import LatentSpace
 from unitk.training import evaluate
 from unitk.vocab.base import open_vocab
 from unitk_cli.evaluate import run

@@ -11,14 +11,14 @@ import pytest
 
 import unitk
 from tests.conftest import toy_lines
-from unitk import config
-from unitk.data.reading.columns import read_column
-from unitk.data.reading.pairs import Fields
-from unitk.data.storing.corpus import CorpusWriter, write_manifest
+from unitk.data.corpus.corpus import CorpusWriter, write_manifest
+from unitk.data.files.columns import read_column
+from unitk.data.files.pairs import Fields
 from unitk.decoding.files import outputs as outputs_module
 from unitk.decoding.files.inputs import arriving, read_inputs
 from unitk.decoding.generator import Generator
 from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.options import config
 from unitk.training.saving import checkpoint
 from unitk_cli import generate, predict
 from unitk_cli.answers import inputs_of
@@ -399,7 +399,7 @@ def test_the_sentence_of_an_answer_is_read_as_in_training(files, toy_vocab, caps
 
     found = [scores(f"--input {name}") for name in ("d/test", "x.json", "x.txt", "sentence.txt")]
     assert found[0] == found[1] == found[2] == found[3]
-    source = unitk.data.storing.folders.open_corpus(files / "d" / "test").record(0)[0]
+    source = unitk.data.corpus.folders.open_corpus(files / "d" / "test").record(0)[0]
     kept = toy_vocab.decode(source[1])
     assert kept == second if window is None else kept in second and len(kept) < len(second)
 

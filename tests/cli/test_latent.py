@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import unitk
-from unitk.config import parse
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UnitkError, UsageError
+from unitk.families.latent.space import LatentSpace
 from unitk.files import seal
-from unitk.latent.space import LatentSpace
+from unitk.options.config import parse
 from unitk.training.saving import checkpoint
 from unitk.training.start import TrainConfig
 from unitk_cli.latent import VERBS, run

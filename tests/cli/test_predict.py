@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from unitk.data.reading.squad import read_questions
+from unitk.data.files.squad import read_questions
 from unitk.decoding.files.inputs import Input
 from unitk.errors import UsageError
 from unitk_cli import predict

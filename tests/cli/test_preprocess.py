@@ -12,10 +12,10 @@ import threading
 
 import pytest
 
-from unitk.data.reading.records import read_documents
-from unitk.data.reading.sources import Reading
-from unitk.data.storing.corpus import Counts, Pairs
-from unitk.data.storing.folders import corpus_vocab, open_corpus
+from unitk.data.corpus.corpus import Counts, Pairs
+from unitk.data.corpus.folders import corpus_vocab, open_corpus
+from unitk.data.files.records import read_documents
+from unitk.data.files.sources import Reading
 from unitk.errors import DataError, UsageError
 from unitk.vocab.base import open_vocab
 from unitk_cli import main, merge, preprocess

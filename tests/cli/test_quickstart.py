@@ -7,8 +7,8 @@ import shlex
 import pytest
 
 import unitk
-from unitk import config
 from unitk.errors import DataError, UsageError
+from unitk.options import config
 from unitk_cli import main, quickstart
 
 

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from unitk.config import parse  # noqa: E402
 from unitk.errors import UsageError  # noqa: E402  (after what may be missing)
+from unitk.options.config import parse  # noqa: E402
 from unitk_cli.serve import Options, run, served, watched  # noqa: E402
 
 

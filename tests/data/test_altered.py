@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from unitk.data.storing.corpus import BLOCK, BLOCKS, CorpusWriter, Pairs, close_corpus
-from unitk.data.storing.folders import corpus_vocab, open_corpus
+from unitk.data.corpus.corpus import BLOCK, BLOCKS, CorpusWriter, Pairs, close_corpus
+from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.errors import DataError, UnitkError
 from unitk.files import entry
 

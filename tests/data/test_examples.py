@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from unitk.data.batching import FixedBatches, draw
-from unitk.data.storing.corpus import CorpusWriter
+from unitk.data.corpus.corpus import CorpusWriter
 from unitk.errors import DataError, UsageError
 from unitk.slots import POS
 from unitk.training.start import parse_train, prepare

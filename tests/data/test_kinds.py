@@ -9,8 +9,8 @@ import torch
 
 from unitk import registry
 from unitk.data.batching import draw
-from unitk.data.storing.folders import open_corpus
-from unitk.data.storing.preprocess import Options, preprocess
+from unitk.data.corpus.folders import open_corpus
+from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.data.texts import windows
 from unitk.errors import DataError, UsageError
 from unitk.slots import Ask, Example, stay
@@ -237,7 +237,7 @@ def test_what_a_task_cannot_do_and_other_labels_are_named(corpora):
 
 
 def test_columns_of_conll_are_records_of_words_and_tags(tmp_path):
-    from unitk.data.reading.records import records
+    from unitk.data.files.records import records
 
     path = tmp_path / "a.conll"
     path.write_text("-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\nPeter NNP B-PER\n")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from unitk.data.corpus.folders import open_corpus
 from unitk.data.sentence_pairs import Queries, SentencePairs, Turns
-from unitk.data.storing.folders import open_corpus
 from unitk.data.texts import Texts
 
 

@@ -7,10 +7,10 @@ import pytest
 from conftest import toy_lines, write_text
 
 from unitk.data.batching import Feed
-from unitk.data.storing.corpus import WORDS, Corpus, CorpusWriter
-from unitk.data.storing.merge import Options as Merging
-from unitk.data.storing.merge import merge
-from unitk.data.storing.preprocess import Options, preprocess
+from unitk.data.corpus.corpus import WORDS, Corpus, CorpusWriter
+from unitk.data.corpus.merge import Options as Merging
+from unitk.data.corpus.merge import merge
+from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.data.texts import Texts
 from unitk.errors import DataError, UsageError
 

@@ -1,8 +1,8 @@
 import pytest
 
-from unitk.config import parse
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import UsageError
+from unitk.options.config import parse
 
 
 @pytest.mark.parametrize(

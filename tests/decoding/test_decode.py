@@ -10,14 +10,15 @@ from rounding import near
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from unitk.decoding import decode as module
-from unitk.decoding.capture import Recorded
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.decode import Reader, decode, generate
 from unitk.decoding.fit import batches, overrun
 from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError
-from unitk.models import products, stack
+from unitk.kernels import products
+from unitk.kernels.capture import Recorded
+from unitk.models import stack
 from unitk.registry import get
 from unitk.slots import DOC, NEVER, Example, Protocol, collate, stay, unroll
 

@@ -12,8 +12,8 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.ensemble import Ensemble, join
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
-from unitk.interop.convert import Parts
-from unitk.interop.text_model import TextModel
+from unitk.formats.convert import Parts
+from unitk.formats.text_model import TextModel
 from unitk.slots import Protocol
 from unitk.tasks.base import Task
 

@@ -7,7 +7,7 @@ import torch
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints, WordRules
 from unitk.decoding.decode import generate
-from unitk.interop.names import BART, GPT2, T5
+from unitk.formats.names import BART, GPT2, T5
 from unitk.models import archs
 from unitk.slots import Example, Protocol, stay
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from unitk.config import Given, resolve
 from unitk.data.cuts import Text
 from unitk.decoding.generator import Generator
-from unitk.decoding.likelihood.texts import likelihoods
 from unitk.errors import UsageError
+from unitk.evaluation.texts import likelihoods
 from unitk.models.archs import tiny
+from unitk.options.config import Given, resolve
 from unitk.registry import get, names
 
 NOTHING = np.zeros(0, np.int64)

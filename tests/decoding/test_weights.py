@@ -9,16 +9,16 @@ import torch
 from rounding import near
 from torch import nn
 
-from unitk.decoding import weights
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
 from unitk.decoding.search import best
-from unitk.decoding.weights import FUSED, Int8, Packed, Padded, prepare
 from unitk.errors import UsageError
+from unitk.kernels import weights
+from unitk.kernels.products import SCORES_WIDTH, has_onednn
+from unitk.kernels.weights import FUSED, Int8, Packed, Padded, prepare
 from unitk.models import archs
 from unitk.models.heads.words import Words
 from unitk.models.layers import ACTIVATIONS
-from unitk.models.products import SCORES_WIDTH, has_onednn
 from unitk.slots import Example, collate, stay
 
 needs_onednn = pytest.mark.skipif(not has_onednn(), reason="no oneDNN here")

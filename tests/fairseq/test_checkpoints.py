@@ -13,9 +13,9 @@ from rounding import near
 import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, DataError, UsageError
-from unitk.fairseq.checkpoints import vocab_of, write
-from unitk.fairseq.dictionary import FairseqDictionary
-from unitk.interop.convert import Parts
+from unitk.formats.convert import Parts
+from unitk.formats.dictionary import FairseqDictionary
+from unitk.formats.fairseq import vocab_of, write
 from unitk.registry import get
 from unitk.training.saving.checkpoint import load
 from unitk.vocab.base import adopt, open_vocab

@@ -10,12 +10,12 @@ import pytest
 from installed import fairseq as fairseq_program
 from installed import needs_fairseq
 
-from unitk.data.storing.corpus import Pairs
-from unitk.data.storing.folders import corpus_vocab, open_corpus, parts, train_parts
+from unitk.data.corpus.corpus import Pairs
+from unitk.data.corpus.folders import corpus_vocab, open_corpus, parts, train_parts
 from unitk.errors import DataError, UnitkError, UsageError
 from unitk.fairseq import corpus as fairseq
 from unitk.fairseq.corpus import SMALL
-from unitk.fairseq.dictionary import FairseqDictionary
+from unitk.formats.dictionary import FairseqDictionary
 from unitk.vocab.base import open_vocab
 from unitk_cli import preprocess
 

@@ -16,7 +16,7 @@ from installed import fairseq, needs_fairseq
 from unitk import registry
 from unitk.data.batching import FixedBatches, draw, make_batch
 from unitk.data.examples import open_data
-from unitk.interop.files import read_pickle
+from unitk.formats.archive import read_pickle
 from unitk.models.model import build
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding

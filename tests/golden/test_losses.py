@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from unitk import registry
-from unitk.data.storing.preprocess import Options, preprocess
+from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.tasks.base import Task
 from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare

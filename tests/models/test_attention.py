@@ -8,8 +8,9 @@ import pytest
 import torch
 from rounding import near
 
+from unitk.kernels import products
 from unitk.masks import sees
-from unitk.models import archs, attention, products
+from unitk.models import archs, attention
 from unitk.models.state import Reading
 from unitk.slots import BORN, DOC, NEVER, NOW, Example, collate, probe, query, stay
 

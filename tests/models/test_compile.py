@@ -4,8 +4,8 @@ import pytest
 import torch
 from rounding import near
 
+from unitk.kernels.lean import mapped, norm, unit_rms
 from unitk.models import archs, attention
-from unitk.models.lean import mapped, norm, unit_rms
 from unitk.models.relative import rotation, turned
 from unitk.models.stack import Stack
 from unitk.models.state import Reading

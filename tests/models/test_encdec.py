@@ -10,7 +10,8 @@ from rounding import near
 
 from unitk import masks
 from unitk.errors import UsageError
-from unitk.models import archs, attention, products
+from unitk.kernels import products
+from unitk.models import archs, attention
 from unitk.slots import BORN, CROSS, DOC, NEVER, Example, collate, lm, stay
 
 V = 50

@@ -8,8 +8,9 @@ import torch
 from rounding import near
 
 from unitk.errors import UsageError
-from unitk.models import archs, attention, flex
-from unitk.models.flex import BLOCK, render_flex
+from unitk.kernels import flex
+from unitk.kernels.flex import BLOCK, render_flex
+from unitk.models import archs, attention
 from unitk.models.relative import RelativeBias
 from unitk.slots import Example, collate, query, stay
 

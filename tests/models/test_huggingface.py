@@ -11,7 +11,7 @@ import torch
 from rounding import near
 
 from unitk.criterions.cross_entropy import CrossEntropy
-from unitk.interop.names import BART, BERT, GPT2, ROBERTA, T5, T5_GATED
+from unitk.formats.names import BART, BERT, GPT2, ROBERTA, T5, T5_GATED
 from unitk.models import archs
 from unitk.slots import Ask, Example, collate, lm, stay
 

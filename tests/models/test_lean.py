@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from rounding import near
 from torch.autograd.graph import saved_tensors_hooks
 
+from unitk.kernels.lean import Dropout, Table, mapped, norm
 from unitk.models import archs
 from unitk.models.layers import FeedForward
-from unitk.models.lean import Dropout, Table, mapped, norm
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])

@@ -9,12 +9,12 @@ import sys
 import pytest
 import torch
 
-from unitk.models import products
+from unitk.kernels import products
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 GAPS = """
 import ctypes, sys, time, torch
-from unitk.models import products
+from unitk.kernels import products
 
 products.KEPT, products.SECONDS = 64 << 20, 0.05
 if sys.argv[1] == "off":

@@ -8,11 +8,11 @@ import torch
 from rounding import near
 
 from unitk.errors import UsageError
+from unitk.kernels.lean import RMSNorm, unit_rms
 from unitk.models import archs
 from unitk.models.attention import Attention, View
 from unitk.models.config import ModelConfig
 from unitk.models.layers import ACTIVATIONS, FeedForward, Layer
-from unitk.models.lean import RMSNorm, unit_rms
 from unitk.models.relative import rotation, turned
 from unitk.slots import POS, POS2, Example, collate, stay
 

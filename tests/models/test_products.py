@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from rounding import near
 
-from unitk.models import products
+from unitk.kernels import products
 
 needs_onednn = pytest.mark.skipif(not products.has_onednn(), reason="no oneDNN here")
 

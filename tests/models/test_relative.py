@@ -8,7 +8,8 @@ import pytest
 import torch
 from rounding import near
 
-from unitk.models import archs, products
+from unitk.kernels import products
+from unitk.models import archs
 from unitk.models.relative import RelativeBias, buckets
 from unitk.slots import POS, Example, Slots, collate, stay
 

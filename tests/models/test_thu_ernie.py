@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from rounding import near
 
 from unitk.errors import UsageError
+from unitk.families.thu_ernie.config import CANDIDATES
 from unitk.models.archs import preset
 from unitk.models.state import Reading
-from unitk.models.thu_ernie.config import CANDIDATES
 from unitk.slots import Ask, Example, collate, stay
 from unitk.training.saving.checkpoint import tensors_of
 

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from rounding import near
 
 from unitk.errors import UsageError
-from unitk.interop.hf_families import FAMILIES
+from unitk.families.xlnet.task import layout, order
+from unitk.formats.hf_families import FAMILIES
 from unitk.models.archs import preset
 from unitk.slots import BORN, NEVER, POS, Example, collate, lm, query, stay
-from unitk.tasks.xlnet import layout, order
 
 V, M = 60, 24
 SIZES = {"num_layers": 3, "width": 32, "num_heads": 4, "ffn_width": 48, "memory_length": M}

@@ -20,9 +20,9 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.decode import Reader, generate
 from unitk.decoding.search import Request, Search
-from unitk.decoding.weights import prepare
-from unitk.latent.model import LatentModel
-from unitk.models.products import has_onednn
+from unitk.families.latent.model import LatentModel
+from unitk.kernels.products import has_onednn
+from unitk.kernels.weights import prepare
 from unitk.slots import collate, unroll
 from unitk.tasks.base import Task
 

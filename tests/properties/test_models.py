@@ -13,13 +13,13 @@ from rounding import near
 from torch.nn.attention.flex_attention import create_mask
 
 from unitk import registry
-from unitk.config import options
 from unitk.data.batching import make_batch
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
+from unitk.kernels.flex import BLOCK, render_flex, render_flex_cross
 from unitk.masks import cross, dense
-from unitk.models.flex import BLOCK, render_flex, render_flex_cross
 from unitk.models.stack import Stack
+from unitk.options.config import options
 from unitk.slots import collate
 
 TASKS = [*registry.names("task"), "mlm gpt2_mini", "seq2seq t5_mini", "mass t5_v1_1_small"]

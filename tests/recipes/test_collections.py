@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from unitk.data.reading.sources import PairText
-from unitk.data.reading.squad import read_squad
+from unitk.data.files.sources import PairText
+from unitk.data.files.squad import read_squad
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 SAMPLE = RECIPES / "summarize" / "data"

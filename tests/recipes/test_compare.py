@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from unitk.decoding.likelihood.pairs import read_pairs
+from unitk.evaluation.pairs import read_pairs
 from unitk.pretrained import FOLDER
 from unitk.vocab.base import Vocab
 

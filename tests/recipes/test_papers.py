@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unitk.config import parse
 from unitk.data.cuts import Text
 from unitk.data.limits import measure
 from unitk.decoding.fit import overrun
@@ -15,6 +14,7 @@ from unitk.errors import UsageError
 from unitk.optim.config import parse_rules
 from unitk.optim.plan import OptimPlan
 from unitk.optim.schedules import Constant
+from unitk.options.config import parse
 from unitk.registry import get
 from unitk.training.config import KINDS, TrainConfig
 

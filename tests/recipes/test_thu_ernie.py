@@ -7,7 +7,7 @@ import entities
 import numpy as np
 import pytest
 
-from unitk.data.storing.preprocess import Options, preprocess
+from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare
 

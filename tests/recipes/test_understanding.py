@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unitk.config import flag
+from unitk.options.config import flag
 from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare
 

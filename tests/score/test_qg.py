@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unitk.data.reading.lines import read_lines
+from unitk.data.files.lines import read_lines
 from unitk.score.qg import _common, group, qg, rouge_l, treebank
 
 

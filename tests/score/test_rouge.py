@@ -1,7 +1,7 @@
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from unitk.data.reading.lines import read_lines
+from unitk.data.files.lines import read_lines
 from unitk.errors import DataError
 from unitk.score.rouge import KINDS, rouge
 

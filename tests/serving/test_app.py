@@ -21,12 +21,12 @@ pytest.importorskip("starlette")
 from unitk.api.drawing import drawings, laid_out  # noqa: E402  (after what may be missing)
 from unitk.decoding.generator import Generator  # noqa: E402
 from unitk.errors import UnitkError  # noqa: E402
+from unitk.families.diffusion.mdlm import MDLM  # noqa: E402
 from unitk.registry import get  # noqa: E402
 from unitk.serving.app import Server  # noqa: E402
 from unitk.serving.config import Limits  # noqa: E402
 from unitk.serving.requests import Service  # noqa: E402
 from unitk.serving.verbs import VERBS  # noqa: E402
-from unitk.tasks.mdlm import MDLM  # noqa: E402
 from unitk.tasks.seq2seq import Seq2Seq  # noqa: E402
 
 TEXTS = ["It was a cold night", "The door", "She"]

@@ -10,10 +10,10 @@ from unitk import registry
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
+from unitk.families.diffusion.bd3lm import BD3LM, layout
+from unitk.families.diffusion.mdlm import MDLM, draw
 from unitk.slots import Example, Protocol, collate, probe, stay, unroll
-from unitk.tasks.bd3lm import BD3LM, layout
 from unitk.tasks.lm import LM
-from unitk.tasks.mdlm import MDLM, draw
 
 
 @pytest.mark.parametrize(

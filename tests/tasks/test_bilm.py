@@ -5,7 +5,7 @@ import pytest
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
-from unitk.tasks.bilm import BiLM, layout, spelled
+from unitk.families.recurrent.bilm import BiLM, layout, spelled
 from unitk.tasks.understanding.labels import Classify
 from unitk.vocab.words import word_vocab
 

@@ -8,9 +8,9 @@ import pytest
 
 from unitk.data.cuts import AT_THE_END, Text
 from unitk.errors import UsageError
-from unitk.tasks.ernie2.sentences import connected, layout, num_orders, shuffled
-from unitk.tasks.ernie2.task import CONNECTIVES, ERNIE2, OBJECTIVES, shares
-from unitk.tasks.ernie2.words import capital, document, lower_cased
+from unitk.families.ernie2.sentences import connected, layout, num_orders, shuffled
+from unitk.families.ernie2.task import CONNECTIVES, ERNIE2, OBJECTIVES, shares
+from unitk.families.ernie2.words import capital, document, lower_cased
 from unitk.tasks.mlm import framed
 from unitk.vocab.base import train_vocab
 from unitk.vocab.words import word_vocab

@@ -6,8 +6,8 @@ import pytest
 from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
-from unitk.tasks.bd3lm import BD3LM
-from unitk.tasks.mdlm import MDLM, draw, layout
+from unitk.families.diffusion.bd3lm import BD3LM
+from unitk.families.diffusion.mdlm import MDLM, draw, layout
 
 
 def weights(example):

@@ -7,7 +7,7 @@ import pytest
 
 from unitk.data.batching import draw_all
 from unitk.errors import UsageError
-from unitk.tasks.optimus import Optimus
+from unitk.families.latent.task import Optimus
 from unitk.training.start import parse_train, prepare
 from unitk.vocab.base import train_vocab
 

@@ -7,10 +7,10 @@ import pytest
 from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
+from unitk.families.thu_ernie.task import THUERNIE, layout
 from unitk.slots import collate
 from unitk.tasks.mlm import MLM, framed
 from unitk.tasks.mlm import layout as masked
-from unitk.tasks.thu_ernie import THUERNIE, layout
 
 
 def made(vocab, folder=None, **config):

@@ -9,16 +9,16 @@ import torch
 import torch.nn.functional as F
 from labelled import FORMS, record, write
 from rounding import near
+from tests.interop.test_hf_tokenizer import VOCABS, odd_texts
 
 import unitk
 from tests.conftest import toy_lines
-from tests.interop.test_hf_tokenizer import VOCABS, odd_texts
 from unitk.data.batching import draw
-from unitk.data.storing.folders import open_corpus
-from unitk.data.storing.preprocess import Options, preprocess
+from unitk.data.corpus.folders import open_corpus
+from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.ensemble import same_slots
-from unitk.decoding.reading.predict import in_words, readings
+from unitk.decoding.understand.predict import in_words, readings
 from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
 from unitk.models.archs import tiny
 from unitk.registry import get
@@ -680,7 +680,7 @@ def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monke
 
 
 def test_questions_of_a_squad_json_are_asked_of_their_passages(tmp_path):
-    from unitk import config
+    from unitk.options import config
     from unitk_cli import predict
     from unitk_cli.answers import inputs_of
 

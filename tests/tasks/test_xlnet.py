@@ -8,10 +8,10 @@ import pytest
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
+from unitk.families.xlnet.task import XLNet, layout, order
 from unitk.masks import dense
 from unitk.slots import NEVER
 from unitk.spans import context_spans, length_law
-from unitk.tasks.xlnet import XLNet, layout, order
 
 
 def task(vocab, **config):

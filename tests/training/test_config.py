@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from unitk.config import parse
 from unitk.errors import UsageError
+from unitk.options.config import parse
 from unitk.training.config import TrainConfig, named, weighted
 from unitk.training.device import choose_device
 

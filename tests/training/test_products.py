@@ -3,7 +3,7 @@
 import pytest
 
 from unitk.errors import UsageError
-from unitk.models import products
+from unitk.kernels import products
 from unitk.training.loop import Trainer
 
 needs_onednn = pytest.mark.skipif(not products.has_onednn(), reason="no oneDNN here")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from exact import EXACT
 
-from unitk.data.storing.corpus import Corpus
+from unitk.data.corpus.corpus import Corpus
 from unitk.models.state import StatefulRows
 from unitk.slots import TOKEN, Example, collate, lm, stay
 from unitk.training import evaluate, loop

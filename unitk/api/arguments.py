@@ -8,9 +8,9 @@ from dataclasses import MISSING
 from inspect import Parameter, Signature
 from typing import Any, TypeVar
 
-from unitk.config import flag, options
 from unitk.errors import UsageError
-from unitk.values import given_text
+from unitk.options.config import flag, options
+from unitk.options.values import given_text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

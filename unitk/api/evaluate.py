@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from unitk import config
 from unitk.api.arguments import settle, takes, words
 from unitk.api.loading import load
 from unitk.api.progress import progress
-from unitk.config import flag
-from unitk.data.reading.files import ReadingOptions, expand
-from unitk.data.storing.corpus import Corpus
-from unitk.data.storing.encode import encoders, num_workers
-from unitk.data.storing.folders import corpus_vocab, is_corpus, open_corpus
-from unitk.data.storing.preprocess import write_part
+from unitk.data.corpus.corpus import Corpus
+from unitk.data.corpus.encode import encoders, num_workers
+from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus
+from unitk.data.corpus.preprocess import write_part
+from unitk.data.files.files import ReadingOptions, expand
 from unitk.decoding.files.outputs import check_writable
 from unitk.errors import DataError, UsageError, at_least, require, say
 from unitk.files import create, new_file
+from unitk.options import config
+from unitk.options.config import flag
+from unitk.options.values import render
 from unitk.training.saving.folder import find
-from unitk.values import render
 from unitk.vocab.base import open_vocab
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def measured(parsed: config.Parsed) -> tuple[dict[str, Any], dict[str, Any], lis
     parsed.idle("without --pairs, --last-word, --choices or --stride", *SCORES_ONLY)
     parsed.idle("without --stride", "context")
     parsed.idle("without --infill", "mask_ratio")
-    from unitk.latent.evaluate import has_latent, judge
+    from unitk.families.latent.evaluate import has_latent, judge
     from unitk.training.device import choose_device
     from unitk.training.evaluate import objective, open_evaluation
 
@@ -227,7 +227,7 @@ def _scored(parsed: config.Parsed, kind: str) -> tuple[dict[str, Any], dict[str,
 
 def _texts(given: Options, kind: str, model: Callable[[], Generator]) -> Found:
     """Score minimal pairs, last words or choices, and write the scores if requested."""
-    from unitk.decoding.likelihood import continuations, pairs
+    from unitk.evaluation import continuations, pairs
 
     path: Path = getattr(given, kind)
     paths = expand((str(path),), flag(kind))
@@ -264,8 +264,8 @@ def _infilled(
     given: Options, paths: Sequence[Path], model: Callable[[], Generator]
 ) -> tuple[dict[str, Any], list[str], Iterable[dict[str, Any]]]:
     """BLEU of filled-in texts, for each share of hidden words."""
-    from unitk.decoding.filling.infilling import infill
-    from unitk.decoding.likelihood.continuations import rows_of
+    from unitk.evaluation.continuations import rows_of
+    from unitk.evaluation.infilling import infill
 
     texts = list[str]()
     for record, place in rows_of(paths):
@@ -288,7 +288,7 @@ def _infilled(
 
 def _windows(parsed: config.Parsed, model: Callable[[], Generator]) -> Found:
     """Perplexities of the documents of --data."""
-    from unitk.decoding.likelihood.windows import rolled, windows
+    from unitk.evaluation.windows import rolled, windows
     from unitk.training.evaluate import corpus_of
 
     given: Options = parsed.main

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from unitk.api.arguments import settle
-from unitk.config import Given, flag
 from unitk.errors import require
+from unitk.options.config import Given, flag
+from unitk.options.values import given_text
 from unitk.registry import load_plugins
-from unitk.values import given_text
 
 if TYPE_CHECKING:
     import torch
 
     from unitk.decoding.generator import Generator
-    from unitk.decoding.weights import Precision
-    from unitk.interop.text_model import TextModel
+    from unitk.formats.text_model import TextModel
+    from unitk.kernels.weights import Precision
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def load(
     from unitk.decoding.ensemble import join
     from unitk.decoding.files.defaults import NAME, read_defaults
     from unitk.decoding.generator import Generator
-    from unitk.decoding.weights import prepare
+    from unitk.kernels.weights import prepare
     from unitk.training.device import named_device
 
     device = named_device(device)
@@ -94,8 +94,8 @@ def load_module(
     settle()
     import torch
 
-    from unitk.interop.convert import Parts
-    from unitk.interop.text_model import TextModel
+    from unitk.formats.convert import Parts
+    from unitk.formats.text_model import TextModel
     from unitk.training.device import named_device
 
     device = named_device(device)
@@ -128,7 +128,7 @@ def _opened(
         from unitk.training.saving import checkpoint
 
         return [checkpoint.load(one, device, task, given) for one in paths]
-    from unitk.interop.convert import module, read_checkpoint
+    from unitk.formats.convert import module, read_checkpoint
 
     module(format, "--format")  # an unknown one is an error under this name, not that of convert
     given = given if task is None else [Given("task", task, "task"), *given]

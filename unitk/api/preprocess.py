@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from unitk import config
 from unitk.api.arguments import takes, words
-from unitk.data.storing.corpus import Counts
-from unitk.data.storing.preprocess import Options, check
-from unitk.data.storing.preprocess import preprocess as made
+from unitk.data.corpus.corpus import Counts
+from unitk.data.corpus.preprocess import Options, check
+from unitk.data.corpus.preprocess import preprocess as made
+from unitk.options import config
 
 if TYPE_CHECKING:
     from unitk.keywords import PreprocessOptions

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Unpack
 from weakref import WeakValueDictionary
 
 from unitk.api.arguments import settle, takes, words
-from unitk.config import Parsed, flag
 from unitk.errors import require
+from unitk.options.config import Parsed, flag
 from unitk.training.config import KINDS, TrainConfig
 from unitk.training.reporting.sinks import Event
 from unitk.training.signals import CODES

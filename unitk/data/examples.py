@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from unitk.config import Parsed, flag
 from unitk.data.batching import Examples, Feed, Update, spread
+from unitk.data.corpus.corpus import Corpus
+from unitk.data.corpus.folders import check_alike, corpus_vocab, open_corpus, part, train_parts
+from unitk.data.corpus.labelled import Spans
 from unitk.data.cuts import When, cut_unbroken
 from unitk.data.kinds import KINDS, Source, Task, towers_fault
 from unitk.data.limits import (
@@ -25,11 +27,9 @@ from unitk.data.limits import (
     tables_of,
 )
 from unitk.data.mixture import mixed
-from unitk.data.storing.corpus import Corpus
-from unitk.data.storing.folders import check_alike, corpus_vocab, open_corpus, part, train_parts
-from unitk.data.storing.labelled import Spans
 from unitk.data.texts import Records, Texts, Windows
 from unitk.errors import DataError, UsageError, require
+from unitk.options.config import Parsed, flag
 from unitk.slots import Example, Ids, one_by_one
 from unitk.vocab.base import Vocab
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from unitk.data.batching import Examples
+from unitk.data.corpus.corpus import SIDES, Corpus, Pairs
+from unitk.data.corpus.labelled import Labelled, Linked, Spans
 from unitk.data.cuts import Text
-from unitk.data.storing.corpus import SIDES, Corpus, Pairs
-from unitk.data.storing.labelled import Labelled, Linked, Spans
 from unitk.slots import Example, Ids
 
 Task = Any  # an objective, `unitk.tasks.base.Task`: tasks import data, not the other way round

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unitk.config import flag
 from unitk.errors import require
+from unitk.options.config import flag
 from unitk.slots import POS, SEG, Example, Ids
 
 UNLIMITED = 1 << 30  # positions of an architecture that has no table of them

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from unitk.config import Component
 from unitk.data.kinds import Source
 from unitk.errors import UsageError, require
+from unitk.options.config import Component
 from unitk.slots import Example, Ids
 from unitk.spans import places
 

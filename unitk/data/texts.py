@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unitk.data.corpus.corpus import Corpus
+from unitk.data.corpus.labelled import Spans
 from unitk.data.cuts import AT_THE_END, NO_BREAKS, Cut, Cutter, Text, When, cut, distinct
-from unitk.data.storing.corpus import Corpus
-from unitk.data.storing.labelled import Spans
 from unitk.slots import Ids
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from unitk.config import Given, resolve
 from unitk.errors import UsageError, at_least, check_option, require
-from unitk.options import flag
+from unitk.options.config import Given, resolve
+from unitk.options.fields import flag
+from unitk.options.values import given_text
 from unitk.registry import nearest
-from unitk.values import given_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

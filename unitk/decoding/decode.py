@@ -19,12 +19,10 @@ from torch import Tensor
 
 from unitk import masks
 from unitk.data.texts import shorten
-from unitk.decoding.capture import STEPS, Recorded
 from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.ensemble import Ensemble
-from unitk.decoding.filling.denoise import IDLE, check, denoise
-from unitk.decoding.filling.fill import fill
+from unitk.decoding.fill import fill
 from unitk.decoding.fit import (
     batches,
     check_from_nothing,
@@ -39,6 +37,9 @@ from unitk.decoding.forced import attention, check_layer
 from unitk.decoding.search import Hypothesis, Output, Request, Search, longest
 from unitk.decoding.steps import OnStep, report_step, start
 from unitk.errors import UsageError, require
+from unitk.families.diffusion.denoise import IDLE, check, denoise
+from unitk.families.diffusion.mdlm import Diffusion
+from unitk.kernels.capture import STEPS, Recorded
 from unitk.models.base import Decoder
 from unitk.models.model import Model
 from unitk.models.state import Condition, put
@@ -60,7 +61,6 @@ from unitk.slots import (
     unroll,
 )
 from unitk.tasks.base import Task
-from unitk.tasks.mdlm import Diffusion
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from unitk.data.reading.window import around_answer
+from unitk.data.files.window import around_answer
 from unitk.data.texts import shorten
 from unitk.decoding.config import (
     INFILL_LENPEN,
@@ -23,14 +23,14 @@ from unitk.decoding.config import (
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.decode import Decoding
 from unitk.decoding.files.defaults import beside, naming
-from unitk.decoding.filling.fill import filled_in
+from unitk.decoding.fill import filled_in
 from unitk.decoding.fit import overrun, shortened, warn_of_parts, warn_of_shortened
 from unitk.decoding.forced import as_hypothesis, check_layer, logits, score
-from unitk.decoding.likelihood.texts import likelihoods
-from unitk.decoding.reading.embed import embed
-from unitk.decoding.reading.predict import in_words, predict, texts_of
 from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.understand.embed import embed
+from unitk.decoding.understand.predict import in_words, predict, texts_of
 from unitk.errors import DataError, UsageError, require
+from unitk.evaluation.texts import likelihoods
 from unitk.slots import Example, Floats, Ids, unroll
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import BLANKS, SYMBOLS

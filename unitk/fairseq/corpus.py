@@ -24,20 +24,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk.data.reading.lines import name_of, pieces
-from unitk.data.storing.corpus import SMALL, Corpus, Counts, Pairs, digest
-from unitk.data.storing.folders import building
-from unitk.data.storing.offsets import mapped
+from unitk.data.corpus.corpus import SMALL, Corpus, Counts, Pairs, digest
+from unitk.data.corpus.folders import building
+from unitk.data.corpus.offsets import mapped
+from unitk.data.files.lines import name_of, pieces
 from unitk.errors import DataError, UsageError, require
-from unitk.fairseq.dictionary import END, FairseqDictionary, built, dictionaries, open_dictionary
 from unitk.files import create, open_plain
+from unitk.formats.dictionary import END, FairseqDictionary, built, dictionaries, open_dictionary
 from unitk.registry import register
 from unitk.slots import Ids
 from unitk.vocab.base import Vocab, adopt, open_vocab
 
 if TYPE_CHECKING:
-    from unitk.data.reading.files import Source
-    from unitk.data.storing.preprocess import Options
+    from unitk.data.corpus.preprocess import Options
+    from unitk.data.files.files import Source
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")

@@ -23,14 +23,14 @@ from omegaconf import II
 from torch import Tensor, nn
 
 from unitk import registry
-from unitk.config import Parsed, parse
 from unitk.criterions.base import Criterion, Loss
 from unitk.data.batching import draw, make_batch
 from unitk.data.examples import Data, open_data
 from unitk.data.kinds import Source
 from unitk.errors import UnitkError, UsageError, require
-from unitk.fairseq.own import MODEL, TASK
+from unitk.formats.fairseq_own import MODEL, TASK
 from unitk.models.model import build
+from unitk.options.config import Parsed, parse
 from unitk.slots import Batch, Example, Ids
 from unitk.training.config import TrainConfig
 from unitk.training.saving.checkpoint import load_weights

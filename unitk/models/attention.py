@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from unitk import masks
 from unitk.errors import require
+from unitk.kernels.flex import Flex, render_flex, render_flex_cross
+from unitk.kernels.lean import RMSNorm, mapped, norm, unit_rms
+from unitk.kernels.products import multiply, scores_by_products
 from unitk.models.config import ModelConfig
-from unitk.models.flex import Flex, render_flex, render_flex_cross
-from unitk.models.lean import RMSNorm, mapped, norm, unit_rms
-from unitk.models.products import multiply, scores_by_products
 from unitk.models.relative import RelativeBias, turned
 from unitk.slots import POS, WIDTH
 

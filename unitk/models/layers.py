@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unitk.kernels.lean import Dropout, Table, applied_again, mapped, norm
 from unitk.models.attention import Attention, CrossAttention, Fused, Source, Store, View, take
 from unitk.models.config import ModelConfig
-from unitk.models.lean import Dropout, Table, applied_again, mapped, norm
 from unitk.models.state import Condition, Reading
 from unitk.registry import imported
 from unitk.slots import POS, POS2, SEG, TOKEN, Batch

@@ -9,6 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from unitk.kernels.lean import RMSNorm, norm
+from unitk.kernels.products import few, recomputed, scores_by_products
 from unitk.masks import cross
 from unitk.models.attention import (
     CrossAttention,
@@ -23,8 +25,6 @@ from unitk.models.attention import (
 )
 from unitk.models.config import ModelConfig
 from unitk.models.layers import Embedding, Layer, Tower
-from unitk.models.lean import RMSNorm, norm
-from unitk.models.products import few, recomputed, scores_by_products
 from unitk.models.relative import RelativeBias, rotation
 from unitk.models.state import Condition, KeyValues, Reading, put
 from unitk.slots import FIELDS, POS

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from unitk.errors import UsageError, at_least, check_option, require
-from unitk.options import flag, options
+from unitk.options.fields import flag, options
+from unitk.options.values import Schedule, parse_value
 from unitk.registry import get, imported, nearest, register
-from unitk.values import Schedule, parse_value
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -15,13 +15,13 @@ from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.files.outputs import numbers
 from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import NO_WORDS, Generator, parted, strings
-from unitk.decoding.reading.embed import embed
-from unitk.decoding.reading.predict import in_words, predict, texts_of
 from unitk.decoding.search import Output
+from unitk.decoding.understand.embed import embed
+from unitk.decoding.understand.predict import in_words, predict, texts_of
 from unitk.errors import UsageError, require
+from unitk.families.latent import geometry
+from unitk.families.latent.space import LatentSpace
 from unitk.foreign import JSON_NAMES
-from unitk.latent import geometry
-from unitk.latent.space import LatentSpace
 from unitk.serving.batching import Abandoned, Job
 from unitk.serving.config import Limits
 from unitk.serving.verbs import Aligning, model_of

@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from unitk.config import Given, resolve
 from unitk.decoding.config import INFILL_LENPEN, LOCAL, GenerateConfig, length
 from unitk.decoding.files.defaults import beside, naming
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError, require
 from unitk.foreign import parse_json
+from unitk.options.config import Given, resolve
+from unitk.options.values import given_text
 from unitk.registry import nearest
 from unitk.serving.batching import Job
 from unitk.serving.config import Limits
 from unitk.serving.jobs import Asked, Gone
 from unitk.serving.verbs import VERBS, abilities, verbs
-from unitk.values import given_text
 
 INPUTS = ("source", "sources", "input", "inputs", "prompt")
 """Names that other servers have for the first field."""

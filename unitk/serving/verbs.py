@@ -8,8 +8,8 @@ from typing import Any
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.generator import Generator
 from unitk.errors import at_least
-from unitk.latent import geometry
-from unitk.latent.model import LatentModel
+from unitk.families.latent import geometry
+from unitk.families.latent.model import LatentModel
 from unitk.models.model import Model
 from unitk.tasks.understanding.base import Understanding
 

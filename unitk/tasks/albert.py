@@ -24,12 +24,12 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.errors import at_least
+from unitk.options.values import Schedule
 from unitk.registry import register
 from unitk.slots import Example
 from unitk.spans import length_law, word_ngrams
 from unitk.tasks.base import check_share, check_weights, framed, share_at
 from unitk.tasks.mlm import Masked, sentences
-from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 

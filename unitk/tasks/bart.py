@@ -26,12 +26,12 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.errors import check_option
+from unitk.options.values import Schedule
 from unitk.registry import register
 from unitk.slots import Example, Ids, unroll
 from unitk.spans import Spans, poisson_counts
 from unitk.tasks.base import check_chance, check_share, largest, share_at
 from unitk.tasks.seq2seq import Seq2Seq
-from unitk.values import Schedule
 
 
 def infilled(tokens: Ids, spans: Spans, shown: Ids) -> Ids:

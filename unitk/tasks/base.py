@@ -14,8 +14,8 @@ import numpy as np
 from unitk import registry
 from unitk.data.cuts import Cutter, Text, When
 from unitk.errors import UsageError, require
+from unitk.options.values import Schedule
 from unitk.slots import Bools, Example, Floats, Ids, Protocol, Slots, concatenate, lm, stay, unroll
-from unitk.values import Schedule
 from unitk.vocab.base import BLANKS, Vocab
 
 

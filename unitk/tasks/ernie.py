@@ -28,16 +28,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unitk.data.corpus.annotate import ANSWERER, ASKER, ENTITY_FIRST, ENTITY_INSIDE, FIRST, INSIDE
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs, Turns
-from unitk.data.storing.annotate import ANSWERER, ASKER, ENTITY_FIRST, ENTITY_INSIDE, FIRST, INSIDE
 from unitk.errors import require
+from unitk.options.values import Schedule
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids
 from unitk.spans import choose
 from unitk.tasks.base import check_share, check_weights, framed, share_at, stage_at
 from unitk.tasks.mlm import Masked, sentences
-from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 MARKS = (0, 0), (FIRST, INSIDE), (ENTITY_FIRST, ENTITY_INSIDE)

@@ -20,11 +20,11 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.errors import check_option
+from unitk.options.values import Schedule
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
 from unitk.spans import choose, long_span, most_share, most_spans, poisson_spans, sentence_spans
 from unitk.tasks.base import Encoded, Task, check_share, check_weights, largest, places_of, share_at
-from unitk.values import Schedule
 
 MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-tuning
 

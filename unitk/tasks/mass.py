@@ -24,12 +24,12 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError, at_least, check_option
+from unitk.options.values import Schedule
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
 from unitk.spans import Spans, corrupt, edge_start, places
 from unitk.tasks.base import check_share, check_weights, framed, share_at
 from unitk.tasks.seq2seq import Seq2Seq
-from unitk.values import Schedule
 
 
 def layout(tokens: Ids, hidden: Ids, shown: Ids, seen: Ids) -> Example:

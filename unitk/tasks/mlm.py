@@ -26,11 +26,11 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.errors import at_least, require
+from unitk.options.values import Schedule
 from unitk.registry import register
 from unitk.slots import Ask, Bools, Example, Ids, lm, stay
 from unitk.spans import corrupt, fitting, run_places
 from unitk.tasks.base import Task, check_share, check_weights, framed, share_at
-from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 

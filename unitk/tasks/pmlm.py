@@ -29,6 +29,7 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
+from unitk.options.values import Schedule
 from unitk.registry import register
 from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, concatenate, lm, probe, stay, unroll
 from unitk.spans import block_places, corrupt
@@ -41,7 +42,6 @@ from unitk.tasks.base import (
     largest,
     share_at,
 )
-from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 LONGEST = 6  # tokens of a block (algorithm 1)

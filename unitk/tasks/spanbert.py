@@ -24,12 +24,12 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.errors import at_least, check_option
+from unitk.options.values import Schedule
 from unitk.registry import register
 from unitk.slots import Ask, Example, Ids
 from unitk.spans import length_law, word_spans
 from unitk.tasks.base import check_share, check_weights, framed, share_at
 from unitk.tasks.mlm import Masked
-from unitk.values import Schedule
 
 
 def borders(hidden: Ids, labels: Ids, run: Ids) -> Ask:

@@ -25,12 +25,12 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError, at_least
+from unitk.options.values import Schedule
 from unitk.registry import register
 from unitk.slots import Example, Ids, unroll
 from unitk.spans import Spans, alternating_spans, places
 from unitk.tasks.base import check_share, largest, share_at
 from unitk.tasks.seq2seq import Seq2Seq
-from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 

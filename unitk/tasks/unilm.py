@@ -28,12 +28,12 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.errors import require
+from unitk.options.values import Schedule
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, probe, stay, unroll
 from unitk.spans import choose, corrupt, ngram_places
 from unitk.tasks.base import Task, check_chance, check_share, check_weights, framed, share_at
 from unitk.tasks.mlm import sentences
-from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 BOTH, SEQ2SEQ, LEFT, RIGHT = range(4)

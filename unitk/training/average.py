@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unitk.errors import CheckpointError
 from unitk.files import copy, create, seal, sealed
-from unitk.options import flag
+from unitk.options.fields import flag
 from unitk.training.saving.checkpoint import EMA, IMPORTED, WEIGHTS, check_finite
 from unitk.training.saving.checkpoint import save_tensors as save
 from unitk.training.saving.folder import OPTIMIZER

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from unitk.config import flag
 from unitk.errors import at_least, check_option, require
 from unitk.optim.schedules import Linear
-from unitk.values import Schedule, local
+from unitk.options.config import flag
+from unitk.options.values import Schedule, local
 
 KINDS = ("task", "arch", "criterion", "optimizer")  # components a run is made of
 CUT = ("blocks", "block_size", "max_source_len", "max_target_len")

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from unitk.errors import UsageError, require
+from unitk.kernels.products import keep_memory
 from unitk.models.layers import FeedForward, Layer
 from unitk.models.model import Model
-from unitk.models.products import keep_memory
 from unitk.models.stack import Stack
 from unitk.optim.muon import computes_in_bf16
 from unitk.training.config import TrainConfig

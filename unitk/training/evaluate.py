@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from unitk import registry
-from unitk.config import Given, Parsed, flag
 from unitk.data.batching import Feed, FixedBatches
+from unitk.data.corpus.folders import is_corpus, parts
 from unitk.data.examples import Data, open_data
-from unitk.data.storing.folders import is_corpus, parts
 from unitk.errors import DataError, UsageError
 from unitk.models.state import StatefulRows
+from unitk.options.config import Given, Parsed, flag
 from unitk.score.language import Units, perplexities
 from unitk.slots import DOC, Batch, Ids
 from unitk.training.config import CUT, TrainConfig

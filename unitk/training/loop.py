@@ -21,9 +21,9 @@ from torch import Tensor
 from unitk.criterions.base import Loss
 from unitk.data.batching import Feed, FixedBatches, Update, prefetch
 from unitk.errors import UsageError
+from unitk.kernels.products import choose_products, computing
 from unitk.models.attention import fused
 from unitk.models.model import Model, build
-from unitk.models.products import choose_products, computing
 from unitk.models.state import StatefulRows
 from unitk.optim.config import parse_rules
 from unitk.optim.plan import OptimPlan, freeze

@@ -16,8 +16,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from unitk import files
-from unitk.config import Parsed
 from unitk.errors import CheckpointError, require
+from unitk.options.config import Parsed
 from unitk.training.config import TrainConfig
 from unitk.training.reporting.sinks import LOG, read_events
 from unitk.training.saving.folder import CONFIG, RunFolder

@@ -15,12 +15,13 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from unitk.config import Parsed, flag, options, parse, read_flags, read_yaml
 from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
 from unitk.files import sealed
 from unitk.models.config import UNSHAPED
 from unitk.optim.config import AdafactorConfig, parse_rules
+from unitk.options.config import Parsed, flag, options, parse, read_flags, read_yaml
+from unitk.options.values import parse_value, render
 from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, launched, process_ranks, weighted
 from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
@@ -33,7 +34,6 @@ from unitk.training.saving.state import (
     read_state,
     tasks_in,
 )
-from unitk.values import parse_value, render
 from unitk.vocab.base import Vocab, open_vocab
 
 OF_THE_COMMAND = ("config", "resume", "new_data", "save_dir")

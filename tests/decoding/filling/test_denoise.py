@@ -11,14 +11,14 @@ from rounding import near
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.ensemble import join
-from unitk.decoding.filling.denoise import Canvas, denoise
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, NonFiniteError, UsageError
+from unitk.families.diffusion.bd3lm import BD3LM
+from unitk.families.diffusion.bd3lm import layout as blocks_of
+from unitk.families.diffusion.denoise import Canvas, denoise
+from unitk.families.diffusion.mdlm import MDLM
 from unitk.slots import collate
-from unitk.tasks.bd3lm import BD3LM
-from unitk.tasks.bd3lm import layout as blocks_of
 from unitk.tasks.lm import LM
-from unitk.tasks.mdlm import MDLM
 
 SOURCES = ["The bade kelo", "Mipu", "The tosa lebi ruko nade filo bagu", "Ruko sa"]
 TASKS = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from unitk import registry
-from unitk.decoding.filling.fill import filled_in
+from unitk.decoding.fill import filled_in
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
 from unitk.slots import collate

@@ -9,11 +9,11 @@ import torch
 from tests.conftest import toy_lines
 from unitk import registry
 from unitk.decoding.config import length
-from unitk.decoding.filling import infilling
-from unitk.decoding.filling.infilling import hide, infill
 from unitk.decoding.generator import Generator
 from unitk.decoding.search import Hypothesis, Output
 from unitk.errors import UsageError
+from unitk.evaluation import infilling
+from unitk.evaluation.infilling import hide, infill
 from unitk.models.archs import tiny
 from unitk_cli.evaluate import run
 from unitk_cli.train import run as train

@@ -9,7 +9,8 @@ import torch
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
-from unitk.decoding.likelihood.continuations import (
+from unitk.errors import DataError
+from unitk.evaluation.continuations import (
     Question,
     judged,
     last_words,
@@ -19,9 +20,8 @@ from unitk.decoding.likelihood.continuations import (
     read_last_words,
     scores,
 )
-from unitk.decoding.likelihood.texts import likelihoods
-from unitk.decoding.likelihood.windows import windows
-from unitk.errors import DataError
+from unitk.evaluation.texts import likelihoods
+from unitk.evaluation.windows import windows
 from unitk.models.archs import tiny
 
 

@@ -9,7 +9,7 @@ import torch
 
 from unitk import registry
 from unitk.decoding.generator import Generator
-from unitk.decoding.likelihood.continuations import judged, ranked, read_choices
+from unitk.evaluation.continuations import judged, ranked, read_choices
 from unitk.models.archs import tiny
 
 lm_eval = pytest.importorskip("lm_eval")
@@ -17,7 +17,7 @@ lm_eval = pytest.importorskip("lm_eval")
 
 @pytest.fixture
 def model(toy_vocab, monkeypatch):
-    from unitk.decoding.likelihood import harness
+    from unitk.evaluation import harness
 
     task = registry.get("task", "lm")(registry.get("task", "lm").Config(), toy_vocab)
     task.answers = False

@@ -8,11 +8,11 @@ import torch
 
 from tests.conftest import toy_lines
 from unitk.decoding.generator import Generator
-from unitk.decoding.likelihood.pairs import Pair, Scored, figures, judge, read_pairs, table
-from unitk.decoding.weights import prepare
 from unitk.errors import DataError
-from unitk.interop import hf as there
-from unitk.interop.convert import Parts
+from unitk.evaluation.pairs import Pair, Scored, figures, judge, read_pairs, table
+from unitk.formats import hf as there
+from unitk.formats.convert import Parts
+from unitk.kernels.weights import prepare
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.vocab.base import open_vocab

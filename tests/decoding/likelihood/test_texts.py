@@ -11,11 +11,11 @@ from rounding import near
 from tests.conftest import toy_lines
 from unitk import registry
 from unitk.decoding.generator import Generator
-from unitk.decoding.likelihood import texts as module
-from unitk.decoding.likelihood.share import share
-from unitk.decoding.likelihood.texts import layouts
-from unitk.decoding.weights import prepare
 from unitk.errors import DataError, UsageError
+from unitk.evaluation import texts as module
+from unitk.evaluation.share import share
+from unitk.evaluation.texts import layouts
+from unitk.kernels.weights import prepare
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.slots import Example, collate, lm, probe, query, stay, unroll

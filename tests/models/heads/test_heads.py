@@ -15,7 +15,7 @@ from unitk import registry
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.ensemble import Ensemble
-from unitk.decoding.filling.fill import fill
+from unitk.decoding.fill import fill
 from unitk.decoding.forced import score
 from unitk.errors import UsageError
 from unitk.models import archs

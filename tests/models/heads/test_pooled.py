@@ -8,10 +8,10 @@ import torch
 from rounding import near
 
 from unitk import registry
+from unitk.families.recurrent.heads import Attend, Concat, pooled
+from unitk.families.recurrent.lstm import LSTM
 from unitk.models.config import ModelConfig
 from unitk.models.heads.base import Asked, gather
-from unitk.models.heads.pooled import Attend, Concat, pooled
-from unitk.models.recurrent.lstm import LSTM
 from unitk.slots import collate
 from unitk.tasks.understanding.labels import Classify
 

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 
 from unitk import registry
 from unitk.criterions.cross_entropy import CrossEntropy
-from unitk.decoding.weights import prepare
+from unitk.kernels.products import has_onednn
+from unitk.kernels.weights import prepare
 from unitk.models import archs
-from unitk.models.products import has_onednn
 from unitk.slots import Ask, Example, collate, stay
 from unitk.tasks.mlm import MLM
 

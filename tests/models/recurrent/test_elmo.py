@@ -12,10 +12,10 @@ from rounding import near
 from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
+from unitk.families.recurrent.bilm import BiLM
+from unitk.families.recurrent.characters import CharacterEmbedding
 from unitk.models.heads.base import LayerMix
-from unitk.models.recurrent.characters import CharacterEmbedding
 from unitk.slots import collate
-from unitk.tasks.bilm import BiLM
 from unitk.tasks.lm import layout
 from unitk.tasks.understanding.labels import Tag
 

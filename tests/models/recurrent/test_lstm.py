@@ -4,7 +4,7 @@ import pytest
 import torch
 from rounding import near
 
-from unitk.models.recurrent.lstm import LSTM
+from unitk.families.recurrent.lstm import LSTM
 
 LENGTHS = torch.tensor([7, 3, 5, 1])
 

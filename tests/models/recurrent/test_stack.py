@@ -11,7 +11,7 @@ from rounding import near
 from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
-from unitk.models.recurrent import lstm
+from unitk.families.recurrent import lstm
 from unitk.slots import Example, collate, lm, stay
 from unitk.tasks.lm import layout
 

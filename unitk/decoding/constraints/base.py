@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from unitk.data.reading.lines import read_lines
+from unitk.data.files.lines import read_lines
 from unitk.decoding.config import GenerateConfig, length
 from unitk.errors import DataError, UsageError
 from unitk.vocab.base import Vocab

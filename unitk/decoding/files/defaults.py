@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from unitk import pretrained
-from unitk.config import read_yaml, resolve
 from unitk.decoding.config import LOCAL, GenerateConfig
 from unitk.errors import CheckpointError, UsageError, require
 from unitk.files import create
-from unitk.options import flag, options
+from unitk.options.config import read_yaml, resolve
+from unitk.options.fields import flag, options
 from unitk.registry import nearest
 
 NAME = "generate.yaml"

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from unitk.data.reading.lines import (
+from unitk.data.corpus.corpus import Pairs
+from unitk.data.corpus.folders import is_corpus, open_corpus, parts
+from unitk.data.files.lines import (
     LONGEST,
     STDIN,
     Block,
@@ -24,13 +26,11 @@ from unitk.data.reading.lines import (
     name_of,
     read_lines,
 )
-from unitk.data.reading.pairs import Fields, as_given, choices_of, targets_of
-from unitk.data.reading.records import records
-from unitk.data.reading.sources import Format, format_of, named, unnest
-from unitk.data.reading.squad import SQUAD_SOURCE, arranged, check_form, read_squad
-from unitk.data.reading.window import sentences_of
-from unitk.data.storing.corpus import Pairs
-from unitk.data.storing.folders import is_corpus, open_corpus, parts
+from unitk.data.files.pairs import Fields, as_given, choices_of, targets_of
+from unitk.data.files.records import records
+from unitk.data.files.sources import Format, format_of, named, unnest
+from unitk.data.files.squad import SQUAD_SOURCE, arranged, check_form, read_squad
+from unitk.data.files.window import sentences_of
 from unitk.decoding.constraints.base import Constraint
 from unitk.errors import DataError, UsageError, require, say
 from unitk.foreign import parse_json

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unitk.errors import UsageError, require
+from unitk.kernels.products import recomputed
 from unitk.models.heads import compare as fused
-from unitk.models.products import recomputed
 from unitk.registry import get, nearest
 from unitk.slots import Ask, Batch
 

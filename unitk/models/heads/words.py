@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unitk.kernels.lean import norm
 from unitk.models.config import ModelConfig
 from unitk.models.heads.base import Asked, Categorical
 from unitk.models.layers import ACTIVATIONS
-from unitk.models.lean import norm
 from unitk.registry import register
 from unitk.slots import POS
 

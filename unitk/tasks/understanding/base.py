@@ -22,11 +22,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from unitk import registry
-from unitk.config import Given, build, options
 from unitk.errors import UsageError, check_option, require
+from unitk.options.config import Given, build, options
+from unitk.options.values import COMMA, Schedule
 from unitk.slots import Ask, Example, Floats, Ids
 from unitk.tasks.base import Encoded, Task, largest
-from unitk.values import COMMA, Schedule
 from unitk.vocab.base import Vocab
 
 LAYOUT = "--task.layout"

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from unitk.config import flag
 from unitk.data.batching import Feed
 from unitk.files import VERSION
 from unitk.optim.schedules import Constant
+from unitk.options.config import flag
 from unitk.training.means import Means, Speed, values_line
 from unitk.training.parallel import Ranks
 from unitk.training.reporting.noise import Noise

@@ -11,8 +11,8 @@ import torch
 from unitk.criterions.base import Watching
 from unitk.data.batching import single_batches, spread
 from unitk.errors import UsageError
-from unitk.models.products import computing
-from unitk.options import flag
+from unitk.kernels.products import computing
+from unitk.options.fields import flag
 from unitk.slots import Batch
 from unitk.training.reporting.log import Journal
 from unitk.training.reporting.report import Run

@@ -36,11 +36,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unitk import registry
-from unitk.config import Given, NoOptions, Parsed, resolve
 from unitk.errors import CheckpointError, NonFiniteError, UsageError, require
 from unitk.files import VERSION, create, sealed
 from unitk.foreign import read_json
 from unitk.models.model import Model, build
+from unitk.options.config import Given, NoOptions, Parsed, resolve
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
 from unitk.training.ema import Average

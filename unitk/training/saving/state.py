@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from unitk import registry
-from unitk.config import Given, modern, options
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import create, sealed
 from unitk.foreign import read_json
+from unitk.options.config import Given, modern, options
+from unitk.options.values import SUFFIXES, render
 from unitk.tasks.base import Task
 from unitk.training.config import TrainConfig
-from unitk.values import SUFFIXES, render
 
 log = logging.getLogger(__name__)
 

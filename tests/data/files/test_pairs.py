@@ -1,0 +1,130 @@
+"""Pairs from records."""
+
+import gzip
+import json
+
+import pytest
+
+from unitk.data.files import sources
+from unitk.data.files.files import ReadingOptions
+from unitk.data.files.pairs import Fields, read_records
+from unitk.data.files.sources import PairText
+from unitk.errors import DataError, UsageError
+
+FIELDS = Fields(("body",), ("title",))
+RECORDS = ReadingOptions(source_field=("body",), target_field=("title",))
+
+
+def write(path, text):
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def lines(path, *records):
+    return write(path, "".join(json.dumps(record) + "\n\n" for record in records))
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
+def test_json_lines(tmp_path, name):
+    path = lines(
+        tmp_path / name, {"body": " a b ", "title": "c\n", "id": 1}, {"title": "é", "body": "d"}
+    )
+    assert list(read_records(path, FIELDS)) == [PairText(["a b"], "c"), PairText(["d"], "é")]
+
+
+def test_a_json_list(tmp_path):
+    # SAMSum
+    records = [{"id": "1", "summary": "They meet.", "dialogue": "A: hi\r\nB: hi"}]
+    path = write(tmp_path / "train.json", "\ufeff " + json.dumps(records, indent=1))
+    fields = Fields(("dialogue",), ("summary",))
+    assert list(read_records(path, fields)) == [PairText(["A: hi\r\nB: hi"], "They meet.")]
+
+
+def test_lists_are_sentences_of_a_source_and_alternatives_of_a_target(tmp_path):
+    # SciTLDR
+    path = lines(tmp_path / "x.jsonl", {"source": ["One.", "Two."], "target": ["Three.", "Four."]})
+    (found,) = read_records(path, Fields(("source",), ("target",)))
+    assert found == PairText(["One. Two."], "Three.", ("Four.",))
+
+
+def test_the_first_field_that_is_there_is_learnt(tmp_path):
+    # DialogSum: one summary to train on, three to be judged by
+    one, two = (
+        {"dialogue": "a", "summary": "b"},
+        {"dialogue": "c", "summary1": "d", "summary2": "e"},
+    )
+    path = lines(tmp_path / "x.jsonl", one, two)
+    fields = Fields(("dialogue",), ("summary", "summary1", "summary2"))
+    assert list(read_records(path, fields)) == [PairText(["a"], "b"), PairText(["c"], "d", ("e",))]
+
+
+def test_several_source_fields_are_parts(tmp_path):
+    path = lines(tmp_path / "x.jsonl", {"q": "who?", "p": "Ann won.", "a": "Ann"})
+    (found,) = read_records(path, Fields(("q", "p"), ("a",)))
+    assert found.source == ["who?", "Ann won."]
+
+
+def test_a_mark_between_sentences(tmp_path):
+    path = lines(tmp_path / "x.jsonl", {"body": "a", "title": "One .\n\nTwo .\n"})
+    assert [p.target for p in read_records(path, FIELDS)] == ["One . Two ."]
+    marked = Fields(("body",), ("title",), mark="|")
+    assert [p.target for p in read_records(path, marked)] == ["One . | Two ."]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"title": "a"}, "x.jsonl, line 3: no field 'body', see --source-field; there are title"),
+        (
+            {"body": "a", "id": 1},
+            "line 3: no field 'title', see --target-field; there are body, id",
+        ),
+        ({"body": "", "title": "a"}, "line 3: body is empty; --skip-empty leaves"),
+        ({"body": "a", "title": []}, "line 3: title is empty"),
+        ({"body": "a", "title": 3}, "line 3: field 'title' must be a text or a list of texts"),
+        ("text", "line 3: not a JSON object"),
+    ],
+)
+def test_bad_records(tmp_path, record, message):
+    path = lines(tmp_path / "x.jsonl", {"body": "a", "title": "b"}, record)
+    with pytest.raises(DataError, match=message):
+        list(read_records(path, FIELDS))
+    listed = write(tmp_path / "x.json", json.dumps([record]))
+    with pytest.raises(DataError, match=r"x.json: \[0\]: "):
+        list(read_records(listed, FIELDS))
+
+
+def test_empty_ones_are_left_out_if_asked(tmp_path):
+    records = [{"body": "", "title": "a"}, {"body": "b", "title": "c"}, {"body": "d", "title": " "}]
+    path = lines(tmp_path / "x.jsonl", *records)
+    fields = Fields(("body",), ("title",), skip_empty=True)
+    assert list(read_records(path, fields)) == [PairText(["b"], "c")]
+
+
+def test_what_is_no_json(tmp_path):
+    with pytest.raises(DataError, match="x.jsonl, line 1: not JSON"):
+        list(read_records(write(tmp_path / "x.jsonl", "{"), FIELDS))
+    with pytest.raises(DataError, match="x.json: not JSON"):
+        list(read_records(write(tmp_path / "x.json", "[{},"), FIELDS))
+
+
+def test_blocks_are_small_and_tell_how_far_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "PAIRS_IN_BLOCK", 2)
+    records = [{"body": f"a{i}", "title": "b"} for i in range(5)]
+    for path in (
+        lines(tmp_path / "x.jsonl", *records),
+        write(tmp_path / "x.json", json.dumps(records)),
+    ):
+        source = RECORDS.source([path], "--input")
+        found = list(source.blocks())
+        assert [len(block.pairs) for block in found] == [2, 2, 1]
+        assert [block.at for block in found] == sorted(block.at for block in found)
+        assert source.kind == "pairs" and list(source.lines())[:3] == ["a0", "b", "a1"]
+
+
+def test_fields_are_of_json(tmp_path):
+    with pytest.raises(UsageError, match="--input: .*x.txt is text, --source-field is of json"):
+        RECORDS.source([tmp_path / "x.txt"], "--input")
+    write(tmp_path / "x.json", '{"data": []}')
+    assert ReadingOptions(window=9).source([tmp_path / "x.json"], "--input").window == 9

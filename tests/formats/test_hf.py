@@ -1,0 +1,498 @@
+"""Hugging Face's models come in and go out with equal logits, loss and tensors."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+import torch.nn.functional as F
+from rounding import near
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+import unitk
+from unitk.decoding.config import GenerateConfig
+from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.slots import Ask, collate, lm
+from unitk.training.saving.checkpoint import load
+
+V = 60
+BERT = {
+    "vocab_size": V,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+}
+GPT = {"vocab_size": V, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40}
+BART = {
+    "vocab_size": V,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    "forced_eos_token_id": 3,
+    "decoder_start_token_id": 3,
+}
+T5 = {
+    "vocab_size": V,
+    "d_model": 32,
+    "d_kv": 12,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 10,
+    "eos_token_id": 3,
+    "decoder_start_token_id": 0,
+}
+T5_1_1 = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+TASKS = {"use_task_id": True, "task_type_vocab_size": 5, "type_vocab_size": 4}
+XLNET = {"vocab_size": V, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "mem_len": 5}
+FAMILIES = {
+    "bert": ("BertForMaskedLM", "BertConfig", BERT),
+    "bert_untied": ("BertForMaskedLM", "BertConfig", {**BERT, "tie_word_embeddings": False}),
+    "bert_nsp": ("BertForPreTraining", "BertConfig", BERT),
+    "unilm_as_bert": ("BertForMaskedLM", "BertConfig", {**BERT, "type_vocab_size": 6}),
+    "ernie": ("ErnieForMaskedLM", "ErnieConfig", {**BERT, "hidden_act": "relu"}),
+    "ernie_nsp": ("ErnieForPreTraining", "ErnieConfig", {**BERT, "hidden_act": "relu"}),
+    "ernie2": ("ErnieForPreTraining", "ErnieConfig", {**BERT, **TASKS}),
+    "albert": ("AlbertForMaskedLM", "AlbertConfig", {**BERT, "embedding_size": 12}),
+    "albert_untied": (
+        *("AlbertForMaskedLM", "AlbertConfig"),
+        {**BERT, "embedding_size": 12, "tie_word_embeddings": False},
+    ),
+    "albert_sop": ("AlbertForPreTraining", "AlbertConfig", {**BERT, "embedding_size": 12}),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", {**BERT, "type_vocab_size": 1}),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "n_inner": 48}),
+    "gpt2_untied": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "tie_word_embeddings": False}),
+    "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTConfig", GPT),
+    "bart": ("BartForConditionalGeneration", "BartConfig", {**BART, "scale_embedding": True}),
+    "t5": ("T5ForConditionalGeneration", "T5Config", T5),
+    "t5_v1_1": ("T5ForConditionalGeneration", "T5Config", T5_1_1),
+    "t5_v1_1_tied": ("T5ForConditionalGeneration", "T5Config", T5_1_1),
+    "ul2": ("T5ForConditionalGeneration", "T5Config", {**T5, "feed_forward_proj": "gated-silu"}),
+    "xlnet": ("XLNetLMHeadModel", "XLNetConfig", {**XLNET, "ff_activation": "gelu_new"}),
+    "xlnet_gelu": ("XLNetLMHeadModel", "XLNetConfig", XLNET),
+}
+TWO_TOWERS = ("bart", "t5", "t5_v1_1", "t5_v1_1_tied", "ul2")
+
+
+@pytest.fixture
+def make(hf, kit, tmp_path, vocab_txt):
+    """Writes a random model of a family; the model and its folder."""
+
+    def made(family, folder="there"):
+        model_class, config_class, settings = FAMILIES[family]
+        torch.manual_seed(0)
+        config = getattr(hf, config_class)(**settings)
+        model = getattr(hf, model_class)(config)
+        if family == "t5_v1_1":  # which their library ties at first
+            model.lm_head.weight = torch.nn.Parameter(0.1 * torch.randn(V, 32))
+        kit.perturbed(model)
+        if "bart" in family:
+            model.final_logits_bias.normal_()
+        if "bert_untied" in family:  # the bias that is added, and the other one
+            head = model.predictions if "albert" in family else model.cls.predictions
+            head.bias.data.copy_(head.decoder.bias)
+        model.save_pretrained(tmp_path / folder)
+        (tmp_path / folder / "vocab.txt").write_text(vocab_txt.read_text())
+        return model, tmp_path / folder
+
+    return made
+
+
+def examples(kit, family):
+    """The same input for both: an example, and theirs."""
+    rng = np.random.default_rng(1)
+    tokens = kit.ids(rng, 14)
+    row = torch.from_numpy(tokens)[None]
+    if family in TWO_TOWERS:
+        fed = kit.ids(rng, 9)
+        theirs = {"input_ids": row, "decoder_input_ids": torch.from_numpy(fed)[None]}
+        return kit.pair(tokens, fed), theirs
+    if "gpt" in family:
+        return kit.single(tokens, at=np.arange(14)), {"input_ids": row}
+    if family == "roberta":
+        return kit.single(tokens), {"input_ids": row}
+    segments = np.arange(14) // 5
+    segments = segments % (6 if family == "unilm_as_bert" else 2)
+    theirs = {"input_ids": row, "token_type_ids": torch.from_numpy(segments)[None]}
+    example = kit.single(tokens, seg=segments)
+    if family == "ernie2":
+        theirs["task_type_ids"] = torch.full_like(row, 3)
+        example = replace(example, inputs={"task": np.array([3])})
+    return example, theirs
+
+
+def said(out):
+    """Theirs at every slot."""
+    found = out.prediction_logits if hasattr(out, "prediction_logits") else out.logits
+    return found[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_both_ways(hf, kit, make, tmp_path, family):
+    model, there = make(family)
+    ours = load(kit.to_unitk("hf", there, tmp_path / "ours")).model
+    example, given = examples(kit, family)
+    with torch.no_grad():
+        wanted = said(model(**given))
+    found = kit.logits(ours, example, V)
+    near(found, wanted)
+    label = torch.from_numpy(example.asks[0].label)
+    loss, theirs = (F.cross_entropy(logits, label) for logits in (found, wanted))
+    near(loss, theirs)
+    # back: the same tensors bit for bit, and a model that their library opens
+    saved = load_file(there / "model.safetensors")
+    back = kit.goes_back(tmp_path / "ours", "hf", tmp_path / "back", "model.safetensors", saved)
+    again = getattr(hf, json.loads((back / "config.json").read_text())["architectures"][0])
+    again, info = again.from_pretrained(back, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    with torch.no_grad():
+        near(said(again(**given)), wanted)
+    tokenizer = hf.AutoTokenizer.from_pretrained(back)
+    words = "w3 w7 w54"
+    task = load(tmp_path / "ours").task
+    assert tokenizer(words, add_special_tokens=False)["input_ids"] == task.vocab.encode(words)
+
+
+def test_an_untied_output_map_adds_its_own_bias(kit, make, tmp_path):
+    model, there = make("bert_untied")
+    with torch.no_grad():
+        model.cls.predictions.bias.add_(1)  # which is not added
+    model.save_pretrained(there)
+    example, given = examples(kit, "bert_untied")
+    with torch.no_grad():
+        wanted = said(model(**given))
+    near(kit.logits(load(kit.to_unitk("hf", there, tmp_path / "ours")).model, example, V), wanted)
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["bert_nsp", "ernie", "ernie_nsp", "ernie2", "albert_sop", "roberta", "gpt", "gpt2", "bart"]
+    + ["t5"],
+)
+def test_the_loss_is_theirs(kit, make, tmp_path, family):
+    """Of every third slot, and of the pair of sentences where it is asked."""
+    model, there = make(family)
+    ours = load(kit.to_unitk("hf", there, tmp_path / "ours")).model
+    example, given = examples(kit, family)
+    tower = example.asks[0].tower
+    slots, shift = len(example.towers[tower]), "gpt" in family  # they move the labels themselves
+    rows = np.arange(0, slots - shift, 3)
+    label = kit.ids(np.random.default_rng(2), len(rows))
+    labels = torch.full((1, slots), -100)
+    labels[0, rows + shift] = torch.from_numpy(label)
+    asks = [lm(rows, label, tower=tower)]
+    pair = dict.fromkeys(("bert_nsp", "ernie_nsp", "ernie2"), ("nsp", "next_sentence"))
+    pair["albert_sop"] = "sop", "sentence_order"
+    if family in pair:
+        name, key = pair[family]
+        given[f"{key}_label"] = torch.ones(1, dtype=torch.int64)
+        first, one = np.zeros((1, 1), np.int64), np.ones(1)
+        asks.append(Ask(name, f"class:{name}", tower, first, one.astype(np.int64), one))
+    batch = collate([[replace(example, asks=asks)]]).to("cpu")
+    with torch.no_grad():
+        states, wanted = ours(batch)[0][tower].flatten(0, 1), model(**given, labels=labels).loss
+        total = 0.0
+        for ask in batch.asks.values():  # without the words that were added
+            logits = ours.head(states[ask.rows[:, 0]], ask.head)[:, :V]
+            total += F.cross_entropy(logits, ask.label)
+    near(total, wanted)
+
+
+def test_t5_with_its_sentencepiece_model(hf, kit, tmp_path):
+    """The sentinels have the rows behind the pieces, the last one first, as in their tokenizer."""
+    pieces, lines = io.BytesIO(), ["the cat sat on the mat", "a dog ran in the park"]
+    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "pad_piece": "<pad>"}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=pieces, vocab_size=20, minloglevel=2, **ids
+    )
+    rows = 20 + 128
+    torch.manual_seed(0)
+    # their cache has as many layers as the encoder
+    config = hf.T5Config(**{**T5, "vocab_size": rows, "num_decoder_layers": 2, "eos_token_id": 1})
+    model = kit.perturbed(hf.T5ForConditionalGeneration(config))
+    model.save_pretrained(tmp_path / "there")
+    (tmp_path / "there" / "spiece.model").write_bytes(pieces.getvalue())
+    task = load(kit.to_unitk("hf", tmp_path / "there", tmp_path / "ours")).task
+    assert len(task.vocab) == rows and task.start == [task.vocab.pad]
+    back = kit.from_unitk(tmp_path / "ours", "hf", tmp_path / "back")
+    tokenizer = hf.AutoTokenizer.from_pretrained(back)
+    for number in (0, 7, 99):
+        index = tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>")
+        assert task.vocab.pieces([index]) == [f"<extra_id_{number}>"]
+    text = "the cat in the park"
+    assert tokenizer(text, add_special_tokens=False)["input_ids"] == task.vocab.encode(text)
+    # and a search of theirs on the exported folder writes what ours writes
+    again = hf.AutoModelForSeq2SeqLM.from_pretrained(back).eval()
+    source = torch.tensor([[*task.vocab.encode(text), task.vocab.sep]])
+    more = {"forced_eos_token_id": None}  # of which theirs does not count the log-probability
+    more |= {"num_beams": 3, "max_new_tokens": 9, "min_new_tokens": 9, "num_return_sequences": 3}
+    v = task.vocab
+    banned = [[word] for word in task.protocol.banned]
+    made = again.generate(source, eos_token_id=v.sep, bad_words_ids=banned, **more)
+    config = GenerateConfig(beam=3, nbest=3, max_len=9, min_len=9, search="likely")
+    found = unitk.load(tmp_path / "ours").outputs([[v.encode(text)]], config)
+    ids = [one.hypothesis.ids.tolist()[:9] for one in found[0]]
+    assert ids == [row[1:10].tolist() for row in made]
+
+
+def test_a_roberta_whose_tokenizer_has_no_pad_goes_out_as_it_came(hf, kit, make, tmp_path):
+    """Its positions are counted from a pad that no symbol of ours is."""
+    model, there = make("roberta")
+    (there / "vocab.txt").unlink()
+    pieces = {f"w{i}": i for i in range(V)}
+    Tokenizer(WordLevel(pieces, "w3")).save(str(there / "tokenizer.json"))
+    ours = kit.to_unitk("hf", there, tmp_path / "ours")
+    assert load(ours).vocab.pad >= V
+    back = hf.AutoModelForMaskedLM.from_pretrained(kit.from_unitk(ours, "hf", tmp_path / "back"))
+    for name in ("max_position_embeddings", "pad_token_id", "vocab_size"):
+        assert getattr(back.config, name) == getattr(model.config, name)
+    row = torch.tensor([[7, 8, 9, 10]])
+    with torch.no_grad():
+        assert torch.allclose(back(row).logits, model(row).logits, atol=1e-6)
+
+
+def test_a_trained_model_goes_out_with_all_its_rows(hf, kit, make, tmp_path):
+    """What was added for our symbols is dropped only as long as it means nothing."""
+    _, there = make("bert")
+    ours = kit.to_unitk("hf", there, tmp_path / "ours")
+    vocab = load(ours).vocab
+    assert vocab.model.size == V and len(vocab) == V + len(vocab.added) > V
+    (ours / "imported.json").unlink()  # as in a run that was trained from it
+    from unitk.files import seal
+
+    (ours / "manifest.json").unlink()
+    seal(ours)
+    back = kit.from_unitk(ours, "hf", tmp_path / "back")
+    model = hf.AutoModelForMaskedLM.from_pretrained(back)
+    assert model.config.vocab_size == len(vocab)
+    tokenizer = hf.AutoTokenizer.from_pretrained(back)
+    assert tokenizer.convert_tokens_to_ids("<|startofpiece|>") == vocab.sop
+
+
+@pytest.mark.parametrize("family", ["bert_nsp", "gpt2"])
+def test_pickles_and_old_names(kit, make, tmp_path, family):
+    _, there = make(family)
+    tensors = load_file(there / "model.safetensors")
+    (there / "model.safetensors").unlink()
+    old = {}
+    for name, tensor in tensors.items():
+        name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        old[name.replace("LayerNorm.bias", "LayerNorm.beta").removeprefix("transformer.")] = tensor
+    if family == "bert_nsp":  # what files of that time hold beside weights
+        old["bert.embeddings.position_ids"] = torch.arange(40)[None]
+        old["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+    else:
+        old["h.0.attn.bias"] = torch.ones(1, 1, 40, 40).tril()
+    torch.save(old, there / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    kit.to_unitk("hf", there, tmp_path / "ours")
+    kit.goes_back(tmp_path / "ours", "hf", tmp_path / "back", "model.safetensors", tensors)
+
+
+def test_shards_and_a_bare_encoder(hf, kit, make, tmp_path):
+    model, there = make("bert")
+    bare = model.bert
+    bare.save_pretrained(tmp_path / "bare", max_shard_size="20KB")
+    (tmp_path / "bare" / "vocab.txt").write_text((there / "vocab.txt").read_text())
+    assert len(list((tmp_path / "bare").glob("*.safetensors"))) > 1
+    ours = load(kit.to_unitk("hf", tmp_path / "bare", tmp_path / "ours")).model
+    assert not ours.config.head_transform
+    back = kit.from_unitk(tmp_path / "ours", "hf", tmp_path / "back")
+    again = hf.BertModel.from_pretrained(back, add_pooling_layer=False)
+    for name, tensor in again.state_dict().items():
+        assert torch.equal(tensor, bare.state_dict()[name])
+
+
+@pytest.mark.parametrize(
+    "name, family, kind",
+    [
+        ("mass", "bart", "Seq2SeqLM"),
+        ("spanbert", "bert", "MaskedLM"),
+        ("albert", "albert", "PreTraining"),
+        ("ernie", "ernie", "PreTraining"),
+        ("ernie2", "ernie2", "MaskedLM"),
+        ("bart", "bart", "Seq2SeqLM"),
+        ("t5", "t5", "Seq2SeqLM"),
+    ],
+)
+def test_models_of_every_objective_leave_as_their_family(
+    hf, kit, tmp_path, vocab_txt, name, family, kind
+):
+    """MASS's positions move; SpanBERT's second output layer has no place there, ALBERT's has."""
+    from unitk.formats.convert import Parts
+    from unitk.formats.hf import write
+    from unitk.models.archs import preset
+    from unitk.registry import get
+    from unitk.vocab.base import open_vocab
+
+    cls = get("task", name)
+    task = cls(cls.Config(), open_vocab(vocab_txt))
+    torch.manual_seed(0)
+    ours = kit.perturbed(preset(f"{name}_tiny").build(len(task.vocab)))
+    (tmp_path / "out").mkdir()
+    write(Parts(ours, task, {"arch": f"{name}_tiny"}, {}), tmp_path / "out")
+    theirs = getattr(hf, f"AutoModelFor{kind}").from_pretrained(tmp_path / "out").eval()
+    example, given = examples(kit, family)
+    with torch.no_grad():
+        near(kit.logits(ours, example), said(theirs(**given)))
+
+
+def test_a_model_with_more_than_its_family_is_refused():
+    from unitk.formats.hf_families import kind_of
+    from unitk.models.archs import preset
+
+    assert kind_of(preset("bert_tiny")) == "bert"
+    with pytest.raises(UsageError, match="a bert model has no --arch.entity-layers, but this"):
+        kind_of(preset("thu_ernie_tiny"))
+    with pytest.raises(
+        UsageError, match="gpt2 model has --arch.ffn-gate off, but this model has on"
+    ):
+        kind_of(replace(preset("gpt2_tiny"), ffn_gate=True))
+
+
+def test_a_gpt_whose_layers_are_of_another_width_is_refused(toy_vocab):
+    """The configuration of transformers' GPT has no field for it, so it could not open the file."""
+    from unitk.formats.convert import Parts
+    from unitk.formats.hf import write
+    from unitk.models.archs import preset, tiny
+    from unitk.registry import get
+
+    task = get("task", "lm")(get("task", "lm").Config(), toy_vocab)
+    config = replace(tiny(preset("gpt_base")), ffn_width=100)
+    with pytest.raises(UsageError, match=r"GPT has --arch.ffn-width \d+, but this model has 100"):
+        write(Parts(config.build(len(toy_vocab)), task, {"arch": "gpt_base"}, {}), Path("unused"))
+
+
+def test_longer_positions_repeat_the_rows(kit, make, tmp_path):
+    model, there = make("bert")
+    dest = kit.to_unitk("hf", there, tmp_path / "ours", "--arch.max-positions", 100)
+    table = load(dest).model.decoder.embed.positions.weight
+    first = model.bert.embeddings.position_embeddings.weight
+    assert torch.equal(table, torch.cat([first, first, first[:20]]))
+
+
+def test_a_task_of_its_own(kit, make, tmp_path):
+    _, there = make("bert")
+    dest = kit.to_unitk("hf", there, tmp_path / "ours", "--task", "pmlm", "--task.pseudo", "mask")
+    loaded = load(dest)
+    assert type(loaded.task).__name__ == "PMLM" and loaded.task.p == loaded.vocab.mask
+
+
+def edit(there, name, change):
+    path = there / name
+    if name.endswith(".json"):
+        found = json.loads(path.read_text())
+        change(found)
+        path.write_text(json.dumps(found))
+    else:
+        found = load_file(path)
+        change(found)
+        save_file(found, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "model.safetensors",
+            lambda t: t.pop("bert.encoder.layer.1.output.dense.bias"),
+            "has no bert.encoder.layer.1.output.dense.bias, which the model needs",
+        ),
+        (
+            "model.safetensors",
+            lambda t: t.update({"bert.extra.weight": torch.ones(2)}),
+            "has tensors of no known name: bert.extra.weight",
+        ),
+        (
+            "model.safetensors",
+            lambda t: t.update({"bert.embeddings.LayerNorm.bias": torch.ones(31)}),
+            r"another shape is needed: bert.embeddings.LayerNorm.bias \[31\] \(needed: \[32\]",
+        ),
+        (
+            "model.safetensors",
+            lambda t: t["bert.embeddings.LayerNorm.bias"].fill_(float("nan")),
+            "embed.norm.bias has NaN or infinity",
+        ),
+        ("config.json", lambda c: c.update(model_type="electra"), "model_type must be one of"),
+        ("config.json", lambda c: c.update(hidden_act="silu"), "hidden_act must be one of"),
+        ("config.json", lambda c: c.update(hidden_size="x"), "hidden_size must be a whole number"),
+        ("config.json", lambda c: c.update(hidden_size=10**12), "hidden_size cannot be"),
+        (
+            "config.json",
+            lambda c: c.update(num_hidden_layers=10**6),
+            "not have the tensors of 1,000,000",
+        ),
+        (
+            "config.json",
+            lambda c: c.update(position_embedding_type="relative_key"),
+            "unitk reads only position_embedding_type 'absolute'",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(kit, make, tmp_path, name, change, message):
+    _, there = make("bert")
+    edit(there, name, change)
+    with pytest.raises(CheckpointError, match=message):
+        kit.to_unitk("hf", there, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists() and not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("source", ["hf", "elmo", "optimus"])
+def test_a_path_that_is_not_there_is_named(kit, tmp_path, source):
+    with pytest.raises(CheckpointError, match="there is no .*downloads"):
+        kit.to_unitk(source, tmp_path / "downloads", tmp_path / "ours")
+
+
+def test_what_has_no_place_there_is_named(kit, make, tmp_path, vocab_txt):
+    _, there = make("bert")
+    with pytest.raises(UsageError, match=r"--vocab .*there is no vocabulary beside"):
+        (there / "vocab.txt").unlink()
+        kit.to_unitk("hf", there, tmp_path / "ours")
+    words = vocab_txt.read_text()
+    vocab_txt.write_text("".join(f"{word}\n" for word in words.split()[:5]))
+    with pytest.raises(DataError, match="has 5 pieces, and the checkpoint 60 rows .--vocab"):
+        kit.to_unitk("hf", there, tmp_path / "ours", "--vocab", vocab_txt)
+    vocab_txt.write_text(words + "more\nwords\n")
+    with pytest.raises(DataError, match="has 62 pieces, but the checkpoint has 60 rows"):
+        kit.to_unitk("hf", there, tmp_path / "ours", "--vocab", vocab_txt)
+    with pytest.raises(UsageError, match="no format 'hff'; did you mean hf"):
+        kit.to_unitk("hff", there, tmp_path / "ours")
+
+
+def test_load_takes_a_format(kit, make):
+    _, there = make("gpt2")
+    generator = unitk.load(there, format="hf")
+    assert generator.task.vocab.model.size == V
+    [[best]] = generator.generate(["w1 w2"], max_len=3)
+    assert isinstance(best.text, str)
+
+
+def test_bert_becomes_unilm_with_its_segments(kit, make, tmp_path):
+    model, there = make("bert_nsp")
+    loaded = load(kit.to_unitk("hf", there, tmp_path / "ours", "--task", "unilm"))
+    theirs = model.bert.embeddings.token_type_embeddings.weight
+    assert loaded.model.config.num_segments == 6
+    # official code: rows 2, 3, 4 begin as segment 0, row 5 as segment 1
+    assert torch.equal(loaded.model.decoder.embed.segments.weight, theirs[[0, 1, 0, 0, 0, 1]])
+    example, given = examples(kit, "bert_nsp")
+    example.towers["x"].seg[:] += 4
+    with torch.no_grad():
+        assert kit.logits(loaded.model, example, V).sub(said(model(**given))).abs().max() < 1e-5

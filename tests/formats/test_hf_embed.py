@@ -1,0 +1,57 @@
+"""The states of imported models are those of transformers, at every depth."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rounding import near
+
+import unitk
+from tests.conftest import toy_lines
+from unitk.formats.convert import Parts
+from unitk.formats.hf import write
+from unitk.models.archs import tiny
+from unitk.registry import get
+from unitk.training.saving.checkpoint import load
+
+
+@pytest.mark.parametrize(
+    ("arch", "task"),
+    [
+        ("bert_base", "mlm"),
+        ("roberta_base", "mlm"),
+        ("gpt2_small", "lm"),
+        ("bart_base", "seq2seq"),
+        ("t5_base", "seq2seq"),
+    ],
+)
+def test_states_are_theirs(kit, tmp_path, toy_vocab, arch, task):
+    hf = pytest.importorskip("transformers")
+    task_type = get("task", task)
+    torch.manual_seed(0)
+    # A T5 of 100 begins its buckets at no whole distance, where rounding would decide between two.
+    config = replace(
+        tiny(get("arch", arch)()), **{"relative_distance": 100} if "t5" in arch else {}
+    )
+    made = kit.perturbed(config.build(len(toy_vocab)))
+    there = tmp_path / "there"
+    there.mkdir()
+    write(Parts(made, task_type(task_type.Config(), toy_vocab), {"arch": arch}, {}), there)
+    ours = kit.to_unitk("hf", there, tmp_path / "ours")
+    texts = toy_lines(9)
+    states = [unitk.load(ours).embed(texts, layer=n, pool="none") for n in (0, 1, 2, -1)]
+    task = load(ours).task
+    model = hf.AutoModel.from_pretrained(there, output_hidden_states=True).eval()
+    model = model.encoder if model.config.is_encoder_decoder else model
+    means = unitk.load(ours).embed(texts)
+    assert means.shape == (9, made.config.width) and means.dtype == np.float32
+    for i, text in enumerate(texts):
+        ids = task.reading([np.array(task.vocab.encode(text))]).token
+        with torch.no_grad():
+            theirs = model(torch.from_numpy(ids)[None]).hidden_states
+        for own, wanted in zip(states, (*theirs, theirs[-1]), strict=True):
+            near(own[i], wanted[0])
+        scale = theirs[-1].abs().max().item()
+        words = ~np.isin(ids, list(task.vocab.symbols.values()))
+        assert np.allclose(means[i], theirs[-1][0][words].mean(0), rtol=1e-4, atol=1e-5 * scale)

@@ -1,0 +1,135 @@
+"""Annotators (`unitk preprocess --annotate`): one byte for each token, which tasks read.
+
+An annotator is registered as kind `annotator`. It is built from the path behind NAME= (or None),
+and then maps a sentence, its ids and the vocabulary to bytes. 0 means no annotation. The bytes of
+several annotators are joined by a bitwise or.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import regex
+
+from unitk import registry
+from unitk.data.files.lines import read_lines
+from unitk.errors import DataError, UsageError
+from unitk.registry import register
+from unitk.vocab.base import Vocab
+from unitk.vocab.scripts import UNSPACED
+
+Notes = npt.NDArray[np.uint8]
+Annotator = Callable[[str, list[int], Vocab], Notes]
+FIRST, INSIDE = 1, 2
+ENTITY_FIRST, ENTITY_INSIDE = 4, 8
+ASKER, ANSWERER = 16, 32
+UNIT = regex.compile(rf"{UNSPACED}|[\w--{UNSPACED}]+|[^\w\s]", regex.V1)
+"""A word, a mark, or a character of a script without blanks: what surface forms are made of."""
+CHINESE = regex.compile(r"\p{Han}+")
+
+
+@register("annotator", "phrases")
+class Phrases:
+    """Mark the phrases listed in a file, one a line: 1 on the first token, 2 on the others.
+
+    Of overlapping phrases, the one that begins first is marked, and of these the longest.
+    """
+
+    marks = FIRST, INSIDE
+
+    def __init__(self, path: Path | None) -> None:
+        units = (tuple(UNIT.findall(line)) for line in _listed(self, path))
+        self.forms = set(filter(None, units))
+        if not self.forms:
+            raise DataError(f"--annotate {path}: there is no surface form in it")
+        self.sizes: dict[str, list[int]] = {}  # first unit -> sizes of its forms, longest first
+        for form in self.forms:
+            self.sizes.setdefault(form[0], []).append(len(form))
+        self.sizes = {unit: sorted({*sizes}, reverse=True) for unit, sizes in self.sizes.items()}
+
+    def __call__(self, text: str, ids: list[int], vocab: Vocab) -> Notes:
+        found, places, at = [(unit[0], *unit.span()) for unit in UNIT.finditer(text)], [], 0
+        units = tuple(unit for unit, _, _ in found)
+        while at < len(units):
+            # the longest form that begins here; what it covers begins no other
+            sizes = (n for n in self.sizes.get(units[at], ()) if at + n <= len(units))
+            size = next((n for n in sizes if units[at : at + n] in self.forms), 0)
+            if size:
+                places.append((found[at][1], found[at + size - 1][2]))
+            at += size or 1
+        return marked(text, ids, vocab, places, self.marks)
+
+
+@register("annotator", "entities")
+class Entities(Phrases):
+    """Mark the names listed in a file as phrases are: 4 on the first token, 8 on the others."""
+
+    marks = ENTITY_FIRST, ENTITY_INSIDE
+
+
+@register("annotator", "jieba")
+class Jieba:
+    """Mark words of several Chinese characters as phrases; a file has words of the user's own."""
+
+    def __init__(self, path: Path | None) -> None:
+        try:
+            import jieba
+        except ImportError as error:
+            needs = "--annotate jieba needs the package jieba: pip install 'unitk[chinese]'"
+            raise UsageError(needs) from error
+        jieba.setLogLevel("WARNING")  # it would print how its dictionary is loaded
+        self.tokenizer = jieba.Tokenizer()
+        for line in read_lines(path) if path else ():
+            self.tokenizer.add_word(line)
+
+    def __call__(self, text: str, ids: list[int], vocab: Vocab) -> Notes:
+        words = self.tokenizer.tokenize(text)
+        places = [(a, b) for word, a, b in words if b > a + 1 and CHINESE.fullmatch(word)]
+        return marked(text, ids, vocab, places, (FIRST, INSIDE))
+
+
+@register("annotator", "roles")
+class Roles:
+    """Mark all tokens of a turn: 32 where it begins with a text listed in a file, such as the name
+    of the speaker who answers, and 16 elsewhere."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.openings = tuple(filter(None, _listed(self, path)))
+        if not self.openings:
+            raise DataError(f"--annotate {path}: there is no opening in it")
+
+    def __call__(self, text: str, ids: list[int], vocab: Vocab) -> Notes:
+        answers = text.lstrip().startswith(self.openings)
+        return np.full(len(ids), ANSWERER if answers else ASKER, np.uint8)
+
+
+def _listed(annotator: Annotator, path: Path | None) -> Iterable[str]:
+    name = registry.name_of("annotator", type(annotator))
+    if path is None:
+        raise UsageError(f"--annotate {name} needs a file with a text a line: {name}=FILE")
+    return read_lines(path)
+
+
+def marked(
+    text: str, ids: list[int], vocab: Vocab, places: list[tuple[int, int]], marks: tuple[int, int]
+) -> Notes:
+    """The first mark on the first token of each place in a text, the second on its others."""
+    notes = np.zeros(len(ids), np.uint8)
+    for start, stop in vocab.token_spans(text, places) if places else ():
+        notes[start], notes[start + 1 : stop] = marks
+    return notes
+
+
+def open_annotator(text: str) -> Annotator:
+    """The annotator that `NAME` or `NAME=FILE` names. Several are separated by commas."""
+    made = []
+    for one in text.split(","):
+        name, equals, path = one.partition("=")
+        made.append(registry.get("annotator", name, "--annotate")(Path(path) if equals else None))
+    if len(made) == 1:
+        return made[0]
+    return lambda *given: functools.reduce(np.bitwise_or, (each(*given) for each in made))

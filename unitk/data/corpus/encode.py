@@ -1,0 +1,217 @@
+"""Encodes blocks of text, in this process or in several, in the order of the blocks."""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk import registry
+from unitk.data.corpus.annotate import Annotator, Notes, open_annotator
+from unitk.data.corpus.corpus import stored_dtype
+from unitk.data.corpus.workers import Worker
+from unitk.data.files.lines import Block
+from unitk.data.files.pairs import NO_SPAN
+from unitk.data.files.sources import PairBlock, PairText, Reading, parse
+from unitk.data.files.squad import arranged
+from unitk.data.files.window import windowed
+from unitk.errors import UsageError
+from unitk.slots import Ids
+from unitk.vocab.base import Vocab
+
+WORTH_A_PROCESS = 8 << 20
+"""Bytes of input that take about as long to encode as a process takes to start."""
+SYMBOL = re.compile(
+    r"<\|\w+\|>|</?s>|<(eo[sdt]|bos|sep|pad|unk|mask|doc)>|\[(EO[SDT]|BOS|SEP|CLS|PAD|UNK|\w*MASK)\]"
+)
+"""How vocabularies spell their symbols."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The sentences of a block: their ids, joined, and the number of sentences of each document."""
+
+    ids: npt.NDArray[Any]
+    lengths: Ids
+    sizes: Ids
+    words: Ids  # of each sentence
+    unknown: int
+    num_bytes: int
+    notes: Notes | None = None  # the annotation byte of each id, with `--annotate`
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An encoded block: one side, or source and target."""
+
+    path: Path
+    at: int  # how far into all files it begins, as `Block.at`
+    sides: list[Side]
+    goes_on: bool
+    labels: list[tuple[Any, str]] = field(default_factory=list)
+    """Of labelled records, spans being in tokens; and the places that errors name."""
+    skipped: int = 0  # empty records
+    moved: int = 0  # answers that stand elsewhere than the file says
+    symbols: Counter[str] = field(default_factory=Counter)
+    """Sentences of a text that are the spelling of a symbol."""
+
+
+def encode_block(
+    vocab: Vocab,
+    block: Block | PairBlock,
+    reading: Reading | None,
+    annotate: Annotator | None = None,
+) -> Encoded:
+    """Encode a block. Sentences without a token are dropped, except sides of pairs."""
+    if isinstance(block, PairBlock):
+        pairs, moved = block.pairs, sum(pair.moved for pair in block.pairs)
+        if block.form:
+            pairs = [windowed(pair, block.window, vocab, block.form) for pair in pairs]
+            pairs = [replace(pair, source=arranged(pair.source, block.form)) for pair in pairs]
+        sources = [part for pair in pairs for part in pair.source]
+        if block.labels == "tags":  # a word is a part, with the blank before it
+            sources = [" " * (i > 0) + word for pair in pairs for i, word in enumerate(pair.source)]
+        sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
+        if block.labels:
+            side = _encode(vocab, sources, sizes)
+            places = block.labels in ("span", "links")
+            labels = _in_tokens(vocab, pairs) if places else [pair.label for pair in pairs]
+            found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
+            return Encoded(block.path, block.at, [side], False, found, block.skipped, moved)
+        targets = [pair.target for pair in pairs]
+        sides = [_encode(vocab, sources, sizes), _encode(vocab, targets, np.ones_like(sizes))]
+        return Encoded(block.path, block.at, sides, False, skipped=block.skipped, moved=moved)
+    assert reading is not None
+    parsed = parse(block, reading)
+    side = _encode(vocab, parsed.sentences, parsed.sizes, len(parsed.text))
+    if annotate:
+        each = np.split(side.ids, side.lengths.cumsum()[:-1])
+        both = zip(parsed.sentences, each, strict=True) if parsed.sentences else ()
+        notes = [annotate(sentence, ids.tolist(), vocab) for sentence, ids in both]
+        side = replace(side, notes=np.concatenate([np.empty(0, np.uint8), *notes]))
+    if not side.lengths.all():
+        kept = side.lengths > 0
+        owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
+        sizes = np.bincount(owner[kept], minlength=len(side.sizes))
+        side = replace(side, lengths=side.lengths[kept], sizes=sizes, words=side.words[kept])
+    symbols = Counter(one for one in parsed.sentences if one[0] in "<[" and SYMBOL.fullmatch(one))
+    return Encoded(block.path, block.at, [side], parsed.goes_on, symbols=symbols)
+
+
+def _in_tokens(vocab: Vocab, pairs: Sequence[PairText]) -> list[Any]:
+    """Convert the spans or links of records from characters to tokens of the last part."""
+    found: list[Any] = []
+    for pair in pairs:
+        text = pair.source[-1]
+        if pair.label == NO_SPAN:
+            found.append(pair.label)
+        elif pair.label and isinstance(pair.label[0], int):
+            found += map(list, vocab.token_spans(text, [pair.label]))
+        else:
+            places = vocab.token_spans(text, [(a, b) for a, b, _ in pair.label])
+            names = [name for _, _, name in pair.label]
+            found.append(sorted((*at, name) for at, name in zip(places, names, strict=True)))
+    return found
+
+
+def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, num_bytes: int = 0) -> Side:
+    ids, lengths = vocab.encode_packed(sentences)
+    lines = "".join([sentence.replace("\n", " ") + "\n" for sentence in sentences]).encode()
+    unknown = int(np.count_nonzero(ids == vocab.unk))
+    ids = ids.astype(stored_dtype(len(vocab)))
+    return Side(ids, lengths, sizes, count_words(lines), unknown, num_bytes or len(lines))
+
+
+def count_words(lines: bytes) -> Ids:
+    """The words of each line: runs of bytes between blanks and control characters."""
+    text = np.frombuffer(b"\n" + lines, np.uint8)
+    blank = text <= 32  # bytes of UTF-8's other characters are above
+    first = np.flatnonzero(blank[:-1] > blank[1:])  # a word begins after each of these bytes
+    return np.diff(first.searchsorted(np.flatnonzero(text == 10)))
+
+
+def num_workers(given: int | None, size: int) -> int:
+    """How many processes an input of `size` bytes is worth, at most `given`."""
+    if given is not None and given < 1:
+        raise UsageError(f"--workers must be at least 1, got {given}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(given or cores or 1, 1 + size // WORTH_A_PROCESS)
+
+
+Encode = Callable[[Iterator[Block | PairBlock], Reading | None], Iterator[Encoded]]
+
+
+@contextmanager
+def encoders(
+    vocab: Vocab,
+    workers: int,
+    user_dir: Path | None = None,
+    annotate: str = "",
+    cure: str = "try fewer --workers",
+) -> Iterator[Encode]:
+    """A function that encodes blocks in order, in this process or in several.
+
+    Processes build the vocabulary themselves. `annotate` is the value of that option; `cure` is
+    what helps if memory is too short for the processes.
+    """
+    annotator = open_annotator(annotate) if annotate else None
+    if workers == 1:
+        yield lambda blocks, reading: (
+            encode_block(vocab, block, reading, annotator) for block in blocks
+        )
+        return
+    # processes, not threads: lines, sentences and lists are Python's work
+    state = vocab.model.kind, vocab.model.data, vocab.symbols, vocab.added
+    idle = queue.SimpleQueue[Worker]()
+
+    def ask(block: Block | PairBlock, reading: Reading | None) -> Encoded:
+        worker = idle.get()  # there are as many as threads
+        try:
+            found: Encoded = worker(block, reading)
+        finally:
+            idle.put(worker)
+        return found
+
+    def encode(blocks: Iterator[Block | PairBlock], reading: Reading | None) -> Iterator[Encoded]:
+        waiting: deque[Future[Encoded]] = deque()
+        for block in blocks:
+            waiting.append(pool.submit(ask, block, reading))
+            if len(waiting) > 2 * workers:  # enough for all, and memory stays bounded
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    with ThreadPoolExecutor(workers) as pool, ExitStack() as stack:
+        for _ in range(workers):
+            worker = Worker(cure, _begin, user_dir, annotate, *state)
+            stack.callback(worker.close)
+            idle.put(worker)
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        yield encode
+
+
+def _begin(
+    user_dir: Path | None,
+    annotate: str,
+    kind: str,
+    data: bytes,
+    symbols: dict[str, int],
+    added: tuple[str, ...],
+) -> Callable[[Block | PairBlock, Reading | None], Encoded]:
+    """The function of a worker process."""
+    registry.load_plugins(user_dir)
+    vocab = Vocab(registry.get("vocab", kind)(data), symbols, added)
+    annotator = open_annotator(annotate) if annotate else None
+    gc.freeze()  # what was imported need not be searched for garbage time and again
+    return lambda block, reading: encode_block(vocab, block, reading, annotator)

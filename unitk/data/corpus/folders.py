@@ -1,0 +1,150 @@
+"""Resolves paths: a corpus, a part of preprocessed data, or data in another system's format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from unitk import files, registry
+from unitk.data.corpus.corpus import VOCAB, Corpus, Pairs, manifest_of
+from unitk.data.kinds import KINDS
+from unitk.errors import DataError, UsageError, require
+from unitk.files import MANIFEST
+from unitk.pretrained import from_hub
+from unitk.vocab.base import Vocab
+
+
+class Split(Protocol):
+    """A part of the data in another format."""
+
+    def open(self) -> Corpus | Pairs: ...
+    def vocab(self) -> Vocab: ...
+
+
+class CorpusFormat(Protocol):
+    """Another system's format of corpora, registered as kind `corpus`.
+
+    It may also have `write(options, parts)`, which does what `unitk preprocess --format` asks for.
+    """
+
+    def find(self, path: Path) -> Split | None:
+        """The corpus that a path names."""
+
+    def splits(self, folder: Path) -> list[str]:
+        """The names of the corpora in a folder."""
+
+    def shards(self, folder: Path) -> list[Path]:
+        """The corpora in a folder that are for training."""
+
+    def lacking(self, path: Path) -> str:
+        """Why a path is no corpus of this format, as a message; "" if it is of another format."""
+
+
+def formats() -> list[CorpusFormat]:
+    """All registered formats other than unitk's own."""
+    return [registry.get("corpus", name) for name in registry.names("corpus")]
+
+
+def found(path: Path) -> Split | None:
+    """The corpus in another format that a path names."""
+    return next((split for one in formats() if (split := one.find(path))), None)
+
+
+def open_corpus(path: Path) -> Corpus | Pairs:
+    """Open a corpus, or the train/ in what `unitk preprocess` or another system made."""
+    if split := found(path) or found(path / "train"):
+        return split.open()
+    folder = _folder(path)
+    kind = str(manifest_of(folder)["kind"])
+    if kind not in KINDS:
+        known = f"this unitk reads {', '.join(KINDS)}"
+        raise DataError(f"{folder / MANIFEST}: the corpus holds {kind!r}, but {known}")
+    return KINDS[kind].opens(folder)
+
+
+def corpus_vocab(path: Path) -> Vocab:
+    """The vocabulary that a corpus was made with."""
+    if split := found(path) or found(path / "train"):
+        return split.vocab()
+    folder = _folder(path)
+    vocab = Vocab.load(folder / VOCAB)
+    if vocab.hash != manifest_of(folder).get("vocab"):
+        raise DataError(f"{folder / VOCAB} is not the vocabulary that the corpus was made with")
+    return vocab
+
+
+def is_corpus(path: Path) -> bool:
+    """Whether a path is a corpus itself, not a folder of several."""
+    return (path / MANIFEST).is_file() or found(path) is not None
+
+
+def parts(folder: Path) -> list[str]:
+    """The names of the corpora in a folder."""
+    made = [entry.parent.name for entry in folder.glob(f"*/{MANIFEST}")]
+    return sorted(made) or [name for one in formats() for name in one.splits(folder)]
+
+
+def part(place: Path, name: str) -> Path | None:
+    """The corpus of this name in a folder with several; None if there is none."""
+    there = (place / name).is_dir() or (place.is_dir() and found(place / name))
+    return place / name if there else None
+
+
+def train_parts(place: Path) -> list[Path]:
+    """A corpus itself, or the corpora in a folder that are for training (shards)."""
+    for one in formats():
+        if one.find(place / "train"):  # of ours there is one: `unitk merge` joins shards
+            return one.shards(place)
+    return [part(place, "train") or place]
+
+
+def _folder(path: Path) -> Path:
+    for folder in (path, path / "train"):
+        if (folder / MANIFEST).is_file():
+            return folder
+    wanted = path / "train" if path.is_dir() else path
+    said = next(filter(None, (one.lacking(wanted) for one in formats())), "")
+    lacks = f"it has no {MANIFEST}, nor has a folder train/ in it"
+    if not path.exists():
+        lacks = f"not found{from_hub(path, 'data set')}"
+    if path.is_file():
+        lacks = "it is a file, of which `unitk preprocess` makes one"
+    raise DataError(said or f"{path} is not a corpus: {lacks}")
+
+
+def check_alike(folders: Sequence[Path], opened: Sequence[Corpus | Pairs]) -> None:
+    """Refuse corpora that differ in kind, form of labels, or vocabulary."""
+    first = opened[0]
+    for folder, one in zip(folders, opened, strict=True):
+        if one.kind != first.kind:
+            raise UsageError(f"{folders[0]} holds {first.kind}, but {folder} holds {one.kind}")
+        here, there = (corpus.manifest.get("form") for corpus in (one, first))
+        if here != there:
+            raise DataError(f"{folders[0]} has labels of {there}, but {folder} of {here}")
+        if one.vocab_hash != first.vocab_hash:
+            raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
+
+
+@contextmanager
+def building(dest: Path, overwrite: bool = False) -> Iterator[Path]:
+    """A context with a folder to fill, which becomes `dest` on success and is removed otherwise."""
+    _check_free(dest, overwrite)
+    with files.new_folder(dest, "--dest", replace=overwrite) as folder:
+        yield folder
+
+
+def _check_free(dest: Path, overwrite: bool) -> None:
+    if not dest.exists() or (dest.is_dir() and not any(dest.iterdir())):
+        return
+    # whatever `unitk preprocess` writes, in any format
+    made = (MANIFEST, f"train/{MANIFEST}", "vocab.json", "*.idx", "dict*.txt")
+    if not any(any(dest.glob(name)) for name in made):
+        raise UsageError(f"--dest {dest} exists, and is not a corpus that could be replaced")
+    require(overwrite, f"--dest {dest} holds a corpus already; --overwrite replaces it")
+    own = "train|valid|test|source|target|(vocab|tokenizer|manifest|dict).*|[.].*"
+    own += "|.*[.](bin|idx|npy|sha256|model|log)"
+    if other := next((one.name for one in dest.iterdir() if not re.fullmatch(own, one.name)), ""):
+        raise UsageError(f"--dest {dest} also holds {other}, which --overwrite would remove")

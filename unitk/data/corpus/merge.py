@@ -1,0 +1,131 @@
+"""Joins the shards of a corpus, or any corpora with the same vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unitk.data.corpus.corpus import NOTES, Corpus, CorpusWriter, close_corpus, manifest_of
+from unitk.data.corpus.folders import building, check_alike, corpus_vocab, open_corpus
+from unitk.data.corpus.labelled import Labelled, LabelWriter
+from unitk.data.kinds import KINDS
+from unitk.errors import DataError, UsageError, printable
+from unitk.files import MANIFEST
+
+PARTS = ("train", "valid", "test")
+TOKENS_AT_ONCE = 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Join the shards of a corpus, in their order: the result equals the corpus made at once.
+
+    unitk merge shards/0 shards/1 shards/2 --dest data/docs
+    """
+
+    parts: tuple[Path, ...]
+    """Folders that `unitk preprocess --shard i/n` wrote, in the order i = 0, 1, and so on."""
+    dest: Path
+    """Folder to write."""
+    overwrite: bool = False
+    """Replace a corpus in --dest."""
+
+
+def merge(options: Options) -> None:
+    """Join the corpora, or the train/, valid/ and test/ in them."""
+    if not options.parts:
+        raise UsageError("name the corpora to join: unitk merge --dest DIR PART PART ...")
+    names = [_names(part) for part in options.parts]
+    for part, held in zip(options.parts, names, strict=True):
+        if held != names[0]:
+            raise DataError(
+                f"{options.parts[0]} holds {', '.join(names[0])}, but {part} {', '.join(held)}"
+            )
+    with building(options.dest, options.overwrite) as folder:
+        known: list[str] | None = None
+        for name in names[0]:
+            print(printable(f"{options.dest / name}:"))
+            _join([part / name for part in options.parts], folder / name, known)
+            if name == "train":
+                known = manifest_of(folder / name).get("labels")
+
+
+def _names(part: Path) -> list[str]:
+    """The parts in what `unitk preprocess` made; "." for a corpus folder itself."""
+    found = [name for name in (".", *PARTS) if (part / name / MANIFEST).is_file()]
+    if not found:
+        raise DataError(f"{part} is not a corpus, nor a folder with train/ in it")
+    return found
+
+
+def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> None:
+    opened = [open_corpus(folder) for folder in folders]
+    first = opened[0]
+    check_alike(folders, opened)
+    for one in opened:
+        one.verify()  # what is damaged must not get a good hash
+    about = _about(folders, [one.manifest for one in opened])
+    vocab = corpus_vocab(folders[0])
+    sides = KINDS[first.kind].sides
+    noted = [NOTES in one.manifest.get("files", ()) for one in opened]
+    if any(noted) and not all(noted):
+        raise DataError(f"{folders[noted.index(False)]} has no annotations, but others have")
+    counted = all(side.has_words for one in opened for side in one.token_files)
+    writers = {side: CorpusWriter(dest / side, len(vocab), noted[0], counted) for side in sides}
+    labels = LabelWriter(first.form, known) if isinstance(first, Labelled) else None
+    for one in opened:
+        if labels and isinstance(one, Labelled):
+            labels.join(one)
+        for writer, corpus in zip(writers.values(), one.token_files, strict=True):
+            _copy(corpus, writer, counted)
+    if not any(writer.counts.tokens for writer in writers.values()):
+        raise DataError(f"{folders[0]}: there is no text in it, nor in the other parts")
+    if labels:
+        about = {"kind": first.kind, **labels.save(dest), **about}
+    close_corpus(dest, writers, vocab, about)
+    for side, writer in writers.items():
+        print(f"  {side and side + ': '}{writer.counts}")
+
+
+def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    """The sources of the result; shards must be complete and in order."""
+    first = manifests[0]
+    keys = [key for key in ("sources", "source_bytes", "targets") if key in first]
+    same = {key: first[key] for key in ("languages", "window") if key in first}
+    for folder, manifest in zip(folders, manifests, strict=True):
+        if manifest.get("languages") != first.get("languages"):
+            raise DataError(f"{folder} has other languages than {folders[0]}")
+    if not any("shard" in manifest for manifest in manifests):
+        # lists of names are joined, numbers are added
+        return same | {
+            key: sum((one[key] for one in manifests), type(first[key])()) for key in keys
+        }
+    for i, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
+        expected = f"{i}/{len(folders)}"
+        if manifest.get("shard") != expected:
+            held = f"shard {manifest['shard']}" if "shard" in manifest else "no shard"
+            raise DataError(f"{folder} is {held}, but {expected} is expected at this place")
+        if any(manifest[key] != first[key] for key in keys):
+            raise DataError(f"{folder} is a shard of other files than {folders[0]}")
+    return same | {key: first[key] for key in keys}
+
+
+def _copy(corpus: Corpus, writer: CorpusWriter, counted: bool) -> None:
+    # whole documents, up to some 16 million tokens at a time
+    begins = np.asarray(corpus.sentences[corpus.documents])
+    cuts = np.searchsorted(begins, np.arange(0, max(corpus.num_tokens, 1), TOKENS_AT_ONCE))
+    edges = np.unique(np.append(cuts, corpus.num_documents)).tolist()
+    for first, last in zip(edges[:-1], edges[1:], strict=True):
+        start, stop = corpus.documents[first], corpus.documents[last]
+        sentences = np.asarray(corpus.sentences[start : stop + 1])
+        sizes = np.diff(corpus.documents[first : last + 1])
+        run = sentences[0], sentences[-1]
+        words = np.diff(corpus.words[start : stop + 1]) if counted else None
+        more = corpus.notes(run), words
+        writer.add(corpus.tokens(*run), np.diff(sentences), sizes, False, *more)
+    writer.counts.words += 0 if counted else corpus.counts.words
+    writer.counts.unknown += corpus.counts.unknown

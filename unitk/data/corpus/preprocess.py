@@ -1,0 +1,424 @@
+"""Text -> vocabulary and binary corpus, in one streaming pass.
+
+The parent process reads blocks of lines and writes the results; workers parse, split and encode.
+Blocks come back in order, so the corpus does not depend on the number of workers.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from unitk import registry
+from unitk.data.corpus.corpus import CorpusWriter, Counts, close_corpus, manifest_of
+from unitk.data.corpus.encode import Encode, encoders, num_workers
+from unitk.data.corpus.folders import building
+from unitk.data.corpus.labelled import NAMED, LabelWriter, names_of
+from unitk.data.corpus.progress import progress
+from unitk.data.corpus.workers import Worker
+from unitk.data.files.files import ReadingOptions, Source, expand
+from unitk.data.files.lines import Block
+from unitk.data.files.sources import PairBlock, Reading
+from unitk.data.files.squad import SENTENCE
+from unitk.data.kinds import KINDS
+from unitk.errors import DataError, UsageError, at_least, require, say
+from unitk.options.config import Parsed
+from unitk.options.fields import flag
+from unitk.vocab.base import Vocab, fit_pieces, open_vocab, train_vocab
+
+MANY_UNKNOWN = 0.01
+"""Share of tokens above which a corpus is hardly what the vocabulary was made for."""
+
+WORTH_A_PROCESS = 1 << 20  # characters on which sentencepiece trains for some seconds
+PASSED = 100_000  # lines that are passed to it at a time
+MANY_LINES = 1000  # sentences of a document above which its lines may be documents
+TRAINING = (
+    *("vocab_size", "vocab_kind", "byte_fallback", "vocab_normalization", "vocab_coverage"),
+    *("vocab_sample", "vocab_only", "vocab_threshold", "seed"),
+)
+"""Options of a vocabulary that is trained."""
+FAIRSEQ = ("source_lang", "target_lang", "vocab_threshold")
+"""Options of `--format fairseq` only."""
+UNITK = (
+    *(
+        "documents",
+        "document_mark",
+        "sentences",
+        "vocab_kind",
+        "byte_fallback",
+        "vocab_normalization",
+        "workers",
+    ),
+    *("vocab_coverage", "vocab_sample", "seed", "shard", "annotate", "languages"),
+)
+"""Options that it leaves nothing to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(ReadingOptions):
+    """Make a vocabulary and a binary corpus of text, pairs of lines, or SQuAD questions.
+
+    unitk preprocess --input 'docs/*.txt' --vocab-size 8000 --dest data/docs
+    unitk preprocess --input squad.json --vocab data/docs --dest data/qa
+    """
+
+    dest: Path
+    """Folder to write, with train/, valid/ and test/ for the parts that are given. Each has the
+    vocabulary."""
+    input: tuple[str, ...] = ()
+    """Files to train on: text, json, csv, tsv, parquet or arrow, also compressed (.gz, .bz2, .xz,
+    .zst). A folder stands for its files, `-` for standard input. Quoted wildcards are expanded:
+    'docs/*.jsonl.gz'."""
+    valid: tuple[str, ...] = ()
+    """Files to validate on."""
+    test: tuple[str, ...] = ()
+    """Files to test on."""
+    source_file: tuple[str, ...] = ()
+    """File of sources, one a line, instead of --input."""
+    target_file: tuple[str, ...] = ()
+    """File of targets. Line i is the target of line i of --source-file."""
+    valid_source_file: tuple[str, ...] = ()
+    """File of sources to validate on."""
+    valid_target_file: tuple[str, ...] = ()
+    """File of targets to validate on."""
+    test_source_file: tuple[str, ...] = ()
+    """File of sources to test on."""
+    test_target_file: tuple[str, ...] = ()
+    """File of targets to test on."""
+    vocab: Path | None = None
+    """Vocabulary to use: a folder of unitk (vocabulary, corpus, checkpoint, run), *.model, a
+    tokenizers *.json, WordPiece vocab.txt, or a folder with tokenizer.json, vocab.txt, or GPT-2's
+    vocab.json and merges.txt."""
+    vocab_size: int | None = None
+    """Size of the vocabulary to train when there is no --vocab."""
+    vocab_kind: Literal["unigram", "bpe"] = "unigram"
+    """Algorithm of sentencepiece that trains the vocabulary."""
+    byte_fallback: bool = False
+    """Encode unknown characters as bytes (256 ids), so that no token is unknown."""
+    vocab_normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = (
+        "nmt_nfkc"
+    )
+    """Unicode normalization of the vocabulary. cf folds to lower case. nmt makes zero-width
+    characters blanks. Characters that it changes are logged when a vocabulary is trained."""
+    vocab_coverage: float | None = None
+    """Share of the text whose characters get a piece of their own. The rarest characters are
+    unknown. Default: all characters if they are few; with thousands 0.9995 and all letters and
+    digits."""
+    vocab_sample: int = 10_000_000
+    """Maximum lines to train the vocabulary on, drawn at random."""
+    vocab_threshold: int = 0
+    """--format fairseq: minimum count of a word in the dictionary. Rarer words are unknown."""
+    vocab_only: bool = False
+    """Write only the vocabulary to --dest."""
+    extra_labels: bool = False
+    """Take labels of --valid and --test that train lacks as labels, which no text of train has.
+    Without it they are refused."""
+    annotate: str = ""
+    """Store a byte for each token of a text: NAME=FILE, or several with commas between them.
+    phrases, entities: where a text of FILE (one a line) begins and where it continues. jieba: the
+    same of Chinese words. roles: turns that begin with a text of FILE. Objectives read these
+    bytes."""
+    languages: tuple[int, ...] = ()
+    """Number of the language of the texts, or those of sources and targets: 0 or 0,1. Tasks of
+    translation read them."""
+    seed: int = 1
+    """Seed of --vocab-sample."""
+    workers: int | None = None
+    """Processes that encode. Default: one for each core. The corpus does not depend on their
+    number."""
+    format: str = "unitk"
+    """Format to write. fairseq: dict.txt, .idx and .bin, as fairseq-preprocess --joined-dictionary
+    writes them for lines of words. The dictionary is --vocab, or has all words."""
+    source_lang: str = "source"
+    """--format fairseq: source language in file names."""
+    target_lang: str = "target"
+    """--format fairseq: target language in file names."""
+    shard: str | None = None
+    """Encode only part i (from 0) of n contiguous parts: i/n. Needs --vocab; `unitk merge` joins
+    the parts."""
+    overwrite: bool = False
+    """Replace a corpus in --dest."""
+    config: Path | None = None
+    """YAML file with options. Flags override it."""
+    user_dir: Path | None = None
+    """Folder of plug-ins. Every .py file in it is imported."""
+
+    def __post_init__(self) -> None:
+        at_least(self, vocab_size=1, vocab_sample=1, vocab_threshold=0)
+        share = self.vocab_coverage
+        fits = share is None or 0.98 <= share <= 1  # sentencepiece wants so much
+        require(fits, f"--vocab-coverage must be in [0.98, 1], got {share}")
+
+
+def check(parsed: Parsed) -> None:
+    """Refuse options that have no effect."""
+    given: Options = parsed.main
+    if given.vocab is not None:
+        parsed.idle(f"with --vocab {given.vocab}", *TRAINING)
+    name = next((one for one in ("input", "valid", "test") if getattr(given, one)), "input")
+    files = expand(getattr(given, name), flag(name))
+    held = given.held(files, flag(name), parsed.origins) or ["pairs of lines"]
+    of_other = UNITK if given.format == "fairseq" else FAIRSEQ
+    parsed.idle(f"with --format {given.format}", *of_other)
+    if given.format == "fairseq" and not {*held} <= {"text", "pairs of lines"}:
+        raise UsageError(f"--format fairseq takes text or pairs of lines, not {', '.join(held)}")
+
+
+def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
+    """Make the corpora; prints and returns the counts of each part and side."""
+    parts = open_parts(options)
+    shard = parse_shard(options.shard)
+    if options.format != "unitk":
+        counts = registry.get("corpus", options.format, "--format").write(options, parts)
+        return cast(dict[str, dict[str, Counts]], counts)
+    counts = {}
+    with building(options.dest, options.overwrite) as folder:
+        vocab = _vocabulary(options, parts)
+        if options.vocab_only:
+            vocab.save(folder)
+            return {}
+        size = sum(source.size for source in parts.values())
+        workers = num_workers(options.workers, size)
+        with encoders(vocab, workers, options.user_dir, options.annotate) as encode:
+            known: list[str] | None = None
+            extra = _names(parts) if options.extra_labels else set()
+            for name, source in parts.items():
+                more = known, extra, bool(options.annotate), options.languages
+                counts[name] = write_part(source, folder / name, vocab, encode, shard, *more)
+                if name == "train" and not shard:  # the only labels that others may have
+                    known = manifest_of(folder / name).get("labels")
+    return counts
+
+
+def open_parts(options: Options) -> dict[str, Source]:
+    """The files of train, valid and test."""
+    options.check()
+    parts = {}
+    for name, own in {"train": "input", "valid": "valid", "test": "test"}.items():
+        prefix = "" if name == "train" else f"{name}_"
+        pair = f"{prefix}source_file", f"{prefix}target_file"
+        texts, sources, targets = (getattr(options, one) for one in (own, *pair))
+        if texts and (sources or targets):
+            raise UsageError(f"{flag(own)} and {flag(pair[0])} exclude each other")
+        if texts:
+            parts[name] = options.source(expand(texts, flag(own)), flag(own))
+        elif sources or targets:
+            one, other = (expand(getattr(options, side), flag(side)) for side in pair)
+            if len(one) != len(other):
+                raise UsageError(
+                    f"{flag(pair[0])} and {flag(pair[1])} must name as many files,"
+                    f" got {len(one)} and {len(other)}"
+                )
+            parts[name] = Source(one, other, None)
+    require(bool(parts), "--input FILES is needed, or --source-file and --target-file")
+    kinds = {name: source.kind for name, source in parts.items()}
+    each = ", ".join(f"{name} holds {kind}" for name, kind in kinds.items())
+    require(len({*kinds.values()}) == 1, f"all parts must be of one kind, but {each}")
+    only = not options.annotate or "text" in kinds.values()
+    require(only, f"--annotate has no effect: {each}, not text")
+    _check_languages(options.languages, *{*kinds.values()})
+    named = parts[next(iter(parts))].labels in NAMED and len(parts) > 1 and "train" in parts
+    what = "labels with names, of --input and of --valid or --test"
+    require(named or not options.extra_labels, f"--extra-labels has no effect without {what}")
+    return parts
+
+
+def _names(parts: dict[str, Source]) -> set[str]:
+    """The names of labels in all parts but train."""
+    blocks = (block for name, one in parts.items() if name != "train" for block in one.blocks())
+    pairs = (pair for block in blocks if isinstance(block, PairBlock) for pair in block.pairs)
+    return names_of(parts["train"].labels, (pair.label for pair in pairs))
+
+
+def _check_languages(languages: tuple[int, ...], kind: str) -> None:
+    if languages:
+        wanted = {"text": 1, "pairs": 2}.get(kind)
+        require(wanted is not None, f"--languages has no effect: the files hold {kind}")
+        fits = len(languages) == wanted and min(languages) >= 0
+        given = f"got {','.join(map(str, languages))}"
+        require(fits, f"--languages must be {wanted} of 0 or more for {kind}, {given}")
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """`i/n` as numbers."""
+    if text is None:
+        return None
+    i, _, n = text.partition("/")
+    good = i.isdecimal() and n.isdecimal() and int(i) < int(n)
+    require(good, f"--shard must be i/n with i from 0 to n - 1, got {text!r}")
+    return int(i), int(n)
+
+
+def _vocabulary(options: Options, parts: dict[str, Source]) -> Vocab:
+    if options.vocab is not None:
+        vocab = open_vocab(options.vocab)
+        added = "".join(f" {piece}" for piece in vocab.added)
+        beyond = f"; appended beyond the last one of {options.vocab}:{added}" if added else ""
+        print(f"vocabulary: {len(vocab):,} ids{beyond}")
+        return vocab
+    size = options.vocab_size
+    if size is None:
+        raise UsageError("--vocab-size N is needed to train a vocabulary, or --vocab to reuse one")
+    shared = "--shard needs --vocab, the same for all shards; --vocab-only makes one first"
+    require(options.shard is None, shared)
+    lacking = "a vocabulary is trained on --input or --source-file; give one or --vocab"
+    require("train" in parts, lacking)
+    start = time.perf_counter()
+    if sys.stderr.isatty():
+        say(f"training a vocabulary of {size:,} ids ...")
+    vocab = train_vocab(
+        parts["train"].lines(),
+        size,
+        options.vocab_kind,
+        byte_fallback=options.byte_fallback,
+        normalization=options.vocab_normalization,
+        coverage=options.vocab_coverage,
+        sample=options.vocab_sample,
+        seed=options.seed,
+        fit=fit_apart,
+    )
+    took = time.perf_counter() - start
+    print(f"vocabulary: {len(vocab):,} {options.vocab_kind} ids, trained in {took:.1f} s")
+    return vocab
+
+
+def fit_apart(lines: list[str], settings: dict[str, Any]) -> bytes:
+    """Train a sentencepiece model of many lines in a process of its own, which Ctrl-C ends.
+
+    The library itself heeds no signal. The lines are removed as they are passed on.
+    """
+    if sum(map(len, lines)) < WORTH_A_PROCESS:
+        return fit_pieces(lines, settings)
+    worker = Worker("lower --vocab-sample", _begin_fit)
+    try:
+        for i in range(0, len(lines), PASSED):
+            worker(lines[i : i + PASSED])
+            lines[i : i + PASSED] = [""] * PASSED
+        trained: bytes = worker([], settings)
+    finally:
+        worker.close()
+    return trained
+
+
+def _begin_fit() -> Callable[..., bytes]:
+    found: list[str] = []
+
+    def take(lines: list[str], settings: dict[str, Any] | None = None) -> bytes:
+        found.extend(lines)
+        return fit_pieces(found, settings) if settings else b""
+
+    return take
+
+
+def write_part(
+    source: Source,
+    folder: Path,
+    vocab: Vocab,
+    encode: Encode,
+    shard: tuple[int, int] | None,
+    known: list[str] | None = None,
+    extra: Iterable[str] = (),
+    noted: bool = False,
+    languages: tuple[int, ...] = (),
+) -> dict[str, Counts]:
+    """Encode one part into a folder, and print what it holds."""
+    name, start, found = folder.name, time.perf_counter(), Counter[Path]()
+    num_bytes = skipped = moved = 0
+    symbols = Counter[str]()
+    sides = KINDS[source.kind].sides
+    writers = {side: CorpusWriter(folder / side, len(vocab), noted, True) for side in sides}
+    labels = LabelWriter(source.labels, known, extra) if source.labels else None
+    with progress(name, source.size) as tell:
+        blocks = in_shard(source.blocks(), source.size, shard)
+        for encoded in encode(blocks, source.reading):
+            for writer, side in zip(writers.values(), encoded.sides, strict=True):
+                more = encoded.goes_on, side.notes, side.words
+                writer.add(side.ids, side.lengths, side.sizes, *more)
+                writer.counts.unknown += side.unknown
+                found[encoded.path] += len(side.lengths)
+                num_bytes += side.num_bytes
+            skipped += encoded.skipped
+            moved += encoded.moved
+            symbols += encoded.symbols
+            if labels:
+                labels.add(encoded.labels)
+            tell(encoded.at, num_bytes)
+    if not shard:
+        _check_found(source.paths, found)
+    about: dict[str, Any] = {"sources": [*map(str, source.paths)], "source_bytes": source.size}
+    if source.targets:
+        about["targets"] = [str(path) for path in source.targets]
+    if languages:
+        about["languages"] = [*languages]
+    if source.window is not None or SENTENCE in source.form:
+        about["window"] = [source.window, source.form]
+    if shard:
+        about["shard"] = "{}/{}".format(*shard)
+    if labels:
+        about = {"kind": source.kind, **labels.save(folder), **about}
+    close_corpus(folder, writers, vocab, about)
+    took = time.perf_counter() - start
+    print(f"{name}: {num_bytes / 1e6:,.1f} MB of text, {num_bytes / 1e6 / took:.1f} MB/s")
+    if skipped:
+        print(f"  empty records skipped: {skipped:,}")
+    if moved:
+        print(f"  answers corrected: {moved:,} did not stand at their answer_start")
+    counts = {side: writer.counts for side, writer in writers.items()}
+    _print(name, counts)
+    if source.reading and "text" in source.formats and not shard:
+        _hint(name, counts[""], source.reading, symbols)
+    return counts
+
+
+def _print(name: str, counts: dict[str, Counts]) -> None:
+    """What the sides of a part hold, with a warning where the vocabulary hardly knows them."""
+    for label, one in counts.items():
+        print(f"  {label and label + ': '}{one}")
+        if (rate := one.unknown_rate) > MANY_UNKNOWN:
+            where = f"{name} ({label})" if label else name
+            say(
+                f"warning: {rate:.1%} of the tokens of {where} are unknown to the vocabulary;"
+                " one trained with --byte-fallback knows everything"
+            )
+
+
+def _hint(name: str, counts: Counts, reading: Reading, symbols: Counter[str]) -> None:
+    """Hints, where documents of plain text probably end elsewhere."""
+    if reading.documents == "blank" and counts.sentences > MANY_LINES * counts.documents:
+        ends = f"{reading.document_mark!r} ends" if reading.document_mark else "blank lines end"
+        say(
+            f"warning: {name} is {counts.documents:,} documents of {counts.sentences:,} sentences,"
+            f" as only {ends} one; if each line is a text, add --documents line"
+        )
+    for text, count in symbols.most_common(1):
+        say(
+            f"warning: {name} has {count:,} lines {text!r}, which are text like any other;"
+            f" if they part documents, add --document-mark {shlex.quote(text)}"
+        )
+
+
+def _check_found(paths: list[Path], found: Counter[Path]) -> None:
+    empty = [path for path in paths if not found[path]]
+    if len(empty) == len(paths):
+        raise DataError(f"{empty[0]}: there is no text in it")
+    for path in empty:
+        say(f"warning: {path}: there is no text in it")
+
+
+def in_shard(
+    blocks: Iterator[Block | PairBlock], size: int, shard: tuple[int, int] | None
+) -> Iterator[Block | PairBlock]:
+    """The blocks of one of n contiguous shards; a document belongs to the shard it begins in."""
+    owner = 0
+    for block in blocks:
+        if shard and block.fresh:
+            # by its place in all files; what goes on stays with its beginning
+            owner = min(block.at * shard[1] // max(size, 1), shard[1] - 1)
+        if not shard or owner == shard[0]:
+            yield block

@@ -1,0 +1,150 @@
+"""Reading for `unitk score`: a text or a label a line, from files, tables and corpora."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from unitk.data.corpus.corpus import Pairs
+from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus
+from unitk.data.files.lines import name_of, unpacked, whole
+from unitk.data.files.pairs import Fields, label_of, source_of, targets_of
+from unitk.data.files.records import numbered_lines, records
+from unitk.data.files.sources import check_fields, format_of
+from unitk.data.files.squad import read_answers, read_squad
+from unitk.errors import DataError
+from unitk.foreign import parse_json
+
+log = logging.getLogger(__name__)
+
+Side = Literal["source", "target", "output"]
+
+
+def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str]]:
+    """The text of every line, record or pair, and its alternatives; line ends within stay.
+
+    `names` are a table's fields. For outputs they may be empty: then the field that `unitk
+    generate` writes is read.
+    """
+    if path.is_dir() or is_corpus(path):
+        return _of_corpus(path, side)
+    name = format_of(path)
+    if name == "text":
+        # not stripped: scores are of lines as they stand, but for an end from Windows
+        found = [[line.removesuffix("\r")] for line, _ in numbered_lines(path)]
+    elif name == "squad" and side != "output":
+        pairs = read_squad(path)
+        found = [[" ".join(one.source) if side == "source" else one.target] for one in pairs]
+    else:
+        table = records(path, name, names)
+        found = [_of_record(record, where, side, names) for record, where, _ in table]
+    if not found:
+        raise DataError(f"{name_of(path)} is empty")
+    return found
+
+
+class Read(NamedTuple):
+    """A label as the file has it."""
+
+    label: Any
+    where: str  # file and line
+    choices: Sequence[str] = ()
+    """The texts that a prediction has chosen from by number."""
+    id: str = ""
+    """Of a question: what a prediction for it is found by."""
+
+
+def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
+    """The label of every line, of a field of every record, or of every question of a SQuAD json.
+
+    A class is a name, and tags are a list. An answer (span) is the list of right texts, which is
+    empty if there is none. `option` is the option that names the field.
+    """
+    kind = format_of(path)
+    if kind == "squad" and form == "span":
+        found = [Read(right, name_of(path), id=one) for one, right in read_answers(path)]
+    elif kind == "text":
+        found = [Read(_label(line, form, where), where) for line, where in numbered_lines(path)]
+    else:
+        found = []
+        for record, where, _ in records(path, kind, (name,)):
+            check_fields(record, (name,), option, where)
+            where, source = f"{where}: field {name!r}", record.get("source")
+            choices: list[str] = []
+            if isinstance(record[name], int) and isinstance(source, list):
+                choices = list(map(str, source[1:]))
+            own = record.get("id")
+            own = own if isinstance(own, str) else ""
+            found.append(Read(_label(record[name], form, where), where, choices, own))
+    if not found:
+        raise DataError(f"{name_of(path)} is empty")
+    return found
+
+
+def read_predictions(path: Path, asked: Sequence[Read]) -> list[Read] | None:
+    """The predictions of an object of id to text, as SQuAD's scripts read it, in the order of the
+    questions; None if the file is none.
+
+    A question without a prediction has an empty one, and is counted in a warning.
+    """
+    if not all(one.id for one in asked) or unpacked(path).suffix.lower() != ".json":
+        return None
+    try:
+        tree = parse_json(whole(path), name_of(path))
+    except DataError:  # a record a line
+        return None
+    texts = isinstance(tree, dict) and all(isinstance(text, str) for text in tree.values())
+    if not texts:
+        return None
+    ids = {one.id for one in asked}
+    if lacking := ids - tree.keys():
+        what = "%s has no prediction for %d of %d questions, such as %s"
+        log.warning(what, path, len(lacking), len(ids), min(lacking))
+    if others := tree.keys() - ids:
+        what = "%s has %d predictions for questions that the references lack, such as %s"
+        log.warning(what, path, len(others), min(others))
+    where = name_of(path)
+    return [Read(_label(tree.get(one.id, ""), "span", where), where, id=one.id) for one in asked]
+
+
+def by_id(found: list[Read], asked: Sequence[Read]) -> list[Read]:
+    """Predictions in the order of the questions, where both have the same ids."""
+    own = {one.id: one for one in found}
+    ids = [one.id for one in asked]
+    return [own[id_] for id_ in ids] if "" not in own and own.keys() == {*ids} else found
+
+
+def _label(value: Any, form: str, where: str) -> Any:
+    if form != "span":
+        label: Any = label_of(value, form, where)
+        return label if form == "tags" else label[0]
+    answers = [value] if isinstance(value, str) else value
+    if not isinstance(answers, list) or not all(isinstance(text, str) for text in answers):
+        raise DataError(f"{where} must be an answer or a list of answers, got {value!r}")
+    return list(filter(None, map(str.strip, answers)))
+
+
+def _of_record(record: Any, where: str, side: Side, names: tuple[str, ...]) -> list[str]:
+    if side == "source":
+        return [" ".join(source_of(record, where, Fields(names, ())))]
+    if names:
+        return targets_of(record, where, Fields((), names, mark="\n")) or [""]
+    if not isinstance(record, dict) or not {"outputs", "output", "error"} & record.keys():
+        raise DataError(f"{where}: nothing that unitk generate wrote; --hypothesis-field names it")
+    if "output" in record:  # of a table
+        return [str(record["output"])]
+    outputs = record.get("outputs")
+    return [outputs[0]["text"] if outputs else ""]
+
+
+def _of_corpus(path: Path, side: Side) -> list[list[str]]:
+    corpus = open_corpus(path)
+    if not isinstance(corpus, Pairs):
+        raise DataError(f"{path} holds texts; a corpus of pairs, or a file, is needed")
+    decode = corpus_vocab(path).decode
+    pairs = map(corpus.record, range(len(corpus)))
+    if side == "source":
+        return [[" ".join(map(decode, parts))] for parts, _ in pairs]
+    return [[decode(target)] for _, target in pairs]

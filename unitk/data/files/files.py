@@ -1,0 +1,259 @@
+"""The files that a user names, as blocks of text or pairs."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from unitk.data.corpus.folders import is_corpus
+from unitk.data.files import sources
+from unitk.data.files.arrow import saved_files
+from unitk.data.files.lines import STDIN, Block, size_of, unpacked
+from unitk.data.files.pairs import FORMS, Fields, record_blocks
+from unitk.data.files.records import text_blocks
+from unitk.data.files.sources import (
+    FORMATS,
+    TABLES,
+    Documents,
+    Format,
+    PairBlock,
+    Reading,
+    Sentences,
+    format_of,
+    pair_blocks,
+    parse,
+)
+from unitk.data.files.squad import SQUAD_SOURCE, check_form, read_squad
+from unitk.errors import DataError, UsageError, at_least, require
+from unitk.options.fields import flag
+from unitk.pretrained import from_hub
+
+ADDRESS = re.compile(r"[a-z][a-z0-9+]+:(/|[\w-]+/)", re.IGNORECASE)
+"""How https:// and hf:name/ begin; a path object has dropped one of two strokes."""
+
+
+def expand(patterns: Sequence[str], option: str) -> list[Path]:
+    """The files that a user named, in order; wildcards and folders are expanded."""
+    found: list[Path] = []
+    for pattern in patterns:
+        path = Path(pattern)
+        if path.is_dir():
+            found += _inside(path, option)
+        elif path == STDIN or path.exists():
+            found.append(path)
+        elif ADDRESS.match(pattern):
+            raise DataError(f"{option} {pattern} is an address; download it and name the file")
+        elif glob.has_magic(pattern):
+            names = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
+            files = [name for name in names if name.is_file()]
+            if not files:
+                raise DataError(f"{option} {pattern}: no file has such a name")
+            found += files
+        else:
+            raise DataError(f"{option} {path}: no such file{from_hub(path, 'data set')}")
+    for path, times in Counter(found).items():
+        require(times == 1, f"{option} names {path} twice")
+    return found
+
+
+def _inside(folder: Path, option: str) -> list[Path]:
+    """The files of a folder whose extension names a format."""
+    if is_corpus(folder):
+        raise DataError(f"{option} {folder} is a corpus already; it needs files of text")
+    if saved := saved_files(folder, option):
+        return saved
+    names = sorted(path for path in folder.iterdir() if path.is_file())
+    found = [path for path in names if unpacked(path).suffix.lower() in FORMATS.keys() - {""}]
+    if not found:
+        known = ", ".join(filter(None, FORMATS))
+        hint = f"'{folder}/*' reads files with any ending, as text if it is unknown"
+        raise DataError(f"{option} {folder}: the folder has no file that ends in {known}; {hint}")
+    return found
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of one part of a corpus (train, valid or test)."""
+
+    paths: list[Path]
+    targets: list[Path]  # for parallel files, the other side of each of `paths`
+    reading: Reading | None  # None: the files hold pairs
+    fields: Fields | None = None
+    """The fields of pairs in records; None: pairs are in SQuAD's json, or in parallel files."""
+    window: int | None = None
+    form: str = ""  # of SQuAD's pairs, as `window`: see `PairBlock`
+    formats: list[str] = field(default_factory=list)
+    """The format of each of `paths`; none: they are plain text."""
+    labels: str = ""  # the form of the labels; "": they lead to texts
+
+    @property
+    def kind(self) -> str:
+        """The kind of corpus that the files make."""
+        return "text" if self.reading else FORMS.get(self.labels, "pairs")
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, for progress and shards."""
+        return sum(map(size_of, self.paths))
+
+    def blocks(self) -> Iterator[Block | PairBlock]:
+        """The blocks of all files."""
+        base = 0
+        for i, path in enumerate(self.paths):
+            name = self.formats[i] if self.formats else "text"
+            if self.reading and name != "squad":
+                yield from text_blocks(path, replace(self.reading, format=name), base)
+            else:
+                for block in self._pairs(i, path, base):
+                    yield replace(block, window=self.window, form=self.form, labels=self.labels)
+            base += size_of(path)
+
+    def _pairs(self, number: int, path: Path, base: int) -> Iterator[PairBlock]:
+        if self.targets:
+            yield from pair_blocks(path, self.targets[number], base)
+        elif self.fields:
+            yield from record_blocks(path, self.fields, base, self.formats[number])
+        else:
+            # read whole; its pairs are taken to be spread evenly over the file
+            pairs = list(read_squad(path, spans=self.labels == "span"))
+            step = size_of(path) / max(len(pairs), 1)
+            for first in range(0, len(pairs), sources.PAIRS_IN_BLOCK):
+                some = pairs[first : first + sources.PAIRS_IN_BLOCK]
+                yield PairBlock(path, base + int(first * step), some)
+
+    def lines(self) -> Iterator[str]:
+        """Every sentence, or every part of a source and every target."""
+        for block in self.blocks():
+            if isinstance(block, PairBlock):
+                for pair in block.pairs:
+                    words = self.labels == "tags"
+                    yield from [" ".join(pair.source)] if words else pair.source
+                    yield from [] if self.labels else [pair.target]
+            else:
+                assert self.reading is not None
+                yield from parse(block, self.reading).sentences
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """How files are read."""
+
+    input_format: Format = "auto"
+    """Format of the files. auto: by the file name. A .json file is a list of records or SQuAD,
+    whose answer and passage become the source of the question. An unknown ending means text."""
+    documents: Documents = "blank"
+    """Where a document of plain text ends: at a blank line (blank), or at the end of every line
+    (line)."""
+    document_mark: str = ""
+    """A mark that ends a document of plain text instead of a blank line: '<|endoftext|>'. It is no
+    part of the text."""
+    sentences: Sentences = "lines"
+    """What a sentence is: a line (lines), or text up to a full stop (punct: .?! before a capital or
+    a letter of a script without capitals, and the stops of other scripts, such as 。 ؟ । ።)."""
+    field: tuple[str, ...] = ("text",)
+    """Field of a record (json, csv, tsv, parquet) that holds the text. Each of several fields is a
+    document. A newline in a field ends a line."""
+    source_field: tuple[str, ...] = ()
+    """Pairs from records (json, csv, tsv, parquet): field of the source. Several fields are its
+    parts. A list of sentences is joined by blanks."""
+    target_field: tuple[str, ...] = ()
+    """Field of the target. Of several fields, and of a list, the first one that is present is
+    learned."""
+    label_field: str = ""
+    """Labelled records: field of the label, beside --source-field for one or two texts."""
+    labels: Literal["class", "number", "tags", "span", "choice", "links"] = "class"
+    """Content of the label field. tags: one for each word. choice: the right text behind the first
+    --source-field, as a number from 0, a letter or the text. span: [start, stop] of the answer in
+    the last --source-field (characters), or null. links: a list of [start, stop, entity]. With
+    span, SQuAD's questions and passages lead to the place of the answer."""
+    sentence_mark: str = ""
+    """Mark between the sentences of a target of several lines, for `unitk score --separator`."""
+    skip_empty: bool = False
+    """Skip records with an empty source or target instead of refusing them."""
+    window: int | None = None
+    """SQuAD: maximum tokens of a source. Of a longer passage, a window around the answer is
+    kept."""
+    squad_source: str = SQUAD_SOURCE
+    """SQuAD: how {answer} and {passage} form the source. [SEP] ends a part. {sentence} is the part
+    of the passage that has the answer: its sentence, or several."""
+
+    def check(self) -> None:
+        """Refuse values that make no sense."""
+        at_least(self, window=1)
+        check_form(self.squad_source)
+        both = bool(self.source_field) == bool(self.target_field or self.label_field)
+        cure = "belong together: give both, or --label-field instead of the second"
+        require(both, f"--source-field and --target-field {cure}")
+        mark = self.document_mark
+        fits = not mark or bool(mark.strip()) and "\n" not in mark
+        require(fits, f"--document-mark must be a text of one line, got {mark!r}")
+        one = not mark or self.documents == "blank"
+        require(one, "--document-mark and --documents line exclude each other")
+        one = not (self.target_field and self.label_field)
+        require(one, "--target-field and --label-field exclude each other")
+        one = self.labels != "tags" or len(self.source_field) < 2
+        got = f"got {','.join(self.source_field)}"
+        require(one, f"--labels tags are of the words of one --source-field, {got}")
+
+    def held(self, paths: Sequence[Path], option: str, origins: Container[str]) -> list[str]:
+        """What the files of an option contain; an option without effect on it is an error."""
+        held = sorted({format_of(path, self.input_format, option) for path in paths})
+        if held and self.source_field:
+            held = ["labelled records" if self.label_field else "pairs of records"]
+        for name, kinds in CONCERNS.items():
+            if name in origins and not {*held} & {*kinds}:
+                about = ", ".join(held or ["pairs of lines"])
+                raise UsageError(f"{flag(name)} has no effect on {about}")
+        return held
+
+    def source(self, paths: Sequence[Path], option: str) -> Source:
+        """The source that an option names: texts, SQuAD, or records."""
+        formats = [format_of(path, self.input_format, option) for path in paths]
+        if self.source_field:
+            # a json that begins as SQuAD does may be a record a line
+            formats = ["jsonl" if name == "squad" else name for name in formats]
+            if "text" in formats:
+                what = f"{paths[formats.index('text')]} is text"
+                raise UsageError(f"{option}: {what}, --source-field is of {', '.join(TABLES)}")
+            form = self.labels if self.label_field else ""
+            names = self.source_field, self.target_field
+            fields = Fields(*names, self.sentence_mark, self.skip_empty, self.label_field, form)
+            return Source([*paths], [], None, fields, formats=formats, labels=form)
+        if "squad" not in formats:
+            reading = Reading(
+                documents=self.documents,
+                document_mark=self.document_mark.strip(),
+                sentences=self.sentences,
+                field=self.field,
+            )
+            return Source([*paths], [], reading, formats=formats)
+        if other := next((name for name in formats if name != "squad"), ""):
+            one, two = (paths[formats.index(name)] for name in (other, "squad"))
+            raise UsageError(f"{option}: {one} is {other}, but {two} is squad")
+        if self.labels == "span":
+            return Source([*paths], [], None, formats=formats, labels="span")
+        how = self.window, self.squad_source
+        return Source([*paths], [], None, None, *how, formats)
+
+
+CONCERNS: dict[str, tuple[str, ...]] = {
+    "input_format": ("text", *TABLES, "squad", "pairs of records", "labelled records"),
+    "documents": ("text",),
+    "document_mark": ("text",),
+    "sentences": ("text", *TABLES),
+    "field": TABLES,
+    "window": ("squad",),
+    "squad_source": ("squad",),
+    "source_field": ("pairs of records", "labelled records"),
+    "label_field": ("labelled records",),
+    "labels": ("labelled records", "squad"),
+    "target_field": ("pairs of records",),
+    "sentence_mark": ("pairs of records",),
+    "skip_empty": ("pairs of records", "labelled records"),
+}
+"""Options of some formats only."""

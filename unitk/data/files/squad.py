@@ -1,0 +1,113 @@
+"""Reader of SQuAD's json, and the forms of a source that is made of answer and passage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from unitk.data.files.lines import name_of, whole
+from unitk.data.files.pairs import NO_SPAN, find_answer
+from unitk.data.files.sources import PairText
+from unitk.errors import DataError, require
+from unitk.foreign import parse_json
+
+SQUAD_SOURCE = "{answer} [SEP] {passage}"
+SENTENCE = "{sentence}"  # in such a form: the sentences of the answer
+
+
+def check_form(form: str) -> None:
+    """Refuse a form of the source that lacks the answer, or passage and sentence, or has both."""
+    one = ("{passage}" in form) != (SENTENCE in form)
+    fits = "{answer}" in form and one
+    wanted = "{answer}, and {passage} or {sentence}"
+    require(fits, f"--squad-source needs {wanted}, got {form!r}")
+
+
+def arranged(source: Sequence[str], form: str) -> list[str]:
+    """The parts of a source made from answer and passage; [SEP] in `form` ends a part.
+
+    {sentence} stands for what `windowed` has left of the passage.
+    """
+    answer, passage = source
+    fields = {"{answer}": answer, "{passage}": passage, SENTENCE: passage}
+    pieces = [re.split(r"(\{[a-z]+\})", part) for part in form.split("[SEP]")]
+    return ["".join(fields.get(piece, piece) for piece in part).strip() for part in pieces]
+
+
+def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
+    """Read answer and passage -> question from a SQuAD json; of several answers the first is taken.
+
+    With `spans`, read question and passage -> the place of the answer; target and alternatives are
+    the texts of the answers. Questions marked `is_impossible` (SQuAD 2.0) then have no answer;
+    otherwise they are left out.
+    """
+    for entry, asked, passage, spot in _entries(path):
+        texts = _answers(entry, spot)
+        if not texts:
+            if spans:
+                yield PairText(asked, "", label=NO_SPAN, where=spot)
+            continue
+        answer, *others = map(str.strip, texts)
+        focus, moved = find_answer(texts[0], passage, entry["answers"][0].get("answer_start"))
+        if not spans:
+            yield PairText([answer, asked[1]], asked[0], focus=focus, moved=moved)
+        elif focus is not None:
+            yield PairText(asked, answer, tuple(others), label=[*focus], where=spot, moved=moved)
+        else:
+            raise DataError(f"{spot}: answer {answer!r} is not in its passage")
+
+
+def read_answers(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Read the id of each question of a SQuAD json, and its right answers, wherever they stand.
+
+    There are none if it is marked `is_impossible`. A question without an id has an empty one.
+    """
+    for entry, _, _, spot in _entries(path):
+        right = [*filter(None, map(str.strip, _answers(entry, spot)))]
+        yield str(entry.get("id", "")), right
+
+
+def read_questions(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Read the id, question and passage of each entry of a SQuAD json, which needs no answers.
+
+    The passage is as it stands there, so that places in it can be counted.
+    """
+    return (
+        (str(entry.get("id", "")), [asked[0], passage])
+        for entry, asked, passage, _ in _entries(path)
+    )
+
+
+def _entries(path: Path) -> Iterator[tuple[dict[str, Any], list[str], str, str]]:
+    """The questions of a SQuAD json: the record, question and passage, the passage as it stands in
+    the file, and the place for messages.
+
+    A json cannot be read in blocks.
+    """
+    tree = parse_json(whole(path), name_of(path))
+    for i, article in enumerate(_member(tree, "data", list, name_of(path))):
+        where = f"{name_of(path)}: data[{i}]"
+        for j, paragraph in enumerate(_member(article, "paragraphs", list, where)):
+            place = f"{where}.paragraphs[{j}]"
+            passage = _member(paragraph, "context", str, place)
+            for k, entry in enumerate(_member(paragraph, "qas", list, place)):
+                spot = f"{place}.qas[{k}]"
+                question = _member(entry, "question", str, spot)
+                yield entry, [question.strip(), passage.strip()], passage, spot
+
+
+def _answers(entry: dict[str, Any], spot: str) -> list[str]:
+    """The texts of the answers to a question; none only if it is marked `is_impossible`."""
+    answers = _member(entry, "answers", list, spot) if "answers" in entry else []
+    if not answers and not entry.get("is_impossible"):
+        raise DataError(f"{spot} has no answer, and is not marked is_impossible")
+    return [_member(one, "text", str, f"{spot}.answers[{n}]") for n, one in enumerate(answers)]
+
+
+def _member(node: Any, name: str, kind: type, where: str) -> Any:
+    if not isinstance(node, dict) or not isinstance(node.get(name), kind):
+        noun = "list" if kind is list else "text"
+        raise DataError(f"{where} has no {noun} {name!r}, so this is not a SQuAD json")
+    return node[name]

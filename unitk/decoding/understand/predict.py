@@ -1,0 +1,219 @@
+"""Predictions of fine-tuned models: classes, numbers, tags, answers and choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unitk.data.files.pairs import split_words
+from unitk.data.texts import shorten, windows
+from unitk.decoding.config import PredictConfig
+from unitk.decoding.ensemble import Ensemble
+from unitk.decoding.fit import batches, by_example
+from unitk.errors import DataError, NonFiniteError, require
+from unitk.models.heads.base import LM
+from unitk.models.model import Model
+from unitk.slots import Example, Ids, collate
+from unitk.tasks.understanding.base import Understanding
+from unitk.tasks.understanding.cloze import Cloze
+from unitk.tasks.understanding.labels import Tag
+from unitk.tasks.understanding.places import Span
+
+Said = dict[str, Any]
+"""What is said of a text, by name: label and probability, value, tags, or answer and its start."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A text, or a window of it, as a model reads it."""
+
+    number: int  # of the text
+    start: int  # where the window begins in its last part
+    parts: list[Ids]
+    example: Example
+
+
+@torch.inference_mode()
+def predict(
+    model: Model | Ensemble,
+    task: Understanding,
+    sources: Sequence[list[Ids]],
+    config: PredictConfig,
+    *,
+    first: int = 0,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Said]:
+    """The model's prediction for each source; nothing for one without words.
+
+    `first` is the number of the first source among all inputs. A source that is too long raises
+    DataError, or is shortened if the config says so. A long passage is read in windows that overlap
+    by half. Of an ensemble, each model reads the texts as its own task lays them out.
+    """
+    if isinstance(model, Ensemble) and isinstance(task, Cloze):
+        return by_labels(model, sources, config, first, report)
+    members = model.members if isinstance(model, Ensemble) else [(model, task)]
+    tasks = [own for _, own in members]
+    for own in tasks:
+        own.room = model.config.room
+    if isinstance(task, Span):
+        task.null_threshold = config.null_threshold
+    else:
+        what = f"--null-threshold has no effect: task {task.name} finds no answers"
+        require(config.null_threshold == 0, what)
+    if task.form not in ("class", "choice", "tags"):
+        what = f"--probabilities has no effect: task {task.name} has no labels"
+        require(not config.probabilities, what)
+    read: list[Window] = []
+    for number, source in enumerate(sources):
+        if sum(map(len, source)):
+            name = f"input {first + number + 1}"
+            if task.form == "choice" and len(source) < 2:
+                raise DataError(f"{name} has no choices, which are the parts behind its text")
+            for start, parts in readings(tasks, source, name, config):
+                read.append(Window(number, start, parts, asking(task, parts)))
+    said: list[Said] = [{} for _ in sources]
+    examples = [one.example for one in read]
+    for numbers in batches(examples, config.max_tokens):
+        each = [
+            # each model reads the texts as its task lays them out
+            (one, [examples[i] if own is task else asking(own, read[i].parts) for i in numbers])
+            for one, own in members
+        ]
+        output = check_finite(mean_output(each), task.form)
+        for i, rows in by_example(output, examples, numbers):
+            window = read[i]
+            found = task.said(window.parts, rows)
+            if not config.probabilities:
+                found.pop("probabilities", None)
+            if "span" in found and found["span"][0] >= 0:
+                found["span"] = [window.start + place for place in found["span"]]
+            if not said[window.number] or _better(found, said[window.number]):
+                said[window.number] = found
+        report(len(numbers))
+    report(said.count({}))
+    return said
+
+
+def by_labels(
+    model: Ensemble,
+    sources: Sequence[list[Ids]],
+    config: PredictConfig,
+    first: int,
+    report: Callable[[int], None],
+) -> list[Said]:
+    """The labels that are likeliest by the mean of the models' probabilities of labels.
+
+    Of cloze questions, each pattern and each layout has answers of its own.
+    """
+    every, said = replace(config, probabilities=True), list[Said]()
+    each = [predict(one, own, sources, every, first=first) for one, own in model.members]
+    for several in zip(*each, strict=True):
+        odds = [one.get("probabilities", {}) for one in several]
+        mean = {name: sum(one[name] for one in odds) / len(odds) for name in odds[0]}
+        said.append({})
+        if mean:
+            best = max(mean, key=mean.__getitem__)
+            more = {"probabilities": mean} if config.probabilities else {}
+            said[-1] = {"label": best, "probability": mean[best], **more}
+    report(len(sources))
+    return said
+
+
+def check_finite(output: Tensor, form: str) -> Tensor:
+    """The output of a head; `NonFiniteError` if what follows from it would be none."""
+    # what is no place in a text has -inf
+    fine = output.isfinite() if form == "number" else output < torch.inf
+    if not fine.all():
+        raise NonFiniteError("the model gives outputs that are not finite: nothing is predicted")
+    return output
+
+
+def mean_output(each: Sequence[tuple[Model, list[Example]]]) -> Tensor:
+    """What the heads of models say of their own examples of the same texts [K, ...], averaged."""
+    outputs = []
+    for model, examples in each:
+        batch = collate([[one] for one in examples]).to(model.device)
+        [ask] = batch.asks.values()
+        # words that are given are judged; what a head says of a text is for the task to read
+        words = ask.head == LM and ask.among is None
+        outputs.append((model.log_probs if words else model.output)(batch, ask).float())
+    # heads that pool states in other ways have the same mean
+    return outputs[0] if len(outputs) == 1 else model.heads.named(ask.head).mean(outputs)
+
+
+def asking(task: Understanding, parts: list[Ids]) -> Example:
+    """Texts, of which only what is predicted is asked."""
+    example = task.asking(parts)
+    return replace(example, asks=example.asks[:1])
+
+
+def readings(
+    tasks: Sequence[Understanding], source: list[Ids], name: str, config: PredictConfig
+) -> Iterator[tuple[int, list[Ids]]]:
+    """A source as windows, if its last part is too long: where each begins, and its parts.
+
+    The source fits as each of the tasks, those of an ensemble, lays it out.
+    """
+    task = tasks[0]
+    over, limit = _over(tasks, source), f"{task.room} positions of this model"
+    if isinstance(task, Span) and task.max_source is not None:
+        # longer ones were read in windows in training, too
+        longer = sum(map(len, source)) - task.max_source
+        if longer > over:
+            over, limit = longer, f"{task.max_source} tokens of sources in its training"
+    if isinstance(task, Span) and over < len(source[-1]):
+        size = len(source[-1]) - max(over, 0)
+        for start in windows(np.array([len(source[-1])]), np.array([size]))[1].tolist():
+            yield start, [*source[:-1], source[-1][start : start + size]]
+        return
+    if over <= 0:
+        yield 0, source
+        return
+    if not config.truncate or isinstance(task, Tag):
+        cure = "" if isinstance(task, Tag) else "; --truncate shortens its last part"
+        raise DataError(f"{name} is too long by {over} for the {limit}{cure}")
+    while over > 0:
+        source = shorten(source, sum(map(len, source)) - over)
+        over = _over(tasks, source)
+    yield 0, source
+
+
+def _over(tasks: Sequence[Understanding], source: list[Ids]) -> int:
+    room = tasks[0].room
+    towers = [slots for task in tasks for slots in task.asking(source).towers.values()]
+    return max(int(slots.pos.max()) for slots in towers) + 1 - room if room else 0
+
+
+def _better(one: Said, other: Said) -> bool:
+    """Whether the answer of one window is better than that of another; any is better than none."""
+    found, before = ((said["span"][0] >= 0, said["probability"]) for said in (one, other))
+    return found > before
+
+
+def texts_of(task: Understanding, parts: Sequence[str]) -> list[str]:
+    """The texts to encode for a source; for tagging, each word with the blank before it."""
+    if not isinstance(task, Tag):
+        return [part.strip() for part in parts]
+    words = split_words(parts[0]) if len(parts) == 1 else parts
+    return [" " * (i > 0) + word for i, word in enumerate(words)]
+
+
+def in_words(task: Understanding, parts: Sequence[str], said: Said) -> Said:
+    """The prediction as a record; an answer is the characters [start, end) of the last part."""
+    if "span" not in said:
+        return said
+    first, last = said["span"]
+    start, end = -1, -1
+    if first >= 0:
+        passage = parts[-1].lstrip()
+        cut = len(parts[-1]) - len(passage)
+        places = task.vocab.offsets(passage.rstrip())[first:last]
+        if own := [place for place in places if place[0] < place[1]]:  # no blanks
+            start, end = cut + own[0][0], cut + own[-1][1]
+    answer = parts[-1][start:end]
+    return {"answer": answer, "probability": said["probability"], "start": start, "end": end}

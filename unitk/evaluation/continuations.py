@@ -1,0 +1,212 @@
+"""Continuations of a context: its last word (LAMBADA), or the right one of several choices.
+
+LAMBADA: Paperno et al. 2016, arXiv 1606.06031. Choices are ranked by the sum of their
+log-probabilities, and by its mean per token and per byte, because the sum prefers short ones.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import regex
+
+from unitk.data.files.pairs import chosen, label_of
+from unitk.data.files.records import numbered_lines, records
+from unitk.data.files.sources import format_of
+from unitk.errors import DataError
+from unitk.slots import Floats, Ids
+from unitk.vocab.scripts import UNIT, UNSPACED
+
+if TYPE_CHECKING:
+    from unitk.decoding.generator import Generator
+
+LAST = re.compile(r"\s+\S+\s*$")
+LETTERS = regex.compile(r"\p{L}", regex.V1), regex.compile(r"(?r)\p{L}", regex.V1)
+"""The first letter, and the last one."""
+NO_BLANKS = regex.compile(UNSPACED, regex.V1)
+NORMS = "sum", "per_token", "per_byte"
+Report = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A context, what may follow it (what is between them included), and the right one's number."""
+
+    context: str
+    choices: tuple[str, ...]
+    label: int | None
+    place: str
+
+
+def rows_of(paths: Sequence[Path]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Records with their places in the files; a line of plain text becomes the record's `text`."""
+    for path in paths:
+        if (name := format_of(path)) == "text":
+            for line, place in numbered_lines(path):
+                if line.strip():
+                    yield {"text": line}, place
+        else:
+            for record, place, _ in records(path, name, ()):
+                yield record if isinstance(record, dict) else {}, place
+
+
+def read_last_words(paths: Sequence[Path]) -> list[Question]:
+    """Read texts whose last word is to be predicted: lines, or records with the field `text`."""
+    found = []
+    for record, place in rows_of(paths):
+        text = record.get("text")
+        if not isinstance(text, str):
+            raise DataError(f"{place}: no text in the field text")
+        start = last_word_at(text.strip())
+        if not start:
+            raise DataError(f"{place}: the text has less than two words")
+        found.append(Question(text.strip()[:start], (text.strip()[start:],), 0, place))
+    return found
+
+
+def last_word_at(text: str) -> int:
+    """Where the last word of a text begins, with the blank before it; 0 if it is the only one.
+
+    Of a script without blanks between words, it is the last letter and what follows it.
+    """
+    blank = LAST.search(text)
+    start = blank.start() if blank else 0
+    units = [one for one in UNIT.finditer(text, start) if any(map(str.isalnum, one[0]))]
+    joint = units and NO_BLANKS.match(units[-1][0]) and text[start : units[-1].start()].strip()
+    return units[-1].start() if joint else start
+
+
+def between(context: str, choice: str) -> str:
+    """What stands between a context and a choice: a blank, where their scripts part words by it."""
+    if not context or context[-1].isspace() or choice[0].isspace():
+        return ""
+    first, last = LETTERS
+    letters = [one[0] for one in (last.search(context), first.search(choice)) if one]
+    return "" if letters and all(map(NO_BLANKS.match, letters)) else " "
+
+
+def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Question]:
+    """Read records with the fields `choices`, and optionally `context` and `label`.
+
+    The `delimiter` stands between context and choice; by default what `between` says.
+    """
+    found = []
+    for record, place in rows_of(paths):
+        context, choices, label = (record.get(name) for name in ("context", "choices", "label"))
+        context = "" if context is None else context
+        if not isinstance(context, str):
+            raise DataError(f"{place}: the field context holds no text")
+        several = choices if isinstance(choices, list) and len(choices) > 1 else [""]
+        if not all(isinstance(one, str) and one.strip() for one in several):
+            raise DataError(f"{place}: the field choices is not a list of two texts or more")
+        if label is not None:
+            where = f"{place}: the field label"
+            label = chosen(label_of(label, "choice", where)[0], several, where)
+        if delimiter is not None and context:
+            after = tuple(delimiter + one for one in several)
+        else:
+            after = tuple(between(context, one) + one for one in several)
+        found.append(Question(context, after, label, place))
+    return found
+
+
+def judged(
+    generator: Generator,
+    questions: Sequence[Question],
+    whole_words: bool,
+    max_tokens: int,
+    report: Report,
+) -> list[list[Floats]]:
+    """Score each choice of each question, [2, tokens]; a context too long loses its beginning."""
+    from unitk.evaluation.texts import likelihoods  # imports torch
+
+    flat = [[one.context, choice] for one in questions for choice in one.choices]
+    place = [one.place for one in questions for _ in one.choices]
+    ids: list[tuple[Ids, Ids]] = [(first, text) for first, text in generator.encode(flat)]
+    for number, (context, choice) in enumerate(flat):
+        if context.strip() and not (context[-1].isspace() or choice[0].isspace()):
+            inside = generator.vocab.encode_inside(choice)  # it begins no word
+            ids[number] = ids[number][0], np.array(inside, np.int64)
+    for (_, text), where in zip(ids, place, strict=True):
+        if not len(text):
+            raise DataError(f"{where}: a choice or word has no token of the vocabulary")
+    found = likelihoods(
+        generator.model,
+        generator.task,
+        ids,
+        whole_words=whole_words,
+        truncate=True,
+        max_tokens=max_tokens,
+        name=place.__getitem__,
+        report=report,
+    )
+    each = iter(found)
+    return [[next(each) for _ in one.choices] for one in questions]
+
+
+def last_words(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> dict[str, Any]:
+    """Accuracy in per cent (every token is the likeliest), and perplexity of the words."""
+    right = [bool(greedy.all()) for ((_, greedy),) in found]
+    nats = [-float(gains.sum(dtype=np.float64)) for ((gains, _),) in found]
+    return {
+        "texts": len(questions),
+        "accuracy": 100 * float(np.mean(right)),
+        "log_prob": -float(np.mean(nats)),
+        "ppl_last_word": math.exp(min(float(np.mean(nats)), 700)),
+        "tokens_last_word": float(np.mean([one.shape[1] for (one,) in found])),
+    }
+
+
+def ranked(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> dict[str, Any]:
+    """Accuracies in per cent, of the questions with a label; where n choices tie for the first
+    place, each counts 1 / n."""
+    shares = [
+        {name: share(score, one.label) for name, score in scores(one, own).items()}
+        for one, own in zip(questions, found, strict=True)
+        if one.label is not None
+    ]
+    means = {
+        f"accuracy_{name}": 100 * float(np.mean([s[name] for s in shares]))
+        for name in NORMS
+        if shares
+    }
+    if len(shares) < len(questions):
+        means["labelled"] = len(shares)
+    chance = 100 * float(np.mean([1 / len(one.choices) for one in questions]))
+    return {"questions": len(questions), **means, "chance": chance}
+
+
+def scores(question: Question, found: Sequence[Floats]) -> dict[str, Floats]:
+    """The choices' log-probabilities: their sums, and these per token and per byte."""
+    total = np.array([gains.sum(dtype=np.float64) for gains, _ in found])
+    size = np.array([len(choice.strip().encode()) for choice in question.choices])
+    tokens = np.array([max(one.shape[1], 1) for one in found])
+    each = zip(NORMS, (1, tokens, size), strict=True)
+    return {name: (total / by).astype(np.float32) for name, by in each}
+
+
+def share(score: Floats, label: int) -> float:
+    """1 if only the labelled choice has the best score, 1 / n if n choices have it, else 0."""
+    best = score == score.max()
+    return float(best[label] / best.sum())
+
+
+def lines_about(
+    questions: Sequence[Question], found: Sequence[Sequence[Floats]], choices: bool
+) -> Iterator[dict[str, Any]]:
+    """A json record for each question, in order."""
+    for one, own in zip(questions, found, strict=True):
+        if choices:
+            score = {name: values.tolist() for name, values in scores(one, own).items()}
+            yield {"place": one.place, "label": one.label, **score}
+        else:
+            [(gains, greedy)] = own
+            word = one.choices[0].strip()
+            total = float(gains.sum(dtype=np.float64))
+            yield {"place": one.place, "word": word, "log_prob": total, "right": bool(greedy.all())}

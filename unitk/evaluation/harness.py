@@ -1,0 +1,103 @@
+"""unitk's checkpoints as models of lm-evaluation-harness (the extra `lm-eval`).
+
+import lm_eval
+from unitk.evaluation.harness import UnitkLM
+
+lm_eval.simple_evaluate(model=UnitkLM("runs/lm"), tasks=["lambada_openai", "piqa"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from lm_eval.api.model import LM
+
+import unitk
+from unitk.evaluation.texts import likelihoods
+from unitk.evaluation.windows import windows
+from unitk.slots import Floats, Ids
+
+if TYPE_CHECKING:
+    from unitk.kernels.weights import Precision
+
+LONGEST = 1024
+"""Tokens that a model without a table of positions reads at once."""
+SYMBOLS = 4
+"""Most symbols that a layout adds to a text."""
+
+
+class UnitkLM(LM):
+    """A run or checkpoint; the arguments are those of `unitk.load`, and of `unitk evaluate`."""
+
+    def __init__(
+        self,
+        checkpoint: str | Path,
+        device: str = "cpu",
+        *,
+        task: str | None = None,
+        precision: Precision = "fp32",
+        whole_words: bool = False,
+        max_tokens: int = 16384,
+    ) -> None:
+        super().__init__()
+        self.generator = unitk.load(checkpoint, device, task=task, precision=precision)
+        self.generator.defaults = {}  # requests say how outputs are decoded
+        self.whole_words, self.max_tokens = whole_words, max_tokens
+
+    def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+        """The log-probability of each continuation, and whether it is the greedy output."""
+        vocab, pairs = self.generator.vocab, list[tuple[Ids, Ids]]()
+        for context, text in (request.args for request in requests):
+            kept = context.rstrip()  # a blank at the end belongs to the word behind it
+            rest = (vocab.encode_inside if kept else vocab.encode)(context[len(kept) :] + text)
+            pairs.append((np.array(vocab.encode(kept), np.int64), np.array(rest, np.int64)))
+        return [(_sum(gains), bool(greedy.all())) for gains, greedy in self._judged(pairs)]
+
+    def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
+        """The log-probability of each text, in windows half of which is context."""
+        texts = [text for (text,) in self.generator.encode([[r.args[0]] for r in requests])]
+        half = ((self.generator.model.config.room or LONGEST) - SYMBOLS) // 2
+        cut = [windows(text, half, half) for text in texts]
+        found = iter(self._judged([window for some in cut for window in some]))
+        return [sum(_sum(next(found)[0]) for _ in some) for some in cut]
+
+    def generate_until(self, requests: Sequence[Any]) -> list[str]:
+        """Generate after each context, up to the first of the strings that end it."""
+        alike: dict[tuple[int, float], list[int]] = {}  # temperature 0: greedy
+        for number, (_, given) in enumerate(request.args for request in requests):
+            warm = float(given.get("temperature") or 1.0) if given.get("do_sample") else 0.0
+            alike.setdefault((given.get("max_gen_toks", 256), warm), []).append(number)
+        written = [""] * len(requests)
+        for (most, warm), numbers in alike.items():
+            how: dict[str, Any] = {"sampling": True, "temperature": warm} if warm else {"beam": 1}
+            contexts = [requests[number].args[0] for number in numbers]
+            found = self.generator.generate(contexts, truncate=True, max_len=most, **how)
+            for number, [best] in zip(numbers, found, strict=True):
+                stops = requests[number].args[1].get("until") or []
+                written[number] = _until(best.text, [stops] if isinstance(stops, str) else stops)
+        return written
+
+    def _judged(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[Floats]:
+        """Score each text, [2, tokens]; a context that is too long loses its beginning."""
+        return likelihoods(
+            self.generator.model,
+            self.generator.task,
+            pairs,
+            whole_words=self.whole_words,
+            truncate=True,
+            max_tokens=self.max_tokens,
+        )
+
+
+def _sum(gains: Floats) -> float:
+    return float(gains.sum(dtype=np.float64))
+
+
+def _until(text: str, stops: Sequence[str]) -> str:
+    """The part of a text before the first of these strings."""
+    for stop in filter(None, stops):
+        text = text.split(stop)[0]
+    return text

@@ -1,0 +1,181 @@
+"""Minimal pairs: the good sentence of a pair should be more probable than the bad one.
+
+BLiMP: Warstadt et al. 2020, arXiv 1912.00582, 67 sets of 1,000 pairs in 12 phenomena. A score is
+the sum of a sentence's log-probabilities, not divided by its length. A tie counts half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unitk.data.files.lines import unpacked
+from unitk.data.files.records import records
+from unitk.data.files.sources import format_of
+from unitk.errors import DataError
+from unitk.slots import Floats, Ids
+
+if TYPE_CHECKING:
+    from unitk.decoding.generator import Generator
+
+SENTENCES = "sentence_good", "sentence_bad"
+PHENOMENA = {"s-selection": "argument_structure"}
+"""Terms in BLiMP's files -> the phenomenon of the paper's tables that they belong to."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A good sentence and a bad one; `place` is its file and line."""
+
+    sentences: tuple[str, str]
+    name: str  # of its set
+    phenomenon: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A model's scores of pairs, and their lengths in tokens, [pairs, 2]."""
+
+    pairs: Sequence[Pair]
+    score: Floats
+    tokens: Ids
+    unknown: int  # tokens of all sentences that the vocabulary does not know
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """A json record for each pair, in order."""
+        for pair, score, tokens in zip(self.pairs, self.score, self.tokens, strict=True):
+            yield {
+                "set": pair.name,
+                "place": pair.place,
+                **dict(zip(SENTENCES, pair.sentences, strict=True)),
+                **dict(zip(("score_good", "score_bad"), score.tolist(), strict=True)),
+                **dict(zip(("tokens_good", "tokens_bad"), tokens.tolist(), strict=True)),
+            }
+
+
+def read_pairs(paths: Sequence[Path]) -> list[Pair]:
+    """Read the pairs of files of records; the field UID names the set, or else the file does."""
+    found = []
+    for path in paths:
+        for record, place, _ in records(path, format_of(path), ()):
+            given = record if isinstance(record, dict) else {}
+            for field in SENTENCES:
+                if not isinstance(given.get(field), str):
+                    raise DataError(f"{place}: no text in the field {field}")
+                if not given[field].strip():
+                    raise DataError(f"{place}: {field} is empty")
+            term = str(given.get("linguistics_term") or "")
+            sentences = given[SENTENCES[0]], given[SENTENCES[1]]
+            name = str(given.get("UID") or unpacked(path).stem)
+            found.append(Pair(sentences, name, PHENOMENA.get(term, term), place))
+    if not found:
+        raise DataError(f"--pairs {', '.join(map(str, paths))}: there are no pairs")
+    return found
+
+
+def judge(
+    generator: Generator,
+    pairs: Sequence[Pair],
+    *,
+    whole_words: bool = False,
+    max_tokens: int = 16384,
+    report: Callable[[int], None] = lambda done: None,
+) -> Scored:
+    """Score both sentences of each pair."""
+    from unitk.evaluation.texts import likelihoods  # imports torch
+
+    sentences = [[text] for pair in pairs for text in pair.sentences]
+    ids = [text for (text,) in generator.encode(sentences)]
+    for number, text in enumerate(ids):
+        if not len(text):
+            lost = f"{pairs[number // 2].place}: {SENTENCES[number % 2]}"
+            raise DataError(f"{lost} has no token of the vocabulary")
+    found = likelihoods(
+        generator.model,
+        generator.task,
+        [(text[:0], text) for text in ids],
+        whole_words=whole_words,
+        max_tokens=max_tokens,
+        name=lambda number: f"{pairs[number // 2].place}: {SENTENCES[number % 2]}",
+        report=report,
+    )
+    # log-probabilities of float32 are summed exactly in float64: their order makes no winner
+    sums = np.array([gains.sum(dtype=np.float64) for gains, _ in found], np.float32)
+    tokens = np.array([len(text) for text in ids])
+    unknown = sum(int((text == generator.vocab.unk).sum()) for text in ids)
+    return Scored(pairs, sums.reshape(-1, 2), tokens.reshape(-1, 2), unknown)
+
+
+def figures(scored: Scored) -> dict[str, Any]:
+    """Accuracies in per cent: each set, each phenomenon (the mean of its sets), overall."""
+    names = np.array([pair.name for pair in scored.pairs])
+    better, ties = wins(scored.score)
+    shorter, _ = wins(-scored.tokens)
+    sets: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(names.tolist()):
+        own = np.flatnonzero(names == name)
+        good, bad = scored.tokens[own].mean(axis=0)
+        sets[name] = {
+            "phenomenon": scored.pairs[own[0]].phenomenon,
+            "pairs": len(own),
+            "accuracy": 100 * float(better[own].mean()),
+            "ties": int(ties[own].sum()),
+            "tokens_good": float(good),
+            "tokens_bad": float(bad),
+            "shorter": 100 * float(shorter[own].mean()),
+        }
+    each = {
+        name: [one["accuracy"] for one in sets.values() if one["phenomenon"] == name]
+        for name in sorted({one["phenomenon"] for one in sets.values()} - {""})
+    }
+    of_phenomena = {
+        name: {"sets": len(some), "accuracy": float(np.mean(some))} for name, some in each.items()
+    }
+    means = {"mean_of_sets": float(np.mean([one["accuracy"] for one in sets.values()]))}
+    if each:
+        mean = np.mean([one["accuracy"] for one in of_phenomena.values()])
+        means["mean_of_phenomena"] = float(mean)
+    return {
+        **means,
+        "pairs": len(names),
+        "ties": int(ties.sum()),
+        "shorter": 100 * float(shorter.mean()),
+        "unknown_tokens": scored.unknown,
+        "phenomena": of_phenomena,
+        "sets": sets,
+    }
+
+
+def wins(score: Floats | Ids) -> tuple[Floats, Floats]:
+    """For each pair, 1 if the first score is larger, and .5 for a tie; and which pairs are ties."""
+    ties = (score[:, 0] == score[:, 1]).astype(np.float64)
+    return (score[:, 0] > score[:, 1]) + ties / 2, ties
+
+
+def table(f: dict[str, Any]) -> list[str]:
+    """The accuracies as a table to print."""
+    width = max(len(name) for name in (*f["sets"], *f["phenomena"], "mean of phenomena"))
+    lines = [f"{'set':<{width}}  accuracy  pairs  ties  tokens good, bad  if shorter wins"]
+    for name, one in f["sets"].items():
+        lengths = f"{one['tokens_good']:.2f}, {one['tokens_bad']:.2f}"
+        lines.append(
+            f"{name:<{width}}  {one['accuracy']:8.2f}  {one['pairs']:5,}  {one['ties']:4}"
+            f"  {lengths:>16}  {one['shorter']:15.2f}"
+        )
+    if f["phenomena"]:
+        lines.append(f"{'phenomenon':<{width}}  accuracy  sets")
+    for name, one in f["phenomena"].items():
+        lines.append(f"{name:<{width}}  {one['accuracy']:8.2f}  {one['sets']:4}")
+    for key in ("mean_of_sets", "mean_of_phenomena"):
+        if key in f:
+            lines.append(f"{key.replace('_', ' '):<{width}}  {f[key]:8.2f}")
+    lines.append(
+        f"{f['pairs']:,} pairs, {f['ties']:,} ties, {f['unknown_tokens']:,} unknown tokens;"
+        f" if the shorter sentence won: {f['shorter']:.2f}"
+    )
+    return lines

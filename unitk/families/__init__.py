@@ -1,0 +1,1 @@
+"""Families of models, a folder each, which the registry alone knows."""

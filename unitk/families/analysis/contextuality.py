@@ -1,0 +1,165 @@
+"""How contextual the states of each layer are.  Ethayarajh 2019, arXiv 1909.00512, section 3.
+
+A word is an id of the vocabulary that is no symbol. N states of words, D their width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk.decoding.config import EmbedConfig
+from unitk.decoding.understand.embed import embed, fitted, tower
+from unitk.errors import DataError, UsageError
+from unitk.files import new_file
+from unitk.masks import save
+from unitk.models.model import Model
+from unitk.slots import Ids
+from unitk.tasks.base import Task
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The measures of a layer."""
+
+    random_cosine: float
+    """Mean cosine of the states of words of different texts: the layer's anisotropy."""
+    self_similarity: float
+    """Mean cosine of two states of a word, averaged over the words."""
+    intra_sentence: float
+    """Mean cosine of the state of a word and the mean of its text, averaged over the texts."""
+    explained: float
+    """Share of the first principal component in the states of a word (maximum explainable
+    variance), averaged over the words."""
+    random_explained: float
+    """Share of the first principal component in the states of words of different texts."""
+
+    def figures(self) -> dict[str, float]:
+        """All measures by name, and those corrected for anisotropy."""
+        return asdict(self) | {
+            "self_similarity/adjusted": self.self_similarity - self.random_cosine,
+            "intra_sentence/adjusted": self.intra_sentence - self.random_cosine,
+            "explained/adjusted": self.explained - self.random_explained,
+        }
+
+
+def contextuality(
+    model: Model,
+    task: Task,
+    sources: Sequence[list[Ids]],
+    config: EmbedConfig,
+    *,
+    least: int = 5,
+    most: int = 1000,
+    seed: int = 1,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Layer]:
+    """The measures of every layer; the first ones are of the input of the first layer.
+
+    Words that occur `least` times count, with at most `most` occurrences, which `seed` draws.
+    Raises DataError where the texts have no such word, only one text has words, or each has one.
+    """
+    rng = np.random.default_rng(seed)
+    symbols = [index for name, index in task.source_vocab.symbols.items() if name != "unk"]
+    tokens = [
+        tower(fitted(task, source, model, f"input {i + 1}", config.truncate).towers).token
+        for i, source in enumerate(sources)
+        if sum(map(len, source))
+    ]
+    word = [~np.isin(ids, symbols) for ids in tokens]
+    text = np.repeat(np.arange(len(tokens)), [some.sum() for some in word])
+    ids = np.concatenate([ids[some] for ids, some in zip(tokens, word, strict=True)] or [[]])
+    # slots of a word side by side, in a drawn order, of which the first ones are taken
+    order = rng.permutation(len(ids))
+    order = order[np.argsort(ids[order], kind="stable")]
+    found, first = np.unique(ids[order], return_index=True)
+    groups = [some[:most] for some in np.split(order, first[1:]) if len(some) >= least]
+    starts = np.unique(text, return_index=True)[1]
+    sizes = np.diff(np.append(starts, len(text)))  # words of each text that has some
+    lacks = {
+        "words in one text only": len(starts) < 2,
+        f"no word that occurs {least} times": not groups,
+        "no text of two words": sizes.max(initial=0) < 2,
+    }
+    if what := next((what for what, holds in lacks.items() if holds), ""):
+        raise DataError(f"--input has {what}: give more texts")
+    drawn = starts + rng.integers(0, sizes)
+    layers = []
+    # a layer at a time: the states of all of them would take much more memory than time is lost
+    for depth in range(len(model.reader.layers) + 1):
+        one = replace(config, layer=depth, pool="none")
+        states = [x for x in embed(model, task, sources, one, report=report) if len(x)]
+        table = np.concatenate([x[some] for x, some in zip(states, word, strict=True)])
+        layers.append(measures(table.astype(np.float64), groups, starts, drawn))
+    return layers
+
+
+def measures(states_ND: Doubles, words: Sequence[Ids], starts: Ids, drawn: Ids) -> Layer:
+    """The measures of states.
+
+    `words` are the rows of each word that counts. A text begins at each of the `starts`. `drawn`
+    are rows of different texts, for the baselines.
+    """
+    unit_ND = states_ND / np.maximum(np.linalg.norm(states_ND, axis=1, keepdims=True), 1e-30)
+    texts = np.split(np.arange(len(states_ND)), starts[1:])
+    inside = [_to_mean(states_ND[rows], unit_ND[rows]) for rows in texts if len(rows) > 1]
+    return Layer(
+        random_cosine=similarity(unit_ND[drawn]),
+        self_similarity=float(np.mean([similarity(unit_ND[rows]) for rows in words])),
+        intra_sentence=float(np.mean(inside)),
+        explained=float(np.mean([explained(states_ND[rows]) for rows in words])),
+        random_explained=explained(states_ND[drawn]),
+    )
+
+
+def similarity(unit_ND: Doubles) -> float:
+    """The mean of unit vectors' cosines, over all pairs of two different ones (definition 1)."""
+    count, total = len(unit_ND), unit_ND.sum(axis=0)
+    return float((total @ total - count) / (count * (count - 1)))
+
+
+def explained(states_ND: Doubles) -> float:
+    """The square of the first singular value over the sum of all squares (definition 3).
+
+    Nothing is subtracted from the states, so states that are all equal have 1.
+    """
+    # the smaller of the two products has the same eigenvalues
+    wide = states_ND if len(states_ND) < states_ND.shape[1] else states_ND.T
+    squares = wide @ wide.T
+    return float(np.linalg.eigvalsh(squares)[-1] / np.trace(squares))
+
+
+def _to_mean(states_ND: Doubles, unit_ND: Doubles) -> float:
+    """The mean cosine of states to their mean (definition 2)."""
+    mean = states_ND.mean(axis=0)
+    return float((unit_ND @ mean).mean() / max(np.linalg.norm(mean), 1e-30))
+
+
+def draw(layers: Sequence[Layer], output: Path) -> None:
+    """Draw the measures of the layers, with their baselines."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    panels = {
+        "self-similarity": ("self_similarity", "random_cosine"),
+        "intra-sentence similarity": ("intra_sentence", "random_cosine"),
+        "maximum explainable variance": ("explained", "random_explained"),
+    }
+    for axis, (title, (name, base)) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+        figures = [layer.figures() for layer in layers]
+        curves = {name: ("--", "measured"), base: (":", "random words")}
+        for key, (style, label) in (curves | {f"{name}/adjusted": ("-", "difference")}).items():
+            axis.plot([one[key] for one in figures], style, marker=".", label=label)
+        axis.set_title(title)
+        axis.set_xlabel("layer")
+        axis.set_xticks(range(len(layers)))
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    with new_file(output, "--plot", UsageError) as part:
+        save(figure, part, 120)

@@ -1,0 +1,242 @@
+"""Which attention heads matter, and checkpoints without those that do not.
+
+Michel et al. 2019, arXiv 1905.10650. A gate on what a head finds removes the head where it is 0. H
+heads of a part that attends, B rows of a batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unitk.data.batching import FixedBatches
+from unitk.errors import UsageError, require
+from unitk.files import new_file
+from unitk.kernels.lean import RMSNorm
+from unitk.masks import save
+from unitk.models.attention import Heads
+from unitk.models.model import Model
+from unitk.options.values import render
+from unitk.training.average import mean, rewrite
+from unitk.training.evaluate import Evaluation, objective
+from unitk.training.saving.checkpoint import check_finite
+
+Gates = Mapping[str, Tensor]
+"""A number for each head [H] of a part, by the name under which the part is stored."""
+Report = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A model with some heads shut, and what `unitk evaluate` reports of it."""
+
+    gates: Gates
+    figures: dict[str, float]
+
+    @property
+    def left(self) -> dict[str, int]:
+        """How many heads of each part are open."""
+        return {name: int(gate.sum()) for name, gate in self.gates.items()}
+
+    @property
+    def removed(self) -> int:
+        """How many heads are shut."""
+        return sum(map(len, self.gates.values())) - sum(self.left.values())
+
+
+def open_gates(model: Model) -> dict[str, Tensor]:
+    """A gate of 1 for each head of the model."""
+    found = {name: torch.ones(part.num_heads) for name, part in _parts(model).items()}
+    require(len(found) > 0, "--checkpoint: this architecture has no attention heads")
+    return found
+
+
+def _parts(model: Model) -> dict[str, Heads]:
+    parts = model.named_modules()
+    return {model.stored(name): part for name, part in parts if isinstance(part, Heads)}
+
+
+@contextmanager
+def gated(model: Model, gates: Gates) -> Iterator[None]:
+    """While entered, what each head finds is multiplied by its gate."""
+    parts = _parts(model)
+    try:
+        for name, gate in gates.items():
+            parts[name].gates = gate
+        yield
+    finally:
+        for name in gates:
+            parts[name].gates = None
+
+
+def importance(evaluation: Evaluation, gates: Gates, max_tokens: int) -> dict[str, Tensor]:
+    """How much the loss of a row changes with each head's gate: the mean over the rows of the
+    absolute gradient (equation 2), in units of the length of all of a part (section 2.4)."""
+    total = {name: torch.zeros(gate.shape, dtype=torch.float64) for name, gate in gates.items()}
+    model = evaluation.model
+    for number, batch in FixedBatches(evaluation.data.train.examples, max_tokens):
+        batch = batch.to(evaluation.device)
+        rows = next(iter(batch.towers.values())).shape[1]
+        # a gate for each row: absolute values are taken before rows are added up
+        own = {
+            name: gate.to(evaluation.device).expand(rows, -1).clone().requires_grad_()
+            for name, gate in gates.items()
+        }
+        torch.manual_seed(number)  # for models that draw noise
+        with gated(model, own), evaluation.autocast():
+            loss = evaluation.criterion(model, batch, 0, None)
+        # sums over the words of a row, so that long rows weigh more, as in training
+        summed = torch.stack([*loss.sums.values()]).sum()
+        # a head that no ask of this batch reads has a gradient of 0
+        every = torch.autograd.grad(summed, [*own.values()], materialize_grads=True)
+        for name, gradient_BH in zip(own, every, strict=True):
+            total[name] += gradient_BH.abs().sum(0).double().cpu()
+    for name, one in total.items():
+        check_finite(one, f"the importance of the heads of {name}")
+    # the layers' gradients differ in size for reasons that have nothing to do with their heads
+    return {name: one / one.norm().clamp(min=1e-30) for name, one in total.items()}
+
+
+def figures(evaluation: Evaluation, gates: Gates, max_tokens: int) -> dict[str, float]:
+    """What `unitk evaluate` reports of a model with gates."""
+    own = {name: gate.to(evaluation.device) for name, gate in gates.items()}
+    with gated(evaluation.model, own):
+        return objective(evaluation, max_tokens, lambda done: None)  # the bar counts heads
+
+
+def one_by_one(
+    evaluation: Evaluation, gates: Gates, max_tokens: int, report: Report
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The loss without each head (section 3.2), and with it alone in its part (section 3.3)."""
+    without = {name: torch.zeros(gate.shape) for name, gate in gates.items()}
+    alone = {name: torch.zeros(gate.shape) for name, gate in gates.items()}
+    for name, gate in gates.items():
+        for head in range(len(gate)):
+            one = torch.zeros(len(gate))
+            one[head] = 1  # this head of the part; all other parts keep theirs
+            for found, own in ((without, 1 - one), (alone, one)):
+                found[name][head] = figures(evaluation, {**gates, name: own}, max_tokens)["loss"]
+                report(1)
+    return without, alone
+
+
+def pruned(gates: Gates, important: Gates, count: int) -> dict[str, Tensor]:
+    """Gates of which the `count` least important open ones are shut; one of each part stays."""
+    order = sorted(
+        (float(important[name][head]), name, head)
+        for name, gate in gates.items()
+        for head in gate.nonzero().flatten().tolist()
+    )
+    found = {name: gate.clone() for name, gate in gates.items()}
+    for _, name, head in order:
+        # a layer without attention is no longer the architecture that it was
+        if count and found[name].sum() > 1:
+            found[name][head] = 0
+            count -= 1
+    return found
+
+
+def removable(gates: Gates, until: float) -> int:
+    """How many heads are the share `until` of all, where one head of each part stays."""
+    total = sum(map(len, gates.values()))
+    return min(round(until * total), total - len(gates))
+
+
+def curve(
+    evaluation: Evaluation, step: float, until: float, max_tokens: int, report: Report
+) -> Iterator[Step]:
+    """Remove heads, a share `step` of all at a time (section 4).
+
+    Importance is measured anew before each step. It ends where the share `until` is gone, or each
+    part has one head.
+    """
+    gates = open_gates(evaluation.model)
+    total, last, gone = sum(map(len, gates.values())), removable(gates, until), 0
+    yield Step(gates, figures(evaluation, gates, max_tokens))
+    while gone < last:
+        count = min(max(1, round(step * total)), last - gone)  # a small share is one head at least
+        gates = pruned(gates, importance(evaluation, gates, max_tokens), count)
+        gone += count
+        report(count)
+        yield Step(gates, figures(evaluation, gates, max_tokens))
+
+
+def check(evaluation: Evaluation, gates: Gates) -> None:
+    """UsageError where the layers of an architecture cannot differ in their heads."""
+    try:
+        replace(evaluation.model.config, layer_heads=tuple(map(len, gates.values())))
+    except UsageError as error:
+        raise UsageError(f"--dest: {error}") from error
+
+
+def write(evaluation: Evaluation, gates: Gates, folder: Path) -> None:
+    """Fill an empty folder with the checkpoint, without the heads whose gates are 0.
+
+    What it computes is what the gates make of the model.
+    """
+    parts = _parts(evaluation.model)
+    left = {name: gate.nonzero().flatten() for name, gate in gates.items()}
+    heads = tuple(map(len, left.values()))
+    tensors = mean([evaluation.path])
+    for name, rows in left.items():
+        for one in [one for one in tensors if one.startswith(f"{name}.")]:
+            tensors[one] = _cut(tensors[one], one.removeprefix(f"{name}."), parts[name], rows)
+    options = evaluation.state["config"] | {"arch.layer_heads": render(heads)}
+    rewrite(evaluation.path, folder, tensors, {"config": options}, untrained=True)
+
+
+def _cut(tensor: Tensor, leaf: str, part: Heads, left: Tensor) -> Tensor:
+    """What of a part's tensor belongs to the heads that are left."""
+    whole = part.num_heads
+    if leaf.startswith("qkv."):
+        # queries, keys and values lie one below the other, each with a stretch for each head
+        return tensor.unflatten(0, (3, whole, -1))[:, left].flatten(0, 2)
+    if leaf == "out.weight":
+        found: Tensor = tensor.unflatten(1, (whole, -1))[:, left].flatten(1)
+        # the norm before it is one of fewer values then (`Stack`)
+        return found * (whole / len(left)) ** 0.5 if isinstance(part.norm, RMSNorm) else found
+    return tensor if leaf == "out.bias" else tensor[left]  # a head's own gate and query scale
+
+
+def compared(before: Evaluation, after: Evaluation, max_tokens: int) -> dict[str, float]:
+    """Weights and loss of two models, and how long each takes for the corpus: the least of three
+    passes."""
+    found: dict[str, float] = {}
+    for name, one in {"before": before, "after": after}.items():
+        found[f"{name}/weights"] = sum(p.numel() for p in one.model.parameters())
+        taken = []  # the shortest: whatever else the machine does makes a pass longer
+        for _ in range(3):
+            start = time.perf_counter()
+            found[f"{name}/loss"] = objective(one, max_tokens, lambda done: None)["loss"]
+            taken.append(time.perf_counter() - start)
+        found[f"{name}/seconds"] = min(taken)
+    return found
+
+
+def draw(important: Gates, steps: Sequence[Step], output: Path) -> None:
+    """Draw the importance of all heads, and the loss while heads are removed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    table = torch.full((len(important), max(map(len, important.values()))), torch.nan)
+    for row, found in zip(table, important.values(), strict=True):
+        row[: len(found)] = found
+    image = left.imshow(table.numpy(), aspect="auto", vmin=0)
+    figure.colorbar(image)
+    left.set_yticks(range(len(important)), [name.removesuffix(".attention") for name in important])
+    left.set_xticks(range(table.shape[1]))
+    left.set_xlabel("head")
+    left.set_title("importance")
+    right.plot([step.removed for step in steps], [s.figures["loss"] for s in steps], marker=".")
+    right.set_xlabel(f"heads removed of {table.isfinite().sum()}")
+    right.set_title("loss")
+    right.grid(alpha=0.3)
+    with new_file(output, "--plot", UsageError) as part:
+        save(figure, part, 120)

@@ -1,0 +1,1 @@
+"""Masked and block diffusion: tasks, denoising, checkpoints of their releases."""

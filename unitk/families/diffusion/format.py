@@ -1,0 +1,318 @@
+"""Masked diffusion models in their releases' format: MDLM and BD3-LM (a DiT), LLaDA (a LLaMA).
+
+`model_type` in config.json is mdlm, bd3lm or llada. transformers opens such a folder with the code
+of the release. Rotary positions pair channels i and i + n of a head of 2n channels there, and
+channels 2i and 2i + 1 in unitk, so the rows of queries and keys are reordered. A DiT scales and
+shifts its norms by the time of the noise. These models are trained at time 0 only, so the result is
+constant and is folded into the weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from unitk import registry
+from unitk.errors import CheckpointError, UsageError, require
+from unitk.families.diffusion.bd3lm import BD3LM
+from unitk.families.diffusion.mdlm import MDLM, Diffusion
+from unitk.formats import settings
+from unitk.formats.archive import (
+    find_file,
+    read_json,
+    read_tensors,
+    save_tensors,
+    without_prefix,
+    write_json,
+)
+from unitk.formats.convert import Found, Parts
+from unitk.formats.hf import WEIGHTS
+from unitk.formats.hf_families import tied
+from unitk.formats.hf_tokenizer import write_tokenizer
+from unitk.formats.names import Layout, layer, within
+from unitk.formats.vocabs import vocab_beside
+from unitk.models.config import ModelConfig
+from unitk.vocab.base import Vocab
+
+EMBEDDING, OUTPUT = "backbone.vocab_embed", "backbone.output_layer."
+SIGMA, MODULATION = "backbone.sigma_map.mlp.", "adaLN_modulation"
+FREQUENCY = "backbone.rotary_emb.inv_freq"
+WAVES, TIME_WIDTH = 256, 128  # of the embedding of a time, and of what is made of it
+DIT = Layout(
+    {
+        "embed.tokens": EMBEDDING,
+        "norm": f"{OUTPUT}norm_final",
+        "heads.lm": f"{OUTPUT}linear",
+        **within(
+            "backbone.blocks.#.",
+            "layers.#.",
+            layer("attn_qkv", "attn_out", "norm1", "mlp.0", "mlp.2", "norm2"),
+        ),
+    },
+    ignored=(FREQUENCY, r"sampling_eps_(min|max)"),
+)
+LLAMA_LAYER = layer(
+    ("q_proj", "k_proj", "v_proj"), "attn_out", "attn_norm", "ff_proj", "ff_out", "ff_norm"
+)
+LLAMA = Layout(
+    {
+        "embed.tokens": "model.transformer.wte",
+        "norm": "model.transformer.ln_f",
+        "heads.lm.weight": "model.transformer.ff_out.weight",
+        **within(
+            "model.transformer.blocks.#.",
+            "layers.#.",
+            LLAMA_LAYER | {"ffn.up": ("ff_proj", "up_proj")},
+        ),
+    },
+    copies={"model.transformer.ff_out.weight": "model.transformer.wte.weight"},
+)
+DIT_KEYS = settings.keys("""
+    num_layers=n_blocks width=hidden_dim num_heads=n_heads max_positions=model_length
+    dropout=dropout
+""")
+LLAMA_KEYS = settings.keys("""
+    num_layers=n_layers width=d_model num_heads=n_heads ffn_width=mlp_hidden_size
+    max_positions=max_sequence_length norm_eps=rms_norm_eps rotary_base=rope_theta
+    dropout=residual_dropout attention_dropout=attention_dropout init_std=init_std
+    tied=weight_tying
+""")
+PARTS = (("norm1", "attn_out"), ("norm2", "mlp.2"))
+"""A block's norms, each scaled and shifted, and the maps whose outputs are scaled."""
+NORM_BIAS = r"\.norm(1|2|_final)\.bias$"
+LENGTH = 1024  # written for models without a limit; the released ones were trained with it
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model by `model_type`: names, settings, task, and class in the release's code."""
+
+    layout: Layout
+    preset: str
+    keys: settings.Keys
+    task: type[Diffusion]
+    name: str
+    classes: tuple[str, ...]  # of transformers that open it
+    fixed: Mapping[str, Any]
+    """Settings of which unitk computes one value only."""
+
+
+MASKED = ("AutoModelForMaskedLM",)
+TIMELESS = {"time_conditioning": False}
+KINDS = {
+    "mdlm": Kind(DIT, "mdlm_base", DIT_KEYS, MDLM, "MDLM", MASKED, TIMELESS),
+    "bd3lm": Kind(
+        DIT, "mdlm_base", DIT_KEYS, BD3LM, "BD3LM", MASKED, {**TIMELESS, "causal": False}
+    ),
+    "llada": Kind(
+        *(LLAMA, "llada_8b", LLAMA_KEYS, MDLM, "LLaDAModelLM"),
+        ("AutoModel", "AutoModelForCausalLM"),
+        {
+            **{"block_type": "llama", "layer_norm_type": "rms", "activation_type": "silu"},
+            **{"rope": True, "layer_norm_with_affine": True, "block_group_size": 1},
+            **dict.fromkeys(("alibi", "include_bias", "include_qkv_bias"), False),
+            **dict.fromkeys(("bias_for_layer_norm", "attention_layer_norm"), False),
+            **dict.fromkeys(("input_emb_norm", "scale_logits"), False),
+        },
+    ),
+}
+
+
+def read(path: Path, vocab: Path | None) -> Found:
+    """Read config.json and weights from a folder; the tokenizer is in it or given as `vocab`."""
+    weights = find_file(path, WEIGHTS, "model")
+    where = weights.parent / "config.json"
+    given = read_json(where)
+    name = given.get("model_type")
+    if not isinstance(name, str) or name not in KINDS:
+        known = ", ".join(KINDS)
+        raise CheckpointError(f"{where}: model_type must be one of {known}, got {name!r}")
+    kind = KINDS[name]
+    tensors = without_prefix(read_tensors(weights), ("backbone", "model"), weights)
+    # grouped-query attention is not supported
+    settings.refuse(given, {**kind.fixed, "n_kv_heads": given.get("n_heads")}, where)
+    config = settings.read(settings.preset(kind.preset), kind.keys, given, where)
+    own, options = vocab_beside(weights, vocab), {}
+    if kind.layout is DIT:
+        tensors = folded(tensors, weights)
+        config = settings.changed(config, where, output_bias=True, ffn_width=4 * config.width)
+        if own and own.cls >= own.model.size:  # as GPT-2's, whose one symbol parts texts
+            options["opening"] = "sep"
+    else:
+        config = settings.changed(config, where, tied=tied(LLAMA, tensors))
+    if kind.task is BD3LM:
+        length = settings.checked(given.get("block_size", 1), int, "block_size", where)
+        options["block_length"] = str(length)
+    return Found(
+        weights,
+        reordered(tensors, config.num_heads),
+        kind.layout,
+        (kind.preset,),
+        config,
+        registry.name_of("task", kind.task),
+        own,
+        options,
+        symbols={} if own is None else symbols_of(own, given, where),
+    )
+
+
+def symbols_of(vocab: Vocab, given: Mapping[str, Any], where: Path) -> dict[str, int]:
+    """The ids of symbols: those in config.json, else those that the release's code assumes."""
+    named = {"mask": "mask_token_id", "sep": "eos_token_id"}
+    found = {
+        name: settings.checked(given[key], int, key, where)
+        for name, key in named.items()
+        if given.get(key) is not None
+    }
+    if "mask" not in found and vocab.mask >= vocab.model.size:
+        # MDLM's and BD3-LM's code appends it to a vocabulary that lacks it
+        found["mask"] = settings.checked(given.get("vocab_size"), int, "vocab_size", where) - 1
+    opening = vocab.model.find("<|startoftext|>")  # LLaDA's
+    return found if opening is None else found | {"cls": opening}
+
+
+def reordered(
+    tensors: Mapping[str, Tensor], num_heads: int, back: bool = False
+) -> dict[str, Tensor]:
+    """Reorder the rows of queries and keys for rotary positions on adjacent channels.
+
+    `back`: for rotary positions on the two halves of a head, as the releases have them.
+    """
+    found = dict(tensors)
+    for name, matrix in tensors.items():
+        joint = name.endswith("attn_qkv.weight")
+        if not joint and not name.endswith(("q_proj.weight", "k_proj.weight")):
+            continue
+        # a joint matrix also has the values, which keep their order
+        rows, heads = (len(matrix) // 3 * 2, 2 * num_heads) if joint else (len(matrix), num_heads)
+        if rows % (2 * heads):
+            continue  # a wrong shape; the check of all shapes refuses it
+        order = torch.arange(rows).view(heads, 2, -1).mT.flatten()
+        order = order.argsort() if back else order
+        found[name] = torch.cat([matrix[order], matrix[rows:]])
+    return found
+
+
+def folded(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Fold a DiT's adaptive norms at time 0 into its norms and output maps.
+
+    Scale and shift become weight and bias of a norm. The gate is multiplied into the map that ends
+    a part of a block (Peebles 2023, arXiv 2212.09748, section 3.2).
+    """
+    found = {name: tensor for name, tensor in theirs.items() if not name.startswith(SIGMA)}
+    if f"{EMBEDDING}.embedding" in found:
+        found[f"{EMBEDDING}.weight"] = found.pop(f"{EMBEDDING}.embedding")
+    blocks = [name.removesuffix("norm1.weight") for name in theirs if ".norm1." in name]
+    try:
+        for block in [*blocks, OUTPUT]:
+            parts = (("norm_final", ""),) if block == OUTPUT else PARTS
+            width = len(theirs[f"{block}{parts[0][0]}.weight"])
+            values = iter(_modulation(theirs, block, width).split(width))
+            for norm, end in parts:
+                scale, shift = f"{block}{norm}.weight", next(values)
+                found[scale] = (theirs[scale].double() * (1 + next(values))).float()
+                found[f"{block}{norm}.bias"] = shift.float()
+                gate = next(values) if end else shift
+                for name in {f"{block}{end}.weight", f"{block}{end}.bias"} & theirs.keys():
+                    wide = theirs[name].double()
+                    found[name] = (wide * gate.view(-1, *[1] * (wide.dim() - 1))).float()
+            for leaf in ("weight", "bias"):
+                found.pop(f"{block}{MODULATION}.{leaf}", None)
+    except KeyError as error:
+        raise CheckpointError(f"{path} has no {error.args[0]}, which the model needs") from error
+    except (RuntimeError, StopIteration) as error:
+        raise CheckpointError(f"{path}: {block}{MODULATION} does not fit the model") from error
+    return found
+
+
+def _modulation(theirs: Mapping[str, Tensor], block: str, width: int) -> Tensor:
+    """Shift, scale and gate of both parts of a block at time 0, each of `width`, as one vector.
+
+    For the last norm they are shift and scale. Without adaptive norms (`adaln` off) they are the
+    values that change nothing: 0, 0 and 1.
+    """
+    if f"{block}{MODULATION}.weight" not in theirs:
+        still = torch.zeros(3, width, dtype=torch.float64)
+        still[2] = 1
+        return still.repeat(2, 1).flatten()
+    # cosines and sines of 0
+    state = torch.tensor([1.0, 0.0], dtype=torch.float64).repeat_interleave(WAVES // 2)
+    for name in (f"{SIGMA}0", f"{SIGMA}2", f"{block}{MODULATION}"):
+        weight, bias = (theirs[f"{name}.{leaf}"].double() for leaf in ("weight", "bias"))
+        state = weight @ (state if name == f"{SIGMA}0" else silu(state)) + bias
+    return state
+
+
+def unfolded(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """A DiT's tensors whose adaptive norms give the biases of unitk's norms at every time."""
+    found = {name: tensor for name, tensor in ours.items() if not re.search(NORM_BIAS, name)}
+    found[f"{EMBEDDING}.embedding"] = found.pop(f"{EMBEDDING}.weight")
+    still = torch.zeros(config.width)  # a scale or shift that changes nothing
+    for name in [name for name in ours if name.endswith(".norm1.bias")]:
+        block = name.removesuffix("norm1.bias")
+        values = [[ours[f"{block}{norm}.bias"], still, still + 1] for norm, _ in PARTS]
+        found[f"{block}{MODULATION}.bias"] = torch.cat(values[0] + values[1])
+    found[f"{OUTPUT}{MODULATION}.bias"] = torch.cat([ours[f"{OUTPUT}norm_final.bias"], still])
+    for name in [name for name in found if name.endswith(f"{MODULATION}.bias")]:
+        found[name.replace("bias", "weight")] = torch.zeros(len(found[name]), TIME_WIDTH)
+    for number, inputs in ((0, WAVES), (2, TIME_WIDTH)):
+        found[f"{SIGMA}{number}.weight"] = torch.zeros(TIME_WIDTH, inputs)
+        found[f"{SIGMA}{number}.bias"] = torch.zeros(TIME_WIDTH)
+    # a model that began here may have no bias in its outputs
+    found.setdefault(f"{OUTPUT}linear.bias", torch.zeros(len(ours[f"{OUTPUT}linear.weight"])))
+    each = torch.arange(0, config.key_width, 2) / config.key_width
+    found[FREQUENCY] = config.rotary_base**-each
+    return found
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """Write config.json, weights and tokenizer into an empty folder, for the code of a release."""
+    config, task, vocab = parts.model.config, parts.task, parts.task.vocab
+    name = kind_of(parts)
+    kind, tensors = KINDS[name], parts.tensors()
+    rows = len(tensors["embed.tokens.weight"])
+    theirs = reordered(kind.layout.to_theirs(tensors), config.num_heads, back=True)
+    code = f"modeling_{name}.{kind.name}"
+    settled = f"configuration_{name}.{kind.name.removesuffix('ModelLM')}Config"
+    about: dict[str, Any] = {"model_type": name, "architectures": [kind.name]}
+    about["auto_map"] = {"AutoConfig": settled, **dict.fromkeys(kind.classes, code)}
+    about |= {**kind.fixed, **settings.write(config, kind.keys), "vocab_size": rows}
+    end = vocab.sep if vocab.sep < rows else None  # an import may have added it
+    about |= {"mask_token_id": vocab.mask, "eos_token_id": end, "pad_token_id": end}
+    about[kind.keys["max_positions"][0]] = config.max_positions or LENGTH
+    if kind.layout is DIT:
+        theirs, about["cond_dim"] = unfolded(theirs, config), TIME_WIDTH
+    else:
+        about |= {"n_kv_heads": config.num_heads, "embedding_size": rows}
+    if isinstance(task, BD3LM):
+        about |= {"block_size": task.config.block_length, "adaln": True, "cross_attn": True}
+        about |= {"attn_backend": "sdpa", "var_min": False}
+    save_tensors(theirs, folder / "model.safetensors")
+    write_json(about, folder / "config.json")
+    write_tokenizer(task, folder, rows, {})
+
+
+def kind_of(parts: Parts) -> str:
+    """The entry of `KINDS` that the model fits; otherwise `UsageError` with the first obstacle."""
+    config, task = parts.model.config, parts.task
+    llama = config.norm == "rms"
+    for name, kind in KINDS.items():
+        if type(task) is kind.task and llama == (kind.layout is LLAMA):
+            what = f"--to diffusion: a model of kind {name}"
+            require(not task.shift, f"{what} has --task.shift off, but this model has it on")
+            free = {*kind.keys, "output_bias"} if not llama else {*kind.keys}
+            settings.check_family(config, kind.preset, free, what)
+            wide = 4 * config.width
+            fits = f"{what} has --arch.ffn-width {wide}, but this model has {config.ffn_width}"
+            require(llama or config.ffn_width == wide, fits)
+            return name
+    one = f"{registry.name_of('task', type(task))} with --arch.norm {config.norm}"
+    known = "mdlm with layer or rms, bd3lm with layer"
+    raise UsageError(f"--to diffusion takes the tasks {known}, not {one}")

@@ -1,0 +1,231 @@
+"""Options of `unitk latent`, by verb; torch-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from unitk.data.files.sources import Format
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.files.outputs import STDOUT
+from unitk.errors import at_least, check_option, require
+from unitk.families.latent.geometry import Curve, Metric
+from unitk.masks import check_picture
+
+Feature = Literal["mean", "std", "kl", "pooled"]
+LEAST = {"max_tokens": 1, "count": 1, "spread": 0, "steps": 2, "active": 1, "seeds": 2}
+LEAST |= {"names": 0, "seed": 0}
+"""Options of any verb and the least that they may be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """Input, output and device."""
+
+    texts: tuple[str, ...] = ()
+    """Texts, each in quotes, instead of --input."""
+    checkpoint: Path
+    """Run folder (its best checkpoint), checkpoint or bundled model, of a task with a latent."""
+    task: str | None = None
+    """Task to encode with, if the model was trained with several."""
+    input: Path | None = None
+    """File of texts, one a line, or json-lines (field source). `-`: standard input."""
+    input_format: Format = "auto"
+    """Format of --input. auto: by the file name; standard input is text."""
+    truncate: bool = False
+    """Truncate a text that is too long for the encoder, instead of refusing it."""
+    output: Path = STDOUT
+    """Output file. `-`: standard output."""
+    overwrite: bool = False
+    """Replace an --output that exists."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to compute on. auto: CUDA if there is a GPU."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Number format of weights and cache."""
+    max_tokens: int = 16384
+    """Maximum slots of a batch."""
+    config: Path | None = None
+    """YAML file with options. Flags override it."""
+    user_dir: Path | None = None
+    """Folder of plug-ins. Every .py file in it is imported."""
+
+    def __post_init__(self) -> None:
+        at_least(self, **{name: n for name, n in LEAST.items() if hasattr(self, name)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written(Common):
+    """Format of the output."""
+
+    output_format: Literal["text", "jsonl"] = "text"
+    """text: an output a line; jsonl: an object a text, with scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding(Written, GenerateConfig):
+    """Decode latents."""
+
+    def __post_init__(self) -> None:
+        Common.__post_init__(self)
+        GenerateConfig.__post_init__(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encode(Written):
+    """Write the latents of texts, a row of numbers for each."""
+
+    feature: Feature = "mean"
+    """mean: the most likely latent; std: its uncertainty; kl: nats that each dimension holds about
+    the text; pooled: the encoder state that the latent is made from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(Decoding):
+    """Write random texts: from the prior, from the posteriors of given texts, or from the latents
+    of the texts of a label."""
+
+    count: int = 10
+    """Latents to draw, for each text if texts are given."""
+    spread: float = 1.0
+    """Factor on the standard deviation. Below 1 the texts are more typical, above 1 more
+    unusual."""
+    among: Path | None = None
+    """Labelled texts, one a line with a tab before the label, or json-lines (fields source and
+    target). Draws are from the normal law that fits the latents of those with the --label."""
+    label: str = ""
+    """With --among: label of the texts to write."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconstruct(Decoding):
+    """Encode texts and decode their most likely latents, as `unitk generate` does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpolate(Decoding):
+    """Write the texts on a path between two texts. A file has the two texts of a path on a line,
+    with a tab between them."""
+
+    steps: int = 9
+    """Points on the path, both ends included."""
+    path: Curve = "lerp"
+    """lerp: a straight line; slerp: an arc around the origin, at the distance where most latents
+    lie."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved(Decoding):
+    """Decode latents that move by a difference."""
+
+    degree: tuple[float, ...] = (1.0,)
+    """Factor on the difference. Each of several values, separated by commas, gives an answer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(len(self.degree) > 0, "--degree needs a number")
+
+    @property
+    def at(self) -> list[dict[str, float]]:
+        """What is said of each answer: the degree, if there are several."""
+        return [{"degree": one} if len(self.degree) > 1 else {} for one in self.degree]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analogy(Moved):
+    """Write what is to C as B is to A: decode the latent of C + degree (B - A). A line of a file
+    has the texts A, B and C, with tabs between them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restyle(Moved):
+    """Write a text in the style of another label: decode its latent + degree (TO - FROM), the mean
+    latents of the texts of two labels."""
+
+    among: Path
+    """Labelled texts, one a line with a tab before the label, or json-lines (fields source and
+    target)."""
+    from_: str
+    """Label whose style the texts have."""
+    to: str
+    """Label whose style they are to have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traverse(Decoding):
+    """Move one dimension of the latent of a text and decode each value."""
+
+    dimension: tuple[int, ...] = ()
+    """Dimensions to move, counted from 0. Default: the --active ones."""
+    active: int = 3
+    """Number of dimensions: those that hold most about the texts, in nats."""
+    reach: float = 3.0
+    """A dimension moves from minus this value to this value, in standard deviations of the
+    prior."""
+    steps: int = 7
+    """Values of a dimension."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_option(self, "reach", self.reach > 0, "above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbors(Written):
+    """Find the texts of a file whose latents are nearest to those of given texts."""
+
+    among: Path
+    """File of texts to search, one a line, or json-lines (field source)."""
+    count: int = 5
+    """Neighbours of each text."""
+    metric: Metric = "euclidean"
+    """Distance between two latents: euclidean, or one minus the cosine of their angle."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot(Common):
+    """Draw the latents of texts. In a file, labels may follow the texts, after a tab or as field
+    target. Labels are drawn as colours."""
+
+    output: Path = Path("latent.png")
+    """Image file: .png, .svg or .pdf."""
+    overwrite: bool = True
+    """Replace an image that exists."""
+    method: Literal["pca", "tsne", "umap"] = "pca"
+    """pca: the two axes of greatest variance; tsne, umap: keep neighbours together. tsne and umap
+    need scikit-learn or umap-learn (pip install 'unitk[latent]')."""
+    feature: Literal["mean", "pooled"] = "mean"
+    """mean: the most likely latents; pooled: the encoder's states."""
+    names: int = 0
+    """Number of texts to write beside their points, counted from the first."""
+    seed: int = 1
+    """Seed of tsne and umap."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_picture(self.output, "--output")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(Written):
+    """Measure the accuracy of a linear classifier on features of few labelled texts. In the files a
+    label follows each text, after a tab or as field target."""
+
+    test: Path
+    """Labelled texts to measure accuracy on. --input holds the texts to learn from."""
+    per_class: tuple[int, ...] = (1, 10, 100)
+    """Labelled texts of each class to learn from. 0: all of them."""
+    seeds: int = 10
+    """Draws of the labelled texts, for the mean and the standard deviation."""
+    feature: Literal["pooled", "mean"] = "pooled"
+    """pooled: the encoder's pooled state, as in Optimus' section 5.3; mean: the most likely
+    latents."""
+    penalty: float = 1.0
+    """L2 penalty: half of it times the squared weights is added to the summed negative
+    log-likelihood."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_option(self, "penalty", self.penalty > 0, "above 0")
+        some = len(self.per_class) > 0 and min(self.per_class) >= 0
+        require(some, "--per-class needs numbers of at least 0, such as 1,10,100")

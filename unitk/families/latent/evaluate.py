@@ -1,0 +1,161 @@
+"""Measures of a latent on a corpus: bound, divergence, mutual information, collapse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from unitk.data.batching import single_batches
+from unitk.decoding.config import GenerateConfig
+from unitk.families.latent.elbo import ELBO, Autoencoder
+from unitk.families.latent.evidence import gather, nll_of, z_gap
+from unitk.families.latent.panel import IGNORED, bars
+from unitk.families.latent.space import KL, LatentSpace
+from unitk.score.bleu import bleu
+from unitk.score.language import Units, perplexities
+from unitk.slots import Batch, Ids
+from unitk.training.evaluate import Evaluation, Report, labels_of, units_of
+from unitk.training.saving.checkpoint import check_finite
+
+
+def has_latent(evaluation: Evaluation) -> bool:
+    """Whether a model is an autoencoder with a latent."""
+    return isinstance(evaluation.model, Autoencoder) and isinstance(evaluation.criterion, ELBO)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The evaluation of an autoencoder on M texts."""
+
+    figures: dict[str, float]  # by name, see docs/latent-measures.md
+    each: list[float]  # nats of divergence of each dimension
+    means: np.ndarray  # [M, Z]: the most likely latents
+    texts: list[Ids]  # the words of each text, in the same order
+    notes: list[str]  # what is absurd, and why
+
+
+def judge(
+    evaluation: Evaluation,
+    progress: Callable[[int], AbstractContextManager[Report]],
+    *,
+    draws: int,
+    beam: int,
+    max_len: int | None,
+    max_tokens: int,
+) -> tuple[dict[str, Any], list[str]]:
+    """The measures of `unitk evaluate` by name, and as lines to print.
+
+    `progress` shows a bar over a number of texts. With beam 0, no text is reconstructed.
+    """
+    with progress(evaluation.num_texts * draws) as report:
+        measures = measure(evaluation, draws, max_tokens, report)
+    texts = measures.texts
+    figures: dict[str, Any] = {"texts": len(texts), "draws": draws, **measures.figures}
+    figures["kl_each"] = measures.each
+    if beam:
+        # no longer than the longest text: what goes on is wrong already
+        longest = max_len or max(1, *map(len, texts))
+        config = GenerateConfig(beam=beam, max_len=longest, max_tokens=max_tokens)
+        with progress(len(texts)) as report, evaluation.autocast():
+            figures |= reconstruction(evaluation, measures, config, report)
+    figures["notes"] = measures.notes
+    return figures, _lines(figures)
+
+
+def reconstruction(
+    evaluation: Evaluation, measures: Measures, config: GenerateConfig, report: Report
+) -> dict[str, float]:
+    """How well texts are reconstructed from the means of their latents: exact (%) and BLEU."""
+    space = LatentSpace(evaluation.model, evaluation.data.task)
+    outputs = space.decode(measures.means, config, report=report)
+    texts = [best.text for best, *_ in outputs]
+    truth = [evaluation.data.vocab.decode(text) for text in measures.texts]
+    same = sum(a == b for a, b in zip(texts, truth, strict=True))
+    score = bleu(texts, [[text] for text in truth])
+    return {"exact": 100 * same / len(truth), "bleu": score.figures["bleu"]}
+
+
+@torch.no_grad()
+def measure(evaluation: Evaluation, draws: int, max_tokens: int, report: Report) -> Measures:
+    """All measures of the latent; `report` is called for every text in every draw."""
+    examples = evaluation.data.train.examples
+    texts: list[Ids] = []
+
+    def batches(keep: bool = False) -> Iterator[Batch]:
+        ids = np.arange(len(examples.bounds(0)))
+        for batch in single_batches(examples, ids, max_tokens):
+            if keep:
+                texts.extend(text[:-1] for text in labels_of(batch))  # without the end
+            yield batch.to(evaluation.device)
+
+    with evaluation.autocast():
+        seen = gather(evaluation.model, batches(keep=True), draws, report)
+        check_finite(seen.kl, KL)
+        check_finite(seen.bound, "the bound of the texts")
+        gap = math.nan
+        if len(texts) > 1:
+            own = nll_of(evaluation.model, batches(), seen.z)
+            gap = z_gap(evaluation.model, batches(), seen.z, own)
+    units = units_of(evaluation, texts)
+    each = seen.kl.mean(0).tolist()
+    shared = seen.figures(evaluation.criterion.objective)
+    figures = {
+        "bound": -float(seen.bound.mean()),
+        "elbo": shared["reconstruction"] + shared["kl"],
+        **shared,
+        "dimensions": len(each),
+        "z_gap": gap,
+        **perplexities(-float(seen.bound.sum()), units),
+    }
+    notes = list(_notes(evaluation, figures, units))
+    return Measures(figures, each, seen.mean.numpy(), texts, notes)
+
+
+def _notes(evaluation: Evaluation, figures: dict[str, float], units: Units) -> Iterator[str]:
+    beta, step = evaluation.criterion.config.beta, evaluation.state["step"]
+    steps = evaluation.state["config"].get("max_steps", "none")
+    uniform = units.tokens / units.texts * math.log(len(evaluation.data.vocab))
+    words = "reconstruction means something, but bound, kl and perplexities are no VAE's"
+    if beta.value == 0:
+        yield f"trained with beta = 0: an autoencoder, whose divergence was left free; {words}"
+    elif steps != "none" and step and not evaluation.criterion.beta(step - 1, int(steps)):
+        yield f"saved at update {step:,}, while beta was 0: the divergence was free; {words}"
+    elif figures["elbo"] > uniform:
+        yield (
+            f"a kl of {figures['kl']:.4g} nats a text is beyond sense: equal chances for all words"
+            f" cost {uniform:.4g}, and ln M = {figures['mi_ceiling']:.2f} tell the texts apart;"
+            " trained with too small a beta, or on other texts"
+        )
+    if figures["z_gap"] < IGNORED:
+        yield "the decoder ignores the latent (posterior collapse): this is a language model"
+
+
+def _lines(figures: dict[str, Any]) -> list[str]:
+    gap = "-" if math.isnan(figures["z_gap"]) else f"{figures['z_gap']:.3f}"
+    lines = [
+        f"texts                   {figures['texts']:,}, with their ends {figures['tokens']:,}"
+        f" tokens, {figures['words']:,} words, {figures['bytes']:,} bytes",
+        f"bound                   {figures['bound']:.3f} nats a text (importance-weighted,"
+        f" {figures['draws']} draws); ELBO {figures['elbo']:.3f}",
+        f"  reconstruction        {figures['reconstruction']:.3f}",
+        f"  kl                    {figures['kl']:.3f} (objective {figures['kl_objective']:.3f})",
+        f"  kl, sorted            {bars(figures['kl_each'])}",
+        f"perplexity at most      {figures['ppl_word']:.4g} a word, {figures['ppl_token']:.4g} a"
+        f" token; {figures['bits_per_byte']:.4f} bits a byte",
+        f"mutual information      {figures['mi']:.3f} of at most {figures['mi_ceiling']:.3f}"
+        f" (ln {figures['texts']:,})",
+        f"active units            {figures['active']} of {figures['dimensions']}",
+        f"z-gap                   {gap} nats a text",
+    ]
+    if "exact" in figures:
+        lines.append(
+            f"written again           {figures['exact']:.2f} % exactly, BLEU {figures['bleu']:.2f}"
+            " (from the mean of the latent)"
+        )
+    return [*lines, *(f"note: {note}" for note in figures["notes"])]

@@ -1,0 +1,199 @@
+"""Optimus' folders: checkpoint-encoder-N, checkpoint-decoder-N, checkpoint-full-N/training.bin.
+
+The encoder is a BERT without output layers; its pooled first slot gives mean and log variance. The
+decoder is a GPT-2 that reads the latent as a memory of every layer, as an embedding, or both. Its
+vocabulary is GPT-2's followed by <PAD> <BOS> <EOS>; the encoder has BERT's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unitk import registry
+from unitk.errors import CheckpointError
+from unitk.families.latent.components import LatentConfig
+from unitk.formats import archive as files
+from unitk.formats import names, settings
+from unitk.formats.convert import Found, Parts
+from unitk.formats.hf_families import BERT_KEYS, GPT2_KEYS, bert_sizes
+from unitk.formats.names import Layout
+from unitk.formats.vocabs import vocab_beside, write_vocab
+from unitk.models.config import ModelConfig
+from unitk.vocab.base import Vocab, open_vocab
+
+FULL = "training.bin"
+SIDES = ("encoder", "decoder")
+PRESETS = ("optimus_base", "optimus_small", "optimus_tiny")
+OPTIMUS = Layout(
+    {
+        **{f"encoder.{ours}": theirs for ours, theirs in names.bert("encoder").items()},
+        "pool": "encoder.pooler.dense",
+        "bridge": "encoder.linear",
+        **{
+            ours: f"decoder.{theirs}" if isinstance(theirs, str) else theirs
+            for ours, theirs in names.GPT2.names.items()
+        },
+        "memory": "decoder.transformer.linear",
+        "embedding": "decoder.transformer.linear_emb",
+    },
+    transposed=names.LINEAR,
+    copies={"decoder.lm_head.weight": "decoder.transformer.wte.weight"},
+    ignored=(r"encoder\.embeddings\.position_ids", rf"decoder\.{names.GPT2_MASKS}"),
+)
+OUTPUTS = {"head_transform", "output_bias", "tied", "heads", "final_norm"}
+"""Fields that an encoder without output layers does not use."""
+
+
+def read(path: Path, vocab: Path | None) -> Found:
+    """Read the folder that holds the three, one of them, or the file training.bin."""
+    folders = places(path)
+    where = folders.get("full", folders.get("decoder", path))
+    if "full" in folders:
+        found = files.read_pickle(where / FULL)
+        inner = found.get("model_state_dict") if isinstance(found, dict) else None
+        tensors = files.without_prefix(files.tensors_of(inner, where / FULL), SIDES, where / FULL)
+    else:
+        tensors = {}
+        for side in SIDES:
+            there = files.read_tensors(folders[side] / "pytorch_model.bin")
+            tensors |= {f"{side}.{name}": tensor for name, tensor in there.items()}
+    halves = {side: there for side, there in folders.items() if side != "full"}
+    configs = {side: there / "config.json" for side, there in halves.items()}
+    given = {side: files.read_json(file) for side, file in configs.items() if file.exists()}
+    config = config_of(tensors, given, where)
+    beside = {side: vocab_beside(there) for side, there in halves.items()}
+    own = open_vocab(vocab) if vocab else beside.get("decoder")
+    rows = settings.shape_of(tensors, "decoder.transformer.wte.weight", where)[0]
+    return Found(
+        where,
+        tensors,
+        OPTIMUS,
+        PRESETS,
+        config,
+        "optimus",
+        own,
+        symbols={} if own is None else symbols_of(own, rows),
+        source_vocab=beside.get("encoder"),
+    )
+
+
+def places(path: Path) -> dict[str, Path]:
+    """The folders of a checkpoint by name: encoder and decoder, also full; or full alone."""
+    inner = path.parent if path.name == FULL and path.is_file() else path
+    kind = re.fullmatch(r"checkpoint-(encoder|decoder|full)-(\d+)", inner.name)
+    parent, number = (inner.parent, kind[2]) if kind else (inner, "*")
+    folders = {}
+    for side in (*SIDES, "full"):
+        matching = sorted(parent.glob(f"checkpoint-{side}-{number}"))
+        if len(matching) > 1:
+            both = f"{matching[0]} or {matching[1]}"
+            raise CheckpointError(f"{path} holds several checkpoints; give one, such as {both}")
+        if matching:
+            folders[side] = matching[0]
+    if (inner / FULL).exists():
+        folders["full"] = inner
+    elif "full" in folders and not (folders["full"] / FULL).exists():
+        del folders["full"]
+    if not path.exists() or "full" not in folders and len(folders) < 2:
+        raise CheckpointError(
+            f"{path} is not a checkpoint of Optimus: looked for checkpoint-encoder-N and"
+            f" checkpoint-decoder-N, or {FULL}"
+        )
+    return folders
+
+
+def config_of(
+    tensors: Mapping[str, Tensor], given: Mapping[str, Mapping[str, Any]], path: Path
+) -> LatentConfig:
+    """The configuration, from shapes and both config.json; by default, heads have width 64."""
+    declared: dict[str, Any] = bert_sizes("encoder.", tensors, path)
+    declared |= given.get("encoder", {})
+    encoder: ModelConfig = settings.read(settings.preset("bert_base"), BERT_KEYS, declared, path)
+    size, width = settings.shape_of(tensors, "decoder.transformer.wpe.weight", path)
+    memory, embedding = (
+        f"decoder.transformer.{name}.weight" in tensors for name in ("linear", "linear_emb")
+    )
+    if not (memory or embedding):
+        raise CheckpointError(f"{path}: the decoder reads no latent (linear or linear_emb)")
+    declared = {
+        "n_layer": settings.layers_of(tensors, "decoder.transformer.h."),
+        "n_embd": width,
+        "n_head": max(width // 64, 1),
+        "n_inner": 4 * width,
+    }
+    config: LatentConfig = settings.changed(
+        settings.preset(PRESETS[0]),
+        path,
+        encoder=named(encoder, path),
+        latent=settings.shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
+        inject="both" if memory and embedding else "memory" if memory else "embedding",
+    )
+    declared |= {k: value for k, value in given.get("decoder", {}).items() if value is not None}
+    # with a memory, the first row is never used: positions begin at 1
+    declared["n_positions"] = size - memory
+    return settings.read(config, GPT2_KEYS, declared, path)
+
+
+def named(encoder: ModelConfig, path: Path) -> str:
+    """The registered architecture that computes the same as an encoder."""
+    matter = [one.name for one in fields(encoder) if one.name not in settings.FREE | OUTPUTS]
+    for name in sorted(registry.names("arch"), key=lambda name: not name.startswith("bert")):
+        there = settings.preset(name)
+        # other families have no such fields
+        if type(there) is ModelConfig and all(
+            getattr(there, one) == getattr(encoder, one) for one in matter
+        ):
+            return name
+    raise CheckpointError(
+        f"{path}: no registered architecture equals the encoder ({encoder.num_layers} layers of"
+        f" {encoder.width}, {encoder.num_heads} heads): register one in --user-dir"
+    )
+
+
+def symbols_of(vocab: Vocab, rows: int) -> dict[str, int]:
+    """The ids of <PAD> <BOS> <EOS>, which follow GPT-2's pieces."""
+    pieces = vocab.model.size
+    if vocab.cls < pieces or rows < pieces + 3:
+        return {}
+    return {"pad": pieces, "cls": pieces + 1, "sep": pieces + 2}
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """Write the three folders as those of step 0."""
+    config, tensors = parts.model.config, parts.tensors()
+    if not isinstance(config, LatentConfig):
+        raise CheckpointError("--to optimus: the model has no latent, so it is not an Optimus")
+    free = {*GPT2_KEYS, "encoder", "latent", "inject"}
+    settings.check_family(config, PRESETS[0], free, "--to optimus: an Optimus")
+    theirs = OPTIMUS.to_theirs(tensors, copies=True)
+    vocabs = {"encoder": parts.task.source_vocab, "decoder": parts.task.vocab}
+    configs = {
+        "encoder": settings.write(config.tower("enc"), BERT_KEYS),
+        "decoder": settings.write(config, GPT2_KEYS)
+        | {"n_positions": config.max_positions + config.memory, "latent_size": config.latent},
+    }
+    tables = {"encoder": "encoder.embed.tokens.weight", "decoder": "embed.tokens.weight"}
+    for side in SIDES:
+        inner = folder / f"checkpoint-{side}-0"
+        inner.mkdir()
+        own = {n.removeprefix(f"{side}."): t for n, t in theirs.items() if n.startswith(side)}
+        files.save_pickle(own, inner / "pytorch_model.bin")
+        rows = len(tensors[tables[side]])
+        about = configs[side] | {"vocab_size": rows}
+        files.write_json(about, inner / "config.json")
+        write_vocab(vocabs[side], inner, rows, plain=True)
+    (folder / "checkpoint-full-0").mkdir()
+    args = argparse.Namespace(
+        latent_size=config.latent,
+        latent_as_gpt_memory=int(config.memory),
+        latent_as_gpt_emb=int(config.inject != "memory"),
+    )
+    whole = {"iter": 0, "model_state_dict": theirs, "args": args}
+    files.save_pickle(whole, folder / "checkpoint-full-0" / FULL)

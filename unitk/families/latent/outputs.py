@@ -1,0 +1,103 @@
+"""The outputs of `unitk latent`: rows of numbers, and walks (texts of points along a path)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unitk.decoding.files.outputs import numbers, one_line
+from unitk.families.latent.geometry import Points
+
+if TYPE_CHECKING:
+    from unitk.decoding.search import Output
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Points of one path, and a label for each such as {"t": 0.5}, or none."""
+
+    source: list[str]  # the texts it was made of
+    at: list[dict[str, float]]
+    points: Points  # [len(at), Z]
+
+
+def walk_lines(
+    walks: Sequence[Walk], found: Sequence[Sequence[Output]], format: str, nbest: int
+) -> Iterator[str]:
+    """The lines of all walks; `found` are the outputs of all their points, in order.
+
+    text: the point's label, a tab, and the text. A blank line separates walks of several points.
+    """
+    outputs = iter(found)
+    for number, walk in enumerate(walks):
+        each = [(at, next(outputs)) for at in walk.at]
+        if format == "jsonl":
+            yield _record(number, walk, each)
+            continue
+        keyed = any(walk.at)
+        if keyed and number:
+            yield ""
+        for at, best in each:
+            known = "".join(f"{value:g}\t" for value in at.values())
+            texts = [one_line(output.text) for output in best]
+            # empty ones where there are fewer outputs, so that no line is shifted
+            yield from (known + text for text in [*texts, *[""] * (nbest - len(texts))])
+
+
+def _record(
+    number: int, walk: Walk, each: Sequence[tuple[dict[str, float], Sequence[Output]]]
+) -> str:
+    outputs = [
+        {**at, "text": output.text, "score": round(output.hypothesis.score, 6)}
+        for at, best in each
+        for output in best
+    ]
+    source: dict[str, Any] = {}
+    if walk.source:
+        source["source"] = walk.source[0] if len(walk.source) == 1 else walk.source
+    return json.dumps({"id": number, **source, "outputs": outputs}, ensure_ascii=False)
+
+
+def number_lines(texts: Sequence[str], name: str, table: Points, format: str) -> Iterator[str]:
+    """A line for each text: its row of numbers, separated by tabs, or as a json object."""
+    for number, (text, row) in enumerate(zip(texts, table, strict=True)):
+        if format == "jsonl":
+            yield json.dumps({"id": number, "source": text, name: numbers(row)}, ensure_ascii=False)
+        else:
+            yield "\t".join(map(str, numbers(row)))
+
+
+def neighbor_lines(
+    texts: Sequence[str],
+    found: Sequence[tuple[np.ndarray, np.ndarray]],
+    among: Sequence[str],
+    format: str,
+) -> Iterator[str]:
+    """For each text, the distances of its neighbours, each with a tab and the neighbour."""
+    for number, (text, (rows, far)) in enumerate(zip(texts, found, strict=True)):
+        near = [
+            {"distance": round(float(d), 6), "line": int(row) + 1, "text": among[row]}
+            for row, d in zip(rows, far, strict=True)
+        ]
+        if format == "jsonl":
+            yield json.dumps({"id": number, "source": text, "neighbors": near}, ensure_ascii=False)
+            continue
+        if number:
+            yield ""
+        yield from (f"{one['distance']:.4f}\t{one_line(one['text'])}" for one in near)
+
+
+def probe_lines(rows: Sequence[dict[str, Any]], frequent: float, format: str) -> Iterator[str]:
+    """The table of a probe; `frequent` is the share of the most frequent label."""
+    if format == "jsonl":
+        yield from map(json.dumps, rows)
+        return
+    yield "labels a class\taccuracy\tdeviation"
+    for row in rows:
+        spread = "" if row["deviation"] is None else f"{row['deviation']:.3f}"
+        yield f"{row['per_class'] or 'all'}\t{row['mean']:.3f}\t{spread}"
+    yield f"commonest label\t{frequent:.3f}\t"

@@ -1,0 +1,155 @@
+"""The K-encoder: layers with a stream of entities beside that of tokens.
+
+Zhang et al. 2019, arXiv 1905.07129, section 3.3. E is the width of the stream of entities. A slot
+that names no entity has none there, and its tokens are computed exactly as in BERT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from unitk.families.thu_ernie.candidates import Candidates
+from unitk.families.thu_ernie.config import CANDIDATES, THUERNIEConfig
+from unitk.kernels.lean import mapped, norm
+from unitk.kernels.products import recomputed
+from unitk.models.attention import (
+    Attention,
+    Source,
+    Store,
+    View,
+    compute_dtype,
+    render,
+    take,
+)
+from unitk.models.layers import Layer
+from unitk.models.model import Model
+from unitk.models.stack import Stack
+from unitk.models.state import Condition
+from unitk.slots import DOC, Batch
+
+
+@dataclass(frozen=True)
+class Linked(Condition):
+    """A condition that also has the entities that slots are linked to."""
+
+    vectors: Tensor | None = None  # [B, T, E], 0 where there is none
+    linked: Tensor | None = None  # [B, T, 1]: whether there is one
+
+
+class Fusion(nn.Module):
+    """What the stream of entities adds to a layer. x are tokens, e entities, W maps, A attention:
+
+        w = norm(x + A x)       e' = norm(e + A' e)
+        h = activation(W1 w + b + W2 e')
+        x = norm(w + W3 h)      e = norm(e' + W4 h)
+
+    (equations 2 to 5). The last layer has no e behind it, as nothing reads it.
+    """
+
+    def __init__(self, config: THUERNIEConfig, last: bool):
+        super().__init__()
+        own, inner = config.entity_config, config.ffn_width
+        self.attention, self.attention_norm = Attention(own), norm(own)
+        # the bias of W1 w is that of the sum: a slot without entity has BERT's
+        self.up = nn.Linear(config.entity_width, inner * (1 + config.ffn_gate), bias=False)
+        self.down = None if last else nn.Linear(inner, config.entity_width, bias=config.bias)
+        self.norm = nn.Identity() if last else norm(own)
+
+    def forward(
+        self,
+        layer: Layer,
+        x_BTD: Tensor,
+        e_BTE: Tensor,
+        view: View,
+        between: View,
+        linked_BT1: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """The states of tokens and of entities that follow a layer; `between` is how entities see
+        each other."""
+        w_BTD = layer.add(x_BTD, layer.attention_norm, partial(layer.attention, view=view))
+        attend = partial(self.attention, view=between)
+        e_BTE = layer.add(e_BTE, self.attention_norm, attend) * linked_BT1
+        ffn = layer.ffn
+        # both streams are made of the same inner values
+        h_BTF = ffn.dropout(ffn.activate(ffn.up(w_BTD) + self.up(e_BTE)))
+        x_BTD = layer.add(w_BTD, layer.ffn_norm, lambda _: mapped(ffn.norm, ffn.down, h_BTF))
+        if self.down is not None:
+            down = self.down
+            e_BTE = layer.add(e_BTE, self.norm, lambda _: down(h_BTF)) * linked_BT1
+        return x_BTD, e_BTE
+
+
+class KnowledgeStack(Stack):
+    """A tower whose last layers read entities, where a condition has some."""
+
+    def __init__(self, config: THUERNIEConfig, vocab_size: int):
+        super().__init__(config, vocab_size)
+        count = config.num_fusions
+        self.fusions = nn.ModuleList(Fusion(config, n == count - 1) for n in range(count))
+        for layer in self.layers[-count:]:
+            assert isinstance(layer, Layer)
+            layer.alone = False  # fusions run the parts of it
+
+    def pass_through(
+        self,
+        embedded_BTD: Tensor,
+        view: View,
+        stores: Sequence[Store | None],
+        sources: Sequence[Source | None],
+        condition: Condition,
+        asked: Tensor | None = None,
+        every: list[Tensor] | None = None,
+    ) -> Tensor:
+        """The T-encoder, then the K-encoder, whose layers fuse tokens and entities."""
+        if not isinstance(condition, Linked):
+            return super().pass_through(
+                embedded_BTD, view, stores, sources, condition, asked, every
+            )
+        assert condition.vectors is not None and condition.linked is not None
+        e_BTE, linked_BT1 = condition.vectors, condition.linked
+        between = self.entities(view, linked_BT1)
+        x_BTD, plain = embedded_BTD, len(self.layers) - len(self.fusions)
+        again = self.recompute and self.training
+        for number, layer in enumerate(self.layers):
+            if every is not None:
+                every.append(x_BTD)
+            if number < plain:
+                x_BTD = recomputed(layer, x_BTD, view) if again else layer(x_BTD, view)
+                continue
+            fusion = self.fusions[number - plain]
+            given = layer, x_BTD, e_BTE, view, between, linked_BT1
+            x_BTD, e_BTE = recomputed(fusion, *given) if again else fusion(*given)
+        states_BTD: Tensor = self.norm(x_BTD)
+        return states_BTD if asked is None else take(states_BTD, asked)
+
+    def entities(self, view: View, linked_BT1: Tensor) -> View:
+        """How entities see each other: those of a doc by the rule, all other slots not at all."""
+        apart = view.queries.clone()
+        apart[DOC] = torch.where(linked_BT1[..., 0], apart[DOC], -1)
+        dropout = self.config.attention_dropout if self.training else 0.0
+        dtype = compute_dtype(self.embed.tokens.weight)
+        return render(apart, "rule", view.num_keys, dtype, dropout, choice=self.attention)
+
+
+class THUERNIE(Model):
+    """BERT with entities: the input "x.entity" [B, T] has their numbers, from 1; 0 is none."""
+
+    additions = ("fusions",)
+
+    def __init__(self, config: THUERNIEConfig, vocab_size: int):
+        super().__init__(config, vocab_size, KnowledgeStack(config, vocab_size))
+
+    def condition(self, batch: Batch) -> Condition:
+        """The embeddings of the docs' tasks, and the vectors of linked entities."""
+        bias, number_BT = super().condition(batch).bias, batch.inputs.get("x.entity")
+        if number_BT is None:
+            return Condition(bias=bias)
+        head, linked_BT1 = self.heads.named(CANDIDATES), (number_BT > 0)[..., None]
+        assert isinstance(head, Candidates)
+        vectors_BTE = head.table(number_BT) * linked_BT1
+        return Linked(bias=bias, vectors=vectors_BTE, linked=linked_BT1)

@@ -1,0 +1,54 @@
+"""The settings of XLNet, and its sizes; torch is imported when a model is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unitk.errors import at_least
+from unitk.models.archs import CPU, TESTS, Preset, for_cpu, sized, tiny
+from unitk.models.config import ModelConfig
+from unitk.registry import register
+
+
+@dataclass(frozen=True, kw_only=True)
+class XLNetConfig(ModelConfig):
+    """Transformer-XL's attention and memory (Yang et al. 2019, arXiv 1906.08237, section 2.5)."""
+
+    memory_length: int = 384
+    """States of each layer that a stateful row carries to its next text (--stateful-rows). 0: no
+    memory."""
+    static_steps = False  # a table of the distances that there are
+    network = "unitk.families.xlnet.network:XLNet"
+    attention_type = "unitk.families.xlnet.network:RelativeAttention"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, "arch.", memory_length=0)
+
+    @property
+    def carries(self) -> bool:  # type: ignore[override]
+        return self.memory_length > 0
+
+    def num_weights(self, vocab_size: int) -> int:
+        maps = self.num_layers * self.width * self.heads_width  # of the sinusoids
+        return super().num_weights(vocab_size) + maps
+
+
+# the one virtual row is what the query stream reads
+XLNET = XLNetConfig(
+    max_positions=0,
+    num_virtual=1,
+    norm_first=False,
+    final_norm=False,
+    norm_eps=1e-12,
+    output_bias=True,
+    scaled_init=False,
+)
+
+for _name, _config, _about in (
+    ("xlnet_tiny", tiny(XLNET), TESTS),
+    ("xlnet_small", for_cpu(XLNET), CPU),
+    ("xlnet_base", XLNET, "XLNet-base, 117 M parameters."),
+    ("xlnet_large", sized(XLNET, 24, 1024, 16), "XLNet-large, 360 M parameters."),
+):
+    register("arch", _name)(Preset(_config, _about))

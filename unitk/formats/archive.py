@@ -1,0 +1,213 @@
+"""Read tensors and JSON from files of unknown origin, and write them.
+
+Of a pickle, only tensors and plain values are read, and none of its code runs (`pickles`). The
+prefixes that wrappers of a model put before the names of its tensors are taken off. Every problem
+with a file is a `CheckpointError` of one line.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import re
+import warnings
+import zipfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from unitk import foreign
+from unitk.errors import CheckpointError
+from unitk.files import create, open_plain
+from unitk.formats.pickles import NODES, REAL, StandIn, settled, stand_ins
+
+POINTER = b"version https://git-lfs"
+LARGEST = 10**7  # a larger number in a configuration is damage
+WRAPPERS = r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+PARALLEL = "module."
+INNER = ("model", "module", "model_state_dict", "state_dict")
+"""Where trainers put the tensors in a pickle that has more than these."""
+
+log = logging.getLogger(__name__)
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file as transformers does. Raises `OSError` if the disk refuses."""
+    try:
+        save_file(tensors, create(path), {"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"{path.name}: {error}") from error
+
+
+def save_pickle(what: Any, path: Path) -> None:
+    """Write a file as `torch.save` does. Raises `OSError` if the disk refuses."""
+    try:
+        with open_plain(path, "wb") as file:
+            torch.save(what, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):  # torch hides the cause
+            raise error.__context__ from error
+        raise
+
+
+def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
+    """`path` itself if it is a file, else the first of `names` (or wildcards) in that folder.
+
+    Raises `CheckpointError` if none or several files match; `what` names the file in it.
+    """
+    if path.is_file():
+        return path
+    for name in names:
+        found = sorted(path.glob(name))
+        if len(found) > 1:
+            both = " or ".join(str(one) for one in found[:2])
+            raise CheckpointError(f"{path} holds several checkpoints; give one, such as {both}")
+        if found:
+            return found[0]
+    raise CheckpointError(f"{path} has no {what}: looked for {', '.join(names)}")
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read tensors by name from a safetensors file, a pickle, or an index.json of several files."""
+    if not path.name.endswith(".index.json"):
+        return unwrapped(_read_tensors(path), path)
+    parts = read_json(path).get("weight_map")
+    if not isinstance(parts, dict) or not all(_is_name(one) for one in parts.values()):
+        raise CheckpointError(f"{path}: weight_map must name files in the same folder")
+    found: dict[str, Tensor] = {}
+    for name in sorted(set(parts.values())):
+        found |= _read_tensors(path.parent / name)
+    return unwrapped(found, path)
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    if path.suffix == ".safetensors":
+        with reading(path):
+            return load_file(path)
+    found = read_pickle(path)
+    inner = [found[key] for key in INNER if isinstance(found, dict) and key in found]
+    whole = len(inner) == 1 and isinstance(inner[0], dict)
+    return _check_tensors(inner[0] if whole else found, path)
+
+
+def read_pickle(path: Path) -> Any:
+    """Read a file of `torch.save`: tensors and plain values, with stand-ins for other objects."""
+    with reading(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about old ways of writing
+        zipped = zipfile.is_zipfile(path)
+        # torch does not look at the checksums of what it maps
+        if zipped:
+            with zipfile.ZipFile(path) as archive:
+                if (bad := archive.testzip()) is not None:
+                    raise CheckpointError(f"{path} is damaged: {bad} fails its checksum")
+        others = stand_ins(path, zipped)
+        with torch.serialization.safe_globals([*REAL, *others]):
+            # a mapped file cannot be read beyond its end, even if the sizes in it are wrong
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+        return settled(found) if any(name.startswith(NODES) for _, name in others) else found
+
+
+def tensors_of(found: Any, path: Path) -> dict[str, Tensor]:
+    """Check that `found` is a dictionary of real tensors by name; otherwise `CheckpointError`.
+
+    Takes the prefixes of wrappers off the names.
+    """
+    return unwrapped(_check_tensors(found, path), path)
+
+
+def _check_tensors(found: Any, path: Path) -> dict[str, Tensor]:
+    if isinstance(found, StandIn):
+        cure = "save its state_dict() instead"
+        raise CheckpointError(f"{path} holds an object of class {found.of}, not tensors: {cure}")
+    if not isinstance(found, dict) or not found:
+        raise CheckpointError(f"{path} holds no tensors by name")
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor) or value.is_sparse:
+            kind = value.of if isinstance(value, StandIn) else type(value).__name__
+            raise CheckpointError(f"{path}: {name!r} is {kind}, not a tensor")
+        if value.is_complex() or value.is_quantized:
+            raise CheckpointError(f"{path}: {name} is of {value.dtype}, not of real numbers")
+    return dict(found)
+
+
+def unwrapped(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """The tensors without the words that torch's wrappers of a model put into their names.
+
+    torch.compile, FSDP and activation checkpointing put theirs before any part of a model. Data
+    parallelism puts `module.` before all of them.
+    """
+    names = [re.sub(WRAPPERS, "", name) for name in tensors]
+    while names and all(name.startswith(PARALLEL) for name in names):
+        names = [name.removeprefix(PARALLEL) for name in names]
+    if len(set(names)) < len(tensors):
+        both = next(name for number, name in enumerate(names) if name in names[:number])
+        raise CheckpointError(f"{path} has two tensors {both}, with and without a wrapper's prefix")
+    return dict(zip(names, tensors.values(), strict=True))
+
+
+def without_prefix(
+    tensors: Mapping[str, Tensor], roots: Collection[str], path: Path
+) -> dict[str, Tensor]:
+    """The tensors without prefixes that all names have, such as `model.`, and that are no root.
+
+    `roots` are the first words of names that the system's own models have.
+    """
+    found = dict(tensors)
+    while True:
+        first = {name.partition(".")[0] for name in found}
+        if len(first) != 1 or first & set(roots) or any("." not in name for name in found):
+            return found
+        log.info("%s: %s. is taken off all names", path, *first)
+        found = {name.partition(".")[2]: tensor for name, tensor in found.items()}
+
+
+def write_json(found: Mapping[str, Any], path: Path) -> None:
+    """Write a JSON object as transformers does."""
+    create(path, json.dumps(found, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; anything else in the file is a `CheckpointError`."""
+    return foreign.read_json(path, CheckpointError)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn every error that a library raises about a file into a `CheckpointError` of one line."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(POINTER)) == POINTER:
+                what = "is a pointer of Git LFS; `git lfs pull` fetches the file itself"
+                raise CheckpointError(f"{path} {what}")
+        yield
+    except CheckpointError:
+        raise
+    except OSError as error:
+        # a place that torch seeks before the beginning of what is left
+        about = "it is damaged or incomplete" if error.errno == errno.EINVAL else error.strerror
+        raise CheckpointError(f"{path} cannot be read: {about or error}") from error
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
+    # bytes that were altered make the libraries raise nearly anything
+    except Exception as error:
+        message = str(error)
+        if named := re.search(r"GLOBAL (\S+)", message):
+            raise CheckpointError(
+                f"{path} is refused: its pickle names {named[1]}, which may run code when it is"
+                " opened; only tensors, plain values and the names of classes are read"
+            ) from error
+        about = message.splitlines()[0][:120] if message else type(error).__name__
+        if re.search("WeightsUnpickler|weights_only|PytorchStreamReader", message):
+            about = "it is damaged or incomplete, or torch.save did not write it"
+        raise CheckpointError(f"{path} cannot be read: {about}") from error
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and Path(value).name == value

@@ -1,0 +1,286 @@
+"""Build a unitk model from another system's checkpoint, and export a model to other formats.
+
+The `read` function of a format's module finds tensors, settings and vocabulary. This module turns
+them into a model for all formats alike, and checks that they fit together.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unitk import registry
+from unitk.errors import CheckpointError, DataError, UsageError, require
+from unitk.formats.names import Layout
+from unitk.formats.settings import preset_of
+from unitk.formats.vocabs import fitted
+from unitk.models.config import ModelConfig
+from unitk.models.model import Model, build
+from unitk.options.config import Component, Given, NoOptions, Parsed, resolve
+from unitk.pretrained import from_hub
+from unitk.tasks.base import Task
+from unitk.vocab.base import Vocab
+
+# the module that reads and writes each format; imported when it is named, as all need torch
+FORMATS = {
+    name: f"unitk.formats.{name}" for name in ("hf", "unilm", "glm", "mass", "optimus", "diffusion")
+}
+FORMATS["fairseq"] = "unitk.formats.fairseq"
+WRITTEN = {name: f"unitk.formats.{name}" for name in ("ctranslate2", "onnx")}
+"""Formats for export only."""
+READ = {name: f"unitk.formats.{name}" for name in ("elmo", "ulmfit")}
+"""Formats for import only. Their `read` returns `Parts`."""
+KINDS = ("task", "arch")
+TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
+POSITIONS = (".positions.weight", ".positions2.weight")
+ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
+"""Tensors with a row for every id of the vocabulary."""
+
+MOST_LAYERS = 10_000  # a larger number in a file is damage
+MOST_ROWS = 1_000  # rows of a table beyond the pieces: symbols, and what fills it up
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The tensors, settings and vocabulary that a format's `read` found in a checkpoint."""
+
+    path: Path  # the file, for errors
+    tensors: Mapping[str, Tensor]
+    layout: Layout
+    presets: Sequence[str]
+    """Registered architectures; the nearest one names the model's."""
+    config: ModelConfig
+    task: str
+    vocab: Vocab | None  # of the files in its folder; None without any
+    options: Mapping[str, str] = field(default_factory=dict)  # of the task
+    answers: bool = False  # whether it was trained on pairs, as far as the checkpoint says
+    symbols: Mapping[str, int] = field(default_factory=dict)  # ids that the system fixes
+    spelled: Mapping[int, str] = field(default_factory=dict)
+    """Names of ids that have no piece."""
+    source_vocab: Vocab | None = None  # of the encoder, if it has one of its own
+    labels: tuple[str, ...] = ()  # of a fine-tuned model, by their numbers
+    notes: Sequence[str] = ()  # what was left out
+    check: Callable[[Task], None] = lambda task: None
+    """Refuses options of the task that the checkpoint has no tensors for."""
+    decoding: Callable[[Task], Mapping[str, Any]] = lambda task: {}
+    """The options of `unitk generate` that the checkpoint brings."""
+    says_heads: bool = True
+    """Whether the checkpoint gives the number of heads; otherwise heads of 64 are assumed."""
+
+    @property
+    def arch(self) -> str:
+        """The registered architecture that is nearest to `config`."""
+        return preset_of(self.presets, self.config)
+
+    def rows(self, name: str) -> int:
+        """The checkpoint's number of rows for the table `name` of unitk; 0 without it."""
+        # a table has a single name, whereas projections may have several
+        theirs = self.layout.names.get(name.removesuffix(".weight"), "")
+        assert isinstance(theirs, str)
+        table = self.tensors.get(f"{theirs}.weight")
+        return len(table) if table is not None and table.dim() == 2 else 0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A model with its task and options: all that using or exporting it needs."""
+
+    model: Model
+    task: Task
+    values: Mapping[str, str]  # task and architecture as options
+    rows: Mapping[str, int]
+    """Name of a table over the vocabulary -> its rows in the imported checkpoint, before symbols
+    were added."""
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    """The options of `unitk generate` with which it is meant to be decoded."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights by unitk's names, each shared weight once.
+
+        Tables over the vocabulary have the rows of the imported checkpoint only (`rows`).
+        """
+        weights = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
+        return weights | {name: weights[name][:rows] for name, rows in self.rows.items()}
+
+
+def module(name: str, option: str) -> Any:
+    """Import the module of the format `name`; `option` is --from or --to, for errors."""
+    known = FORMATS | (WRITTEN if option == "--to" else READ)
+    if name not in known:
+        hint = registry.nearest(name, known) or f" (known: {', '.join(known)})"
+        raise UsageError(f"{option}: there is no format {name!r}{hint}")
+    return importlib.import_module(known[name])
+
+
+def read_checkpoint(
+    format: str, path: Path, vocab: Path | None = None, given: Sequence[Given] = ()
+) -> Parts:
+    """Read another system's checkpoint as a model in evaluation mode, with task and vocabulary.
+
+    `vocab` is a vocabulary to take instead of the one beside the file, and `given` are options of
+    task and architecture, which override those of the checkpoint. Symbols that the vocabulary has
+    beyond the checkpoint's rows get rows of their own, whose logits are -inf. Raises
+    `CheckpointError` for files that are damaged or do not fit, and `UsageError` where an option is
+    missing.
+    """
+    reader = module(format, "--from")
+    if not path.exists():
+        get = from_hub(path) if format == "hf" else ""
+        raise CheckpointError(f"there is no {path}{get}")
+    if format in READ:
+        return reader.read(path, vocab, given)
+    found: Found = reader.read(path, vocab)
+    parsed = _parsed(found, given)
+    arch: ModelConfig = parsed.components["arch"].config
+    state = _state(found, arch)
+    task_choice = parsed.components["task"]
+    target_vocab = _vocab(found, len(state[TOKENS]))
+    task: Task = task_choice.made_from(task_choice.config, target_vocab)
+    task.answers, task.labels = found.answers, found.labels
+    for name, (source, begin) in task.first_rows.items():
+        # segments of the task that the checkpoint lacks begin as copies of those it has
+        if begin and name in state and len(state[name]) < arch.num_segments:
+            state[name] = state[source][torch.tensor(begin).clamp(max=len(state[source]) - 1)]
+    found.check(task)
+    sizes = dict.fromkeys(ROWS, len(target_vocab))
+    if ENCODER in state:
+        chosen = task.source_vocab is not target_vocab
+        source_vocab = task.source_vocab if chosen else found.source_vocab
+        if source_vocab is not None:
+            task.source_vocab = fitted(source_vocab, len(state[ENCODER]))
+        elif len(state[ENCODER]) != len(state[TOKENS]):
+            raise UsageError(f"--task.source-vocab is needed for the encoder of {found.path}")
+        sizes[ENCODER] = len(task.source_vocab)
+    # symbols beyond the checkpoint's rows get new rows at the end
+    rows = {name: len(state[name]) for name in sizes if name in state}
+    generator = torch.Generator().manual_seed(1)
+    for name, count in rows.items():
+        state[name] = _grown(state[name], sizes[name] - count, arch.init_std, generator)
+    with torch.device("meta"):
+        model = build(arch, len(target_vocab), len(task.source_vocab))
+    for name in state:
+        if name.endswith(POSITIONS):
+            state[name] = model.resized(name, state[name])
+    model.load_state_dict(state, strict=False, assign=True)
+    # a row that nobody trained must not win against those that were: its logits are -inf
+    model.leave_out(rows)
+    if not found.says_heads and all(item.key != "arch.num_heads" for item in given):
+        what = f"{found.path} does not say how many heads a layer has"
+        require(arch.width % 64 == 0, f"--arch.num-heads is needed: {what}")
+        log.warning("%s: %d heads of 64 are assumed (--arch.num-heads)", what, arch.num_heads)
+    for note in found.notes:
+        log.warning("%s: %s", found.path, note)
+    return Parts(model.eval(), task, _kept(parsed), rows, found.decoding(task))
+
+
+def assembled(
+    file: Path,
+    settings: Mapping[str, str],
+    given: Sequence[Given],
+    vocab: Vocab,
+    rows: int,
+    state: Callable[[Model], dict[str, Tensor]],
+) -> Parts:
+    """Make a model of the options `settings` of a file and those `given`, with the tensors `state`.
+
+    Tables over the vocabulary have `rows` rows in the file. Raises `CheckpointError` if a tensor
+    has another shape than the model's.
+    """
+    of_file = [Given(key, text, str(file)) for key, text in settings.items()]
+    parsed = resolve(NoOptions, [*of_file, *given], KINDS)
+    task_choice, arch = (parsed.components[kind] for kind in KINDS)
+    task: Task = task_choice.made_from(task_choice.config, vocab)
+    task.answers = False
+    model = build(arch.config, len(vocab))
+    generator = torch.Generator().manual_seed(1)
+    shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
+    tensors = state(model)
+    for name, tensor in tensors.items():
+        if name in ROWS:
+            tensors[name] = tensor = _grown(tensor, len(vocab) - rows, 0.02, generator)
+        if tensor.shape != shapes[name]:
+            need = f"but its options need {list(shapes[name])}"
+            raise CheckpointError(f"{file}: {name} has shape {list(tensor.shape)}, {need}")
+    model.load_state_dict(tensors, strict=False)
+    counts = {name: rows for name in shapes if name in ROWS}
+    model.leave_out(counts)
+    return Parts(model.eval(), task, _kept(parsed), counts)
+
+
+def _kept(parsed: Parsed) -> dict[str, str]:
+    """The options of task and architecture."""
+    return {key: text for key, text in parsed.values().items() if key.partition(".")[0] in KINDS}
+
+
+def _parsed(found: Found, given: Sequence[Given]) -> Parsed:
+    """Resolve the options of task and architecture: those of the checkpoint, then those given."""
+    arch = Component(found.arch, registry.get("arch", found.arch), found.config)
+    values = Parsed(NoOptions(), {"arch": arch}, {}).values() | {"task": found.task}
+    values |= {f"task.{name}": text for name, text in found.options.items()}
+    name = next((item.text or "" for item in reversed(given) if item.key == "task"), found.task)
+    if 0 < found.config.num_segments < (least := len(registry.get("task", name).segments)):
+        values["arch.num_segments"] = str(least)
+    of_checkpoint = [Given(key, text, str(found.path)) for key, text in values.items()]
+    return resolve(NoOptions, [*of_checkpoint, *given], KINDS)
+
+
+def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
+    """The checkpoint's tensors under unitk's names as fp32, before rows are added to a table."""
+    stored_layers = arch.layer_groups or arch.depth
+    # a damaged file may claim millions of layers, which would take hours to lay out
+    if stored_layers > len(found.tensors) or arch.depth > MOST_LAYERS:
+        raise CheckpointError(f"{found.path} does not have the tensors of {arch.depth:,} layers")
+    # tables of positions and segments have their stored length; `read_checkpoint` extends them
+    stored_rows = {
+        name: getattr(found.config, name) for name in ("max_positions", "max_positions2")
+    }
+    if 0 < found.config.num_segments < arch.num_segments:
+        stored_rows["num_segments"] = found.config.num_segments
+    rows = found.rows(TOKENS)
+    with torch.device("meta"):
+        model = build(replace(arch, **stored_rows), rows, found.rows(ENCODER) or rows)
+    shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
+    state = found.layout.to_ours(found.tensors, shapes, found.path)
+    for name, tensor in state.items():
+        if not tensor.is_floating_point() or not tensor.isfinite().all():
+            what = "has NaN or infinity" if tensor.is_floating_point() else f"is {tensor.dtype}"
+            raise CheckpointError(f"{found.path}: {name} {what}, so it is not a weight")
+    return {name: tensor.to(torch.float32) for name, tensor in state.items()}
+
+
+def _vocab(found: Found, rows: int) -> Vocab:
+    """The vocabulary of a checkpoint, with an id for each of the `rows` of its embedding."""
+    if (vocab := found.vocab) is None:
+        raise UsageError(f"--vocab is needed: there is no vocabulary beside {found.path}")
+    pieces = vocab.model.size
+    if pieces <= len(vocab.symbols) and rows > len(vocab.symbols):
+        what = f"the vocabulary has {pieces} pieces, and the checkpoint {rows:,} rows"
+        raise DataError(f"{found.path}: {what} (--vocab names another one)")
+    if rows - pieces > MOST_ROWS:
+        what = f"the vocabulary has {pieces:,} pieces for {rows:,} rows"
+        log.warning("%s: %s; is it the one of this model? (--vocab)", found.path, what)
+    try:
+        return fitted(vocab, rows, found.symbols, found.spelled)
+    except DataError as error:
+        raise DataError(f"{found.path}: {error}") from error
+
+
+def _grown(table: Tensor, more: int, std: float, generator: torch.Generator) -> Tensor:
+    """The table with `more` further rows, drawn close to the mean of its rows.
+
+    A row far from the others could win against them (Hewitt 2021, Initializing new word embeddings
+    for pretrained language models).
+    """
+    drawn = torch.zeros(more, *table.shape[1:])
+    if drawn.dim() > 1:
+        drawn.normal_(std=std / 10, generator=generator)
+    return torch.cat([table, table.mean(dim=0) + drawn])

@@ -1,0 +1,46 @@
+"""Export BART, T5, GPT-2 and BERT to CTranslate2, with CTranslate2's own converter.
+
+CTranslate2 takes tokens as the exported tokenizer makes them, special symbols included. It does not
+know which symbols unitk's search never writes: pass them as `suppress_sequences`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+from unitk.errors import UsageError, require
+from unitk.files import copy, create
+from unitk.formats.convert import Parts
+from unitk.formats.exported import hf_folder
+
+KINDS = ("bart", "t5", "gpt2", "bert")
+log = logging.getLogger(__name__)
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """Write an empty folder for `ctranslate2.Translator`, `Generator` or `Encoder`."""
+    with hf_folder(parts, folder, "ctranslate2", check) as (there, about):
+        kind = about["model_type"]
+        unscaled = kind == "t5" and not parts.model.config.output_scale
+        # version 4.8 also scales the states of T5 1.1, whose outputs are not tied
+        require(not unscaled, "--to ctranslate2 takes T5 1.0, whose outputs are tied, not T5 1.1")
+        from ctranslate2.converters import TransformersConverter
+
+        made = TransformersConverter(str(there)).convert(str(there / "made"))
+        for path in Path(made).iterdir():
+            copy(path, folder / path.name)
+    config = folder / "config.json"
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    settings["layer_norm_epsilon"] = parts.model.config.norm_eps  # its own default is 1e-5
+    create(config, json.dumps(settings, indent=2) + "\n")
+    if kind == "bert" and not about["architectures"][0].endswith("ForPreTraining"):
+        log.warning("the exported pooler_output is meaningless: this model has no pooler")
+
+
+def check(kind: str, head: str) -> None:
+    """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
+    if kind not in KINDS or head:
+        what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
+        raise UsageError(f"--to ctranslate2 takes {', '.join(KINDS)}, not {what}")

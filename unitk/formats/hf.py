@@ -1,0 +1,325 @@
+"""Folders of transformers: config.json, model.safetensors or pytorch_model.bin, a tokenizer.
+
+Reads and writes BERT, ERNIE, RoBERTa, ALBERT, GPT-2, GPT, BART, T5 and XLNet of any size. Whole
+models and bare ones are read, also sharded files and tensors with old names (gamma, beta).
+transformers opens what is written with `from_pretrained`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unitk.errors import CheckpointError, require
+from unitk.formats import settings
+from unitk.formats.archive import (
+    find_file,
+    read_json,
+    read_tensors,
+    save_tensors,
+    without_prefix,
+    write_json,
+)
+from unitk.formats.convert import Found, Parts
+from unitk.formats.hf_families import (
+    DOUBLE,
+    FAMILIES,
+    OUTPUTS,
+    Family,
+    class_of,
+    ending_of,
+    kind_of,
+    layout_of,
+    tied,
+)
+from unitk.formats.hf_generation import FILE, bart_opening, generation, read_generation
+from unitk.formats.hf_heads import (
+    KEPT,
+    PROBLEMS,
+    head_of,
+    head_settings,
+    named_classes,
+    tuned,
+)
+from unitk.formats.hf_tokenizer import write_tokenizer
+from unitk.formats.names import count_from, current_name
+from unitk.formats.vocabs import extra_ids, vocab_beside
+from unitk.options.values import render
+from unitk.tasks.base import Task
+from unitk.tasks.mlm import MLM
+from unitk.tasks.understanding.base import Headed, Understanding
+from unitk.vocab.base import Vocab, open_beside, open_vocab
+from unitk.vocab.released import is_released
+
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+
+log = logging.getLogger(__name__)
+
+
+def read(path: Path, vocab: Path | None) -> Found:
+    """Read a folder with config.json and weights, or its file of weights."""
+    weights = find_file(path, WEIGHTS, "model")
+    where = config_beside(weights)
+    given, stored = read_json(where), read_tensors(weights)
+    kind = family_of(given, stored, where)
+    family = FAMILIES[kind]
+    settings.refuse(given, family.fixed, where)
+    tensors = modern(stored, family, weights)
+    for second, first in family.layout.copies.items():
+        if first not in tensors and second in tensors:  # a tied tensor under its other name
+            tensors[first] = tensors.pop(second)
+    config = settings.read(settings.preset(family.presets[0]), family.keys, given, where)
+    changes = {"tied": tied(family.layout, tensors)}
+    for second, first in _biases(family):
+        if not changes["tied"] and second in tensors:  # the one that their output map adds
+            tensors[first] = tensors.pop(second)
+    changes |= family.complete((config, tensors, given, where))
+    fine = tuned(family, tensors, given, where)
+    config = settings.changed(config, where, **changes | fine.changes)
+    own = _vocab(weights.parent, vocab)
+    task, options, answers = fine.task, fine.options, False
+    if kind == "bart" and not fine.head:
+        options = {"opening": bart_opening(given, where.parent)}
+    if kind == "t5" and own and given.get("decoder_start_token_id") == own.sep:
+        options = {"opening": "sep"}
+    kept = settings.checked(given.get(KEPT, {}), dict, KEPT, where)
+    if "task" in kept:
+        task, options, answers = _kept(kept, where)
+    return Found(
+        weights,
+        tensors,
+        layout_of(family, config, fine.head),
+        family.presets,
+        config,
+        task,
+        own,
+        options,
+        answers=answers,
+        labels=fine.labels,
+        spelled=extra_ids(own) if own and kind == "t5" else {},
+        decoding=lambda task: _decoding(weights.parent / FILE, task),
+    )
+
+
+def _vocab(folder: Path, given: Path | None) -> Vocab | None:
+    """The vocabulary of a folder, with the pieces of a file that is `given`."""
+    if given is not None and given.is_file():
+        return open_beside(folder, given)
+    is_whole = given is None and is_released(folder)
+    return open_vocab(folder) if is_whole else vocab_beside(folder, given)
+
+
+def _kept(kept: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, str], bool]:
+    """The task of a model that unitk wrote, its options, and whether it learned from pairs."""
+    task = settings.checked(kept.get("task"), str, "task", where)
+    options = settings.checked(kept.get("options"), dict, "options", where)
+    answers = settings.checked(kept.get("answers"), bool, "answers", where)
+    for name, text in options.items():
+        settings.checked(text, str, name, where)
+    return task, options, answers
+
+
+def _decoding(file: Path, task: Task) -> dict[str, Any]:
+    """The options of generation_config.json; a warning names settings that have no counterpart."""
+    if task.protocol is None or not file.exists():
+        return {}
+    options, lost = read_generation(file, task)
+    if lost:
+        log.warning("%s: no option says exactly the same as %s", file, ", ".join(lost))
+    return options
+
+
+def config_beside(weights: Path) -> Path:
+    """The settings beside a file of weights: config.json, or bert_config.json as in 2019."""
+    where = weights.with_name("config.json")
+    if where.exists():
+        return where
+    if (weights.parent / "manifest.json").exists():
+        raise CheckpointError(f"{weights.parent} is a checkpoint of unitk (--from unitk)")
+    old = sorted(weights.parent.glob("*_config.json"))
+    old = [file for file in old if file.name not in (FILE, "tokenizer_config.json")]
+    return old[0] if len(old) == 1 else where
+
+
+def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> str:
+    """The name in `FAMILIES`: `model_type`, else the class in `architectures`, else by tensors."""
+    known = ", ".join(FAMILIES)
+    if (kind := given.get("model_type")) is not None:
+        if isinstance(kind, str) and kind in FAMILIES:
+            return kind
+        more = " (--from diffusion reads it)" if kind in ("mdlm", "bd3lm", "llada") else ""
+        raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{more}")
+    classes = named_classes(given, where)
+    for name, family in FAMILIES.items():
+        ours = re.compile(rf"{family.name}(Model|Encoder|PreTrained|For|LMHead|DoubleHeads)\w*")
+        if any(map(ours.fullmatch, classes)):
+            return name
+    fitting = [name for name, family in FAMILIES.items() if _fits(family, tensors, where)]
+    if not fitting:
+        cure = f"add one to it: {known}"
+        raise CheckpointError(f"{where} has no model_type, and its tensors tell none; {cure}")
+    # bare models of these have the same names, but a RoBERTa has no second segment
+    single = given.get("type_vocab_size") == 1 and "roberta" in fitting
+    kind = "roberta" if single else fitting[0]
+    log.warning("%s has no model_type: by the names of its tensors, it is a %s", where, kind)
+    return kind
+
+
+def _fits(family: Family, tensors: Mapping[str, Tensor], where: Path) -> bool:
+    """Whether tensors have a family's names for the embedding and for the first layer."""
+    names, renamed = family.layout.names, modern(tensors, family, where)
+    first = names.get("layers.#.attention.qkv", names.get("layers.#.attention.qkv.weight"))
+    wanted = [names["embed.tokens"], *([first] if isinstance(first, str) else first or [])]
+    return all(
+        any(one.startswith(str(name).replace("#", "0")) for one in renamed) for name in wanted
+    )
+
+
+def modern(tensors: Mapping[str, Tensor], family: Family, path: Path) -> dict[str, Tensor]:
+    """Rename tensors to the current names of a whole model of a family.
+
+    gamma becomes weight, the root is put before the names of a bare model, and a prefix that all
+    names of a wrapped model have is taken off.
+    """
+    root, own = family.root, set[str]()
+    for theirs in (*family.layout.names.values(), *family.layout.copies):
+        for name in (theirs,) if isinstance(theirs, str) else theirs:
+            own |= {name.partition(".")[0], name.removeprefix(root).partition(".")[0]}
+    own |= {family.wrapped.rstrip("."), *(name.rstrip(".") for name in OUTPUTS)}
+    found = without_prefix(tensors, own, path)
+    if root and all(name.startswith(root) for name in found):
+        inner = {name.removeprefix(root): tensor for name, tensor in found.items()}
+        # the wrapper's word is also the root, as in model.model.shared.weight of a BART
+        found = inner if all(name.startswith((root, *OUTPUTS)) for name in inner) else found
+    renamed = {}
+    for name, tensor in found.items():
+        name = current_name(name).removeprefix(family.wrapped)
+        if not name.startswith((root, *OUTPUTS)):
+            name = root + name
+        renamed[name] = tensor
+    return renamed
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """Write model, tokenizer and settings into an empty folder, for `from_pretrained`."""
+    config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
+    head = head_of(parts.task)
+    kind = kind_of(config, parts.values.get("arch", ""), head)
+    family = FAMILIES[kind]
+    _check_sight(parts.task, family)
+    known = layout_of(family, config, head).names
+    if lost := [own for own in config.head_sizes if not any(f"heads.{own}." in n for n in known)]:
+        lacks = "no class of transformers has the output layer %s; it is left out"
+        log.warning(lacks, " ".join(lost))
+    rows = len(tensors["embed.tokens.weight"])
+    pad = _pad(parts, rows)
+    theirs = renamed(parts, tensors)
+    about = {"model_type": kind, "architectures": [class_of(family, config)], **family.fixed}
+    about |= settings.write(config, family.keys)
+    about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
+    if kind == "roberta":
+        # its size includes the rows before position 0
+        about["max_position_embeddings"] = config.max_positions + pad + 1
+    ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
+    about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
+    if isinstance(parts.task, Headed):
+        about |= head_settings(parts.task, config, family)
+    if kind == "bart" and not head:
+        bias = theirs.pop("final_logits_bias", torch.zeros(rows))
+        # transformers has a buffer [1, V] for it, which is stored even if it is zero
+        theirs["final_logits_bias"] = bias[None]
+    about |= family.about(config)
+    if parts.task.protocol is not None and family.task != "mlm":
+        decoding, left = generation(parts, rows)
+        if left:
+            log.warning("transformers has no counterpart of %s; it is left out", ", ".join(left))
+        about |= {key: decoding[key] for key in decoding if key.endswith("_token_id")}
+        write_json(decoding, folder / FILE)
+    if not (lost or isinstance(parts.task, Understanding)):  # the task can be asked as before
+        options = {name: render(value) for name, value in vars(parts.task.config).items()}
+        kept = {"task": parts.task.name, "options": options, "answers": parts.task.answers}
+        about[KEPT] = kept  # which the files of transformers do not tell
+    save_tensors(theirs, folder / "model.safetensors")
+    write_json(about, folder / "config.json")
+    reads: dict[str, Any] = {
+        # only a model that fills [MASK]s reads symbols in a text
+        "split_special_tokens": family.task != "mlm",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "padding_side": "right",
+    }
+    if kind == "xlnet" or family.task == "lm" and not head:
+        reads["padding_side"] = "left"
+    if kind == "xlnet" or config.num_segments > 1:
+        reads["model_input_names"] += ["token_type_ids"]
+    if config.max_positions:
+        reads["model_max_length"] = config.max_positions
+    write_tokenizer(parts.task, folder, rows, reads)
+
+
+def _check_sight(task: Task, family: Family) -> None:
+    """Refuse a task whose models see a text otherwise than the family's: one way or both ways.
+
+    Logs a warning where the family's model gives the logits of a token at another slot.
+    """
+    if family.task in ("lm", "mlm", "xlnet"):
+        causal = bool(task.reading([np.zeros(2, np.int64)]).now.any())
+        sides = ("both sides", "left to right")
+        both = f"transformers' {family.name} reads texts from {sides[family.task == 'lm']}"
+        theirs = f"--to hf: {both}, but task {task.name} from {sides[causal]}"
+        require(causal == (family.task == "lm"), theirs)
+    if isinstance(task, MLM) and task.config.shift:
+        log.warning("the exported model has the logits of token i at token i - 1 (--task.shift)")
+
+
+def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename and reshape weights, or their gradients, to those of transformers."""
+    config, ours, head = parts.model.config, dict(tensors), head_of(parts.task)
+    kind = kind_of(config, parts.values.get("arch", ""), head)
+    # transformers fixes the number of rows before position 0
+    offsets = {"roberta": _pad(parts, len(ours["embed.tokens.weight"])) + 1, "bart": 2}
+    count_from(ours, config.position_offset, offsets.get(kind, 0))
+    family = FAMILIES[kind]
+    layout = layout_of(family, config, head)
+    double = bool(head) and ending_of(family, head) == DOUBLE
+    kept = (f"heads.{head}:label." if head else "heads.", *["heads.lm."] * double)
+    for name in [name for name in ours if name.startswith("heads.")]:
+        # few classes of transformers have other outputs beside a fine-tuned head
+        if not name.startswith(kept) or not name.startswith(("heads.lm.", *layout.names)):
+            del ours[name]
+    theirs = layout.to_theirs(ours)
+    theirs = {name: family.shaped(name, theirs[name], config) for name in theirs}
+    if not config.tied:
+        theirs |= {a: theirs[b].clone() for a, b in _biases(family) if b in theirs}
+    if double:
+        theirs["multiple_choice_head.summary.bias"] = torch.zeros(1)
+    if head in PROBLEMS:
+        return {n if n.startswith(OUTPUTS) else family.wrapped + n: theirs[n] for n in theirs}
+    return theirs
+
+
+def _biases(family: Family) -> list[tuple[str, str]]:
+    """The second and the first name of an output bias, which are two tensors if it is untied."""
+    return [(a, b) for a, b in family.layout.copies.items() if a.endswith(".bias")]
+
+
+def _pad(parts: Parts, rows: int) -> int:
+    """The padding id in transformers' model.
+
+    RoBERTa counts positions from it, so an imported RoBERTa keeps it even if unitk added the
+    symbol.
+    """
+    config, pad = parts.model.config, parts.task.vocab.pad
+    return config.position_offset - 1 if config.position_offset and pad >= rows else pad

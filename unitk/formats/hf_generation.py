@@ -1,0 +1,181 @@
+"""generation_config.json of transformers, as the options of `unitk generate` that say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unitk.errors import UsageError
+from unitk.formats.archive import read_json
+from unitk.formats.convert import Parts
+from unitk.formats.settings import checked
+from unitk.options.config import flag
+from unitk.tasks.base import Task
+from unitk.vocab.base import open_vocab
+
+FILE = "generation_config.json"
+BEAM, MAX_LEN = 5, 64  # what `unitk generate` does by default
+SEARCH = {"num_beams": "beam", "length_penalty": "lenpen"}
+DRAWS = {"temperature": "temperature", "top_k": "sampling_topk", "top_p": "sampling_topp"}
+DRAWS |= {"min_p": "sampling_minp"}
+BOTH = {"num_return_sequences": "nbest", "no_repeat_ngram_size": "no_repeat_ngram_size"}
+"""Setting -> option, of a search, of sampling and of both."""
+FLOATS = {"lenpen", "temperature", "sampling_topp", "sampling_minp"}
+PLAIN = {
+    "search": "likely",
+    "nbest": 1,
+    "lenpen": 1,
+    "no_repeat_ngram_size": 0,
+    "min_len": 0,
+    "temperature": 1,
+    "sampling_topk": 0,
+    "sampling_topp": 1,
+    "sampling_minp": 0,
+}
+"""Defaults that are the same in both."""
+STOPS: dict[Any, str] = {False: "likely", "never": "exact", True: "fairseq"}
+"""`early_stopping` -> `--search`."""
+KNOWN = {"bos_token_id", "pad_token_id", "eos_token_id", "forced_eos_token_id", "bad_words_ids"}
+KNOWN |= {"decoder_start_token_id", "forced_bos_token_id", "early_stopping", "do_sample"}
+KNOWN |= {"transformers_version", "_from_model_config", "use_cache", *SEARCH, *DRAWS, *BOTH}
+KNOWN |= {"max_length", "max_new_tokens", "min_length", "min_new_tokens"}
+"""What is read here, or changes no output."""
+
+
+def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
+    """The options of a generation_config.json, and its settings that no option says exactly.
+
+    What it leaves out has transformers' default, but for the length limit of 20 tokens.
+    """
+    given = {k: v for k, v in read_json(file).items() if v is not None and v is not False}
+    start, end = opening(task), task.protocol and task.protocol.end
+    beams = checked(given.get("num_beams", 1), int, "num_beams", file)
+    draws = "do_sample" in given and beams == 1
+    found: dict[str, Any] = {"sampling": True, "sampling_topk": 50} if draws else {"beam": beams}
+    for theirs, ours in (BOTH | (DRAWS if draws else SEARCH)).items():
+        if theirs in given:
+            kind = float if ours in FLOATS else int
+            found[ours] = checked(given[theirs], kind, theirs, file)
+    stop = given.get("early_stopping", False)
+    several = found.get("nbest", 1) > 1
+    # with True, the search of fairseq finds the same best output, but not the same others
+    if beams > 1 and isinstance(stop, bool | str) and not (stop is True and several):
+        found["search"] = STOPS.get(stop, "")
+    limits = _limits(given, start, file)
+    found |= limits
+    wrong = {
+        "do_sample": "do_sample" in given and not draws,
+        "early_stopping": beams > 1 and not found.get("search"),
+        "num_return_sequences": not draws and found.get("nbest", 1) > beams,
+        # of a decoder alone, transformers counts the n-grams of the prompt as well
+        "no_repeat_ngram_size": start is None,
+        "max_length": "max_length" in given and "max_len" not in limits,
+        "min_length": "min_length" in given and "min_len" not in limits,
+        "eos_token_id": given.get("eos_token_id", end) not in (end, [end]),
+        "bad_words_ids": not _banned(given, task),
+    }
+    first, second, *_ = [*(start or []), None, None]
+    for name, index in {"decoder_start_token_id": first, "forced_bos_token_id": second}.items():
+        wrong[name] = given.get(name, index) != index
+    # 0, 1 and none are how a rule is turned off
+    wrong |= {name: True for name in given.keys() - KNOWN if given[name] not in (0, 1, [])}
+    left = [name for name in given if wrong.get(name)]
+    for name in left:
+        found.pop({**BOTH, "early_stopping": "search"}.get(name, ""), None)
+    return {k: v for k, v in found.items() if k not in PLAIN or PLAIN[k] != v}, left
+
+
+def opening(task: Task) -> list[int] | None:
+    """What the decoder beside an encoder reads first; None of a decoder alone."""
+    towers = task.prompt([np.zeros(1, np.int64)]).towers
+    return towers["dec"].token.tolist() if "dec" in towers else None
+
+
+def bart_opening(config: Mapping[str, Any], folder: Path) -> str:
+    """The `--task.opening` of a BART, by what its decoder reads first.
+
+    Where the model itself writes the second symbol, it has learned the one with which texts begin:
+    [CLS], unless there is a tokenizer.json that adds [SEP] only. Of symbols that no
+    `--task.opening` has, `read_generation` tells.
+    """
+    given = {**config, **(read_json(folder / FILE) if (folder / FILE).exists() else {})}
+    cls, end = config.get("bos_token_id", 0), config.get("eos_token_id", 2)
+    first = given.get("decoder_start_token_id", end), given.get("forced_bos_token_id")
+    file = folder / "tokenizer.json"
+    if first == (end, None) and file.exists():
+        from tokenizers import Tokenizer
+
+        data = open_vocab(file).model.data  # it names a damaged file
+        ids = Tokenizer.from_buffer(data).encode("a").ids
+        return "sep" if ids[0] != cls and ids[-1] == end else "both"
+    return "cls" if first == (cls, None) else "both"
+
+
+def _banned(given: Mapping[str, Any], task: Task) -> bool:
+    """Whether all words that a setting bans are those that the task never writes."""
+    own = [[index] for index in task.protocol.banned] if task.protocol else []
+    banned = given.get("bad_words_ids") or []
+    return isinstance(banned, list) and all(one in own for one in banned)
+
+
+def _limits(given: Mapping[str, Any], start: list[int] | None, file: Path) -> dict[str, int]:
+    """The least and the greatest length, without the end and the symbols that open an output.
+
+    A decoder alone has no counterpart of max_length and min_length, which count the prompt.
+    """
+    found = {}
+    for side, end in (("max", "forced_eos_token_id" in given), ("min", False)):
+        names = [f"{side}_new_tokens", f"{side}_length"][: 1 if start is None else 2]
+        name = next((name for name in names if name in given), None)
+        if name is not None:
+            prompt = len(start or [0]) - (not name.endswith("length"))
+            found[f"{side}_len"] = checked(given[name], int, name, file) - prompt - end
+    found = {name: max(length, name == "max_len") for name, length in found.items()}
+    return {n: v for n, v in found.items() if n == "max_len" or v <= found.get("max_len", MAX_LEN)}
+
+
+def generation(parts: Parts, rows: int) -> tuple[dict[str, Any], list[str]]:
+    """The generation_config.json with which transformers decodes as `unitk generate` does.
+
+    Also returns the options of the checkpoint that transformers does not have.
+    """
+    task, vocab, options = parts.task, parts.task.vocab, parts.decoding
+    protocol, start = task.protocol, opening(task)
+    assert protocol is not None
+    end = protocol.end if protocol.end < rows else None
+    draws = bool(options.get("sampling"))
+    names = {ours: theirs for theirs, ours in (BOTH | (DRAWS if draws else SEARCH)).items()}
+    if start is None:
+        del names["no_repeat_ngram_size"]
+    stops = {search: stop for stop, search in STOPS.items()}
+    stop = stops.get(options.get("search", "likely"))
+    numbers = {name: length for name, length in options.items() if isinstance(length, int)}
+    known = {"sampling", *names, *numbers.keys() & {"min_len", "max_len"}}
+    known |= {"search"} if stop is not None else set()
+    opened = len(start or [0]) - 1  # symbols behind the first one count as new tokens there
+    found: dict[str, Any] = {
+        "bos_token_id": vocab.cls if vocab.cls < rows else None,
+        "eos_token_id": end,
+        "forced_eos_token_id": end,
+        "pad_token_id": vocab.pad if vocab.pad < rows else end,
+        "bad_words_ids": [[index] for index in protocol.banned if index < rows] or None,
+        **({"do_sample": True, "top_k": 0} if draws else {"num_beams": BEAM}),
+        **{names[name]: value for name, value in options.items() if name in names},
+        # transformers counts the end symbol; its search ends when no open hypothesis can win
+        "max_new_tokens": numbers.get("max_len", MAX_LEN) + opened + 1,
+        "early_stopping": stop or False,
+    }
+    if numbers.get("min_len"):
+        found["min_new_tokens"] = numbers["min_len"] + opened
+    if start is not None:
+        first, *more = start
+        if len(more) > 1:
+            raise UsageError(
+                f"--to hf: transformers' decoders begin with 2 symbols at most, not {len(start)}"
+            )
+        found["decoder_start_token_id"] = first
+        found["forced_bos_token_id"] = more[0] if more else None
+    return found, [flag(name) for name in options if name not in known]

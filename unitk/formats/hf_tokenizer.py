@@ -1,0 +1,271 @@
+"""Tokenizers written for AutoTokenizer, which has unitk's ids for any text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import struct
+import sys
+import unicodedata
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unitk.files import create
+from unitk.formats.vocabs import extra_ids
+from unitk.slots import NEVER, SEG, TOKEN, Ids, Slots
+from unitk.tasks.base import Task
+from unitk.tasks.understanding.base import Headed
+from unitk.vocab.base import Vocab
+from unitk.vocab.subwords import (
+    SentencePiece,
+    Unaccented,
+    fields,
+)
+from unitk.vocab.tokenizer_json import Tokenizers
+from unitk.vocab.words import WordList
+
+GLUE, TILDE = "\ufff0", "\ufff1"
+"""Unassigned code points: a mark between characters, and a stand-in for the fullwidth tilde."""
+NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # types of sentencepiece's pieces
+BLANKS = "".join(filter(str.isspace, map(chr, range(sys.maxunicode))))
+"""The characters that Python's `split` splits at; the library's white space has fewer."""
+
+log = logging.getLogger(__name__)
+
+
+def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) -> None:
+    """Write tokenizer.json and tokenizer_config.json; `about` are further entries of the latter.
+
+    `rows` is the number of ids that the exported model has. Special tokens that a text may have,
+    such as T5's sentinels, are found in it only if all special tokens are; then symbols that no
+    prompt has are left out, which a text may spell.
+    """
+    vocab, model, finds = task.vocab, task.vocab.model, False
+    if isinstance(model, SentencePiece):
+        create(folder / model.file, model.data)
+        spec = _sentencepiece(model)
+        if isinstance(model, Unaccented):
+            about = {**about, "keep_accents": False, "do_lower_case": model.lowercase}
+    elif isinstance(model, WordList):
+        spec = _words(model)
+    elif isinstance(model, Tokenizers):
+        spec = json.loads(model.data)
+        finds = bool(model.special - {*vocab.symbols.values()})
+    else:
+        vocab.save(folder / "vocab")
+        log.warning("%s: AutoTokenizer cannot open a vocabulary of kind %s", folder, model.kind)
+        return
+    pieces = vocab.pieces(range(min(rows, len(vocab))))
+    if finds and about.get("split_special_tokens"):
+        about = {**about, "split_special_tokens": False}
+        used = [one["ids"] for one in _frame(task, pieces)["special_tokens"].values()]
+        pieces = pieces[: max(model.size, *(index + 1 for [index] in used))]
+    spec["added_tokens"] = _added(vocab, pieces, spec.get("added_tokens") or [])
+    own = spec.get("post_processor")
+    if own is None or isinstance(task, Headed):
+        frame = _frame(task, pieces)
+        # that of pieces of bytes cuts the blanks off what a token covers
+        keeps = own is not None and own["type"] == "ByteLevel"
+        both = {"type": "Sequence", "processors": [own, frame]}
+        spec["post_processor"] = both if keeps else frame
+    roles = {"bos": vocab.cls, "eos": vocab.sep}
+    roles |= {name: vocab.symbols[name] for name in ("pad", "unk", "cls", "sep", "mask")}
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", **about}
+    about |= {f"{role}_token": pieces[i] for role, i in roles.items() if i < len(pieces)}
+    for name, found in {"tokenizer.json": spec, "tokenizer_config.json": about}.items():
+        text = json.dumps(found, indent=1, ensure_ascii=False)
+        create(folder / name, text + "\n")
+
+
+def _added(
+    vocab: Vocab, pieces: Sequence[str], there: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The entries for symbols and for ids beyond the model's own pieces, in the order of ids."""
+    ids = {*vocab.symbols.values(), *range(vocab.model.size, len(pieces))}
+    ids -= {token["id"] for token in there}
+    sentinels = extra_ids(vocab)  # of T5: read in any text
+    flags = {"single_word": False, "rstrip": False, "normalized": False}
+    return there + [
+        {
+            "id": i,
+            "content": pieces[i],
+            "lstrip": i == vocab.mask,
+            "special": pieces[i] != sentinels.get(i),
+        }
+        | flags
+        for i in sorted(ids)
+        if i < len(pieces)
+    ]
+
+
+def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
+    """The post-processor that adds a task's special symbols around one text and around two.
+
+    Only symbols with exported ids are added.
+    """
+    word = task.vocab.mask  # a placeholder for a part
+    if task.protocol:  # any word but those that the frame has itself, such as the modes of UL2
+        word = int(np.setdiff1d(task.words, _prompt(task, [task.words[-1:]]).token)[0])
+    templates: list[list[dict[str, Any]]] = []
+    special = {}
+    for names in ("A", "AB"):
+        slots, letters = _prompt(task, [np.array([word]) for _ in names]), iter(names)
+        template = []
+        # a slot that dies or is never born asks in a search, and is no part of the prompt
+        stays = (slots.dies == NEVER) & (slots.born < NEVER)
+        for index, seg in slots.table[:, stays][[TOKEN, SEG]].T.tolist():
+            if index == word:
+                template.append({"Sequence": {"id": next(letters), "type_id": seg}})
+            elif index < len(pieces):
+                piece = pieces[index]
+                template.append({"SpecialToken": {"id": piece, "type_id": seg}})
+                special[piece] = {"id": piece, "ids": [index], "tokens": [piece]}
+        templates.append(template)
+    found = dict(zip(("single", "pair"), templates, strict=True))
+    return {"type": "TemplateProcessing", **found, "special_tokens": special}
+
+
+def _prompt(task: Task, parts: list[Ids]) -> Slots:
+    """The slots that a task makes of the parts of a source: the encoder's, if there is one."""
+    read = task.encoded(parts).example if isinstance(task, Headed) else task.prompt(parts)
+    return read.towers["enc" if "enc" in read.towers else "x"]
+
+
+def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
+    """The tokenizer.json of a sentencepiece model.
+
+    The numbers of fields are those in sentencepiece_model.proto.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import Regex as R
+
+    proto = dict(fields(model.data))
+    about = [dict(fields(one)) for number, one in fields(model.data) if number == 1]
+    kinds = [int(one.get(3, NORMAL)) for one in about]
+    names = [model.piece(i) for i in range(model.size)]
+    score = [struct.unpack("<f", one.get(2, bytes(4)))[0] for one in about]
+    plain = {names[i]: score[i] for i, kind in enumerate(kinds) if kind == NORMAL}
+    has_bytes, unk = BYTE in kinds, kinds.index(UNKNOWN)
+    trainer, rules = dict(fields(proto[2])), dict(fields(proto[3]))
+    steps = _characters(rules[2], rules[1]) if rules.get(2) else []
+    if isinstance(model, Unaccented):
+        quotes = [normalizers.Replace(two, '"') for two in ("``", "''")]
+        lower = [normalizers.Lowercase()] * model.lowercase
+        steps = [*quotes, normalizers.NFKD(), normalizers.StripAccents(), *lower, *steps]
+    blanks: list[tuple[Any, str]] = [(R(r"\A +"), ""), (R(" +"), "▁"), (R(r"▁+\z"), "")]
+    blanks = blanks if rules.get(4, 1) else [(" ", "▁")]  # remove_extra_whitespaces
+    if trainer.get(3, 1) == 2:  # model_type: BPE
+        # sentencepiece keeps scores, the library wants merges: each cut of a piece into two
+        # pieces is one, and those of the best pieces come first
+        merges = [
+            (piece[:cut], piece[cut:])
+            for piece in sorted(plain, key=lambda one: -plain[one])
+            for cut in range(1, len(piece))
+            if piece[:cut] in plain and piece[cut:] in plain
+        ]
+        ids = {name: i for i, name in enumerate(names)}
+        options = {"unk_token": names[unk], "fuse_unk": True, "byte_fallback": has_bytes}
+        tokenizer = Tokenizer(models.BPE(ids, merges, **options))
+    else:
+        pieces = list(zip(names, score, strict=True))
+        tokenizer = Tokenizer(models.Unigram(pieces, unk, has_bytes))
+        # no text becomes these in sentencepiece; the library's unigram model would find them
+        apart = [names[i] for i, kind in enumerate(kinds) if kind in (UNKNOWN, CONTROL)]
+        cuts, gone = _cuts([*apart, "<0xFF>"] if has_bytes else apart, set(plain), has_bytes)
+        blanks += [(one, one[0]) for one in gone]
+        if cuts:
+            pattern = R("|".join(cuts))
+            tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "merged_with_previous")
+    steps += [normalizers.Replace(*one) for one in blanks]
+    steps += [normalizers.Prepend("▁")] * bool(rules.get(3, 1))  # add_dummy_prefix
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    strip = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *strip])
+    if trainer.get(3, 1) == 2:  # scores of 0 make the unigram model prefer them anyway
+        own = [names[i] for i, kind in enumerate(kinds) if kind == USER]
+        tokenizer.add_tokens([AddedToken(name, normalized=True) for name in own])
+    return dict(json.loads(tokenizer.to_str()))
+
+
+def _characters(table: bytes, name: bytes) -> list[Any]:
+    """Normalizers that apply sentencepiece's table of characters as sentencepiece does.
+
+    The tokenizers library matches the table against whole graphemes and loses what follows a match.
+    Therefore each code point is separated from the next, and sequences are composed before, as the
+    named tables compose them.
+    """
+    from tokenizers import Regex, normalizers
+
+    each = [
+        normalizers.Replace(Regex(r"(?<=[\s\S])(?=[\s\S])"), GLUE),
+        normalizers.Precompiled(table),
+        normalizers.Replace(GLUE, ""),
+    ]
+    if name not in (b"nmt_nfkc", b"nmt_nfkc_cf", b"nfkc", b"nfkc_cf"):
+        return [normalizers.Precompiled(table)]
+    marks: dict[int, str] = defaultdict(str)
+    for mark in map(chr, range(0x300, 0x370)):
+        marks[unicodedata.combining(mark)] += mark
+    # the table leaves accents in their order, which composing would change
+    order = "|".join(
+        f"(?<=[{marks[high]}])(?=[{''.join(marks[low] for low in marks if 0 < low < high)}])"
+        for high in sorted(marks)[2:]
+    )
+    compose = [normalizers.Replace(Regex(order), GLUE), normalizers.NFKC()]
+    if not name.startswith(b"nmt"):
+        return [*compose, *each]
+    there, back = normalizers.Replace("\uff5e", TILDE), normalizers.Replace(TILDE, "\uff5e")
+    return [there, *compose, *each, back]
+
+
+def _cuts(apart: Sequence[str], plain: set[str], has_bytes: bool) -> tuple[list[str], list[str]]:
+    """Patterns at which to cut texts that spell a symbol, and symbols to replace by one character.
+
+    The library's unigram model would read such a text as the symbol. A cut is allowed only where no
+    piece reaches over it and no two unknown characters meet, which would become one. Symbols that
+    consist of unknown characters only are replaced by one of these.
+    """
+    pairs = {piece[i : i + 2] for piece in plain for i in range(len(piece) - 1)}
+    cuts, gone = [], []
+    for one in apart:
+        free = [
+            i
+            for i in range(1, 3 if one == "<0xFF>" else len(one))
+            if one[i - 1 : i + 1] not in pairs
+            and (has_bytes or one[i - 1] in plain or one[i] in plain)
+        ]
+        if free:
+            rest = re.escape(one[free[0] :]).replace("FF", "[0-9A-F]{2}" if has_bytes else "FF")
+            cuts.append(f"{re.escape(one[: free[0]])}(?={rest})")
+        elif not has_bytes and not plain & set(one):
+            gone.append(one)
+        else:
+            log.warning("transformers reads %s in a text as the symbol", one)
+    return cuts, gone
+
+
+def _words(model: WordList) -> dict[str, Any]:
+    """The tokenizer.json of a word list; words that no text produces become the unknown word."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    ids = {word: i for i, word in enumerate(model.symbols)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=model.piece(model.unk)))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"[{BLANKS}]+"), "removed")
+    if model.special:
+        known = "|".join(map(re.escape, sorted(model.special)))
+        pattern = Regex(f"(?<![^{BLANKS}])(?:{known})(?![^{BLANKS}])")
+        tokenizer.normalizer = normalizers.Replace(pattern, model.piece(model.unk))
+    # two such words tell whether the vocabulary joins them
+    joint = next((i for word, i in ids.items() if word.endswith("@@")), model.unk)
+    steps: list[Any] = [decoders.WordPiece(prefix=GLUE, cleanup=False), decoders.Fuse()]
+    if not model.text(model.unk).startswith(" "):  # pieces bring their blanks
+        steps = [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    elif "@@" not in model.decode([joint, joint]):
+        steps.append(decoders.Replace("@@ ", ""))
+    tokenizer.decoder = decoders.Sequence(steps)
+    return dict(json.loads(tokenizer.to_str()))

@@ -1,0 +1,118 @@
+"""MASS' summarization models: a dictionary of tensors in fairseq 0.8's names, or a checkpoint.
+
+Queries, keys and values are one matrix. Positions are counted from the padding id of BERT's
+vocabulary, which is 0. The ids are the lines of BERT's vocabulary. `mass_xlm` reads the models for
+translation.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unitk.errors import CheckpointError, require
+from unitk.families.translation import format as mass_xlm
+from unitk.files import create
+from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_of, without_prefix
+from unitk.formats.convert import Found, Parts
+from unitk.formats.dictionary import XLMDictionary, symbols_of
+from unitk.formats.fairseq import SEQ2SEQ_KIND, config_of, modern, options_of
+from unitk.formats.hf_generation import opening
+from unitk.formats.names import count_from
+from unitk.formats.settings import check_family
+from unitk.formats.vocabs import vocab_beside, write_vocab
+from unitk.vocab.base import Vocab, adopt, open_vocab
+from unitk.vocab.tokenizer_json import WordPiece
+from unitk.vocab.untrusted import naming
+
+FILE, DICT = "mass.pt", "dict.txt"
+CUTTERS = ("spiece.model", "tokenizer.json")  # beside dict.txt if its pieces are not BERT's
+SIDES = ("encoder", "decoder")
+FIRST = 1
+KIND = replace(SEQ2SEQ_KIND, presets=("mass_base", "mass_middle"), task="mass")
+log = logging.getLogger(__name__)
+DEFAULTS = {"activation_fn": "gelu", "no_scale_embedding": False}
+
+
+def read(path: Path, vocab: Path | None) -> Found:
+    """Read a file of tensors, or a folder with one; dict.txt is beside it or given as `vocab`."""
+    weights = find_file(path, (FILE, "checkpoint_best.pt", "*.pt", "*.pth"), "checkpoint")
+    found = read_pickle(weights)
+    if isinstance(found, dict) and all(isinstance(found.get(side), dict) for side in SIDES):
+        return mass_xlm.read(found, weights, vocab)
+    inner = found.get("model", found) if isinstance(found, dict) else found
+    tensors = modern(without_prefix(tensors_of(inner, weights), SIDES, weights))
+    if "encoder.embed_tokens.weight" not in tensors:
+        raise CheckpointError(f"{weights} is not MASS: it has no encoder.embed_tokens.weight")
+    given = DEFAULTS | (options_of(found, weights) if inner is not found else {})
+    config = config_of(KIND, tensors, given, weights, first=FIRST)
+    # a dictionary is read here, any other vocabulary as it always is
+    beside = (weights.parent / name for name in (*CUTTERS, DICT, "dict.src.txt"))
+    vocab = vocab or next((one for one in beside if one.exists()), None)
+    return Found(
+        weights,
+        tensors,
+        KIND.layout,
+        KIND.presets,
+        config,
+        KIND.task,
+        vocab_of(vocab) if vocab else vocab_beside(weights),
+        options={"opening": "sep"},
+        says_heads="encoder_attention_heads" in given,
+    )
+
+
+def vocab_of(path: Path) -> Vocab:
+    """Open a vocabulary, or a fairseq dictionary whose lines are BERT's pieces with counts."""
+    if not re.fullmatch(r"dict.*\.txt", path.name):
+        return open_vocab(path)
+    with naming(f"vocabulary {path}"):
+        pieces = symbols_of(path.read_bytes())
+        return adopt(WordPiece(WordPiece.made_of(pieces)))
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """Write mass.pt and dict.txt for `--load-from-pretrained-model`.
+
+    A model with XLM's dictionary is written in the format of `mass_xlm`. A tokenizer other than
+    BERT's is written beside dict.txt.
+    """
+    config, tensors, vocab = parts.model.config, parts.tensors(), parts.task.vocab
+    if isinstance(vocab.model, XLMDictionary):
+        return mass_xlm.write(parts, folder)
+    check_family(config, KIND.presets[0], {"position_offset", "activation"}, "--to mass: a MASS")
+    begins = opening(parts.task) == [vocab.sep]
+    need = "--to mass: MASS reads [SEP] before a target and nothing before a source, and this model"
+    require(begins or not parts.task.answers, f"{need} was trained without --task.opening sep")
+    if config.num_heads != config.width // 64:
+        heads = f"{FILE} does not say how many heads a layer has: --arch.num-heads"
+        log.warning("%s %d is needed to read it", heads, config.num_heads)
+    count_from(tensors, config.position_offset, FIRST)
+    theirs = packed(KIND.layout.to_theirs(tensors, copies=True))
+    theirs.pop("decoder.output_projection.weight")
+    theirs |= {f"{side}.version": torch.tensor([3.0]) for side in SIDES}
+    save_pickle(theirs, folder / FILE)
+    rows = len(tensors["embed.tokens.weight"])
+    pieces = vocab.pieces(range(rows))
+    create(folder / DICT, "".join(f"{piece} 1\n" for piece in pieces))
+    if not isinstance(vocab.model, WordPiece):
+        write_vocab(vocab, folder, rows)
+
+
+def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Join queries, keys and values to one matrix, and use 0.8's name of the embeddings' norm."""
+    found = {}
+    for name, tensor in tensors.items():
+        part = re.fullmatch(r"(.*_attn)\.([qkv])_proj\.(weight|bias)", name)
+        if part is None:
+            found[name.replace(".layernorm_embedding.", ".emb_layer_norm.")] = tensor
+        elif part[2] == "q":
+            three = [tensors[f"{part[1]}.{one}_proj.{part[3]}"] for one in "qkv"]
+            found[f"{part[1]}.in_proj_{part[3]}"] = torch.cat(three)
+    return found

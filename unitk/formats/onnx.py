@@ -1,0 +1,73 @@
+"""Export encoders to ONNX: BERT, ERNIE, RoBERTa and ALBERT, pre-trained or fine-tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from unitk.errors import UsageError
+from unitk.files import create
+from unitk.formats.convert import Parts
+from unitk.formats.exported import hf_folder
+from unitk.formats.hf_families import FAMILIES
+
+BATCH, SLOTS = 2, 5  # of the example that is traced
+
+
+class Outputs(nn.Module):
+    """A model of transformers as a function from tensors to tensors, which can be traced."""
+
+    def __init__(self, model: nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
+        found = self.model(**dict(zip(self.names, given, strict=True)))
+        return tuple(found.values())
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """Write model.onnx and the tokenizer into an empty folder.
+
+    The inputs are input_ids, attention_mask and, if the model has segments, token_type_ids, all of
+    shape [batch, slots] and int64. The outputs are those of the model's class in transformers.
+    """
+    with hf_folder(parts, folder, "onnx", check) as (there, about):
+        [name] = about["architectures"]
+        import transformers
+
+        model = getattr(transformers, name).from_pretrained(there).eval()
+        inputs = ["input_ids", "attention_mask"]
+        inputs += ["token_type_ids"] * (parts.model.config.num_segments > 1)
+        example = tuple(torch.ones(BATCH, SLOTS, dtype=torch.int64) for _ in inputs)
+        with torch.no_grad():
+            shapes = _shapes(model, inputs, SLOTS)
+            longer = _shapes(model, inputs, SLOTS + 1)
+        axes = {name: {0: "batch", 1: "slots"} for name in inputs}
+        for output, shape in shapes.items():
+            axes[output] = {0: "batch"} if shape == longer[output] else {0: "batch", 1: "slots"}
+        torch.onnx.export(
+            Outputs(model, inputs),
+            example,
+            str(create(folder / "model.onnx")),
+            input_names=inputs,
+            output_names=list(shapes),
+            dynamic_axes=axes,
+            dynamo=False,  # the other exporter needs onnxscript
+        )
+
+
+def check(kind: str, head: str) -> None:
+    """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
+    what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
+    if FAMILIES[kind].task != "mlm" or head == "choice":
+        raise UsageError(f"--to onnx takes encoders of one text or two, not {what}")
+
+
+def _shapes(model: nn.Module, inputs: list[str], slots: int) -> Mapping[str, torch.Size]:
+    """The names and shapes of a model's outputs for `slots` input slots."""
+    given = {name: torch.ones(BATCH, slots, dtype=torch.int64) for name in inputs}
+    return {name: found.shape for name, found in model(**given).items()}

@@ -1,0 +1,160 @@
+"""Translate a model's settings to and from the names of another system."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from unitk import registry
+from unitk.errors import CheckpointError, UnitkError, UsageError
+from unitk.foreign import JSON_NAMES
+from unitk.formats.archive import LARGEST
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
+from unitk.options.config import flag
+from unitk.options.values import render
+
+Config = TypeVar("Config", bound=ModelConfig)
+Keys = Mapping[str, tuple[str, ...]]
+"""Field -> its names in the other system: any is read, the first is written."""
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+}
+"""Name in the other system -> name in unitk; the first of several is written."""
+FREE = {"scaled_init", "dropout", "attention_dropout", "activation_dropout", "init_std"}
+"""Fields that do not change what a trained model computes."""
+LONGEST = 100_000  # positions of a text that a table is made for
+SIZES = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
+"""Fields in which the models of one family differ."""
+
+
+def keys(text: str) -> dict[str, tuple[str, ...]]:
+    """Parse `Keys` from words such as `norm_eps=layer_norm_eps|layer_norm_epsilon`."""
+    pairs = (word.split("=") for word in text.split())
+    return {ours: tuple(theirs.split("|")) for ours, theirs in pairs}
+
+
+def read(
+    config: Config,
+    keys: Keys,
+    given: Mapping[str, Any],
+    where: object,
+    activations: Mapping[str, str] = ACTIVATIONS,
+) -> Config:
+    """The configuration with the settings in `given`; `where` is the file, for errors."""
+    values: dict[str, Any] = {}
+    for name, theirs in keys.items():
+        found = [key for key in theirs if given.get(key) is not None]
+        if not found:
+            continue
+        value = checked(given[found[0]], type(getattr(config, name)), found[0], where)
+        if name == "activation":
+            possible = ", ".join(activations)
+            if value not in activations:
+                raise CheckpointError(f"{where}: {found[0]} must be one of {possible}, got {value}")
+            value = activations[value]
+        values[name] = value
+    return changed(config, where, **values)
+
+
+def changed(config: Config, where: object, **values: Any) -> Config:
+    """The configuration with `values` replaced; errors name the file `where` they come from."""
+    try:
+        return replace(config, **values)
+    except UnitkError as error:
+        raise CheckpointError(f"{where}: {error}") from error
+
+
+def checked(value: Any, kind: type, key: str, where: object, most: float = LARGEST) -> Any:
+    """Check a JSON value's type, and that a number is plausible; otherwise `CheckpointError`."""
+    wanted = (int, float) if kind is float else kind
+    if not isinstance(value, wanted) or isinstance(value, bool) != (kind is bool):
+        raise CheckpointError(f"{where}: {key} must be {JSON_NAMES[kind]}, got {value!r}")
+    if isinstance(value, int | float) and not abs(value) <= most:
+        raise CheckpointError(f"{where}: {key} cannot be {value!r}")
+    return value
+
+
+def refuse(given: Mapping[str, Any], fixed: Mapping[str, Any], where: object) -> None:
+    """Raise `CheckpointError` if a setting has another value than the one that unitk computes."""
+    for key, value in fixed.items():
+        if key in given and given[key] != value:
+            raise CheckpointError(f"{where}: unitk reads only {key} {value!r}, got {given[key]!r}")
+
+
+def write(
+    config: ModelConfig, keys: Keys, activations: Mapping[str, str] = ACTIVATIONS
+) -> dict[str, Any]:
+    """The configuration under the other system's names."""
+    values = {name: getattr(config, name) for name in keys}
+    # 0 means as many layers as the encoder, or the width divided by the heads
+    if isinstance(config, EncoderDecoderConfig) and values.get("decoder_layers") == 0:
+        values["decoder_layers"] = config.num_layers
+    if "head_width" in keys:
+        values["head_width"] = config.key_width
+    if "activation" in keys:
+        values["activation"] = next(
+            theirs for theirs, ours in activations.items() if ours == config.activation
+        )
+    return {theirs[0]: values[name] for name, theirs in keys.items()}
+
+
+def preset(name: str) -> Any:
+    """The configuration of a registered architecture."""
+    return registry.get("arch", name)()
+
+
+def check_family(config: ModelConfig, name: str, free: Collection[str], what: str) -> None:
+    """Raise `UsageError` for a setting that differs from the registered architecture `name`.
+
+    The fields in `free`, sizes and rates of dropout may differ. `what` names the target format.
+    """
+    family = preset(name)
+    if more := [one.name for one in fields(config) if not hasattr(family, one.name)]:
+        raise UsageError(f"{what} has no {flag(f'arch.{more[0]}')}, but this model has")
+    for one in fields(family):
+        ours, theirs = getattr(config, one.name, None), getattr(family, one.name)
+        if one.name not in {*free, *FREE, *SIZES} and ours != theirs:
+            option = flag(f"arch.{one.name}")
+            raise UsageError(
+                f"{what} has {option} {render(theirs)}, but this model has {render(ours)}"
+            )
+
+
+def preset_of(names: Sequence[str], config: ModelConfig) -> str:
+    """The first of these architectures that has the model's layers and widths; else the first."""
+    for sizes in (("num_layers", "width", "ffn_width"), ("num_layers", "width")):
+        for name in names:
+            if all(getattr(preset(name), size) == getattr(config, size) for size in sizes):
+                return name
+    return names[0]
+
+
+def layers_of(tensors: Mapping[str, Tensor], prefix: str) -> int:
+    """The number of layers, from names that begin with `prefix` and a number."""
+    found = (re.match(rf"{re.escape(prefix)}(\d{{1,4}})\.", name) for name in tensors)
+    return max((int(one[1]) + 1 for one in found if one), default=0)
+
+
+def shape_of(tensors: Mapping[str, Tensor], name: str, where: object) -> tuple[int, int]:
+    """The shape of a matrix; `CheckpointError` if it is missing or has not two dimensions."""
+    tensor = tensors.get(name)
+    if tensor is None or tensor.dim() != 2:
+        what = "has no" if tensor is None else f"needs two dimensions, not {tensor.dim()}, in"
+        raise CheckpointError(f"{where} {what} {name}")
+    return tensor.shape[0], tensor.shape[1]
+
+
+def sizes_of(
+    tensors: Mapping[str, Tensor], places: Mapping[str, tuple[str, int]], where: object
+) -> dict[str, int]:
+    """Sizes by name, each read from one axis of a matrix."""
+    return {name: shape_of(tensors, one, where)[axis] for name, (one, axis) in places.items()}

@@ -1,0 +1,133 @@
+"""UniLM's files: unilm1, unilm1.2, unilm2 and minilm as released, and models that s2s-ft tuned.
+
+The names are BERT's. UniLM 1 has six token types. UniLMv2 has one matrix for queries, keys and
+values, no bias of keys, and a bias of relative positions. A bias of keys adds the same number to
+all scores of a query, which the softmax cancels. Therefore it is zero in unitk and is not written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from unitk.errors import CheckpointError
+from unitk.formats import settings
+from unitk.formats.archive import (
+    find_file,
+    read_json,
+    read_tensors,
+    save_pickle,
+    without_prefix,
+    write_json,
+)
+from unitk.formats.convert import Found, Parts
+from unitk.formats.hf_families import BARE, BERT_KEYS, bert_sizes, masked_changes, tied
+from unitk.formats.names import BERT, Layout, Theirs, current_name
+from unitk.formats.vocabs import vocab_beside, write_vocab
+
+SPLIT_BIAS, FAST_BIAS = "bert.rel_pos_bias", "bert.encoder.rel_pos_bias"
+SELF = "bert.encoder.layer.#.attention.self."
+IGNORED = (*BERT.ignored, r"crit_mask_lm_smoothed\.one_hot")
+SPLIT = Layout(
+    {**BERT.names, "relative.table": SPLIT_BIAS},
+    # a linear map of one-hot buckets: [heads, buckets]
+    transposed=("relative.table",),
+    copies={"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"},
+    ignored=IGNORED,
+)
+FAST_NAMES: dict[str, Theirs] = {
+    "layers.#.attention.qkv.weight": f"{SELF}qkv_linear.weight",
+    "layers.#.attention.qkv.bias": (f"{SELF}q_bias", "", f"{SELF}v_bias"),
+    "relative.table": FAST_BIAS,
+}
+"""One matrix for queries, keys and values, whose name shadows that of the module."""
+FAST = replace(SPLIT, names={**SPLIT.names, **FAST_NAMES})
+KEYS = {**BERT_KEYS, **settings.keys("relative_buckets=rel_pos_bins relative_distance=max_rel_pos")}
+OFF = {"relax_projection": 0, "new_pos_ids": False, "task_idx": None}
+OFF |= {"ffn_type": 0, "num_qkv": 0, "seg_emb": False}  # switches that no released model has on
+PRESETS = {6: ("unilm_base", "unilm_large"), 2: ("unilm2_base",)}
+"""By the number of token types."""
+ROOTS = ("bert", "cls", "crit_mask_lm_smoothed")
+RELEASED = ("config.json", "vocab.txt")
+
+
+def read(path: Path, vocab: Path | None) -> Found:
+    """Read a folder with weights and config.json, or the file of weights.
+
+    Beside NAME.bin, as released, are NAME-config.json and NAME-vocab.txt. Without a configuration,
+    sizes come from the shapes of the tensors.
+    """
+    weights = find_file(path, ("pytorch_model.bin", "*.bin", "model.safetensors"), "weights")
+    tensors = modern(without_prefix(read_tensors(weights), ROOTS, weights))
+    where, pieces = (weights.with_name(f"{weights.stem}-{name}") for name in RELEASED)
+    where = where if where.exists() else weights.parent / "config.json"
+    vocab = vocab or (pieces if pieces.exists() else None)
+    given = read_json(where) if where.exists() else {}
+    settings.refuse(given, OFF, where)
+    types = given.get("source_type_id", 0), given.get("target_type_id", 1)
+    if types not in ((0, 1), (4, 5)):
+        raise CheckpointError(
+            f"{where}: source_type_id and target_type_id are {types}, not 0 and 1"
+        )
+    says_heads = "num_attention_heads" in given
+    sizes = bert_sizes("bert.", tensors, weights)
+    for name in (f"{SPLIT_BIAS}.weight", f"{FAST_BIAS}.weight"):
+        if name in tensors:
+            sizes["rel_pos_bins"] = settings.shape_of(tensors, name, weights)[1]
+    given = sizes | given
+    presets = PRESETS[6 if given["type_vocab_size"] == 6 else 2]
+    plain = replace(settings.preset(presets[0]), num_virtual=0, relative_buckets=0)
+    config = settings.read(plain, KEYS, given, where)
+    config = settings.changed(config, where, tied=tied(BERT, tensors), **masked_changes(tensors))
+    unilm1 = config.num_segments == 6
+    return Found(
+        weights,
+        tensors,
+        FAST if f"{SELF}qkv_linear.weight".replace("#", "0") in tensors else SPLIT,
+        presets,
+        config,
+        "unilm" if unilm1 else "pmlm",
+        vocab_beside(weights, vocab),
+        options={} if unilm1 else {"pseudo": "mask"},
+        says_heads=says_heads,
+    )
+
+
+def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename tensors to one spelling, whichever release they come from."""
+    fast = any(name.endswith("qkv_linear.weight") for name in tensors)
+    found = {}
+    for name, tensor in tensors.items():
+        name = current_name(name)
+        name = name.replace("cls.predictions.decoder_weight", "cls.predictions.decoder.weight")
+        name = re.sub(r"^bert\.(encoder\.)?rel_pos_bias", FAST_BIAS if fast else SPLIT_BIAS, name)
+        if name.endswith(("self.q_bias", "self.v_bias")):
+            tensor = tensor.flatten()
+        found[name] = tensor
+    return found
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """Write pytorch_model.bin, config.json and vocab.txt; s2s-ft opens them as model_type unilm."""
+    config, tensors = parts.model.config, parts.tensors()
+    free = {*KEYS, *BARE, "tied"}
+    settings.check_family(config, "unilm_base", free, "--to unilm: a model of UniLM")
+    fast = config.relative_buckets > 0
+    theirs = (FAST if fast else SPLIT).to_theirs(tensors, copies=True)
+    for name in theirs:
+        if name.endswith(("self.q_bias", "self.v_bias")):
+            theirs[name] = theirs[name].view(1, 1, -1)
+    save_pickle(theirs, folder / "pytorch_model.bin")
+    rows = len(tensors["embed.tokens.weight"])
+    # segments 4 and 5 are those of seq2seq
+    first = 4 if config.num_segments == 6 else 0
+    about = settings.write(config, KEYS) | {"vocab_size": rows, "model_type": "unilm"}
+    about |= {"source_type_id": first, "target_type_id": first + 1}
+    if not fast:
+        del about["rel_pos_bins"], about["max_rel_pos"]
+    write_json(about, folder / "config.json")
+    write_vocab(parts.task.vocab, folder, rows, plain=True)

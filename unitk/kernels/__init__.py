@@ -1,0 +1,1 @@
+"""Who multiplies matrices, and what is kept for backward."""

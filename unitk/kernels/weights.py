@@ -1,0 +1,161 @@
+"""Weights prepared for decoding: in fewer bits if requested, and packed for the CPU's products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unitk.errors import require
+from unitk.kernels.products import packs
+from unitk.models.layers import ACTIVATIONS, FeedForward
+from unitk.models.model import Model
+from unitk.models.stack import Stack
+from unitk.options.values import parse_value
+
+Precision = Literal["fp32", "bf16", "fp16", "int8"]
+KINDS = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "int8": torch.float32,  # all but the matrices
+}
+ROWS = 4
+"""So many rows `Packed` multiplies at least: with one or two, oneDNN's product takes 10 to 35 %
+longer (3.12, Zen 4), and with one row its sums may have other last digits than with more."""
+FUSED = {
+    ACTIVATIONS["gelu"]: ("gelu", "none"),
+    ACTIVATIONS["gelu_tanh"]: ("gelu", "tanh"),
+    ACTIVATIONS["relu"]: ("relu", ""),
+}
+
+
+class Packed(nn.Module):
+    """A linear map whose matrix is laid out for oneDNN's product.
+
+    oneDNN would otherwise reorder the matrix at every product, which with few rows takes longer
+    than the product itself. Operations that follow the product (`FUSED`) run while its values are
+    in cache.
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, after: tuple[str, str] = ("none", "")
+    ) -> None:
+        super().__init__()
+        self.after, self.how = after
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+        self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, matrix = x.shape[:-1].numel(), (self.weight, self.bias)
+        repeated = 0 < rows <= ROWS // 2
+        given = torch.cat([x.reshape(rows, -1)] * (ROWS // rows)) if repeated else x
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(given, *matrix, self.after, [], self.how)
+        return y[:rows].view(*x.shape[:-1], -1) if repeated else y
+
+
+class Int8(nn.Module):
+    """A linear map in 8-bit integers, with one scale for each output.
+
+    The inputs are quantised too, with one scale a row, so that rows do not affect each other.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.middle = 64 if _saturates() else 128
+        factor_N = _factor(weight.detach(), 127)
+        whole = (weight.detach() / factor_N).round().to(torch.int8)
+        self.weight = torch.ops.onednn.qlinear_prepack(whole, None)
+        self.factor, self.bias = factor_N[:, 0], bias
+        self.zero = torch.zeros(len(factor_N), dtype=torch.int32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        factor = _factor(x, self.middle - 1)
+        # unsigned, as the processor multiplies them: `middle` stands for 0, 0.5 is for rounding;
+        # `to` takes twice as long as `astype` (torch 2.13)
+        whole = torch.from_numpy((x / factor).add_(self.middle + 0.5).numpy().astype(np.uint8))
+        matrix = (self.weight, self.factor, self.zero, None)
+        y: Tensor = torch.ops.onednn.qlinear_pointwise(
+            whole, 1.0, self.middle, *matrix, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return y.mul_(factor) if self.bias is None else torch.addcmul(self.bias, y, factor)
+
+
+class Padded(nn.Module):
+    """A linear map with rows of zeros behind its own, up to a multiple of 64.
+
+    A GPU multiplies a matrix of another number of rows in 16 bits by a kernel for older tensor
+    cores: with 50,257 words that was a sixth of a step's time on an H100.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.outputs = len(weight)
+        weight, bias = weight.detach(), bias if bias is None else bias.detach()
+        if more := -self.outputs % 64:  # else they are as they should be, and not copied
+            weight = F.pad(weight, (0, 0, 0, more))
+            bias = bias if bias is None else F.pad(bias, (0, more))
+        self.weight, self.bias = weight, bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)[..., : self.outputs]
+
+
+def _factor(x: Tensor, most: int) -> Tensor:
+    """The scale of each row whose integers range from -most to most."""
+    return x.abs().amax(-1, keepdim=True).clamp_(min=1e-12) / most
+
+
+@cache
+def _saturates() -> bool:
+    """Whether sums of two products saturate at 2^15 (no VNNI); inputs then have 7 bits."""
+    weight = torch.ops.onednn.qlinear_prepack(torch.full((32, 64), 127, dtype=torch.int8), None)
+    matrix = (weight, torch.ones(32), torch.zeros(32, dtype=torch.int32), None)
+    x = torch.full((1, 64), 255, dtype=torch.uint8)
+    y: Tensor = torch.ops.onednn.qlinear_pointwise(
+        x, 1.0, 0, *matrix, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return bool((y != 64 * 127 * 255).any())
+
+
+def prepare(model: Model, precision: Precision) -> Model:
+    """Prepare a model or an ensemble in place; afterwards it can only decode."""
+    parse_value(precision, Precision, "--precision")
+    cpu = next(model.parameters()).is_cpu
+    require(cpu or precision != "int8", "--precision int8 is for --device cpu")
+    model.to(KINDS[precision]).requires_grad_(False)
+    models = [part for part in model.modules() if isinstance(part, Model)]
+    if not (cpu and packs(precision)):
+        require(
+            precision != "int8",
+            "--precision int8 needs an x86-64 processor, and a PyTorch with oneDNN",
+        )
+        for one in () if cpu else models:
+            _with_output(one, Padded)
+        return model
+    kind: type[Int8] | type[Packed] = Int8 if precision == "int8" else Packed
+    for part in list(model.modules()):
+        if isinstance(part, Stack) and kind is Int8 and packs("bf16"):
+            part.cache_dtype = torch.bfloat16  # nearer to the truth than 8 bits, half of 32
+        if isinstance(part, FeedForward) and isinstance(part.up, nn.Linear):
+            if kind is Packed and not part.gated and part.activation in FUSED:
+                part.up = Packed(part.up.weight, part.up.bias, FUSED[part.activation])
+                part.activation = nn.Identity()
+        for name, linear in part.named_children():
+            if isinstance(linear, nn.Linear):
+                setattr(part, name, kind(linear.weight, linear.bias))
+    for one in models:
+        _with_output(one, kind)
+    return model
+
+
+def _with_output(model: Model, kind: Callable[[Tensor, Tensor | None], nn.Module]) -> None:
+    """Let the head over the vocabulary compute its logits by a product of this kind."""
+    head = model.words
+    weight = model.decoder.embed.tokens.weight if head.weight is None else head.weight
+    head.product = kind(weight, head.bias)

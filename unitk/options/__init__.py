@@ -1,0 +1,1 @@
+"""Text to options and back: fields and their help, values, parsing, help pages."""

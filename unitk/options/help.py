@@ -1,0 +1,114 @@
+"""Help pages made from the options dataclasses: a line an option, grouped by component."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import MISSING
+from typing import Any
+
+from unitk import registry
+from unitk.options.fields import Component, Option, flag, options
+from unitk.options.values import render, type_name
+
+
+def help_page(
+    verb: str,
+    main: type,
+    parts: dict[str, Component] | None,
+    positional: str | None,
+    everything: bool = True,
+) -> str:
+    """The help page of a verb, with the options of the components that are chosen.
+
+    `parts` has them by key ("task", "task.glm_infill", "arch"); None: the task is yet to be chosen.
+    Where `main.HELP` sorts the options of a verb (see `groups`), the page has its common ones, each
+    with the first sentence of its text; `everything`: all of them, with all of their texts.
+    """
+    width = max(60, min(shutil.get_terminal_size().columns, 110))
+    words = f" {positional.upper()}" if positional else ""
+    about, *examples = inspect.cleandoc(main.__doc__ or "").split("\n\n")
+    lines = [f"unitk {verb}{words} [options]", "", textwrap.fill(" ".join(about.split()), width)]
+    for example in examples:
+        lines += ["", textwrap.indent(example, "  ")]
+    brief = not everything and "HELP" in vars(main)
+    sections = [(head, common + (rare, [])[brief]) for head, common, rare in groups(main)]
+    rows = {o.name: (o.flag, o, o.default) for o in options(main)}
+    left = _left([rows[name] for _, names in sections for name in names])
+    for heading, names in sections:
+        own = [rows[name] for name in names]
+        lines += ["", *filter(None, [heading]), *_table(own, width, left, brief)] if own else []
+    if parts is None:
+        known = textwrap.fill(", ".join(registry.names("task")), width, initial_indent="  ")
+        lines += ["", "--task NAME chooses the objective:", known.replace("\n", "\n  ")]
+        lines += [f"`unitk {verb} --task NAME --help` adds its options."]
+    else:
+        lines += _component_pages(parts, width)
+    lines += ["", f"`unitk {verb} --help-all` explains every option."] if brief else []
+    return "\n".join(lines) + "\n"
+
+
+def groups(main: type) -> list[tuple[str, list[str], list[str]]]:
+    """The options of a verb by heading: the common ones, and those that only --help-all shows.
+
+    A class that has `HELP` sorts all its options there: heading -> "common names | rare names".
+    Otherwise all are common, a class's own ones before the inherited ones, whose heading is the
+    first line of their class's docstring.
+    """
+    if "HELP" in vars(main):
+        halves = {heading: f"{names}|".split("|") for heading, names in vars(main)["HELP"].items()}
+        return [(heading, one[0].split(), one[1].split()) for heading, one in halves.items()]
+    found: list[tuple[str, list[str], list[str]]] = []
+    left = dict.fromkeys(option.name for option in options(main))
+    for owner in main.__mro__:
+        names = [name for name in left if name in vars(owner).get("__annotations__", ())]
+        left = dict.fromkeys(name for name in left if name not in names)
+        heading = "" if owner is main else (owner.__doc__ or "").partition("\n")[0]
+        found.append((heading, names, []))
+    return found
+
+
+def _component_pages(parts: dict[str, Component], width: int) -> list[str]:
+    lines: list[str] = []
+    for key, component in parts.items():
+        rows = [
+            (flag(f"{key}.{o.name}"), o, getattr(component.config, o.name))
+            for o in options(type(component.config))
+        ]
+        kind = key.partition(".")[0]
+        lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width, _left(rows))]
+    return lines
+
+
+def _left(rows: Sequence[tuple[str, Option, Any]]) -> int:
+    """The column in which explanations begin."""
+    return min(max((len(name) for name, _, _ in rows), default=0), 34) + 4
+
+
+def _table(
+    rows: Sequence[tuple[str, Option, Any]], width: int, left: int, brief: bool = False
+) -> list[str]:
+    lines = []
+    for name, option, value in rows:
+        about = option.brief if brief else option.help.rstrip(".")
+        about = f"{about} [{_notes(option, value)}]"
+        text = textwrap.wrap(about, width - left, break_on_hyphens=False)
+        head = f"  {name}".ljust(left)
+        if len(head) > left:
+            lines.append(head)
+            head = " " * left
+        lines += [head + text[0], *(" " * left + more for more in text[1:])]
+    return lines
+
+
+def _notes(option: Option, value: Any) -> str:
+    """The default; where there is none, or only some words are possible, also what is possible."""
+    kind = type_name(option.type)
+    if value is MISSING:
+        return f"{kind}, needed"
+    default = "" if render(value) in ("none", "") else render(value)
+    if not default or "|" in kind and option.type is not bool:
+        return ", ".join(filter(None, [kind, default]))
+    return default
