@@ -18,11 +18,12 @@ ROWS = (
     ("unitk_cli",),
     ("serving",),
     ("api",),
-    ("latent", "translation", "interop", "fairseq", "analysis"),
+    ("families", "fairseq"),
+    ("formats", "evaluation"),
     ("training", "decoding"),
     ("tasks",),
-    ("data", "models", "criterions", "optim", "score"),
-    ("vocab",),
+    ("data", "models", "kernels", "criterions", "optim", "score"),
+    ("vocab", "options"),
     ("pretrained", "unitk"),
 )
 """Packages from the top layer down; "unitk": the modules of the package itself."""
@@ -30,22 +31,23 @@ ABOUT = {
     "unitk_cli": "a file a verb",
     "serving": "HTTP and a page",
     "api": "a function a verb",
-    "latent": "the space of an autoencoder",
-    "translation": "MASS in languages",
-    "analysis": "what a model does inside",
+    "families": "a folder a family",
     "fairseq": "its data and trainer",
-    "interop": "checkpoints of others",
+    "formats": "checkpoints of others",
+    "evaluation": "figures of a model",
     "training": "the loop, saving, ranks",
     "decoding": "search and sampling",
     "tasks": "a file an objective",
     "data": "corpora, cuts, plans",
     "models": "the one Transformer",
+    "kernels": "who multiplies",
     "criterions": "losses",
     "optim": "optimizers",
     "score": "BLEU, ROUGE",
     "vocab": "ids of text",
+    "options": "text to values",
     "pretrained": "models that come along",
-    "unitk": "slots, masks, config, registry",
+    "unitk": "slots, masks, registry",
 }
 WIDE, HIGH, STEP = 180, 44, 104
 
@@ -86,7 +88,7 @@ def picture() -> str:
         for i, name in enumerate(row)
     }
     lines = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-50 0 1100 724"'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-140 0 1280 1020"'
         ' font-family="sans-serif">',
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7"'
         ' markerHeight="7" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#666"/></marker></defs>',

@@ -41,7 +41,9 @@ assert {one for some in OTHERS.values() for one in some} | {"hf"} == {*FORMATS, 
 def names() -> list[str]:
     """The objectives that come with unitk."""
     own = [
-        name for name in registry.names("task") if "unitk/tasks" in registry._places["task", name]
+        name
+        for name in registry.names("task")
+        if "unitk/" in (at := registry._places["task", name]) and "/translation/" not in at
     ]
     return [name for name in own if not issubclass(registry.get("task", name), Understanding)]
 

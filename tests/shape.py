@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -14,15 +15,13 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-VERTICAL = (
-    "unitk/formats/",
-    "unitk/fairseq/",
-    "unitk/families/latent/",
-    "unitk/families/translation/",
-)
-"""Packages of other systems' formats and of one objective; the rest of the package is its core."""
-SIDE_BY_SIDE = ("unitk_cli", "unitk/tasks", "unitk/interop")
-"""Folders with a file a verb, objective or format."""
+VERTICAL = tuple(f"unitk/{room}/" for room in ("families", "formats", "fairseq"))
+"""Rooms of one family of models, of other systems' formats, and of fairseq's users; the rest of the
+package is its core."""
+BESIDE = ("unitk/evaluation/", "unitk/serving/")
+"""Rooms of the core that neither training nor decoding needs."""
+SIDE_BY_SIDE = ("unitk_cli", "unitk/tasks", "unitk/formats", "unitk/families/latent")
+"""Folders with a file a verb, objective, format or measure."""
 MOVES = {"replace", "rename"}
 """Calls of `os`, and of paths, that put a finished file or folder in its place."""
 
@@ -56,6 +55,24 @@ def core() -> tuple[str, ...]:
     return tuple(name for name in files() if not name.startswith(VERTICAL))
 
 
+def closure(*doors: str) -> tuple[str, ...]:
+    """All files behind some files; deferred imports count, and names of modules in strings."""
+    found, waiting = set[str](), list(doors)
+    while waiting:
+        if (name := waiting.pop()) not in found:
+            found.add(name)
+            waiting += [*edges()[name], *named(name)]
+    return tuple(sorted(found))
+
+
+def doors() -> dict[str, tuple[str, ...]]:
+    """Door -> what stands behind it."""
+    verbs = {verb: f"unitk_cli/{verb}.py" for verb in ("generate", "train", "serve", "preprocess")}
+    others = {"stack": "models/stack", "mlm": "tasks/mlm", "examples": "data/examples"}
+    every = verbs | {door: f"unitk/{name}.py" for door, name in others.items()}
+    return {door: closure(name) for door, name in every.items()}
+
+
 def crowds() -> Counter[str]:
     """Folder -> how many files it holds beside `__init__`, subfolders left out."""
     paths = [Path(name) for name in files()]
@@ -79,6 +96,15 @@ def imports(name: str) -> Iterator[str]:
                 parts = package.split(".")
                 base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [base])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def named(name: str) -> Iterator[str]:
+    """Files that a file names by a string "module:name", for `registry.imported`."""
+    by_module = {module(one): one for one in files()}
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if re.fullmatch(r"unitk\.[\w.]+:\w+", node.value):
+                yield by_module[node.value.partition(":")[0]]
 
 
 @cache
@@ -175,6 +201,8 @@ def main() -> None:
     remarks, code = comments()
     print(f"package                  {lines(files()):,} lines in {len(files())} files")
     print(f"core                     {lines(core()):,} lines (without {', '.join(VERTICAL)})")
+    for door, behind in doors().items():
+        print(f"behind {door:<18}{len(behind)} files, {lines(behind):,} lines")
     print(f"comments                 {100 * remarks / code:.1f} per 100 of {code:,} lines of code")
     print(f"import cycles            {len(cycles())}")
     for group in cycles():

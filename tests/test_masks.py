@@ -6,7 +6,7 @@ from matplotlib import font_manager, rc_context
 from matplotlib.figure import Figure
 
 from unitk.errors import UsageError
-from unitk.masks import check_picture, save
+from unitk.pictures import check_picture, save
 
 PLAIN = font_manager.findfont(font_manager.FontProperties())
 

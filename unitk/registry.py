@@ -24,6 +24,8 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError, require
 
+HINT = "hint"
+"""A kind that is no part of a run: who knows what other toolkits call options and choices."""
 KINDS = (
     "task",
     "criterion",
@@ -35,6 +37,7 @@ KINDS = (
     "annotator",
     "linker",
     "head",
+    HINT,
 )
 MODULES = ("head",)  # kinds whose components are torch modules: finding them imports torch
 REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')
@@ -69,12 +72,10 @@ def get(kind: str, name: str, option: str | None = None) -> Any:
     """The component of that name; an unknown name is a `UsageError` with the nearest ones."""
     if not has(kind, name):
         known = names(kind)
-        hint = (
-            imported("unitk.fairseq.flags:choice")(name, known)
-            or nearest(name, known)
-            or f" (known: {', '.join(known)})"
+        near = (
+            hint("choice", name, known) or nearest(name, known) or f" (known: {', '.join(known)})"
         )
-        raise UsageError(f"{option or '--' + kind}: there is no {kind} {name!r}{hint}")
+        raise UsageError(f"{option or '--' + kind}: there is no {kind} {name!r}{near}")
     return _entries[kind][name]
 
 
@@ -143,6 +144,16 @@ def load_plugins(user_dir: Path | None = None) -> None:
         if str(path) not in _loaded:
             _loaded.add(str(path))
             _import_file(path)
+
+
+def hint(what: str, name: str, known: Iterable[str]) -> str:
+    """`; fairseq's ... is ... here` where an "option" or "choice" has that name in another toolkit.
+
+    Those who know such names are registered; they are asked when an error is about to be raised.
+    """
+    options = list(known)
+    told = (getattr(_entries[HINT][one], what)(name, options) for one in names(HINT))
+    return next(filter(None, told), "")
 
 
 def nearest(given: str, known: Iterable[str]) -> str:

@@ -17,8 +17,8 @@ from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import CheckpointError, at_least, check_option, require
 from unitk.families.latent.config import Common
 from unitk.files import new_folder
-from unitk.masks import check_picture
 from unitk.options import config
+from unitk.pictures import check_picture
 from unitk_cli.answers import inputs_of, open_generator
 
 COLUMNS = {

@@ -33,7 +33,7 @@ class Options:
 def run(argv: Sequence[str]) -> None:
     """Print the table."""
     given = config.parse("list", Options, argv, positional="kind").main
-    kinds = (*registry.KINDS, MODEL)
+    kinds = (*(kind for kind in registry.KINDS if kind != registry.HINT), MODEL)
     wanted = {f"{kind}s": kind for kind in kinds}.get(given.kind, given.kind)
     if wanted is not None and wanted not in kinds:
         hint = registry.nearest(wanted, kinds)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unitk.errors import require
-from unitk.masks import check_picture
 from unitk.options import config
+from unitk.pictures import check_picture
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ import numpy as np
 from unitk.api.drawing import drawings, laid_out, page
 from unitk.errors import at_least, require
 from unitk.files import create, new_file
-from unitk.masks import check_picture, save
 from unitk.options import config
+from unitk.pictures import check_picture, save
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import open_vocab
 from unitk.vocab.words import word_vocab

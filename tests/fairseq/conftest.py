@@ -1,3 +1,3 @@
 """The helpers of other systems' formats."""
 
-from ..interop.conftest import kit, vocab_txt  # noqa: F401
+from ..formats.conftest import kit, vocab_txt  # noqa: F401

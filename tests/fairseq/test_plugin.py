@@ -10,7 +10,7 @@ from unitk.errors import CheckpointError, UsageError
 from unitk.training.saving.checkpoint import load
 from unitk.vocab.base import open_vocab
 
-from ..interop.conftest import to_unitk
+from ..formats.conftest import to_unitk
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from labelled import FORMS, record, write
 from rounding import near
-from tests.interop.test_hf_tokenizer import VOCABS, odd_texts
 
 import unitk
 from tests.conftest import toy_lines
+from tests.formats.test_hf_tokenizer import VOCABS, odd_texts
 from unitk.data.batching import draw
 from unitk.data.corpus.folders import open_corpus
 from unitk.data.corpus.preprocess import Options, preprocess

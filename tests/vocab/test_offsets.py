@@ -4,8 +4,8 @@ import random
 from itertools import pairwise
 
 import pytest
-from tests.interop.test_hf_tokenizer import LINES, VOCABS, odd_texts
 
+from tests.formats.test_hf_tokenizer import LINES, VOCABS, odd_texts
 from unitk.vocab.base import open_vocab
 
 

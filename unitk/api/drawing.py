@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from unitk import masks
+from unitk import masks, pictures
 from unitk.data.cuts import Text
 from unitk.slots import Example, Slots
 from unitk.tasks.base import Task
@@ -37,22 +37,22 @@ class Drawing:
 
     def table(self) -> str:
         """The slots, one aligned row a field."""
-        return masks.table(
+        return pictures.table(
             self.slots, self.names, self.labels, cross=self.tower == "enc", inputs=self.inputs
         )
 
     def text_picture(self) -> str:
         """The mask in characters."""
-        return masks.text_picture(self.slots, self.names)
+        return pictures.text_picture(self.slots, self.names)
 
     def figure(self) -> Any:
         """The mask as a matplotlib figure."""
-        return masks.picture(self.slots, self.names, self.masked, self.title)
+        return pictures.picture(self.slots, self.names, self.masked, self.title)
 
     def record(self) -> dict[str, Any]:
         """The drawing as json, for `mask.js`."""
         slots, seen = self.slots, masks.dense(self.slots.table, self.slots.table)
-        what = masks.kinds(slots, self.masked)
+        what = pictures.kinds(slots, self.masked)
         fields = {name: getattr(slots, name) for name in ("pos", "pos2", "seg", "now")}
         fields |= self.inputs
         # a row of numbers that are all 0 says nothing

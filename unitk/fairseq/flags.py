@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from unitk.registry import register
+
 
 def _table(text: str) -> dict[str, tuple[str, ...]]:
     """Parse `name another-name: option | option; ...` into a dictionary of name -> options."""
@@ -89,21 +91,26 @@ CHOICES = {
 """fairseq's name of a task, criterion or optimizer -> unitk's."""
 
 
-def hint(key: str, known: Collection[str]) -> str:
-    """A hint such as `; fairseq's --max-update is --max-steps here`, "" if there is none.
+@register("hint", "fairseq")
+class Hints:
+    """What options and choices of fairseq and transformers are called here."""
 
-    `known` are the options that are possible where the name was given.
-    """
-    spelled = f"--{key.replace('_', '-')}" if len(key) > 1 else f"-{key}"
-    note = NOTES.get(key, "")
-    for system, names in (("fairseq's", NAMES), ("transformers'", TRANSFORMERS)):
-        for here in names.get(key, ()):
-            if here.split()[0] in known:
-                return f"; {system} {spelled} is {here} here" + (f" ({note})" if note else "")
-    return f"; {note}" if key == "joined_dictionary" else ""
+    @staticmethod
+    def option(key: str, known: Collection[str]) -> str:
+        """A hint such as `; fairseq's --max-update is --max-steps here`, "" if there is none.
 
+        `known` are the options that are possible where the name was given.
+        """
+        spelled = f"--{key.replace('_', '-')}" if len(key) > 1 else f"-{key}"
+        note = NOTES.get(key, "")
+        for system, names in (("fairseq's", NAMES), ("transformers'", TRANSFORMERS)):
+            for here in names.get(key, ()):
+                if here.split()[0] in known:
+                    return f"; {system} {spelled} is {here} here" + (f" ({note})" if note else "")
+        return f"; {note}" if key == "joined_dictionary" else ""
 
-def choice(name: str, known: Collection[str]) -> str:
-    """The hint for the value of an option, such as the name of a task."""
-    here = CHOICES.get(name)
-    return f"; fairseq's {name} is {here} here" if here in known else ""
+    @staticmethod
+    def choice(name: str, known: Collection[str]) -> str:
+        """The hint for the value of an option, such as the name of a task."""
+        here = CHOICES.get(name)
+        return f"; fairseq's {name} is {here} here" if here in known else ""

@@ -29,13 +29,14 @@ from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
 
 # the module that reads and writes each format; imported when it is named, as all need torch
-FORMATS = {
-    name: f"unitk.formats.{name}" for name in ("hf", "unilm", "glm", "mass", "optimus", "diffusion")
+FORMATS = {name: f"unitk.formats.{name}" for name in ("hf", "unilm", "glm", "mass", "fairseq")}
+FORMATS |= {
+    "optimus": "unitk.families.latent.format",
+    "diffusion": "unitk.families.diffusion.format",
 }
-FORMATS["fairseq"] = "unitk.formats.fairseq"
 WRITTEN = {name: f"unitk.formats.{name}" for name in ("ctranslate2", "onnx")}
 """Formats for export only."""
-READ = {name: f"unitk.formats.{name}" for name in ("elmo", "ulmfit")}
+READ = {name: f"unitk.families.recurrent.{name}" for name in ("elmo", "ulmfit")}
 """Formats for import only. Their `read` returns `Parts`."""
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"

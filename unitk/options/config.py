@@ -419,7 +419,7 @@ def _unknown(
         owner = "no such option"
     flags = [flag(key) for key in candidates]
     near = registry.nearest(flag(item.key), flags) if len(item.key) > 1 else ""
-    hint = registry.imported("unitk.fairseq.flags:hint")(item.key, flags) or near
+    hint = registry.hint("option", item.key, flags) or near
     return f"{shown}{where}: {owner}{hint or '; --help-all lists what applies'}"
 
 

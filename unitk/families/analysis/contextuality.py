@@ -16,8 +16,8 @@ from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed, fitted, tower
 from unitk.errors import DataError, UsageError
 from unitk.files import new_file
-from unitk.masks import save
 from unitk.models.model import Model
+from unitk.pictures import save
 from unitk.slots import Ids
 from unitk.tasks.base import Task
 

@@ -19,10 +19,10 @@ from unitk.data.batching import FixedBatches
 from unitk.errors import UsageError, require
 from unitk.files import new_file
 from unitk.kernels.lean import RMSNorm
-from unitk.masks import save
 from unitk.models.attention import Heads
 from unitk.models.model import Model
 from unitk.options.values import render
+from unitk.pictures import save
 from unitk.training.average import mean, rewrite
 from unitk.training.evaluate import Evaluation, objective
 from unitk.training.saving.checkpoint import check_finite

@@ -11,7 +11,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.files.outputs import STDOUT
 from unitk.errors import at_least, check_option, require
 from unitk.families.latent.geometry import Curve, Metric
-from unitk.masks import check_picture
+from unitk.pictures import check_picture
 
 Feature = Literal["mean", "std", "kl", "pooled"]
 LEAST = {"max_tokens": 1, "count": 1, "spread": 0, "steps": 2, "active": 1, "seeds": 2}

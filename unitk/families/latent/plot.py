@@ -12,7 +12,7 @@ import numpy as np
 from unitk.errors import UsageError
 from unitk.families.latent.geometry import Points, principal
 from unitk.files import new_file
-from unitk.masks import save
+from unitk.pictures import save
 
 COLOURS = 20  # the most frequent labels have a colour of their own, the others are grey
 

@@ -1,10 +1,9 @@
 """Languages: the architecture and the tasks of MASS for translation.
 
 Song et al. 2019, arXiv 1905.02450, section 3.3. Each language has an embedding, which is a segment
-in unitk, and an output map in the decoder's cross-attention. `unitk.families.translation.format` reads the
-checkpoints. Back-translation reads a text y and the number of the language into which
-the model translates it (`into`); `unitk.families.translation.back` puts that translation x in the place of
-the encoder's y.
+in unitk, and an output map in the decoder's cross-attention. `format.py` reads the checkpoints.
+Back-translation reads a text y and the number of the language into which the model translates it
+(`into`); `back.py` puts that translation x in the place of the encoder's y.
 
              enc                          dec              enc, once it is translated
     token    S  a  b  c  S                S  a  b  c       S  x  y  S

@@ -9,7 +9,7 @@ from typing import Any
 
 from unitk.errors import DataError, UsageError
 from unitk.files import new_file
-from unitk.masks import save
+from unitk.pictures import save
 from unitk.training.reporting.sinks import LOG, read_events
 
 LOSS = "/loss"  # how the names of losses end: NAME/loss, where tasks are mixed also NAME.TASK/loss
