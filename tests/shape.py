@@ -1,6 +1,7 @@
 """Figures of the package's shape: `make count` prints them, test_architecture.py holds them.
 
-A file's imports count wherever they stand: at the top, in functions, and for types only.
+A file's imports count wherever they stand, at the top or in functions. Those for types only count
+too, but not as what stands behind a door.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ def core() -> tuple[str, ...]:
 
 
 def closure(*doors: str) -> tuple[str, ...]:
-    """All files behind some files; deferred imports count, and names of modules in strings."""
+    """All files that run behind some files; deferred imports and modules in strings count."""
     found, waiting = set[str](), list(doors)
     while waiting:
         if (name := waiting.pop()) not in found:
             found.add(name)
-            waiting += [*edges()[name], *named(name)]
+            waiting += [*edges(types=False)[name], *named(name)]
     return tuple(sorted(found))
 
 
@@ -84,10 +85,18 @@ def module(name: str) -> str:
     return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def imports(name: str) -> Iterator[str]:
-    """Dotted names of everything a file imports."""
+def imports(name: str, types: bool = True) -> Iterator[str]:
+    """Dotted names of everything a file imports, or of all but what it imports for types only."""
+    typed = {
+        id(inner)
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
     package = module(name) if name.endswith("__init__.py") else module(name).rpartition(".")[0]
     for node in ast.walk(tree(name)):
+        if id(node) in typed and not types:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -108,13 +117,17 @@ def named(name: str) -> Iterator[str]:
 
 
 @cache
-def edges() -> dict[str, set[str]]:
-    """File -> files it imports; a package's `__init__` counts only if a name is taken from it."""
+def edges(types: bool = True) -> dict[str, set[str]]:
+    """File -> files it imports; `types`: also for types only.
+
+    A package's `__init__` counts only if a name is taken from it.
+    """
     by_module = {module(name): name for name in files()}
     found: dict[str, set[str]] = {}
     for name in files():
         targets = (
-            by_module.get(one) or by_module.get(one.rpartition(".")[0]) for one in imports(name)
+            by_module.get(one) or by_module.get(one.rpartition(".")[0])
+            for one in imports(name, types)
         )
         found[name] = {target for target in targets if target and target != name}
     return found

@@ -173,13 +173,13 @@ SPINE = 28_354
 PRICE = {"task": 170, "head": 80, "criterion": 100}
 """Lines of the core that a registered component may bring."""
 CLOSURES = {
-    "generate": (167, 31_700),
-    "train": (84, 17_500),
-    "serve": (175, 33_100),
-    "preprocess": (44, 8_800),
+    "generate": (121, 24_200),
+    "train": (78, 16_400),
+    "serve": (136, 26_700),
+    "preprocess": (41, 8_200),
     "stack": (18, 4_000),
     "mlm": (22, 5_200),
-    "examples": (40, 8_700),
+    "examples": (34, 7_500),
 }
 """Door (`shape.doors`) -> the most files and lines behind it; may fall, never rise."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import unitk
+from unitk.api.loading import load
 from unitk.api.progress import progress
 from unitk.data.corpus.folders import is_corpus, open_corpus
 from unitk.data.files.lines import is_stream
@@ -19,7 +19,7 @@ from unitk.decoding.files.inputs import BY_LINE, Input, arriving, read_inputs
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, require
-from unitk.files import MANIFEST, digest
+from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
 from unitk.training.saving.folder import find
 
@@ -41,9 +41,7 @@ def open_generator(given: Any, options: Mapping[str, str] | None = None) -> Gene
 
     keep_memory()  # not in `unitk.load`: a notebook's own tables would stay as well
     device, precision = choose_device(given.device), given.precision
-    return unitk.load(
-        given.checkpoint, device, task=given.task, precision=precision, options=options
-    )
+    return load(given.checkpoint, device, task=given.task, precision=precision, options=options)
 
 
 def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") -> Texts:
@@ -139,9 +137,7 @@ def made_of(given: Any, values: dict[str, str]) -> dict[str, str]:
             found[name] = f"{path} ({content(path)})"
     paths = [find(path) for path in given.checkpoint]
     found["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
-    return {config.flag(name)[2:]: text for name, text in found.items()} | {
-        "version": unitk.__version__
-    }
+    return {config.flag(name)[2:]: text for name, text in found.items()} | {"version": VERSION}
 
 
 def content(path: Path) -> str:

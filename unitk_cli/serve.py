@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import unitk
+from unitk.api.loading import load
 from unitk.errors import UnitkError, UsageError, check_option, require
 from unitk.files import MANIFEST, digest
 from unitk.options import config
@@ -125,7 +125,7 @@ def served(given: Options) -> Service:
     keep_memory()
     device, precision = choose_device(given.device), given.precision
     first, *others = [
-        unitk.load(given.checkpoint, device, task=name, precision=precision) for name in names
+        load(given.checkpoint, device, task=name, precision=precision) for name in names
     ]
     # the weights are those of all tasks: they are kept once
     each = [first, *(Generator(first.model, other.task, first.defaults) for other in others)]

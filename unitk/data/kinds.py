@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk.data.batching import Examples
 from unitk.data.corpus.corpus import SIDES, Corpus, Pairs
 from unitk.data.corpus.labelled import Labelled, Linked, Spans
 from unitk.data.cuts import Text
 from unitk.slots import Example, Ids
+
+if TYPE_CHECKING:
+    from unitk.data.batching import Examples
 
 Task = Any  # an objective, `unitk.tasks.base.Task`: tasks import data, not the other way round
 

@@ -16,15 +16,17 @@ from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unitk.data.corpus.corpus import Corpus
-from unitk.data.files.pairs import Label
 from unitk.errors import DataError
 from unitk.files import MANIFEST, create
 from unitk.slots import Ids
+
+if TYPE_CHECKING:
+    from unitk.data.files.pairs import Label
 
 LABELS = "labels.npy"
 WIDTH = {"class": 1, "choice": 1, "number": 1, "tags": 1, "span": 2, "links": 4}
