@@ -43,7 +43,7 @@ def names() -> list[str]:
     own = [
         name
         for name in registry.names("task")
-        if "unitk/" in (at := registry._places["task", name]) and "/translation/" not in at
+        if re.search("unitk/(tasks/|families/(?!translation))", registry._places["task", name])
     ]
     return [name for name in own if not issubclass(registry.get("task", name), Understanding)]
 
