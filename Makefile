@@ -28,7 +28,7 @@ test-slow: .venv/.dev ## the tests that take longer
 	$(BIN)/python -m pytest -q -m slow
 
 # what is computed: models, losses, searches, imports; see tests/rounding.py
-NUMERIC := $(addprefix tests/,criterions decoding golden interop latent models properties)
+NUMERIC := $(addprefix tests/,criterions decoding families formats golden models properties)
 OTHER_CPUS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 test-cpus: .venv/.dev ## the numeric tests as older processors and other kernels compute
