@@ -72,7 +72,7 @@ class Record(logging.LogRecord):
 
     def getMessage(self) -> str:  # noqa: N802
         text = super().getMessage()
-        return printable(text) if self.name.startswith("unitk") else text
+        return printable(text) if str(self.name).startswith("unitk") else text
 
 
 class Verb(click.Command):
