@@ -101,9 +101,9 @@ def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str
             raise DataError(f"{folder} has other languages than {folders[0]}")
     if not any("shard" in manifest for manifest in manifests):
         # lists of names are joined, numbers are added
-        return same | {
+        return {
             key: sum((one[key] for one in manifests), type(first[key])()) for key in keys
-        }
+        } | same
     for i, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
         expected = f"{i}/{len(folders)}"
         if manifest.get("shard") != expected:
@@ -111,7 +111,7 @@ def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str
             raise DataError(f"{folder} is {held}, but {expected} is expected at this place")
         if any(manifest[key] != first[key] for key in keys):
             raise DataError(f"{folder} is a shard of other files than {folders[0]}")
-    return same | {key: first[key] for key in keys}
+    return {key: first[key] for key in keys} | same
 
 
 def _copy(corpus: Corpus, writer: CorpusWriter, counted: bool) -> None:
