@@ -94,16 +94,15 @@ def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> None:
 def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:
     """The sources of the result; shards must be complete and in order."""
     first = manifests[0]
-    keys = [key for key in ("sources", "source_bytes", "targets") if key in first]
-    same = {key: first[key] for key in ("languages", "window") if key in first}
+    keys: list[str] = [key for key in ("sources", "source_bytes", "targets") if key in first]
+    same: dict[str, Any] = {key: first[key] for key in ("languages", "window") if key in first}
     for folder, manifest in zip(folders, manifests, strict=True):
         if manifest.get("languages") != first.get("languages"):
             raise DataError(f"{folder} has other languages than {folders[0]}")
     if not any("shard" in manifest for manifest in manifests):
         # lists of names are joined, numbers are added
-        return {
-            key: sum((one[key] for one in manifests), type(first[key])()) for key in keys
-        } | same
+        added = {key: sum((one[key] for one in manifests), type(first[key])()) for key in keys}
+        return added | same
     for i, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
         expected = f"{i}/{len(folders)}"
         if manifest.get("shard") != expected:
