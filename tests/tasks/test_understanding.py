@@ -321,7 +321,7 @@ def test_what_can_be_learnt_is_learnt_whole(labelled, tmp_path, task, layout):
 
 @pytest.mark.parametrize("layout", ["mlm", "glm_infill"])
 def test_classes_are_learnt(labelled, tmp_path, layout):
-    learns(labelled, tmp_path, "classify", layout, 80)
+    learns(labelled, tmp_path, "classify", layout, 80, 200)
 
 
 def test_a_checkpoint_tells_the_layout(labelled, tmp_path, toy_data, capsys):
