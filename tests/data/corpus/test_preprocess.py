@@ -507,7 +507,7 @@ def test_workers_that_are_ended_while_they_start_are_quiet(here, vocab, stop):
     words += ["--dest", "d", "--vocab", str(vocab), "--workers", "2"]
     for late in (0.0, 0.1, 0.2, 0.3, 0.5):
         run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        deadline = time.time() + 30
+        deadline = time.time() + 120
         while time.time() < deadline:
             if subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True).stdout:
                 break
