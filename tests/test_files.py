@@ -233,3 +233,19 @@ def test_no_other_file_of_the_package_opens_files_to_write():
     assert not found
     for text in ("p.open('w')", "open(p, 'a')", "p.write_text(x)", "np.save(p, x)", "f.savefig(p)"):
         assert opens_to_write(ast.parse(text).body[0].value), text
+
+
+def test_what_another_process_wrote_meanwhile_stays(tmp_path):
+    """It is looked at again under the lock: both were free to begin with."""
+    (path := tmp_path / "out.txt").write_text("theirs")
+    with pytest.raises(UsageError, match="--output .*out.txt exists"):
+        with files.new_file(path, "--output", replace=False):
+            pass
+    assert path.read_text() == "theirs"
+    with files.new_file(path, "--output", replace=True) as part:
+        part.write_text("ours")
+    assert path.read_text() == "ours"
+    path.write_text("")
+    with files.new_file(path, "--output", replace=False) as part:  # empty: as good as none
+        part.write_text("ours")
+    assert [one.name for one in tmp_path.iterdir()] == ["out.txt"]

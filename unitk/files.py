@@ -114,14 +114,17 @@ def copy(source: Path, dest: Path) -> None:
 
 
 @contextmanager
-def new_file(dest: Path, option: str, fault: type[UnitkError] = DataError) -> Iterator[Path]:
+def new_file(
+    dest: Path, option: str, fault: type[UnitkError] = DataError, replace: bool = True
+) -> Iterator[Path]:
     """A file to write, which becomes `dest` if all goes well and is removed if not.
 
     It has the ending of `dest`. An error of the disk is raised as `fault`, naming the option;
-    `UsageError` where another process writes `dest`.
+    `UsageError` where another process writes `dest`, or has written it and it is not to `replace`.
     """
     check_plain(dest, f"{option} {dest}")
     with _in_one_line(dest, option, fault), reserved(dest, option) as real:
+        check_free(dest, option, replace)
         with appearing(real) as part:
             yield part
 
@@ -134,6 +137,12 @@ def check_folder(path: Path, option: str) -> None:
     folder = path.absolute().parent
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UsageError(f"{option} {path}: cannot write into {folder}")
+
+
+def check_free(dest: Path, option: str, replace: bool) -> None:
+    """Raise a `UsageError` for a file that holds something and is not to be replaced."""
+    free = replace or not dest.exists() or not dest.stat().st_size
+    require(free, f"{option} {dest} exists already; --overwrite replaces it")
 
 
 @contextmanager

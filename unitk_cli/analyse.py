@@ -138,7 +138,7 @@ def contextuality(parsed: config.Parsed) -> None:
         lines.append(f"{number:<5}" + "".join(f"{layer[name]:11.4f}" for name in COLUMNS))
     if given.output_format == "json":
         lines = [json.dumps({"checkpoint": str(given.checkpoint), "layers": figures})]
-    write(lines, given.output)
+    write(lines, given.output, given.overwrite)
 
 
 def heads(parsed: config.Parsed) -> None:

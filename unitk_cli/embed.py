@@ -58,12 +58,16 @@ def run(argv: Sequence[str]) -> None:
 
     answered = (each for group in answers(inputs, vectors) for each in group)
     if npy:
-        with new_file(given.output, "--output") as part:
+        with new_file(given.output, "--output", replace=given.overwrite) as part:
             np.save(
                 create(part), np.array([vector_of(answer) for _, answer in answered], np.float32)
             )
     else:
-        write((line(number, *each) for number, each in enumerate(answered)), given.output)
+        write(
+            (line(number, *each) for number, each in enumerate(answered)),
+            given.output,
+            given.overwrite,
+        )
 
 
 def vector_of(answer: Any) -> Any:

@@ -64,7 +64,11 @@ def encode(given: options.Encode, opened: Opened) -> None:
     """`encode`: the latents of texts, as rows of numbers."""
     texts = read_texts(given)
     table = getattr(encoded(opened(), texts, given), given.feature)
-    write(number_lines(texts, given.feature, table, given.output_format), given.output)
+    write(
+        number_lines(texts, given.feature, table, given.output_format),
+        given.output,
+        given.overwrite,
+    )
 
 
 def sample(given: options.Sample, opened: Opened) -> None:
@@ -158,7 +162,7 @@ def neighbors(given: options.Neighbors, opened: Opened) -> None:
     among = [text for (text,) in groups_of(given.among, "auto", 1, "--among")]
     own, others = np.split(encoded(opened(), [*texts, *among], given).mean, [len(texts)])
     found = [geometry.nearest(z, others, given.count, given.metric) for z in own]
-    write(neighbor_lines(texts, found, among, given.output_format), given.output)
+    write(neighbor_lines(texts, found, among, given.output_format), given.output, given.overwrite)
 
 
 def plot(given: options.Plot, opened: Opened) -> None:
@@ -170,7 +174,7 @@ def plot(given: options.Plot, opened: Opened) -> None:
     points = getattr(encoded(opened(), texts, given), given.feature)
     require(points.shape[1] >= 2, "--checkpoint: its latent has one dimension, no plane")
     flat, axes = plane(points, given.method, given.seed)
-    draw(flat, axes, labels, texts[: given.names], given.output)
+    draw(flat, axes, labels, texts[: given.names], given.output, given.overwrite)
     print(given.output)
 
 
@@ -192,7 +196,7 @@ def probe(given: options.Probe, opened: Opened) -> None:
         row = {"per_class": number, "mean": float(np.mean(right)), "deviation": deviation}
         rows.append({**row, "feature": given.feature, "seeds": given.seeds})
     frequent = max(map(test_classes.count, set(test_classes))) / len(test_classes)
-    write(probe_lines(rows, frequent, given.output_format), given.output)
+    write(probe_lines(rows, frequent, given.output_format), given.output, given.overwrite)
 
 
 def classes(labels: Sequence[str | None], option: str) -> list[str]:
@@ -226,7 +230,7 @@ def write_decoded(space: LatentSpace, walks: Sequence[Walk], given: options.Deco
     points = np.concatenate([walk.points for walk in walks])
     with progress(len(points)) as report:
         found = space.decode(points, given, report=report)
-    write(walk_lines(walks, found, given.output_format, given.nbest), given.output)
+    write(walk_lines(walks, found, given.output_format, given.nbest), given.output, given.overwrite)
 
 
 def read_texts(given: options.Common) -> list[str]:

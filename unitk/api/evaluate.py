@@ -233,7 +233,11 @@ def _texts(given: Options, kind: str, model: Callable[[], Generator]) -> Found:
     paths = expand((str(path),), flag(kind))
     how: dict[str, Any] = {"whole_words": given.whole_words, "max_tokens": given.max_tokens}
     records: Iterable[dict[str, Any]]
-    with nullcontext() if given.output is None else new_file(given.output, "--output") as part:
+    with (
+        nullcontext()
+        if given.output is None
+        else new_file(given.output, "--output", replace=given.overwrite) as part
+    ):
         if kind == "pairs":
             read = pairs.read_pairs(paths)
             with progress(2 * len(read)) as report:

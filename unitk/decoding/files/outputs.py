@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from unitk.decoding.files.inputs import Item
 from unitk.errors import printable, require
-from unitk.files import check_folder, check_plain, new_file, open_plain
+from unitk.files import check_folder, check_free, check_plain, new_file, open_plain
 from unitk.slots import Floats
 from unitk.vocab.base import Vocab
 
@@ -37,8 +37,7 @@ def check_writable(output: Path, replace: bool = False) -> None:
         check_folder(output, "--output")
         check_plain(output, f"--output {output}", "; `-` is standard output")
     require(output != STDOUT or not replace, "--overwrite has no effect without --output")
-    free = replace or not output.exists() or not output.stat().st_size
-    require(free, f"--output {output} exists already; --overwrite replaces it")
+    check_free(output, "--output", replace)
 
 
 @dataclass(frozen=True)
@@ -193,12 +192,15 @@ def numbers(table: npt.NDArray[np.float32]) -> list[Any]:
     return np.array(table.astype(str), object).astype(float).tolist()
 
 
-def write(lines: Iterable[str], path: Path) -> None:
-    """Print each line at once, or write them to a file that is complete or absent."""
+def write(lines: Iterable[str], path: Path, replace: bool) -> None:
+    """Print each line at once, or write them to a file that is complete or absent.
+
+    What another process wrote there meanwhile is refused, unless it is to `replace` it.
+    """
     if path == STDOUT:
         for line in lines:
             print(shown(line), flush=True)
         return
-    with new_file(path, "--output") as part:
+    with new_file(path, "--output", replace=replace) as part:
         with open_plain(part, "w", newline="\n") as file:
             file.writelines(line + "\n" for line in lines)

@@ -47,6 +47,7 @@ def draw(
     labels: Sequence[str | None],
     names: Sequence[str],
     output: Path,
+    replace: bool,
 ) -> None:
     """Draw points [N, 2] in the colours of their labels, the first ones with names."""
     from matplotlib import colormaps
@@ -73,5 +74,5 @@ def draw(
     axis.set_ylabel(axes[1])
     if shown:
         axis.legend(fontsize=8)
-    with new_file(output, "--output", UsageError) as part:
+    with new_file(output, "--output", UsageError, replace) as part:
         save(figure, part, 150)
