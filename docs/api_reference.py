@@ -10,12 +10,12 @@ from typing import Any
 import unitk
 from unitk import errors
 from unitk.api.evaluate import Options as Evaluation
+from unitk.api.text_model import TextModel
 from unitk.data.corpus.preprocess import Options as Preprocessing
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.search import Hypothesis, Output
 from unitk.families.latent.space import LatentSpace
-from unitk.formats.text_model import TextModel
 from unitk.options.fields import options
 from unitk.options.values import type_name
 from unitk.training.config import TrainConfig

@@ -14,7 +14,6 @@ import numpy as np
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.formats.convert import FORMATS, READ
 from unitk.formats.hf_families import FAMILIES, kind_of
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
@@ -35,7 +34,8 @@ OTHERS = {
     **dict.fromkeys(("mlm", "bart", "seq2seq"), ("fairseq",)),
 }
 """Objective -> formats beside transformers' that are read and written."""
-assert {one for some in OTHERS.values() for one in some} | {"hf"} == {*FORMATS, *READ}
+READ = {name for name in registry.names("format") if registry.get("format", name).find}
+assert {one for some in OTHERS.values() for one in some} | {"hf", "mass_xlm"} == READ
 
 
 def names() -> list[str]:

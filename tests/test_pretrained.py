@@ -26,8 +26,8 @@ from unitk.data.files.squad import read_squad
 from unitk.decoding.files.defaults import read_defaults
 from unitk.errors import CheckpointError, DataError, say
 from unitk.files import damage
-from unitk.formats.convert import read_checkpoint
 from unitk.pretrained import from_hub
+from unitk.registry import get
 from unitk.score.bleu import bleu
 from unitk.score.rouge import rouge
 from unitk.training.loop import train
@@ -129,7 +129,7 @@ def test_an_unknown_name_gets_the_nearest(tiny, name):
 def test_a_name_of_the_hub_is_told_with_what_gets_it(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     error, told = (CheckpointError, DataError), f"`hf download {name} --local-dir"
-    for read in (find, open_vocab, lambda path: read_checkpoint("hf", path)):
+    for read in (find, open_vocab, lambda path: get("format", "hf").read(path)):
         with pytest.raises(error, match=told):
             read(Path(name))
     with pytest.raises(DataError, match=f"no such file;.*`hf download --repo-type dataset {name}"):

@@ -37,9 +37,10 @@ KINDS = (
     "annotator",
     "linker",
     "head",
+    "format",
     HINT,
 )
-MODULES = ("head",)  # kinds whose components are torch modules: finding them imports torch
+MODULES = ("head", "format")  # kinds whose components need torch: finding them imports it
 REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')
 """What the source of a module looks like that registers a component: its kind, mostly its name."""
 

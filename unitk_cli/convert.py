@@ -7,7 +7,7 @@ import logging
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unitk import registry
@@ -98,15 +98,15 @@ def import_checkpoint(
     source: str, path: Path, given: Options, inner: list[Given], folder: Path
 ) -> None:
     """Write another system's checkpoint as one of unitk, with the options of `inner`."""
-    from unitk.formats.convert import read_checkpoint
     from unitk.training.saving import checkpoint
     from unitk.training.saving.state import Identity
 
-    parts = read_checkpoint(source, path, given.vocab, inner)
+    read = registry.get("format", source, "--from").read
+    parts = read(path, given.vocab, inner, f"--from {source}")
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
     # an import has seen no data: this stands where the data's fingerprint does
     identity = Identity(
-        dict(parts.values),
+        dict(parts.config),
         user_dir,
         f"{source} {path}",
         parts.task.vocab.hash,
@@ -142,18 +142,17 @@ def export_revisions(run: Path, folder: Path, given: Options, task: str | None) 
 
 def export_model(path: Path, target: str, folder: Path, given: Options, task: str | None) -> None:
     """Write a model in another system's format; that of the hub has a model card."""
-    from unitk.formats.convert import Parts, module
     from unitk.training.reporting.card import card
     from unitk.training.saving.checkpoint import load
 
-    write = module(target, "--to").write
+    write = registry.get("format", target, "--to").write
+    require(write is not None, f"--to {target}: unitk only reads this format")
     folder.mkdir(exist_ok=True)
     loaded = load(path, task_name=task)
     lacks = f"{path} is a recurrent network, for which --to {target} has no place"
     require(not loaded.model.config.sequential, lacks)
     # as long as it is not trained, what was added to the tables of that system means nothing
-    defaults = read_defaults(path)
-    write(Parts(loaded.model, loaded.task, loaded.config, loaded.rows, defaults), folder)
+    write(replace(loaded, decoding=read_defaults(path)), folder)
     if target == "hf":
         weights = sum(weight.numel() for weight in loaded.model.parameters())
         about = card(path, weights, given.license, given.scores)

@@ -12,20 +12,22 @@ from unitk.errors import UsageError
 from unitk.options import config
 
 MODEL = "model"  # no kind of component: a checkpoint
+FORMAT = "format"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """List registered names (tasks, architectures, schedules and so on) and the bundled models.
 
-    Heads are listed by `unitk list head` only, because that imports torch.
+    Heads and formats are listed by `unitk list head` and `unitk list format` only, because these
+    import torch.
 
     unitk list arch
     """
 
     kind: str | None = None
     """Kind to list: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, linker,
-    head, model."""
+    head, format, model."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 
@@ -45,6 +47,14 @@ def run(argv: Sequence[str]) -> None:
         names = pretrained.names() if kind == MODEL else registry.names(kind)
         width = max(map(len, names), default=0)
         for name in names:
-            page = None if kind == MODEL else inspect.getdoc(registry.get(kind, name))
-            about = pretrained.about(name) if kind == MODEL else (page or "").partition("\n")[0]
-            print(f"  {name:<{width}} {about}")
+            print(f"  {name:<{width}} {about(kind, name)}")
+
+
+def about(kind: str, name: str) -> str:
+    """What a name stands for, in one line."""
+    if kind == MODEL:
+        return pretrained.about(name)
+    component = registry.get(kind, name)
+    if kind == FORMAT:  # a value, which brings its line
+        return str(component.about)
+    return (inspect.getdoc(component) or "").partition("\n")[0]

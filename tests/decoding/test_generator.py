@@ -8,14 +8,14 @@ import torch
 
 from tests.conftest import toy_lines
 from unitk import registry
+from unitk.api.text_model import TextModel
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.ensemble import Ensemble, join
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
-from unitk.formats.convert import Parts
-from unitk.formats.text_model import TextModel
 from unitk.slots import Protocol
 from unitk.tasks.base import Task
+from unitk.training.saving.checkpoint import Loaded
 
 QUICK = {"beam": 2, "max_len": 4}
 
@@ -195,7 +195,7 @@ def test_logits_give_the_log_probabilities_of_given_outputs(toy_vocab, task, arc
 
 def test_logits_at_every_slot_are_those_of_the_module(toy_vocab):
     generator, texts = made("mlm", "bert_tiny", toy_vocab), toy_lines(3)
-    module = TextModel(Parts(generator.model, generator.task, {}, {}))
+    module = TextModel(Loaded(generator.model, generator.task, {}, {}))
     for ours, theirs in zip(generator.logits(texts), module.logits(texts), strict=True):
         assert np.allclose(ours, theirs.detach().numpy(), rtol=1e-4, atol=1e-5)
 

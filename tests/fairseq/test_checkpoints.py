@@ -13,11 +13,10 @@ from rounding import near
 import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, DataError, UsageError
-from unitk.formats.convert import Parts
 from unitk.formats.dictionary import FairseqDictionary
 from unitk.formats.fairseq import vocab_of, write
 from unitk.registry import get
-from unitk.training.saving.checkpoint import load
+from unitk.training.saving.checkpoint import Loaded, load
 from unitk.vocab.base import adopt, open_vocab
 
 V, D, H, L, FFN, P = 60, 64, 2, 2, 48, 40
@@ -337,7 +336,7 @@ def own(name, arch, opening, vocab):
     """A model of unitk's that is to be written."""
     task = get("task", name)
     made = task(task.Config(opening=opening), vocab)
-    return Parts(get("arch", arch)().build(len(vocab)), made, {}, {})
+    return Loaded(get("arch", arch)().build(len(vocab)), made, {}, {})
 
 
 @pytest.mark.parametrize(("name", "arch"), [("seq2seq", "bart_tiny"), ("lm", "gpt2_tiny")])

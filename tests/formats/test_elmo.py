@@ -11,7 +11,7 @@ from unitk.data.cuts import Text
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed
 from unitk.errors import CheckpointError, UnitkError, UsageError
-from unitk.formats.convert import read_checkpoint
+from unitk.registry import get
 from unitk.slots import collate
 from unitk.training.saving.checkpoint import load
 from unitk_cli import convert
@@ -114,7 +114,7 @@ def direction(there, x, number, layers=2):
 
 def test_states_are_those_of_the_equations(released):
     folder, there = released
-    parts = read_checkpoint("elmo", folder / "elmo_weights.hdf5", folder / "vocab")
+    parts = get("format", "elmo").read(folder / "elmo_weights.hdf5", folder / "vocab")
     ids = parts.task.words[[3, 50, 7, 90]]
     example = parts.task.pretrain(Text([ids], np.zeros(1, int)), np.random.default_rng(0))
     with torch.no_grad():
@@ -128,7 +128,7 @@ def test_states_are_those_of_the_equations(released):
 def test_vectors_are_the_states_of_both_directions_in_every_layer(released):
     """Peters et al. 2018, section 3.2: layer 0 is the word itself, in both halves."""
     folder, there = released
-    parts = read_checkpoint("elmo", folder / "elmo_weights.hdf5", folder / "vocab")
+    parts = get("format", "elmo").read(folder / "elmo_weights.hdf5", folder / "vocab")
     there = {name: array.astype(np.float64) for name, array in there.items()}
     ids = parts.task.words[[3, 50, 7, 90]]
     example = parts.task.to_embed([ids])
@@ -159,20 +159,20 @@ def test_what_is_missing_or_does_not_fit_is_named(released, tmp_path):
     folder, there = released
     file, vocab = folder / "elmo_weights.hdf5", folder / "vocab"
     with pytest.raises(UsageError, match="--vocab is needed"):
-        read_checkpoint("elmo", file)
+        get("format", "elmo").read(file)
     write(folder, {name: x for name, x in there.items() if name != "CNN_proj/b_proj"}, OPTIONS)
     with pytest.raises(CheckpointError, match="has no tensor 'CNN_proj/b_proj'"):
-        read_checkpoint("elmo", file, vocab)
+        get("format", "elmo").read(file, vocab)
     write(folder, there | {"CNN_proj/b_proj": np.zeros(7, np.float32)}, OPTIONS)
     with pytest.raises(CheckpointError, match=r"CNN_proj/b_proj has shape \[7\], but its options"):
-        read_checkpoint("elmo", file, vocab)
+        get("format", "elmo").read(file, vocab)
     write(folder, there, {"lstm": OPTIONS["lstm"]})
     with pytest.raises(CheckpointError, match="not hold the options of an ELMo: no 'char_cnn'"):
-        read_checkpoint("elmo", file, vocab)
+        get("format", "elmo").read(file, vocab)
     write(folder, there, OPTIONS)
     file.write_bytes(b"no hdf5")
     with pytest.raises(CheckpointError, match="cannot be read"):
-        read_checkpoint("elmo", file, vocab)
+        get("format", "elmo").read(file, vocab)
 
 
 def edit(path, value):
@@ -201,7 +201,7 @@ def test_any_options_end_in_one_line_at_once(released, path, value):
     if (path, value) in [("lstm.use_skip_connections", True)]:
         return
     with pytest.raises(UnitkError) as found:
-        read_checkpoint("elmo", folder, folder / "vocab")
+        get("format", "elmo").read(folder, folder / "vocab")
     assert "\n" not in str(found.value)
 
 
@@ -210,7 +210,7 @@ def test_options_that_are_no_object_are_named(released, text):
     folder, _ = released
     (folder / "elmo_options.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"elmo_options\.json: not "):
-        read_checkpoint("elmo", folder, folder / "vocab")
+        get("format", "elmo").read(folder, folder / "vocab")
 
 
 def crafted(file, name, shape):
@@ -241,16 +241,16 @@ def test_any_array_ends_in_one_line(released):
             del file[name]
             crafted(file, name, there[name].shape)[way]()
         with pytest.raises(CheckpointError, match=rf"elmo_weights\.hdf5.* {name}|'{name}'"):
-            read_checkpoint("elmo", folder, folder / "vocab")
+            get("format", "elmo").read(folder, folder / "vocab")
         write(folder, there, OPTIONS)
 
 
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8", ">f4", ">f8"])
 def test_floats_of_any_width_and_order_are_read(released, kind):
     folder, there = released
-    wanted = read_checkpoint("elmo", folder, folder / "vocab").model.state_dict()
+    wanted = get("format", "elmo").read(folder, folder / "vocab").model.state_dict()
     write(folder, {name: array.astype(kind) for name, array in there.items()}, OPTIONS)
-    found = read_checkpoint("elmo", folder, folder / "vocab").model.state_dict()
+    found = get("format", "elmo").read(folder, folder / "vocab").model.state_dict()
     for name in wanted:
         if not name.startswith("heads."):  # which begin at random
             near(found[name], wanted[name], roundings=2**14 if kind == "f2" else 1)
@@ -262,4 +262,4 @@ def test_groups_that_nobody_needs_cost_nothing(released):
         inner = file
         for _ in range(2000):
             inner = inner.create_group("g")
-    assert read_checkpoint("elmo", folder, folder / "vocab").model
+    assert get("format", "elmo").read(folder, folder / "vocab").model

@@ -13,13 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from unitk.errors import CheckpointError, UnitkError
-from unitk.formats import convert
+from unitk.errors import CheckpointError, UnitkError, UsageError
 from unitk.formats.archive import read_pickle, read_tensors
 from unitk.formats.dictionary import FairseqDictionary, XLMDictionary
 from unitk.models.archs import tiny
-from unitk.registry import get
+from unitk.registry import get, names
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import adopt, open_vocab
+from unitk_cli import convert
 
 
 class Malicious:
@@ -174,9 +175,9 @@ def checkpoint(folder, kind, vocab):
         vocab = adopt(DICTIONARIES[kind](b"".join(b"w%d 1\n" % i for i in range(40))))
     config = get("arch", arch)()
     model = (tiny(config) if config.width > 64 else config).build(len(vocab))
-    parts = convert.Parts(model, task(task.Config(), vocab), {}, {})
+    parts = Loaded(model, task(task.Config(), vocab), {}, {})
     parts.task.answers = False
-    convert.module(form, "--to").write(parts, folder)
+    get("format", form).write(parts, folder)
     if kind == "old":
         weights = folder / "model.safetensors"
         old = folder / "pytorch_model.bin"
@@ -236,7 +237,7 @@ def other_values(tmp_path, vocab_txt, kind, values, chosen=()):
             for value in values:
                 path.write_text(json.dumps(given | {key: value}))
                 with suppress(UnitkError):
-                    convert.read_checkpoint(form, tmp_path / "there")
+                    get("format", form).read(tmp_path / "there")
         path.write_bytes(files[path])
 
 
@@ -265,6 +266,14 @@ def test_a_table_of_waves_is_not_made_of_any_size(tmp_path, kit, vocab_txt):
         kit.to_unitk(form, tmp_path / "there", tmp_path / "ours")
 
 
-def test_every_format_has_its_file():
-    for name in convert.FORMATS:
-        assert {"read", "write"} <= vars(convert.module(name, "--from")).keys()
+@pytest.mark.parametrize("name", names("format"))
+def test_a_format_that_goes_one_way_refuses_the_other(name, tmp_path):
+    """Every format reads or writes, and tells what it is in one line."""
+    one = get("format", name)
+    assert (one.find or one.write) and one.about.endswith(".") and "\n" not in one.about
+    if one.find is None:
+        with pytest.raises(UsageError, match=f"--from {name}: unitk only writes this format"):
+            convert.run(["--from", name, str(tmp_path), "--to", "unitk", str(tmp_path / "ours")])
+    if one.write is None:
+        with pytest.raises(UsageError, match=f"--to {name}: unitk only reads this format"):
+            convert.run(["--from", "unitk", "unitk-mini-en", "--to", name, str(tmp_path / "out")])

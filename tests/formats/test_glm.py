@@ -14,10 +14,9 @@ import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.formats import glm
-from unitk.formats.convert import Parts
 from unitk.formats.glm import GPT2, ROBERTA, WORDPIECE
 from unitk.registry import get
-from unitk.training.saving.checkpoint import load
+from unitk.training.saving.checkpoint import Loaded, load
 
 D, H, L, P = 64, 1, 2, 41
 PIECES, ROWS = 30522, 30592
@@ -185,7 +184,7 @@ def test_a_model_cut_over_devices_is_refused(kit, store, tmp_path):
 def test_a_model_without_places_in_blanks_is_no_glm(toy_vocab, tmp_path):
     task = get("task", "lm")
     model = get("arch", "gpt2_tiny")().build(len(toy_vocab))
-    parts = Parts(model, task(task.Config(), toy_vocab), {}, {})
+    parts = Loaded(model, task(task.Config(), toy_vocab), {}, {})
     with pytest.raises(UsageError, match="a GLM has --arch.max-positions2 above 0"):
         glm.write(parts, tmp_path)
     assert not list(tmp_path.iterdir())

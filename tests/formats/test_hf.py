@@ -337,10 +337,10 @@ def test_models_of_every_objective_leave_as_their_family(
     hf, kit, tmp_path, vocab_txt, name, family, kind
 ):
     """MASS's positions move; SpanBERT's second output layer has no place there, ALBERT's has."""
-    from unitk.formats.convert import Parts
     from unitk.formats.hf import write
     from unitk.models.archs import preset
     from unitk.registry import get
+    from unitk.training.saving.checkpoint import Loaded
     from unitk.vocab.base import open_vocab
 
     cls = get("task", name)
@@ -348,7 +348,7 @@ def test_models_of_every_objective_leave_as_their_family(
     torch.manual_seed(0)
     ours = kit.perturbed(preset(f"{name}_tiny").build(len(task.vocab)))
     (tmp_path / "out").mkdir()
-    write(Parts(ours, task, {"arch": f"{name}_tiny"}, {}), tmp_path / "out")
+    write(Loaded(ours, task, {"arch": f"{name}_tiny"}, {}), tmp_path / "out")
     theirs = getattr(hf, f"AutoModelFor{kind}").from_pretrained(tmp_path / "out").eval()
     example, given = examples(kit, family)
     with torch.no_grad():
@@ -370,15 +370,15 @@ def test_a_model_with_more_than_its_family_is_refused():
 
 def test_a_gpt_whose_layers_are_of_another_width_is_refused(toy_vocab):
     """The configuration of transformers' GPT has no field for it, so it could not open the file."""
-    from unitk.formats.convert import Parts
     from unitk.formats.hf import write
     from unitk.models.archs import preset, tiny
     from unitk.registry import get
+    from unitk.training.saving.checkpoint import Loaded
 
     task = get("task", "lm")(get("task", "lm").Config(), toy_vocab)
     config = replace(tiny(preset("gpt_base")), ffn_width=100)
     with pytest.raises(UsageError, match=r"GPT has --arch.ffn-width \d+, but this model has 100"):
-        write(Parts(config.build(len(toy_vocab)), task, {"arch": "gpt_base"}, {}), Path("unused"))
+        write(Loaded(config.build(len(toy_vocab)), task, {"arch": "gpt_base"}, {}), Path("unused"))
 
 
 def test_longer_positions_repeat_the_rows(kit, make, tmp_path):

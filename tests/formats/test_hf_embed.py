@@ -9,11 +9,10 @@ from rounding import near
 
 import unitk
 from tests.conftest import toy_lines
-from unitk.formats.convert import Parts
 from unitk.formats.hf import write
 from unitk.models.archs import tiny
 from unitk.registry import get
-from unitk.training.saving.checkpoint import load
+from unitk.training.saving.checkpoint import Loaded, load
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ def test_states_are_theirs(kit, tmp_path, toy_vocab, arch, task):
     made = kit.perturbed(config.build(len(toy_vocab)))
     there = tmp_path / "there"
     there.mkdir()
-    write(Parts(made, task_type(task_type.Config(), toy_vocab), {"arch": arch}, {}), there)
+    write(Loaded(made, task_type(task_type.Config(), toy_vocab), {"arch": arch}, {}), there)
     ours = kit.to_unitk("hf", there, tmp_path / "ours")
     texts = toy_lines(9)
     states = [unitk.load(ours).embed(texts, layer=n, pool="none") for n in (0, 1, 2, -1)]

@@ -14,10 +14,10 @@ from unitk.decoding.generator import Generator
 from unitk.errors import CheckpointError, UnitkError
 from unitk.formats import hf as there
 from unitk.formats import hf_generation
-from unitk.formats.convert import Parts
 from unitk.kernels.weights import prepare
 from unitk.models.archs import tiny
 from unitk.registry import get
+from unitk.training.saving.checkpoint import Loaded
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def exported(kit, tmp_path, toy_vocab):
             stack.embed.tokens.weight[toy_vocab.sep] += 0.4 * step
         if not hasattr(last, "bias"):
             aim_at_end(model, task, stack)
-        there.write(Parts(model, task, {"arch": arch}, {}, decoding or {}), tmp_path)
+        there.write(Loaded(model, task, {"arch": arch}, {}, decoding or {}), tmp_path)
         return hf, Generator(prepare(model, "fp32"), task, decoding), tmp_path
 
     return made

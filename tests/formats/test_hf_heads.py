@@ -10,12 +10,11 @@ from safetensors.torch import load_file
 
 import unitk
 from unitk.errors import CheckpointError, UsageError
-from unitk.formats.convert import Parts
 from unitk.formats.hf import write
 from unitk.models.archs import preset
 from unitk.registry import get
 from unitk.slots import collate
-from unitk.training.saving.checkpoint import load
+from unitk.training.saving.checkpoint import Loaded, load
 from unitk.vocab.base import open_vocab
 
 from .test_hf import BART, BERT, GPT, T5, T5_1_1, XLNET, edit
@@ -293,5 +292,5 @@ def test_what_no_class_there_reads_is_named(tmp_path, vocab_txt, arch, task, lay
     sizes = {"num_layers": 1, "width": 32, "num_heads": 4, "ffn_width": 48, "max_positions": 40}
     config = replace(preset(f"{arch}_tiny"), **sizes, heads=task.heads)
     with pytest.raises(UsageError, match=message):
-        write(Parts(config.build(len(vocab)), task, {}, {}), tmp_path)
+        write(Loaded(config.build(len(vocab)), task, {}, {}), tmp_path)
     assert not (tmp_path / "config.json").exists()

@@ -15,9 +15,8 @@ from tests.conftest import toy_lines
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.formats import mass
-from unitk.formats.convert import Parts
 from unitk.registry import get
-from unitk.training.saving.checkpoint import load
+from unitk.training.saving.checkpoint import Loaded, load
 
 V, D, H, L, FFN, P = 60, 64, 1, 2, 48, 40
 CLS, SEP, BANNED = 2, 3, [0, 2, 4]
@@ -176,7 +175,7 @@ def made_here(toy_vocab, answers, **options):
     kind = get("task", "mass")
     task = kind(kind.Config(**options), toy_vocab)
     task.answers = answers
-    return Parts(config.build(len(toy_vocab)).eval(), task, {"arch": "mass_tiny"}, {})
+    return Loaded(config.build(len(toy_vocab)).eval(), task, {"arch": "mass_tiny"}, {})
 
 
 def test_pieces_that_are_not_berts_bring_their_tokenizer(toy_vocab, tmp_path, caplog):

@@ -11,11 +11,10 @@ import torch
 from tests.conftest import toy_lines
 from unitk.decoding.generator import Generator
 from unitk.errors import UsageError
-from unitk.formats import convert
-from unitk.formats.convert import Parts
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.slots import Example, collate
+from unitk.training.saving.checkpoint import Loaded
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def parts(kit, toy_vocab):
         torch.manual_seed(0)
         own = made_from(made_from.Config(), toy_vocab)
         model = kit.perturbed(tiny(get("arch", arch)()).build(len(toy_vocab)))
-        return Parts(model, own, {"arch": arch}, {})
+        return Loaded(model, own, {"arch": arch}, {})
 
     return made
 
@@ -35,7 +34,7 @@ def parts(kit, toy_vocab):
 def written(parts, target, folder):
     pytest.importorskip("transformers")
     folder.mkdir()
-    convert.module(target, "--to").write(parts, folder)
+    get("format", target).write(parts, folder)
     return folder
 
 
@@ -137,7 +136,5 @@ def test_what_they_do_not_take(parts, tmp_path, monkeypatch):
     ):
         with pytest.raises(UsageError, match=message):
             written(parts(arch, task), target, tmp_path / arch)
-    with pytest.raises(UsageError, match="--from: there is no format 'onnx'"):
-        convert.module("onnx", "--from")
     with pytest.raises(UsageError, match=r"--to onnx needs the package onnx: pip .*unitk\[onnx\]"):
         written(parts("bert_base", "mlm"), "onnx", tmp_path / "missing")

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 import unitk
 from tests.conftest import toy_lines
 from unitk.errors import UsageError
-from unitk.formats.convert import Parts
 from unitk.formats.hf import write
 from unitk.models.archs import tiny
 from unitk.registry import get
+from unitk.training.saving.checkpoint import Loaded
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def there(kit, tmp_path, toy_vocab):
         task_type = get("task", task)
         torch.manual_seed(0)
         model = kit.perturbed(tiny(get("arch", arch)()).build(len(toy_vocab)))
-        write(Parts(model, task_type(task_type.Config(), toy_vocab), {"arch": arch}, {}), tmp_path)
+        write(Loaded(model, task_type(task_type.Config(), toy_vocab), {"arch": arch}, {}), tmp_path)
         return tmp_path
 
     return made

@@ -9,8 +9,8 @@ from torch import nn
 
 import unitk
 from unitk.errors import CheckpointError, UsageError
-from unitk.formats.convert import read_checkpoint
 from unitk.options.config import Given
+from unitk.registry import get
 from unitk.training.saving.checkpoint import load
 from unitk_cli import convert, train
 
@@ -68,7 +68,7 @@ def test_logits_are_those_of_the_layers(released):
 
 def test_unknown_words_and_blanks_keep_their_rows(released):
     """A word that is a blank has a row that no text reads; words behind it keep their ids."""
-    vocab = read_checkpoint("ulmfit", released[0]).task.vocab
+    vocab = get("format", "ulmfit").read(released[0]).task.vocab
     assert vocab.encode("the zebra xxunk dog [CLS]") == [5, 0, 0, 11, 0]
     assert (vocab.unk, vocab.pad, vocab.cls) == (0, 1, 2)
 
@@ -107,7 +107,7 @@ def test_a_backward_file_reads_from_the_end(released):
     (folder / "lstm_fwd.pth").rename(folder / "lstm_bwd.pth")
     near(logits(folder, "the cat sat")[:, :V], expected(there, [2, 7, 6, 5]))
     given = [Given("task.backward", "off", "--task.backward")]
-    assert not read_checkpoint("ulmfit", folder, None, given).task.backward
+    assert not get("format", "ulmfit").read(folder, None, given).task.backward
 
 
 def test_it_is_trained_on(released, tmp_path, capsys):
@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_named(released, change, message):
     change(there)
     write(folder, there, WORDS)
     with pytest.raises(CheckpointError, match=message):
-        read_checkpoint("ulmfit", folder)
+        get("format", "ulmfit").read(folder)
 
 
 def test_a_list_of_words_runs_no_code(released):
@@ -171,10 +171,10 @@ def test_a_list_of_words_runs_no_code(released):
     listed = folder / "itos_wt103.pkl"
     listed.write_bytes(pickle.dumps({1: "a"}))
     with pytest.raises(CheckpointError, match="is not a list of words"):
-        read_checkpoint("ulmfit", folder)
+        get("format", "ulmfit").read(folder)
     listed.write_bytes(pickle.dumps([print]))
     with pytest.raises(CheckpointError, match="is refused: its pickle names builtins.print"):
-        read_checkpoint("ulmfit", folder)
+        get("format", "ulmfit").read(folder)
     listed.unlink()
     with pytest.raises(UsageError, match=r"--vocab is needed: there is no itos\*.pkl beside"):
-        read_checkpoint("ulmfit", folder)
+        get("format", "ulmfit").read(folder)

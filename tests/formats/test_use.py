@@ -11,10 +11,10 @@ from unitk_cli import preprocess, train
 
 
 def test_trained_from_and_exported(kit, tmp_path, vocab_txt):
-    from unitk.formats.convert import Parts
     from unitk.formats.unilm import write
     from unitk.models.archs import preset
     from unitk.registry import get
+    from unitk.training.saving.checkpoint import Loaded
     from unitk.vocab.base import open_vocab
 
     task = get("task", "unilm")
@@ -24,7 +24,7 @@ def test_trained_from_and_exported(kit, tmp_path, vocab_txt):
     there = tmp_path / "there"
     there.mkdir()
     rows = {"embed.tokens.weight": 60, "heads.lm.bias": 60}
-    write(Parts(model, task(task.Config(), vocab), {}, rows), there)
+    write(Loaded(model, task(task.Config(), vocab), {}, rows), there)
     ours = kit.to_unitk("unilm", there, tmp_path / "ours")
     rng = np.random.default_rng(0)
     for side in ("source", "target"):

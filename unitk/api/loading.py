@@ -5,20 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from unitk import registry
 from unitk.api.arguments import settle
 from unitk.errors import require
 from unitk.options.config import Given, flag
 from unitk.options.values import given_text
-from unitk.registry import load_plugins
 
 if TYPE_CHECKING:
     import torch
 
+    from unitk.api.text_model import TextModel
     from unitk.decoding.generator import Generator
-    from unitk.formats.text_model import TextModel
     from unitk.kernels.weights import Precision
+    from unitk.training.saving.checkpoint import Loaded
 
 log = logging.getLogger(__name__)
 
@@ -94,14 +95,11 @@ def load_module(
     settle()
     import torch
 
-    from unitk.formats.convert import Parts
-    from unitk.formats.text_model import TextModel
+    from unitk.api.text_model import TextModel
     from unitk.training.device import named_device
 
     device = named_device(device)
     [found] = _opened([Path(path)], device, task, format, vocab, options, user_dir)
-    if format is None:
-        found = Parts(found.model, found.task, found.config, found.rows)
     dtypes = {"fp32": torch.float32, "fp64": torch.float64}
     require(dtype in dtypes, f"--dtype must be one of {', '.join(dtypes)}, got {dtype!r}")
     return TextModel(found).to(device, dtypes[dtype])
@@ -115,9 +113,9 @@ def _opened(
     vocab: str | Path | None,
     options: Mapping[str, object] | None,
     user_dir: str | Path | None,
-) -> list[Any]:
-    """The contents of checkpoints: `checkpoint.Loaded`, or the `Parts` of another system's."""
-    load_plugins(Path(user_dir) if user_dir else None)
+) -> list[Loaded]:
+    """The contents of checkpoints of unitk, or of the format that is named."""
+    registry.load_plugins(Path(user_dir) if user_dir else None)
     given = list[Given]()
     for key, value in (options or {}).items():
         key, name = key.replace("-", "_"), flag(key)
@@ -128,8 +126,7 @@ def _opened(
         from unitk.training.saving import checkpoint
 
         return [checkpoint.load(one, device, task, given) for one in paths]
-    from unitk.formats.convert import module, read_checkpoint
-
-    module(format, "--format")  # an unknown one is an error under this name, not that of convert
     given = given if task is None else [Given("task", task, "task"), *given]
-    return [read_checkpoint(format, one, Path(vocab) if vocab else None, given) for one in paths]
+    read = registry.get("format", format, "--format").read
+    own = Path(vocab) if vocab else None
+    return [read(one, own, given, f"--format {format}") for one in paths]

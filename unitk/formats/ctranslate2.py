@@ -12,14 +12,16 @@ from pathlib import Path
 
 from unitk.errors import UsageError, require
 from unitk.files import copy, create
-from unitk.formats.convert import Parts
+from unitk.formats.base import Format
 from unitk.formats.exported import hf_folder
+from unitk.registry import register
+from unitk.training.saving.checkpoint import Loaded
 
 KINDS = ("bart", "t5", "gpt2", "bert")
 log = logging.getLogger(__name__)
 
 
-def write(parts: Parts, folder: Path) -> None:
+def write(parts: Loaded, folder: Path) -> None:
     """Write an empty folder for `ctranslate2.Translator`, `Generator` or `Encoder`."""
     with hf_folder(parts, folder, "ctranslate2", check) as (there, about):
         kind = about["model_type"]
@@ -44,3 +46,8 @@ def check(kind: str, head: str) -> None:
     if kind not in KINDS or head:
         what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
         raise UsageError(f"--to ctranslate2 takes {', '.join(KINDS)}, not {what}")
+
+
+register("format", "ctranslate2")(
+    Format(about="CTranslate2: BART, T5, GPT-2 and BERT.", write=write)
+)

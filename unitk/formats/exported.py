@@ -14,16 +14,16 @@ from typing import Any
 from unitk.errors import UsageError
 from unitk.files import copy
 from unitk.formats import hf
-from unitk.formats.convert import Parts
 from unitk.formats.hf_families import kind_of
 from unitk.formats.hf_heads import head_of
+from unitk.training.saving.checkpoint import Loaded
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
 @contextmanager
 def hf_folder(
-    parts: Parts, folder: Path, target: str, check: Callable[[str, str], None]
+    parts: Loaded, folder: Path, target: str, check: Callable[[str, str], None]
 ) -> Iterator[tuple[Path, Any]]:
     """Export a model to a temporary transformers folder; yields the folder and its config.json.
 
@@ -34,7 +34,7 @@ def hf_folder(
     # what no package can change comes first
     head = head_of(parts.task)
     with _as_target(target):
-        check(kind_of(parts.model.config, parts.values.get("arch", ""), head), head)
+        check(kind_of(parts.model.config, parts.config.get("arch", ""), head), head)
     for name in (target, "transformers"):
         if importlib.util.find_spec(name) is None:
             cure = f"pip install 'unitk[{target}]'"

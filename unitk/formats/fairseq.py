@@ -25,14 +25,16 @@ from unitk.errors import CheckpointError, UsageError
 from unitk.files import create
 from unitk.formats import settings
 from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_of, without_prefix
-from unitk.formats.convert import Found, Parts
+from unitk.formats.base import Format, Found
 from unitk.formats.dictionary import FIRST as SYMBOLS
 from unitk.formats.dictionary import FairseqDictionary, open_dictionary
 from unitk.formats.fairseq_own import is_ours, read_ours
 from unitk.formats.names import BART_LAYER, CROSS, Layout, Names, classes, count_from, same, within
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
+from unitk.registry import register
 from unitk.tasks.base import Task
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab, open_vocab
 
 FILE = "checkpoint_best.pt"
@@ -118,7 +120,7 @@ FIXED |= {"no_cross_attention": False, "cross_self_attention": False}
 FIXED |= {"adaptive_input": False, "character_embeddings": False}
 
 
-def read(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> Found:
     """Read a checkpoint, or a folder with checkpoint_best.pt or checkpoint_last.pt."""
     weights = find_file(path, (FILE, "checkpoint_last.pt", "model.pt"), "checkpoint")
     found = read_pickle(weights)
@@ -292,7 +294,7 @@ def waves(rows: int, width: int) -> Tensor:
     return table
 
 
-def write(parts: Parts, folder: Path) -> None:
+def write(parts: Loaded, folder: Path) -> None:
     """Write checkpoint_best.pt with the names of 0.10 and later, dict.txt and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
     kind = kind_of_config(config)
@@ -397,3 +399,12 @@ def kind_of_config(config: ModelConfig) -> Kind:
     free |= {"activation", "tied", "position_offset"}
     settings.check_family(config, kind.presets[0], free, f"--to fairseq: a {kind.arch}")
     return kind
+
+
+register("format", "fairseq")(
+    Format(
+        about="fairseq 0.8 to main: RoBERTa, BART, Transformer, language models.",
+        find=find,
+        write=write,
+    )
+)

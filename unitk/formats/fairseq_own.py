@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from unitk.data.corpus.folders import open_corpus
-from unitk.formats.convert import KINDS, Found
+from unitk.formats.base import KINDS, Found
 from unitk.formats.names import Layout
 from unitk.options.config import Given, NoOptions, resolve
 from unitk.tasks.understanding.base import Understanding

@@ -12,9 +12,11 @@ from pathlib import Path
 from unitk.errors import CheckpointError, DataError, require
 from unitk.formats import archive as files
 from unitk.formats import settings
-from unitk.formats.convert import Found, Parts
+from unitk.formats.base import Format, Found
 from unitk.formats.names import Layout, layer, within
 from unitk.formats.vocabs import vocab_beside, write_vocab
+from unitk.registry import register
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import ALIASES, Vocab
 
 FILE = "mp_rank_00_model_states.pt"
@@ -60,7 +62,7 @@ TOKENIZERS = {30522: WORDPIECE, 50257: GPT2, 50265: ROBERTA}
 """Pieces of a tokenizer -> the ids of its symbols."""
 
 
-def read(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> Found:
     """Read the file, or a folder that holds it; the tokenizer is beside it or given as `vocab`."""
     weights = files.find_file(path, (FILE, f"*/{FILE}", "pytorch_model.bin"), FILE)
     if (weights.parent / "mp_rank_01_model_states.pt").exists():
@@ -107,7 +109,7 @@ def symbols_of(vocab: Vocab, added: Path) -> dict[str, int]:
     return fixed
 
 
-def write(parts: Parts, folder: Path) -> None:
+def write(parts: Loaded, folder: Path) -> None:
     """Write the file that GLM's code loads, config.json and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
     settings.check_family(config, PRESETS[0], SIZES, "--to glm: a GLM")
@@ -124,3 +126,8 @@ def write(parts: Parts, folder: Path) -> None:
     }
     files.write_json(about, folder / "config.json")
     write_vocab(parts.task.vocab, folder, rows, plain=True)
+
+
+register("format", "glm")(
+    Format(about="GLM: mp_rank_00_model_states.pt and its tokenizer.", find=find, write=write)
+)

@@ -27,7 +27,7 @@ from unitk.formats.archive import (
     without_prefix,
     write_json,
 )
-from unitk.formats.convert import Found, Parts
+from unitk.formats.base import Format, Found
 from unitk.formats.hf_families import (
     DOUBLE,
     FAMILIES,
@@ -52,9 +52,12 @@ from unitk.formats.hf_tokenizer import write_tokenizer
 from unitk.formats.names import count_from, current_name
 from unitk.formats.vocabs import extra_ids, vocab_beside
 from unitk.options.values import render
+from unitk.pretrained import from_hub
+from unitk.registry import register
 from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
 from unitk.tasks.understanding.base import Headed, Understanding
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab, open_beside, open_vocab
 from unitk.vocab.released import is_released
 
@@ -68,7 +71,7 @@ WEIGHTS = (
 log = logging.getLogger(__name__)
 
 
-def read(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> Found:
     """Read a folder with config.json and weights, or its file of weights."""
     weights = find_file(path, WEIGHTS, "model")
     where = config_beside(weights)
@@ -212,11 +215,11 @@ def modern(tensors: Mapping[str, Tensor], family: Family, path: Path) -> dict[st
     return renamed
 
 
-def write(parts: Parts, folder: Path) -> None:
+def write(parts: Loaded, folder: Path) -> None:
     """Write model, tokenizer and settings into an empty folder, for `from_pretrained`."""
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
     head = head_of(parts.task)
-    kind = kind_of(config, parts.values.get("arch", ""), head)
+    kind = kind_of(config, parts.config.get("arch", ""), head)
     family = FAMILIES[kind]
     _check_sight(parts.task, family)
     known = layout_of(family, config, head).names
@@ -225,7 +228,7 @@ def write(parts: Parts, folder: Path) -> None:
         log.warning(lacks, " ".join(lost))
     rows = len(tensors["embed.tokens.weight"])
     pad = _pad(parts, rows)
-    theirs = renamed(parts, tensors)
+    theirs = translate(parts, tensors)
     about = {"model_type": kind, "architectures": [class_of(family, config)], **family.fixed}
     about |= settings.write(config, family.keys)
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
@@ -284,10 +287,10 @@ def _check_sight(task: Task, family: Family) -> None:
         log.warning("the exported model has the logits of token i at token i - 1 (--task.shift)")
 
 
-def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename and reshape weights, or their gradients, to those of transformers."""
     config, ours, head = parts.model.config, dict(tensors), head_of(parts.task)
-    kind = kind_of(config, parts.values.get("arch", ""), head)
+    kind = kind_of(config, parts.config.get("arch", ""), head)
     # transformers fixes the number of rows before position 0
     offsets = {"roberta": _pad(parts, len(ours["embed.tokens.weight"])) + 1, "bart": 2}
     count_from(ours, config.position_offset, offsets.get(kind, 0))
@@ -315,7 +318,7 @@ def _biases(family: Family) -> list[tuple[str, str]]:
     return [(a, b) for a, b in family.layout.copies.items() if a.endswith(".bias")]
 
 
-def _pad(parts: Parts, rows: int) -> int:
+def _pad(parts: Loaded, rows: int) -> int:
     """The padding id in transformers' model.
 
     RoBERTa counts positions from it, so an imported RoBERTa keeps it even if unitk added the
@@ -323,3 +326,14 @@ def _pad(parts: Parts, rows: int) -> int:
     """
     config, pad = parts.model.config, parts.task.vocab.pad
     return config.position_offset - 1 if config.position_offset and pad >= rows else pad
+
+
+register("format", "hf")(
+    Format(
+        about="transformers: a folder with config.json, weights and tokenizer.",
+        find=find,
+        write=write,
+        translate=translate,
+        cure=from_hub,
+    )
+)

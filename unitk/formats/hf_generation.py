@@ -10,10 +10,10 @@ import numpy as np
 
 from unitk.errors import UsageError
 from unitk.formats.archive import read_json
-from unitk.formats.convert import Parts
 from unitk.formats.settings import checked
 from unitk.options.config import flag
 from unitk.tasks.base import Task
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import open_vocab
 
 FILE = "generation_config.json"
@@ -137,7 +137,7 @@ def _limits(given: Mapping[str, Any], start: list[int] | None, file: Path) -> di
     return {n: v for n, v in found.items() if n == "max_len" or v <= found.get("max_len", MAX_LEN)}
 
 
-def generation(parts: Parts, rows: int) -> tuple[dict[str, Any], list[str]]:
+def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
     """The generation_config.json with which transformers decodes as `unitk generate` does.
 
     Also returns the options of the checkpoint that transformers does not have.

@@ -1,8 +1,8 @@
 """MASS' summarization models: a dictionary of tensors in fairseq 0.8's names, or a checkpoint.
 
 Queries, keys and values are one matrix. Positions are counted from the padding id of BERT's
-vocabulary, which is 0. The ids are the lines of BERT's vocabulary. `mass_xlm` reads the models for
-translation.
+vocabulary, which is 0. The ids are the lines of BERT's vocabulary. The models for translation have
+a format of their own, mass_xlm.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from unitk import registry
 from unitk.errors import CheckpointError, require
-from unitk.families.translation import format as mass_xlm
 from unitk.files import create
 from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_of, without_prefix
-from unitk.formats.convert import Found, Parts
+from unitk.formats.base import Format, Found
 from unitk.formats.dictionary import XLMDictionary, symbols_of
 from unitk.formats.fairseq import SEQ2SEQ_KIND, config_of, modern, options_of
 from unitk.formats.hf_generation import opening
 from unitk.formats.names import count_from
 from unitk.formats.settings import check_family
 from unitk.formats.vocabs import vocab_beside, write_vocab
+from unitk.registry import register
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab, adopt, open_vocab
 from unitk.vocab.tokenizer_json import WordPiece
 from unitk.vocab.untrusted import naming
 
-FILE, DICT = "mass.pt", "dict.txt"
+FILE, DICT, TRANSLATION = "mass.pt", "dict.txt", "mass_xlm"
 CUTTERS = ("spiece.model", "tokenizer.json")  # beside dict.txt if its pieces are not BERT's
 SIDES = ("encoder", "decoder")
 FIRST = 1
@@ -40,12 +42,12 @@ log = logging.getLogger(__name__)
 DEFAULTS = {"activation_fn": "gelu", "no_scale_embedding": False}
 
 
-def read(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> Found:
     """Read a file of tensors, or a folder with one; dict.txt is beside it or given as `vocab`."""
     weights = find_file(path, (FILE, "checkpoint_best.pt", "*.pt", "*.pth"), "checkpoint")
     found = read_pickle(weights)
     if isinstance(found, dict) and all(isinstance(found.get(side), dict) for side in SIDES):
-        return mass_xlm.read(found, weights, vocab)
+        return registry.get("format", TRANSLATION).find(weights, vocab)
     inner = found.get("model", found) if isinstance(found, dict) else found
     tensors = modern(without_prefix(tensors_of(inner, weights), SIDES, weights))
     if "encoder.embed_tokens.weight" not in tensors:
@@ -77,7 +79,7 @@ def vocab_of(path: Path) -> Vocab:
         return adopt(WordPiece(WordPiece.made_of(pieces)))
 
 
-def write(parts: Parts, folder: Path) -> None:
+def write(parts: Loaded, folder: Path) -> None:
     """Write mass.pt and dict.txt for `--load-from-pretrained-model`.
 
     A model with XLM's dictionary is written in the format of `mass_xlm`. A tokenizer other than
@@ -85,7 +87,7 @@ def write(parts: Parts, folder: Path) -> None:
     """
     config, tensors, vocab = parts.model.config, parts.tensors(), parts.task.vocab
     if isinstance(vocab.model, XLMDictionary):
-        return mass_xlm.write(parts, folder)
+        return registry.get("format", TRANSLATION).write(parts, folder)
     check_family(config, KIND.presets[0], {"position_offset", "activation"}, "--to mass: a MASS")
     begins = opening(parts.task) == [vocab.sep]
     need = "--to mass: MASS reads [SEP] before a target and nothing before a source, and this model"
@@ -116,3 +118,8 @@ def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             three = [tensors[f"{part[1]}.{one}_proj.{part[3]}"] for one in "qkv"]
             found[f"{part[1]}.in_proj_{part[3]}"] = torch.cat(three)
     return found
+
+
+register("format", "mass")(
+    Format(about="MASS: mass.pt and dict.txt; also MASS for translation.", find=find, write=write)
+)

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 from unitk.errors import UsageError
 from unitk.files import create
-from unitk.formats.convert import Parts
+from unitk.formats.base import Format
 from unitk.formats.exported import hf_folder
 from unitk.formats.hf_families import FAMILIES
+from unitk.registry import register
+from unitk.training.saving.checkpoint import Loaded
 
 BATCH, SLOTS = 2, 5  # of the example that is traced
 
@@ -29,7 +31,7 @@ class Outputs(nn.Module):
         return tuple(found.values())
 
 
-def write(parts: Parts, folder: Path) -> None:
+def write(parts: Loaded, folder: Path) -> None:
     """Write model.onnx and the tokenizer into an empty folder.
 
     The inputs are input_ids, attention_mask and, if the model has segments, token_type_ids, all of
@@ -71,3 +73,6 @@ def _shapes(model: nn.Module, inputs: list[str], slots: int) -> Mapping[str, tor
     """The names and shapes of a model's outputs for `slots` input slots."""
     given = {name: torch.ones(BATCH, slots, dtype=torch.int64) for name in inputs}
     return {name: found.shape for name, found in model(**given).items()}
+
+
+register("format", "onnx")(Format(about="ONNX: encoders.", write=write))

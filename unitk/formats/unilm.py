@@ -24,10 +24,12 @@ from unitk.formats.archive import (
     without_prefix,
     write_json,
 )
-from unitk.formats.convert import Found, Parts
+from unitk.formats.base import Format, Found
 from unitk.formats.hf_families import BARE, BERT_KEYS, bert_sizes, masked_changes, tied
 from unitk.formats.names import BERT, Layout, Theirs, current_name
 from unitk.formats.vocabs import vocab_beside, write_vocab
+from unitk.registry import register
+from unitk.training.saving.checkpoint import Loaded
 
 SPLIT_BIAS, FAST_BIAS = "bert.rel_pos_bias", "bert.encoder.rel_pos_bias"
 SELF = "bert.encoder.layer.#.attention.self."
@@ -55,7 +57,7 @@ ROOTS = ("bert", "cls", "crit_mask_lm_smoothed")
 RELEASED = ("config.json", "vocab.txt")
 
 
-def read(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> Found:
     """Read a folder with weights and config.json, or the file of weights.
 
     Beside NAME.bin, as released, are NAME-config.json and NAME-vocab.txt. Without a configuration,
@@ -111,7 +113,7 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def write(parts: Parts, folder: Path) -> None:
+def write(parts: Loaded, folder: Path) -> None:
     """Write pytorch_model.bin, config.json and vocab.txt; s2s-ft opens them as model_type unilm."""
     config, tensors = parts.model.config, parts.tensors()
     free = {*KEYS, *BARE, "tied"}
@@ -131,3 +133,8 @@ def write(parts: Parts, folder: Path) -> None:
         del about["rel_pos_bins"], about["max_rel_pos"]
     write_json(about, folder / "config.json")
     write_vocab(parts.task.vocab, folder, rows, plain=True)
+
+
+register("format", "unilm")(
+    Format(about="UniLM, UniLMv2, MiniLM and models that s2s-ft tuned.", find=find, write=write)
+)

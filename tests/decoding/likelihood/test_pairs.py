@@ -11,10 +11,10 @@ from unitk.decoding.generator import Generator
 from unitk.errors import DataError
 from unitk.evaluation.pairs import Pair, Scored, figures, judge, read_pairs, table
 from unitk.formats import hf as there
-from unitk.formats.convert import Parts
 from unitk.kernels.weights import prepare
 from unitk.models.archs import tiny
 from unitk.registry import get
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import open_vocab
 
 
@@ -135,7 +135,7 @@ def test_scores_are_those_of_minicons(tmp_path, pieces, monkeypatch, arch, task,
     model, made = model_of(arch, task, vocab)
     folder = tmp_path / "model"
     folder.mkdir()
-    there.write(Parts(model, made, {"arch": arch}, {}), folder)
+    there.write(Loaded(model, made, {"arch": arch}, {}), folder)
     pairs = pairs_of(lines)
     found = judge(Generator(prepare(model, "fp32"), made), pairs, whole_words=whole_words)
     texts = [text for pair in pairs for text in pair.sentences]

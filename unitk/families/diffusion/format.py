@@ -32,13 +32,15 @@ from unitk.formats.archive import (
     without_prefix,
     write_json,
 )
-from unitk.formats.convert import Found, Parts
+from unitk.formats.base import Format, Found
 from unitk.formats.hf import WEIGHTS
 from unitk.formats.hf_families import tied
 from unitk.formats.hf_tokenizer import write_tokenizer
 from unitk.formats.names import Layout, layer, within
 from unitk.formats.vocabs import vocab_beside
 from unitk.models.config import ModelConfig
+from unitk.registry import register
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab
 
 EMBEDDING, OUTPUT = "backbone.vocab_embed", "backbone.output_layer."
@@ -125,7 +127,7 @@ KINDS = {
 }
 
 
-def read(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> Found:
     """Read config.json and weights from a folder; the tokenizer is in it or given as `vocab`."""
     weights = find_file(path, WEIGHTS, "model")
     where = weights.parent / "config.json"
@@ -272,7 +274,7 @@ def unfolded(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
     return found
 
 
-def write(parts: Parts, folder: Path) -> None:
+def write(parts: Loaded, folder: Path) -> None:
     """Write config.json, weights and tokenizer into an empty folder, for the code of a release."""
     config, task, vocab = parts.model.config, parts.task, parts.task.vocab
     name = kind_of(parts)
@@ -299,7 +301,7 @@ def write(parts: Parts, folder: Path) -> None:
     write_tokenizer(task, folder, rows, {})
 
 
-def kind_of(parts: Parts) -> str:
+def kind_of(parts: Loaded) -> str:
     """The entry of `KINDS` that the model fits; otherwise `UsageError` with the first obstacle."""
     config, task = parts.model.config, parts.task
     llama = config.norm == "rms"
@@ -316,3 +318,12 @@ def kind_of(parts: Parts) -> str:
     one = f"{registry.name_of('task', type(task))} with --arch.norm {config.norm}"
     known = "mdlm with layer or rms, bd3lm with layer"
     raise UsageError(f"--to diffusion takes the tasks {known}, not {one}")
+
+
+register("format", "diffusion")(
+    Format(
+        about="MDLM, BD3-LM and LLaDA: a folder for the code of their releases.",
+        find=find,
+        write=write,
+    )
+)

@@ -21,11 +21,13 @@ from unitk.errors import CheckpointError
 from unitk.families.latent.components import LatentConfig
 from unitk.formats import archive as files
 from unitk.formats import names, settings
-from unitk.formats.convert import Found, Parts
+from unitk.formats.base import Format, Found
 from unitk.formats.hf_families import BERT_KEYS, GPT2_KEYS, bert_sizes
 from unitk.formats.names import Layout
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.models.config import ModelConfig
+from unitk.registry import register
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab, open_vocab
 
 FULL = "training.bin"
@@ -51,7 +53,7 @@ OUTPUTS = {"head_transform", "output_bias", "tied", "heads", "final_norm"}
 """Fields that an encoder without output layers does not use."""
 
 
-def read(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> Found:
     """Read the folder that holds the three, one of them, or the file training.bin."""
     folders = places(path)
     where = folders.get("full", folders.get("decoder", path))
@@ -165,7 +167,7 @@ def symbols_of(vocab: Vocab, rows: int) -> dict[str, int]:
     return {"pad": pieces, "cls": pieces + 1, "sep": pieces + 2}
 
 
-def write(parts: Parts, folder: Path) -> None:
+def write(parts: Loaded, folder: Path) -> None:
     """Write the three folders as those of step 0."""
     config, tensors = parts.model.config, parts.tensors()
     if not isinstance(config, LatentConfig):
@@ -197,3 +199,10 @@ def write(parts: Parts, folder: Path) -> None:
     )
     whole = {"iter": 0, "model_state_dict": theirs, "args": args}
     files.save_pickle(whole, folder / "checkpoint-full-0" / FULL)
+
+
+register("format", "optimus")(
+    Format(
+        about="Optimus: folders of encoder, decoder and the whole model.", find=find, write=write
+    )
+)

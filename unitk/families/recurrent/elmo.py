@@ -7,7 +7,7 @@ bilm-tf adds 1 to the forget gate's bias when it computes.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from torch import Tensor
 from unitk.errors import CheckpointError, UsageError
 from unitk.families.recurrent.config import CHARACTERS
 from unitk.formats.archive import find_file, read_json, reading
-from unitk.formats.convert import Parts, assembled
+from unitk.formats.base import Assembled, Format
 from unitk.formats.settings import checked
-from unitk.options.config import Given
+from unitk.registry import register
 from unitk.vocab.base import open_vocab
 
 CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell/"
@@ -30,7 +30,7 @@ GATES = ("W_carry", "b_carry", "W_transform", "b_transform")
 HIGHWAY = ("gate.weight", "gate.bias", "transform.weight", "transform.bias")
 
 
-def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
+def find(path: Path, vocab: Path | None) -> Assembled:
     """Read the weights as a model of task `bilm`.
 
     Its output layer has no trained rows, so it predicts no word before it is trained.
@@ -44,9 +44,9 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
     if options == file:
         options = find_file(file.parent, ("options.json", "*options.json"), "options of ELMo")
     sizes = sizes_of(read_json(options), options)
-    state = state_of(tensors_of(file, shapes_of(sizes)), sizes)
+    tensors = state_of(tensors_of(file, shapes_of(sizes)), sizes)
     lstm, cnn = sizes["lstm"], sizes["char_cnn"]
-    settings = {
+    given = {
         "task": "bilm",
         "task.characters": str(cnn["max_characters_per_token"]),
         "arch": "elmo",
@@ -61,7 +61,7 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
         "arch.highways": str(cnn["n_highway"]),
     }
     # the output layer has random weights, which must not be used
-    return assembled(file, settings, given, open_vocab(vocab), rows=0, state=lambda model: state)
+    return Assembled(file, given, open_vocab(vocab), rows=0, tensors=tensors)
 
 
 def sizes_of(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
@@ -193,3 +193,6 @@ def _cell(name: str, there: dict[str, Tensor]) -> dict[str, Tensor]:
         f"{name}weight_hr": projection.T,
         f"{name}bias": torch.cat([enter, forget + 1, value, leave]),
     }
+
+
+register("format", "elmo")(Format(about="ELMo: weights in hdf5 and options.json.", find=find))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import pickle
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from torch import Tensor
 
 from unitk.errors import CheckpointError, require
 from unitk.formats.archive import find_file, read_pickle, reading, tensors_of
-from unitk.formats.convert import TOKENS, Parts, assembled
-from unitk.options.config import Given
+from unitk.formats.base import TOKENS, Assembled, Format
+from unitk.registry import register
 from unitk.vocab.base import SYMBOLS, Vocab, adopt, open_vocab
 from unitk.vocab.words import Words
 
@@ -31,7 +30,7 @@ COPIES = ("encoder_dp.emb.weight", "encoder_with_dropout.embed.weight")  # of th
 log = logging.getLogger(__name__)
 
 
-def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
+def find(path: Path, vocab: Path | None) -> Assembled:
     """Read the weights as a model of task `lm`; backward, if bwd is in the name of the file.
 
     The words are those of `vocab` or of the itos*.pkl beside the file. Symbols without a row in the
@@ -49,7 +48,7 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
     if not len(table) <= words.model.size <= len(table) + 1:
         what = f"{len(table):,} rows, but the vocabulary has {words.model.size:,} words"
         raise CheckpointError(f"{file} has {what} (--vocab names another one)")
-    settings = {
+    options = {
         "task": "lm",
         "task.opening": "cls" if words.cls < len(table) else "none",
         "task.ends": "off",
@@ -70,7 +69,7 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
         state[f"layers.{number}.weight_ih"] = own["weight_ih"]
         state[f"layers.{number}.weight_hh"] = own["weight_hh"]
         state[f"layers.{number}.bias"] = own["bias_ih"] + own["bias_hh"]
-    return assembled(file, settings, given, words, rows=len(table), state=lambda model: state)
+    return Assembled(file, options, words, rows=len(table), tensors=state)
 
 
 def _words(given: Path | None, file: Path) -> Vocab:
@@ -126,3 +125,6 @@ def _tensors(file: Path) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
     if not layers or not whole or "encoder.weight" not in rest:
         raise CheckpointError(f"{file} does not have all tensors of an AWD-LSTM")
     return [layers[number] for number in sorted(layers)], rest
+
+
+register("format", "ulmfit")(Format(about="ULMFiT: language models of fastai.", find=find))

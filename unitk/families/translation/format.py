@@ -19,16 +19,18 @@ from torch import Tensor
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.families.translation.languages import PRESET, Translation, TranslationConfig
 from unitk.formats import settings
-from unitk.formats.archive import save_pickle, tensors_of
-from unitk.formats.convert import Found, Parts
+from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_of
+from unitk.formats.base import Format, Found
 from unitk.formats.dictionary import XLM_FIRST, XLMDictionary
 from unitk.formats.names import Layout, Theirs, cross, layer, same, within
 from unitk.models.attention import CrossAttention, Fused, Source
+from unitk.registry import register
 from unitk.slots import SEG
 from unitk.tasks.base import Task
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
 
-FILE = "mass.pth"
+FILE, SIDES = "mass.pth", ("encoder", "decoder")
 WORDS, OUTPUT = "decoder.embeddings.weight", "decoder.pred_layer.proj.weight"
 LANGUAGES = "decoder.lang_embeddings.weight"
 INDEX = {"sep": "eos_index", "pad": "pad_index", "unk": "unk_index", "mask": "mask_index"}
@@ -94,11 +96,16 @@ def tower(root: str, ours: str) -> dict[str, Any]:
     }
 
 
-def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
-    """Read the contents of a file of XLM; the dictionary is in it or given as `vocab`."""
+def find(path: Path, vocab: Path | None) -> Found:
+    """Read a file of XLM, or a folder with one; the dictionary is in it or given as `vocab`."""
+    path = find_file(path, (FILE, "*.pth"), "checkpoint")
+    found = read_pickle(path)
+    sides = [found.get(side) for side in SIDES] if isinstance(found, dict) else []
+    if not sides or not all(isinstance(side, dict) for side in sides):
+        raise CheckpointError(f"{path} has no encoder and decoder")
     tensors = {
         f"{side}.{name}": tensor
-        for side in ("encoder", "decoder")
+        for side in SIDES
         for name, tensor in tensors_of(found[side], path).items()
     }
     given = found.get("params")
@@ -177,7 +184,7 @@ def vocab_of(found: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> 
     return Vocab(model, symbols, [SYMBOLS[name] for name in rest])
 
 
-def write(parts: Parts, folder: Path) -> None:
+def write(parts: Loaded, folder: Path) -> None:
     """Write mass.pth, which `translate.py` opens; the languages' names are their numbers."""
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
     free = ("num_segments", "cross_by_segment", "activation", "tied")
@@ -225,3 +232,8 @@ def dictionary(model: XLMDictionary, rows: int) -> dict[str, Any]:
         "dico_word2id": {word: i for i, word in enumerate(words)},
         "dico_counts": dict(zip(words, counts, strict=True)),
     }
+
+
+register("format", "mass_xlm")(
+    Format(about="MASS for translation: a file of XLM's code.", find=find, write=write)
+)

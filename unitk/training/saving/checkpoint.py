@@ -24,7 +24,7 @@ import logging
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +67,31 @@ IMPORTED = "imported.json"
 
 @dataclass(frozen=True)
 class Loaded:
-    """A trained model with all that is needed to use it."""
+    """A trained model with all that is needed to use it, or to write it in another format."""
 
     model: Any
     task: Task
-    vocab: Vocab
-    config: dict[str, str]  # every option of the run as text, under its dotted key
-    state: dict[str, Any]
-    path: Path
-    rows: dict[str, int]
+    config: Mapping[str, str]
+    """Options as text under their dotted keys: all of a run, or those of task and architecture."""
+    rows: Mapping[str, int]
     """How many rows the tables of an imported model came with; training forgets it."""
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    """The options of `unitk generate` that a checkpoint of another system brings."""
+    state: Mapping[str, Any] = field(default_factory=dict)  # state.json of a run
+    path: Path | None = None
+
+    @property
+    def vocab(self) -> Vocab:
+        """The vocabulary of what is written."""
+        return self.task.vocab
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights by unitk's names, each shared weight once.
+
+        Tables over the vocabulary have the rows of the imported checkpoint only (`rows`).
+        """
+        weights = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
+        return weights | {name: weights[name][:rows] for name, rows in self.rows.items()}
 
 
 @finding
@@ -115,7 +130,8 @@ def load(
     load_weights(model, folder, averages=True, mapped=True)
     rows = imported_rows(folder)
     model.leave_out(rows)
-    return Loaded(model.to(device).eval(), task, vocab, state["config"], state, folder, rows)
+    model = model.to(device).eval()
+    return Loaded(model, task, state["config"], rows, state=state, path=folder)
 
 
 class Undrawn(TorchFunctionMode):

@@ -1,12 +1,14 @@
-"""Build a unitk model from another system's checkpoint, and export a model to other formats.
+"""What a format of another system's checkpoints is, and how a model is built from what it finds.
 
-The `read` function of a format's module finds tensors, settings and vocabulary. This module turns
-them into a model for all formats alike, and checks that they fit together.
+    register("format", "glm")(Format(about="GLM: ...", find=find, write=write))
+
+`find` gives tensors, settings and vocabulary. This module turns them into a model for all formats
+alike, and checks that they fit together. `unitk convert` and `unitk.load` know a format by its
+name.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,22 +24,12 @@ from unitk.formats.names import Layout
 from unitk.formats.settings import preset_of
 from unitk.formats.vocabs import fitted
 from unitk.models.config import ModelConfig
-from unitk.models.model import Model, build
+from unitk.models.model import build
 from unitk.options.config import Component, Given, NoOptions, Parsed, resolve
-from unitk.pretrained import from_hub
 from unitk.tasks.base import Task
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab
 
-# the module that reads and writes each format; imported when it is named, as all need torch
-FORMATS = {name: f"unitk.formats.{name}" for name in ("hf", "unilm", "glm", "mass", "fairseq")}
-FORMATS |= {
-    "optimus": "unitk.families.latent.format",
-    "diffusion": "unitk.families.diffusion.format",
-}
-WRITTEN = {name: f"unitk.formats.{name}" for name in ("ctranslate2", "onnx")}
-"""Formats for export only."""
-READ = {name: f"unitk.families.recurrent.{name}" for name in ("elmo", "ulmfit")}
-"""Formats for import only. Their `read` returns `Parts`."""
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
 POSITIONS = (".positions.weight", ".positions2.weight")
@@ -52,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Found:
-    """The tensors, settings and vocabulary that a format's `read` found in a checkpoint."""
+    """The tensors, settings and vocabulary that a format finds in a checkpoint."""
 
     path: Path  # the file, for errors
     tensors: Mapping[str, Tensor]
@@ -77,6 +69,10 @@ class Found:
     says_heads: bool = True
     """Whether the checkpoint gives the number of heads; otherwise heads of 64 are assumed."""
 
+    def build(self, given: Sequence[Given]) -> Loaded:
+        """A model in evaluation mode, with the options `given`."""
+        return build_found(self, given)
+
     @property
     def arch(self) -> str:
         """The registered architecture that is nearest to `config`."""
@@ -91,55 +87,50 @@ class Found:
         return len(table) if table is not None and table.dim() == 2 else 0
 
 
-@dataclass(frozen=True)
-class Parts:
-    """A model with its task and options: all that using or exporting it needs."""
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format of another system's checkpoints, which is registered by its name."""
 
-    model: Model
-    task: Task
-    values: Mapping[str, str]  # task and architecture as options
-    rows: Mapping[str, int]
-    """Name of a table over the vocabulary -> its rows in the imported checkpoint, before symbols
-    were added."""
-    decoding: Mapping[str, Any] = field(default_factory=dict)
-    """The options of `unitk generate` with which it is meant to be decoded."""
+    about: str
+    """One line about it, for `unitk list format`."""
+    find: Callable[[Path, Path | None], Found | Assembled] | None = None
+    """Find what a path holds, with the vocabulary at another path if that is given. None: the
+    format is only written."""
+    write: Callable[[Loaded, Path], None] | None = None
+    """Write a model into an empty folder. None: the format is only read."""
+    translate: Callable[[Loaded, Mapping[str, Tensor]], dict[str, Tensor]] | None = None
+    """Give weights, or their gradients, the names and shapes that they have in this format."""
+    cure: Callable[[Path], str] = lambda path: ""
+    """What helps where there is no such path, for the error."""
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The weights by unitk's names, each shared weight once.
+    def read(
+        self,
+        path: Path,
+        vocab: Path | None = None,
+        given: Sequence[Given] = (),
+        asked: str = "--from",
+    ) -> Loaded:
+        """Read a checkpoint as a model in evaluation mode, with task and vocabulary.
 
-        Tables over the vocabulary have the rows of the imported checkpoint only (`rows`).
+        `vocab` is a vocabulary to take instead of the one beside the file, and `given` are options
+        of task and architecture, which override those of the checkpoint. `asked` is the option that
+        asks for this format, for the error where it is only written. Raises `CheckpointError` for
+        files that are damaged or do not fit, and `UsageError` where an option is missing.
         """
-        weights = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
-        return weights | {name: weights[name][:rows] for name, rows in self.rows.items()}
+        if self.find is None:
+            raise UsageError(f"{asked}: unitk only writes this format")
+        if not path.exists():
+            raise CheckpointError(f"there is no {path}{self.cure(path)}")
+        return self.find(path, vocab).build(given)
 
 
-def module(name: str, option: str) -> Any:
-    """Import the module of the format `name`; `option` is --from or --to, for errors."""
-    known = FORMATS | (WRITTEN if option == "--to" else READ)
-    if name not in known:
-        hint = registry.nearest(name, known) or f" (known: {', '.join(known)})"
-        raise UsageError(f"{option}: there is no format {name!r}{hint}")
-    return importlib.import_module(known[name])
+def build_found(found: Found, given: Sequence[Given]) -> Loaded:
+    """A model in evaluation mode of what was found in a checkpoint, with the options `given`.
 
-
-def read_checkpoint(
-    format: str, path: Path, vocab: Path | None = None, given: Sequence[Given] = ()
-) -> Parts:
-    """Read another system's checkpoint as a model in evaluation mode, with task and vocabulary.
-
-    `vocab` is a vocabulary to take instead of the one beside the file, and `given` are options of
-    task and architecture, which override those of the checkpoint. Symbols that the vocabulary has
-    beyond the checkpoint's rows get rows of their own, whose logits are -inf. Raises
-    `CheckpointError` for files that are damaged or do not fit, and `UsageError` where an option is
-    missing.
+    Symbols that the vocabulary has beyond the checkpoint's rows get rows of their own, whose logits
+    are -inf. Raises `CheckpointError` for files that do not fit, and `UsageError` where an option
+    is missing.
     """
-    reader = module(format, "--from")
-    if not path.exists():
-        get = from_hub(path) if format == "hf" else ""
-        raise CheckpointError(f"there is no {path}{get}")
-    if format in READ:
-        return reader.read(path, vocab, given)
-    found: Found = reader.read(path, vocab)
     parsed = _parsed(found, given)
     arch: ModelConfig = parsed.components["arch"].config
     state = _state(found, arch)
@@ -180,41 +171,45 @@ def read_checkpoint(
         log.warning("%s: %d heads of 64 are assumed (--arch.num-heads)", what, arch.num_heads)
     for note in found.notes:
         log.warning("%s: %s", found.path, note)
-    return Parts(model.eval(), task, _kept(parsed), rows, found.decoding(task))
+    return Loaded(model.eval(), task, _kept(parsed), rows, found.decoding(task))
 
 
-def assembled(
-    file: Path,
-    settings: Mapping[str, str],
-    given: Sequence[Given],
-    vocab: Vocab,
-    rows: int,
-    state: Callable[[Model], dict[str, Tensor]],
-) -> Parts:
-    """Make a model of the options `settings` of a file and those `given`, with the tensors `state`.
+@dataclass(frozen=True)
+class Assembled:
+    """The options and tensors of a checkpoint whose architecture its file gives as options."""
 
-    Tables over the vocabulary have `rows` rows in the file. Raises `CheckpointError` if a tensor
-    has another shape than the model's.
-    """
-    of_file = [Given(key, text, str(file)) for key, text in settings.items()]
-    parsed = resolve(NoOptions, [*of_file, *given], KINDS)
-    task_choice, arch = (parsed.components[kind] for kind in KINDS)
-    task: Task = task_choice.made_from(task_choice.config, vocab)
-    task.answers = False
-    model = build(arch.config, len(vocab))
-    generator = torch.Generator().manual_seed(1)
-    shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
-    tensors = state(model)
-    for name, tensor in tensors.items():
-        if name in ROWS:
-            tensors[name] = tensor = _grown(tensor, len(vocab) - rows, 0.02, generator)
-        if tensor.shape != shapes[name]:
-            need = f"but its options need {list(shapes[name])}"
-            raise CheckpointError(f"{file}: {name} has shape {list(tensor.shape)}, {need}")
-    model.load_state_dict(tensors, strict=False)
-    counts = {name: rows for name in shapes if name in ROWS}
-    model.leave_out(counts)
-    return Parts(model.eval(), task, _kept(parsed), counts)
+    path: Path  # the file, for errors
+    options: Mapping[str, str]  # of task and architecture
+    vocab: Vocab
+    rows: int
+    """Rows that tables over the vocabulary have in the file."""
+    tensors: Mapping[str, Tensor]  # by unitk's names
+
+    def build(self, given: Sequence[Given]) -> Loaded:
+        """A model in evaluation mode, with the options `given`.
+
+        Raises `CheckpointError` if a tensor has another shape than the model's.
+        """
+        of_file = [Given(key, text, str(self.path)) for key, text in self.options.items()]
+        parsed = resolve(NoOptions, [*of_file, *given], KINDS)
+        task_choice, arch = (parsed.components[kind] for kind in KINDS)
+        task: Task = task_choice.made_from(task_choice.config, self.vocab)
+        task.answers = False
+        model = build(arch.config, len(self.vocab))
+        generator = torch.Generator().manual_seed(1)
+        shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
+        tensors = dict(self.tensors)
+        for name, tensor in tensors.items():
+            if name in ROWS:
+                more = len(self.vocab) - self.rows
+                tensors[name] = tensor = _grown(tensor, more, 0.02, generator)
+            if tensor.shape != shapes[name]:
+                need = f"but its options need {list(shapes[name])}"
+                raise CheckpointError(f"{self.path}: {name} has shape {list(tensor.shape)}, {need}")
+        model.load_state_dict(tensors, strict=False)
+        counts = {name: self.rows for name in shapes if name in ROWS}
+        model.leave_out(counts)
+        return Loaded(model.eval(), task, _kept(parsed), counts)
 
 
 def _kept(parsed: Parsed) -> dict[str, str]:

@@ -16,19 +16,18 @@ from torch import Tensor, nn
 from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import require
-from unitk.formats.convert import Parts
-from unitk.formats.hf import renamed
 from unitk.models.heads.base import gather
 from unitk.models.heads.words import Words
 from unitk.slots import Batch, Example, Ids, collate
+from unitk.training.saving.checkpoint import Loaded
 
 
 class TextModel(nn.Module):
     """A trained model as a torch module; `model` is the network, first in evaluation mode."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, loaded: Loaded) -> None:
         super().__init__()
-        self.parts, self.model, self.task = parts, parts.model.eval(), parts.task
+        self.loaded, self.model, self.task = loaded, loaded.model.eval(), loaded.task
 
     def train_added_rows(self) -> None:
         """Let the symbols that an import added to the vocabulary be predicted and trained.
@@ -87,8 +86,9 @@ class TextModel(nn.Module):
         found: dict[str, Tensor] = {}
         for name, weight in self.model.named_parameters():
             none = torch.zeros_like(weight) if weight.grad is None else weight.grad
-            found[name] = (none if gradients else weight.detach())[: self.parts.rows.get(name)]
-        return renamed(self.parts, found)
+            found[name] = (none if gradients else weight.detach())[: self.loaded.rows.get(name)]
+        theirs: dict[str, Tensor] = registry.get("format", "hf").translate(self.loaded, found)
+        return theirs
 
     def _each(
         self, texts: Sequence[str], targets: Sequence[str] | None
