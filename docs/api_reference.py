@@ -15,6 +15,7 @@ from unitk.data.corpus.preprocess import Options as Preprocessing
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.search import Hypothesis, Output
+from unitk.evaluation.options import with_evaluations
 from unitk.families.latent.space import LatentSpace
 from unitk.options.fields import options
 from unitk.options.values import type_name
@@ -23,7 +24,7 @@ from unitk.training.config import TrainConfig
 OPTIONS = {
     "train": TrainConfig,
     "preprocess": Preprocessing,
-    "evaluate": Evaluation,
+    "evaluate": with_evaluations(Evaluation),
     "generate": GenerateConfig,
     "infill": GenerateConfig,
     "sample": GenerateConfig,

@@ -12,9 +12,10 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from unitk.api.evaluate import Options as EvaluateConfig
+from unitk.api.evaluate import Options
 from unitk.data.corpus.preprocess import Options as PreprocessConfig
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
+from unitk.evaluation.options import with_evaluations
 from unitk.options.fields import options
 from unitk.training.config import KINDS, TrainConfig
 
@@ -29,6 +30,7 @@ Schedule = str | float | Callable[[int, int | None], float]
 Strings = str | Path | Sequence[str | Path] | Mapping[str, object]
 Numbers = str | float | Sequence[str | float]
 '''
+EvaluateConfig = with_evaluations(Options)
 VERBS = {"Preprocess": PreprocessConfig, "Train": TrainConfig, "Evaluate": EvaluateConfig}
 METHODS = {"Generate": GenerateConfig, "Embed": EmbedConfig, "Predict": PredictConfig}
 

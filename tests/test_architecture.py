@@ -33,7 +33,6 @@ all."""
 ROOMS = ("unitk/families/", "unitk/formats/", "unitk/fairseq/")
 """What the core reaches through the registry only; a family of models knows no other."""
 KNOWN = {
-    "unitk/api/evaluate.py": "unitk/families/latent/evaluate.py",
     "unitk/decoding/decode.py": "unitk/families/diffusion/",
     "unitk/decoding/generator.py": "unitk/evaluation/texts.py",
     "unitk/formats/hf_families.py": "unitk/families/xlnet/config.py",
@@ -166,9 +165,9 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
     assert done.returncode == 0, f"imported: {done.stderr}"
 
 
-SPINE = 28_490
+SPINE = 27_983
 """Lines of the core that serve everybody; may fall, never rise."""
-PRICE = {"task": 170, "head": 80, "criterion": 100}
+PRICE = {"task": 170, "head": 80, "criterion": 100, "evaluation": 110}
 """Lines of the core that a registered component may bring."""
 CLOSURES = {
     "generate": (103, 20_100),

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import unitk
+
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = ROOT / "recipes" / "plugin"
 
@@ -62,6 +64,36 @@ def test_the_property_tests_cover_it():
     done = run(*words, UNITK_USER_DIR=str(PLUGIN))
     assert done.returncode == 0, done.stdout[-3000:]
     assert "passed" in done.stdout
+
+
+def test_an_evaluation_is_an_option_with_the_help_of_its_docstring(tmp_path):
+    """Bits per byte of each text, and of all, are those of its log-probabilities."""
+    plugin = ["evaluate", "--user-dir", str(PLUGIN)]
+    page = run("-m", "unitk_cli", *plugin, "--help").stdout
+    assert "--bits" in page and "Texts, one a line, whose bits per byte are measured" in page
+    (tmp_path / "x.txt").write_text("The cats sleep.\n\nThe dog ran.\n")
+    words = [
+        *plugin,
+        "--checkpoint",
+        "unitk-mini-en",
+        "--task",
+        "lm",
+        "--bits",
+        f"{tmp_path}/x.txt",
+    ]
+    words += ["--output", f"{tmp_path}/each", "--output-format", "json", "--device", "cpu"]
+    done = run("-m", "unitk_cli", *words)
+    assert done.returncode == 0, done.stderr
+    model = unitk.load("unitk-mini-en", task="lm")
+    texts = ["The cats sleep.", "The dog ran."]
+    bits = [-gains.sum() / np.log(2) for gains in model.likelihood(texts)]
+    each = [json.loads(line) for line in (tmp_path / "each").read_text().splitlines()]
+    assert [one["text"] for one in each] == texts
+    assert [one["bits"] for one in each] == pytest.approx(bits, rel=1e-4)
+    found = json.loads(done.stdout)
+    assert found["bits_per_byte"] == pytest.approx(sum(bits) / sum(map(len, texts)), rel=1e-4)
+    done = run("-m", "unitk_cli", *words, "--overwrite", "--delimiter", "a")
+    assert done.returncode == 2 and "--delimiter has no effect without --choices" in done.stderr
 
 
 @pytest.mark.slow

@@ -142,23 +142,23 @@ class EvaluateOptions(TypedDict, total=False):
     squad_source: str
     checkpoint: Required[Path | str]
     data: Path | str | None
-    pairs: Path | str | None
-    last_word: Path | str | None
     choices: Path | str | None
     delimiter: str | None
     infill: Path | str | None
     mask_ratio: Numbers
-    stride: int | str | None
-    stateful_rows: int | str
-    context: int | str
-    whole_words: bool
-    output: Path | str | None
-    overwrite: bool
-    task: str | None
-    draws: int | str | None
+    last_word: Path | str | None
+    pairs: Path | str | None
     beam: int | str
     max_len: int | str | None
+    stateful_rows: int | str
+    stride: int | str | None
+    context: int | str
     max_tokens: int | str
+    output: Path | str | None
+    overwrite: bool
+    whole_words: bool
+    draws: int | str | None
+    task: str | None
     output_format: Literal["text", "json"]
     device: Literal["auto", "cpu", "cuda"]
     precision: Literal["fp32", "bf16"]

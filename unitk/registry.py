@@ -38,6 +38,7 @@ KINDS = (
     "linker",
     "head",
     "format",
+    "evaluation",
     HINT,
 )
 MODULES = ("head", "format")  # kinds whose components need torch: finding them imports it

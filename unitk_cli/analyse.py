@@ -19,7 +19,7 @@ from unitk.families.latent.config import Common
 from unitk.files import new_folder
 from unitk.options import config
 from unitk.pictures import check_picture
-from unitk_cli.answers import inputs_of, open_generator
+from unitk_cli.answers import choose, inputs_of, open_generator
 
 COLUMNS = {
     "random_cosine": "random",
@@ -107,7 +107,7 @@ class HeadOptions:
 
 def run(argv: Sequence[str]) -> None:
     """Run the verb that the first word names."""
-    kind, act = config.choose("analyse", argv, VERBS)
+    kind, act = choose("analyse", argv, VERBS)
     positional = "texts" if kind is Contextuality else None
     act(config.parse(f"analyse {argv[0]}", kind, argv[1:], positional=positional))
 
@@ -146,9 +146,9 @@ def heads(parsed: config.Parsed) -> None:
     given: HeadOptions = parsed.main
     from unitk.families.analysis import heads as analysis
     from unitk.training.device import choose_device
-    from unitk.training.evaluate import open_evaluation
+    from unitk.training.evaluate import open_setup
 
-    opened = partial(open_evaluation, corpus=given.data, device=choose_device(given.device))
+    opened = partial(open_setup, corpus=given.data, device=choose_device(given.device))
     evaluation, max_tokens = opened(given.checkpoint, task=given.task), given.max_tokens
     gates = analysis.open_gates(evaluation.model)
     total, dest = sum(map(len, gates.values())), given.dest

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from unitk.api.loading import load
 from unitk.api.progress import progress
@@ -18,20 +19,40 @@ from unitk.data.files.squad import read_questions
 from unitk.decoding.files.inputs import BY_LINE, Input, arriving, read_inputs
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
-from unitk.errors import DataError, require
+from unitk.errors import DataError, UsageError, require
 from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
+from unitk.registry import nearest
 from unitk.training.saving.folder import find
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
 
+T = TypeVar("T")
 TOGETHER = 1024
 """Texts that are read by the model, and written, before the next ones."""
 Texts = list[Input] | Iterator[list[Input]]
 """All texts, or groups of them as they arrive."""
 Answer = Callable[[list[Input], int, Callable[[int], None]], list[Any]]
 """(texts, the number of the first one, a report of how many are done) -> answers."""
+
+
+def choose(verb: str, argv: Sequence[str], verbs: Mapping[str, tuple[type, T]]) -> tuple[type, T]:
+    """What the first word names of a verb's own verbs, each with the class of its options.
+
+    Without a word, or with an option of `config.HELP`, it prints the verbs and ends the program.
+    """
+    if not argv or argv[0] in config.HELP:
+        print(f"unitk {verb} VERB [options]", "", "Verbs:", sep="\n")
+        for name, (kind, _) in verbs.items():
+            about = re.split("[.:] ", " ".join((kind.__doc__ or "").split()))[0].rstrip(".")
+            print(f"  {name:<15}{about[0].lower()}{about[1:]}")
+        print("", f"`unitk {verb} VERB --help` lists a verb's options.", sep="\n")
+        raise SystemExit(0)
+    if argv[0] not in verbs:
+        hint = nearest(argv[0], verbs) or f" (known: {', '.join(verbs)})"
+        raise UsageError(f"there is no verb {argv[0]!r}{hint}")
+    return verbs[argv[0]]
 
 
 def open_generator(given: Any, options: Mapping[str, str] | None = None) -> Generator:

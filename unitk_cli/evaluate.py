@@ -7,20 +7,21 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from unitk.api.evaluate import ASIDE, Options, measured
+from unitk.api.evaluate import measure, parse_evaluate
 from unitk.errors import printable
-from unitk.options import config
 
 
 def run(argv: Sequence[str]) -> None:
     """Measure and print."""
-    parsed = config.parse("evaluate", Options, argv, aside=ASIDE)
+    parsed = parse_evaluate(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is temporary is removed then
     from unitk.kernels.products import keep_memory
 
     keep_memory()
-    about, figures, lines = measured(parsed)
+    about, judged = measure(parsed)
     if parsed.main.output_format == "json":
-        print(json.dumps(about | figures))
+        print(json.dumps(about | judged.figures))
         return
-    print(*(f"{name:<24}{printable(value)}" for name, value in about.items()), *lines, sep="\n")
+    print(
+        *(f"{name:<24}{printable(value)}" for name, value in about.items()), *judged.lines, sep="\n"
+    )

@@ -22,7 +22,7 @@ from unitk.families.latent.outputs import (
     walk_lines,
 )
 from unitk.options import config
-from unitk_cli.answers import open_generator
+from unitk_cli.answers import choose, open_generator
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ Opened = Callable[[], "LatentSpace"]
 
 def run(argv: Sequence[str]) -> None:
     """Run the verb that the first word names."""
-    kind, act = config.choose("latent", argv, VERBS)
+    kind, act = choose("latent", argv, VERBS)
     verb, aside = f"latent {argv[0]}", ("task", "arch")
     parsed = config.parse(verb, kind, argv[1:], positional="texts", aside=aside)
     given = parsed.main

@@ -11,7 +11,7 @@ from unitk.data.batching import FixedBatches
 from unitk.data.corpus.folders import open_corpus
 from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
 from unitk.evaluation.texts import likelihoods
-from unitk.families.latent import evaluate as measured
+from unitk.families.latent import measures as measured
 from unitk.families.latent.space import LatentSpace
 from unitk.training import evaluate
 from unitk.vocab.base import open_vocab
@@ -223,7 +223,7 @@ def test_more_draws_tighten_the_bound(judge):
 def test_a_bound_is_the_mean_over_draws(judge, runs, toy_data, name):
     """Each draw hides other tokens; the first one is validation's. A clip is of training alone."""
     found = [judge(name, f"--draws {n}") for n in (1, 2, 3)]
-    judged = evaluate.open_evaluation(runs / name, toy_data / "text", torch.device("cpu"))
+    judged = evaluate.open_setup(runs / name, toy_data / "text", torch.device("cpu"))
     one, two = (
         [float(batch.asks["bound"].weight.sum()) for _, batch in FixedBatches(*of, seed=seed)]
         for of in [(judged.data.train.examples, 8192)]
@@ -261,7 +261,7 @@ def test_only_a_bound_and_a_latent_have_draws(judge):
 
 @pytest.fixture
 def seen(runs, toy_data):
-    judged = evaluate.open_evaluation(runs / "vae", toy_data / "text", torch.device("cpu"))
+    judged = evaluate.open_setup(runs / "vae", toy_data / "text", torch.device("cpu"))
     return judged, measured.measure(judged, 1, 400, lambda done: None)
 
 
@@ -305,7 +305,7 @@ def test_an_autoencoder_is_called_one(judge):
 
 
 def test_words_are_not_left_out(runs, toy_data):
-    judged = evaluate.open_evaluation(runs / "ae", toy_data / "text", torch.device("cpu"))
+    judged = evaluate.open_setup(runs / "ae", toy_data / "text", torch.device("cpu"))
     task = judged.data.task
     assert (task.config.encoder_drop, task.config.decoder_drop) == (0, 0)
 
@@ -325,7 +325,7 @@ def test_absurd_figures_have_a_cause(seen):
 
 
 def test_a_checkpoint_of_a_phase_without_beta(runs, toy_data):
-    judged = evaluate.open_evaluation(runs / "vae", toy_data / "text", torch.device("cpu"))
+    judged = evaluate.open_setup(runs / "vae", toy_data / "text", torch.device("cpu"))
     sense = {"elbo": 10.0, "kl": 2.0, "mi_ceiling": 4.0, "z_gap": 3.0}
     config = {**judged.state["config"], "criterion.beta": "cyclical:cycles=1"}
     judged.state["config"] = config
@@ -441,11 +441,11 @@ def test_a_failure_leaves_no_scores(compare, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--data x", "give one of --data, --pairs, --last-word, --choices"),
-        ("--stride 3", "--stride has no effect with --pairs"),
-        ("--field title", "--field has no effect with --pairs"),
-        ("--draws 3", "--draws has no effect on scores of texts"),
-        ("--stateful-rows 4", "--stateful-rows has no effect on scores of texts"),
+        ("--data x", "give one of --data, --choices, --infill, --last-word, --pairs"),
+        ("--stride 3", "--stride has no effect without --data"),
+        ("--field title", "--field has no effect without --data"),
+        ("--draws 3", "--draws has no effect without --data"),
+        ("--stateful-rows 4", "--stateful-rows has no effect without --data"),
         ("--whole-words", "--whole-words has no effect: task lm hides no tokens"),
         ("--task mlm", "--task mlm: .* was trained with lm"),
         ("--task.delimitr off", "delimitr"),

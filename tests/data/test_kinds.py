@@ -126,7 +126,7 @@ def test_every_kind_trains_evaluates_and_resumes(corpora, form):
 
 def test_checkpoints_keep_the_labels(corpora):
     """They come back with the model; a run that is resumed or judged has no others."""
-    from unitk.training.evaluate import open_evaluation
+    from unitk.training.evaluate import open_setup
     from unitk.training.loop import train
     from unitk.training.saving import checkpoint
 
@@ -141,7 +141,7 @@ def test_checkpoints_keep_the_labels(corpora):
         with pytest.raises(DataError, match=wanted):
             begin(corpora, "tags", words)
     with pytest.raises(DataError, match=wanted):
-        open_evaluation(corpora / "run", corpora / "tags", torch.device("cpu"))
+        open_setup(corpora / "run", corpora / "tags", torch.device("cpu"))
     # whoever has none yet, or learns something else from them, takes any
     assert begin(corpora, "span", again, "other").data.task.labels == ()
 

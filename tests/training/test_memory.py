@@ -95,7 +95,7 @@ def test_evaluation_has_the_memory_where_rows_are_given(words, tmp_path, toy_dat
     """As each row is read by itself; without rows each text is read alone."""
     run = tmp_path / "run"
     train(words(run, "--max-steps 8"))
-    opened = evaluate.open_evaluation(run, toy_data / "text", CPU, rows=4)
+    opened = evaluate.open_setup(run, toy_data / "text", CPU, rows=4)
     model, source = opened.model, opened.data.train.examples
     count = len(source.bounds(0))
     order = np.array([[r * count // 4 + u for r in range(4)] for u in range(count // 4)])
@@ -112,7 +112,7 @@ def test_evaluation_has_the_memory_where_rows_are_given(words, tmp_path, toy_dat
                 stateful.leaving(batch, loss.carry)
                 total, asked = total + float(loss.sums["lm"]), asked + batch.count["lm"]
             stateful.advance()
-        opened = evaluate.open_evaluation(run, toy_data / "text", CPU, rows=rows)
+        opened = evaluate.open_setup(run, toy_data / "text", CPU, rows=rows)
         found = evaluate.objective(opened, 300, lambda done: None)
         assert found["loss"] == pytest.approx(total / asked, rel=1e-5)
         assert found["lm/ppl"] == pytest.approx(np.exp(total / asked), rel=1e-5)
@@ -129,7 +129,7 @@ def test_what_excludes_a_memory_is_named(words, tmp_path, toy_data):
     prepare(parse_train(words(tmp_path / "run", odd)))
     train(words(tmp_path / "run", "--max-steps 1"))
     with pytest.raises(UsageError, match="--stateful-rows 5 must be even"):
-        evaluate.open_evaluation(tmp_path / "run", toy_data / "text", CPU, rows=5)
+        evaluate.open_setup(tmp_path / "run", toy_data / "text", CPU, rows=5)
 
 
 def test_a_mixture_with_another_cut_reads_from_the_beginning(words, tmp_path):

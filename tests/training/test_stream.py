@@ -160,7 +160,7 @@ def test_evaluation_reads_the_stream(trainer, toy_data, tmp_path):
     )
     start = made.start
     loop.train(start)
-    opened = evaluate.open_evaluation(
+    opened = evaluate.open_setup(
         tmp_path / "run", toy_data / "text" / "valid", torch.device("cpu"), rows=1
     )
     found = evaluate.objective(opened, 300, lambda done: None)
@@ -175,7 +175,7 @@ def test_documents_that_are_cut_have_one_end_each(trainer, toy_data, tmp_path):
     made = trainer("--task lm --arch awd_lstm_tiny --block-size 24")
     loop.train(made.start)
     corpus = toy_data / "text" / "valid"
-    opened = evaluate.open_evaluation(tmp_path / "run", corpus, torch.device("cpu"))
+    opened = evaluate.open_setup(tmp_path / "run", corpus, torch.device("cpu"))
     found = evaluate.objective(opened, 300, lambda done: None)
     docs, _ = documents(toy_data, turned=False)
     assert opened.num_texts > 2 * len(docs)

@@ -1,4 +1,6 @@
-"""The probability of given texts. `texts.py` scores texts by any task, and `share.py` computes
-their common beginnings once. `pairs.py` compares minimal pairs, `continuations.py` ranks last words
-and choices, `windows.py` reads long texts. `harness.py` is the adapter to lm-evaluation-harness.
+"""What `unitk evaluate` measures. `base.py` has the classes; `options.py` finds the one asked for.
+
+pairs.py, continuations.py, windows.py, infilling.py, corpus.py   registered evaluations
+texts.py, share.py   scores of texts by any task, their common beginnings computed once
+harness.py           the adapter to lm-evaluation-harness
 """

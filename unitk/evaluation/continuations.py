@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ from unitk.data.files.pairs import chosen, label_of
 from unitk.data.files.records import numbered_lines, records
 from unitk.data.files.sources import format_of
 from unitk.errors import DataError
+from unitk.evaluation.base import Judged, Progress, Scoring, Writing, lines_of
+from unitk.registry import register
 from unitk.slots import Floats, Ids
 from unitk.vocab.scripts import UNIT, UNSPACED
 
@@ -31,7 +33,6 @@ LETTERS = regex.compile(r"\p{L}", regex.V1), regex.compile(r"(?r)\p{L}", regex.V
 """The first letter, and the last one."""
 NO_BLANKS = regex.compile(UNSPACED, regex.V1)
 NORMS = "sum", "per_token", "per_byte"
-Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -116,38 +117,60 @@ def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Qu
     return found
 
 
-def judged(
-    generator: Generator,
-    questions: Sequence[Question],
-    whole_words: bool,
-    max_tokens: int,
-    report: Report,
-) -> list[list[Floats]]:
-    """Score each choice of each question, [2, tokens]; a context too long loses its beginning."""
-    from unitk.evaluation.texts import likelihoods  # imports torch
+@dataclass(frozen=True, kw_only=True)
+class Continuations(Scoring, Writing):
+    """Contexts and what may follow them."""
 
-    flat = [[one.context, choice] for one in questions for choice in one.choices]
-    place = [one.place for one in questions for _ in one.choices]
-    ids: list[tuple[Ids, Ids]] = [(first, text) for first, text in generator.encode(flat)]
-    for number, (context, choice) in enumerate(flat):
-        if context.strip() and not (context[-1].isspace() or choice[0].isspace()):
-            inside = generator.vocab.encode_inside(choice)  # it begins no word
-            ids[number] = ids[number][0], np.array(inside, np.int64)
-    for (_, text), where in zip(ids, place, strict=True):
-        if not len(text):
-            raise DataError(f"{where}: a choice or word has no token of the vocabulary")
-    found = likelihoods(
-        generator.model,
-        generator.task,
-        ids,
-        whole_words=whole_words,
-        truncate=True,
-        max_tokens=max_tokens,
-        name=place.__getitem__,
-        report=report,
-    )
-    each = iter(found)
-    return [[next(each) for _ in one.choices] for one in questions]
+    def score(
+        self, generator: Generator, questions: Sequence[Question], progress: Progress
+    ) -> list[list[Floats]]:
+        """Score each choice, [2, tokens]; a context that is too long loses its beginning."""
+        flat = [[one.context, choice] for one in questions for choice in one.choices]
+        place = [one.place for one in questions for _ in one.choices]
+        ids: list[tuple[Ids, Ids]] = [(first, text) for first, text in generator.encode(flat)]
+        for number, (context, choice) in enumerate(flat):
+            if context.strip() and not (context[-1].isspace() or choice[0].isspace()):
+                inside = generator.vocab.encode_inside(choice)  # it begins no word
+                ids[number] = ids[number][0], np.array(inside, np.int64)
+        for (_, text), where in zip(ids, place, strict=True):
+            if not len(text):
+                raise DataError(f"{where}: a choice or word has no token of the vocabulary")
+        each = iter(self.likelihoods(generator, ids, place.__getitem__, progress, truncate=True))
+        return [[next(each) for _ in one.choices] for one in questions]
+
+
+@register("evaluation", "last_word")
+@dataclass(frozen=True, kw_only=True)
+class LastWord(Continuations):
+    """Texts whose last word the model should predict (LAMBADA): json-lines with the field text, or
+    lines."""
+
+    def read(self, paths: Sequence[Path]) -> list[Question]:
+        return read_last_words(paths)
+
+    def judge(self, generator: Generator, texts: Sequence[Question], progress: Progress) -> Judged:
+        found = self.score(generator, texts, progress)
+        figures = last_words(texts, found)
+        return Judged(figures, lines_of(figures), lines_about(texts, found, False))
+
+
+@register("evaluation", "choices")
+@dataclass(frozen=True, kw_only=True)
+class Choices(Continuations):
+    """Questions whose right answer should be the most probable one: json-lines with the fields
+    context, choices (a list) and label (a number from 0)."""
+
+    delimiter: str | None = None
+    """With --choices: what stands between a context and a choice. Default: a blank, or nothing
+    where one of them has it or the script has no blanks between words (Chinese, Japanese, Thai)."""
+
+    def read(self, paths: Sequence[Path]) -> list[Question]:
+        return read_choices(paths, self.delimiter)
+
+    def judge(self, generator: Generator, texts: Sequence[Question], progress: Progress) -> Judged:
+        found = self.score(generator, texts, progress)
+        figures = ranked(texts, found)
+        return Judged(figures, lines_of(figures), lines_about(texts, found, True))
 
 
 def last_words(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> dict[str, Any]:

@@ -7,14 +7,19 @@ as BERT, has a mask for each token and so knows their number; MASS fills one run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unitk.decoding.config import GenerateConfig
-from unitk.errors import UsageError, require
+from unitk.errors import DataError, UsageError, require
+from unitk.evaluation.base import Judged, Progress, Report, Writing
+from unitk.evaluation.continuations import rows_of
+from unitk.options.values import render
+from unitk.registry import register
 from unitk.score.bleu import bleu
 from unitk.slots import Bools, Ids
 
@@ -48,12 +53,46 @@ class Infilled:
         return {"mask_ratio": self.share, **found, "blanks": self.blanks}
 
 
+@register("evaluation", "infill")
+@dataclass(frozen=True, kw_only=True)
+class Infilling(Writing):
+    """Texts whose words are hidden and filled in again: json-lines with the field text, or lines.
+    Reports BLEU of the filled texts."""
+
+    mask_ratio: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
+    """With --infill: shares of the words to hide, each tried in turn."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fair = all(0 < share < 1 for share in self.mask_ratio) and self.mask_ratio
+        require(bool(fair), f"--mask-ratio must be in (0, 1), got {render(self.mask_ratio)}")
+
+    def read(self, paths: Sequence[Path]) -> list[str]:
+        found = []
+        for record, place in rows_of(paths):
+            if not isinstance(record.get("text"), str) or not record["text"].strip():
+                raise DataError(f"{place}: no text in the field text")
+            found.append(record["text"])
+        return found
+
+    def judge(self, generator: Generator, texts: Sequence[str], progress: Progress) -> Judged:
+        with progress(len(texts) * len(self.mask_ratio)) as report:
+            found = infill(generator, texts, self.mask_ratio, self.max_tokens, report)
+        each = [one.figures() for one in found]
+        lines = [f"{'mask ratio':<24}{'bleu':>8}{'unfilled':>10}{'blanks':>10}"]
+        for one in each:
+            scores = f"{one['bleu']:8.2f}{one['bleu_unfilled']:10.2f}{one['blanks']:10,}"
+            lines.append(f"{one['mask_ratio']:<24}{scores}")
+        figures = {"texts": len(texts), "infill": each}
+        return Judged(figures, lines, (line for one in found for line in one.lines()))
+
+
 def infill(
     generator: Generator,
     texts: Sequence[str],
     shares: Sequence[float],
     max_tokens: int,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = lambda done: None,
 ) -> list[Infilled]:
     """Hide each of these shares of the words of each text, and fill them in greedily.
 

@@ -6,7 +6,7 @@ the sum of a sentence's log-probabilities, not divided by its length. A tie coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from unitk.data.files.lines import unpacked
 from unitk.data.files.records import records
 from unitk.data.files.sources import format_of
 from unitk.errors import DataError
+from unitk.evaluation.base import Judged, Progress, Scoring, Writing
+from unitk.registry import register
 from unitk.slots import Floats, Ids
 
 if TYPE_CHECKING:
@@ -78,37 +80,39 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
     return found
 
 
-def judge(
-    generator: Generator,
-    pairs: Sequence[Pair],
-    *,
-    whole_words: bool = False,
-    max_tokens: int = 16384,
-    report: Callable[[int], None] = lambda done: None,
-) -> Scored:
-    """Score both sentences of each pair."""
-    from unitk.evaluation.texts import likelihoods  # imports torch
+@register("evaluation", "pairs")
+@dataclass(frozen=True, kw_only=True)
+class MinimalPairs(Scoring, Writing):
+    """Minimal pairs, instead of --data: json-lines with the fields sentence_good and sentence_bad,
+    or a folder of such files. As in BLiMP, UID names the set and linguistics_term its
+    phenomenon."""
 
-    sentences = [[text] for pair in pairs for text in pair.sentences]
-    ids = [text for (text,) in generator.encode(sentences)]
-    for number, text in enumerate(ids):
-        if not len(text):
-            lost = f"{pairs[number // 2].place}: {SENTENCES[number % 2]}"
-            raise DataError(f"{lost} has no token of the vocabulary")
-    found = likelihoods(
-        generator.model,
-        generator.task,
-        [(text[:0], text) for text in ids],
-        whole_words=whole_words,
-        max_tokens=max_tokens,
-        name=lambda number: f"{pairs[number // 2].place}: {SENTENCES[number % 2]}",
-        report=report,
-    )
-    # log-probabilities of float32 are summed exactly in float64: their order makes no winner
-    sums = np.array([gains.sum(dtype=np.float64) for gains, _ in found], np.float32)
-    tokens = np.array([len(text) for text in ids])
-    unknown = sum(int((text == generator.vocab.unk).sum()) for text in ids)
-    return Scored(pairs, sums.reshape(-1, 2), tokens.reshape(-1, 2), unknown)
+    def read(self, paths: Sequence[Path]) -> list[Pair]:
+        return read_pairs(paths)
+
+    def judge(self, generator: Generator, texts: Sequence[Pair], progress: Progress) -> Judged:
+        scored = self.score(generator, texts, progress)
+        found = figures(scored)
+        return Judged(found, table(found), scored.lines())
+
+    def score(self, generator: Generator, pairs: Sequence[Pair], progress: Progress) -> Scored:
+        """Score both sentences of each pair."""
+
+        def place(number: int) -> str:
+            return f"{pairs[number // 2].place}: {SENTENCES[number % 2]}"
+
+        sentences = [[text] for pair in pairs for text in pair.sentences]
+        ids = [text for (text,) in generator.encode(sentences)]
+        for number, text in enumerate(ids):
+            if not len(text):
+                raise DataError(f"{place(number)} has no token of the vocabulary")
+        texts = [(text[:0], text) for text in ids]
+        found = self.likelihoods(generator, texts, place, progress)
+        # log-probabilities of float32 are summed exactly in float64: their order makes no winner
+        sums = np.array([gains.sum(dtype=np.float64) for gains, _ in found], np.float32)
+        tokens = np.array([len(text) for text in ids])
+        unknown = sum(int((text == generator.vocab.unk).sum()) for text in ids)
+        return Scored(pairs, sums.reshape(-1, 2), tokens.reshape(-1, 2), unknown)
 
 
 def figures(scored: Scored) -> dict[str, Any]:

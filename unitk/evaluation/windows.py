@@ -9,11 +9,18 @@ are not predicted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from unitk.data.corpus.corpus import Corpus
+from unitk.data.corpus.folders import open_corpus
+from unitk.errors import at_least
+from unitk.evaluation.base import Judged, Progress, Scoring, lines_of
+from unitk.registry import register
 from unitk.score.language import Units, perplexities
 from unitk.slots import Ids
 
@@ -29,31 +36,46 @@ def windows(text: Ids, stride: int, context: int) -> list[tuple[Ids, Ids]]:
     ]
 
 
-def rolled(
-    generator: Generator,
-    texts: Sequence[Ids],
-    stride: int,
-    context: int,
-    whole_words: bool,
-    max_tokens: int,
-    report: Callable[[int], None],
-) -> dict[str, Any]:
-    """Perplexities per word, per token and per byte over all texts, and the three counts."""
-    from unitk.evaluation.texts import likelihoods  # imports torch
+@register("evaluation", "stride")
+@dataclass(frozen=True, kw_only=True)
+class Windows(Scoring):
+    """Perplexities of long texts, read in windows that overlap."""
 
-    cut = [part for text in texts for part in windows(text, stride, context)]
-    found = likelihoods(
-        generator.model,
-        generator.task,
-        cut,
-        whole_words=whole_words,
-        max_tokens=max_tokens,
-        name=lambda number: f"window {number + 1}",
-        report=report,
-    )
-    nats = -sum(float(gains.sum(dtype=np.float64)) for gains, _ in found)
-    whole = Units.of((generator.vocab.decode(text), len(text)) for text in texts)
-    # no end of a text is predicted, nor is its first token where nothing opens it
-    tokens = sum(one.shape[1] for one in found)
-    units = Units(whole.texts, tokens, whole.words - whole.texts, whole.size - whole.texts)
-    return {"texts": len(texts), "windows": len(cut), "nats": nats, **perplexities(nats, units)}
+    stride: int | None = None
+    """With --data: compute the perplexity of its documents in windows that each predict this many
+    tokens."""
+    context: int = 256
+    """With --stride: tokens before a window that the model also reads. There are fewer at the start
+    of a text."""
+    on_corpus = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, stride=1, context=0)
+
+    def cut(self, text: Ids) -> list[tuple[Ids, Ids]]:
+        """The context of each window of a text, and its tokens."""
+        assert self.stride is not None
+        return windows(text, self.stride, self.context)
+
+    def read(self, paths: Sequence[Path]) -> list[Ids]:
+        [corpus] = map(open_corpus, paths)
+        assert isinstance(corpus, Corpus)
+        return [np.concatenate(corpus.document(i)) for i in range(corpus.num_documents)]
+
+    def judge(self, generator: Generator, texts: Sequence[Ids], progress: Progress) -> Judged:
+        """Perplexities per word, per token and per byte over all texts, and the three counts."""
+        cut = [part for text in texts for part in self.cut(text)]
+
+        def name(number: int) -> str:
+            return f"window {number + 1}"
+
+        found = self.likelihoods(generator, cut, name, progress, unit="windows")
+        nats = -sum(float(gains.sum(dtype=np.float64)) for gains, _ in found)
+        whole = Units.of((generator.vocab.decode(text), len(text)) for text in texts)
+        # no end of a text is predicted, nor is its first token where nothing opens it
+        tokens = sum(one.shape[1] for one in found)
+        units = Units(whole.texts, tokens, whole.words - whole.texts, whole.size - whole.texts)
+        figures = {"texts": len(texts), "windows": len(cut), "nats": nats}
+        figures |= perplexities(nats, units)
+        return Judged(figures, lines_of(figures))

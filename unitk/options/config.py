@@ -14,10 +14,10 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from unitk import registry
 from unitk.errors import UsageError, require, say
@@ -34,7 +34,6 @@ BARE = ("data", "input")  # options that other systems take as words without a f
 HELP = ("-h", "--help", "--help-all")
 UNFLAGGED = "command line"  # the origin of words without a flag
 CHECKPOINT = "checkpoint "  # how the origin of an option begins that a checkpoint brings
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -138,10 +137,6 @@ def parse(
     """
     helping = not set(HELP).isdisjoint(argv)  # anywhere: the other words decide the page
     everything = [*defaults, *read_options(argv, main, positional)]
-    folders = [item.text for item in everything if item.key == "user_dir"]
-    if folders and folders[-1] not in (None, "none"):
-        registry.load_plugins(Path(folders[-1]))
-    registry.load_plugins()
     left = [item for item in everything if item.key.startswith(tuple(f"{k}." for k in aside))]
     if not helping:
         parsed = resolve(main, [item for item in everything if item not in left], kinds)
@@ -167,28 +162,18 @@ def parse(
 
 
 def read_options(argv: Sequence[str], main: type, positional: str | None = None) -> list[Given]:
-    """The options of `--config`, and behind them, as later ones win, those of the command line."""
+    """The options of `--config`, and behind them, as later ones win, those of the command line.
+
+    Plug-ins are imported, those of `--user-dir` too.
+    """
     given = read_flags([word for word in argv if word not in HELP], main, positional)
     files = [Path(item.text) for item in given if item.key == "config" and item.text]
-    return [*(line for path in files for line in read_yaml(path)), *given]
-
-
-def choose(verb: str, argv: Sequence[str], verbs: Mapping[str, tuple[type, T]]) -> tuple[type, T]:
-    """What the first word names of a verb's own verbs, each with the class of its options.
-
-    Without a word, or with an option of `HELP`, it prints the verbs and ends the program.
-    """
-    if not argv or argv[0] in HELP:
-        print(f"unitk {verb} VERB [options]", "", "Verbs:", sep="\n")
-        for name, (kind, _) in verbs.items():
-            about = re.split("[.:] ", " ".join((kind.__doc__ or "").split()))[0].rstrip(".")
-            print(f"  {name:<15}{about[0].lower()}{about[1:]}")
-        print("", f"`unitk {verb} VERB --help` lists a verb's options.", sep="\n")
-        raise SystemExit(0)
-    if argv[0] not in verbs:
-        hint = registry.nearest(argv[0], verbs) or f" (known: {', '.join(verbs)})"
-        raise UsageError(f"there is no verb {argv[0]!r}{hint}")
-    return verbs[argv[0]]
+    everything = [*(line for path in files for line in read_yaml(path)), *given]
+    folders = [item.text for item in everything if item.key == "user_dir"]
+    if folders and folders[-1] not in (None, "none"):
+        registry.load_plugins(Path(folders[-1]))
+    registry.load_plugins()
+    return everything
 
 
 def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -> list[Given]:

@@ -24,6 +24,7 @@ class Option:
     type: Any
     default: Any
     owner: type
+    about: str = ""  # its help, where it is not found in a source
 
     @property
     def flag(self) -> str:
@@ -34,7 +35,7 @@ class Option:
         """The string that stands under the field; sources are not read before it is asked for."""
         # a subclass may explain a field anew
         every = (_field_docs(base) for base in self.owner.__mro__[:-1])
-        return next((docs[self.name] for docs in every if self.name in docs), "")
+        return self.about or next((docs[self.name] for docs in every if self.name in docs), "")
 
     @property
     def brief(self) -> str:
@@ -72,7 +73,8 @@ def _options(cls: Hashable) -> tuple[Option, ...]:  # so mypy has what a cache t
             field.name,
             hints[field.name],
             field.default_factory() if field.default_factory is not MISSING else field.default,
-            cls,
+            field.metadata.get("owner", cls),
+            field.metadata.get("help", ""),
         )
         for field in fields(cls)
     )

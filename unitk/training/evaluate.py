@@ -35,7 +35,7 @@ Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Setup:
     """A trained model, and texts laid out by its task."""
 
     path: Path
@@ -73,7 +73,7 @@ class Evaluation:
 
 
 @finding
-def open_evaluation(
+def open_setup(
     folder: Path,
     corpus: Path,
     device: torch.device,
@@ -81,7 +81,7 @@ def open_evaluation(
     task: str | None = None,
     given: Sequence[Given] = (),
     rows: int = 0,
-) -> Evaluation:
+) -> Setup:
     """Open a run or checkpoint, and a corpus (or the valid/ in what `unitk preprocess` made).
 
     `task`, with its options `given`, evaluates the model as a task that it was not trained with.
@@ -116,7 +116,7 @@ def open_evaluation(
     check_stateful(parsed, data, 1)
     loaded = checkpoint.load(folder, device, task or next(iter(parsed.mixture), None), given)
     criterion = parsed.components["criterion"].config.build(data.vocab)
-    return Evaluation(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)
+    return Setup(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)
 
 
 def corpus_of(path: Path) -> Path:
@@ -130,9 +130,7 @@ def corpus_of(path: Path) -> Path:
 
 
 @torch.no_grad()
-def objective(
-    evaluation: Evaluation, max_tokens: int, report: Report, draws: int = 1
-) -> dict[str, float]:
+def objective(setup: Setup, max_tokens: int, report: Report, draws: int = 1) -> dict[str, float]:
     """The means of the objective by name ("loss", "lm", "lm/ppl"), computed as in validation.
 
     Losses of mixed tasks are weighted by their shares at the step of the checkpoint. Where every
@@ -143,60 +141,58 @@ def objective(
     means, texts, each = Means(), list[Ids](), dict[str, list[float]]()
     for seed in range(draws):
         own = Means()
-        texts = _pass(evaluation, max_tokens, report, seed, own)
+        texts = _pass(setup, max_tokens, report, seed, own)
         means.add(own.sums, own.counts)
         for name, count in own.counts.items():
             if name.rpartition(".")[2] == BOUND:  # of a mixture TASK.bound
                 bound = float(own.sums[f"{name}/nll"]) / count
                 each.setdefault(name.replace(".", "/"), []).append(bound)
     for name, total in means.sums.items():
-        checkpoint.check_finite(torch.as_tensor(total), f"{evaluation.path}: loss {name}")
-    weights = evaluation.data.train.examples.loss_weights(*evaluation.when)
+        checkpoint.check_finite(torch.as_tensor(total), f"{setup.path}: loss {name}")
+    weights = setup.data.train.examples.loss_weights(*setup.when)
     found = {name[2:]: value for name, value in means.values("x", weights).items()}
     for name, bounds in each.items():
         found |= {f"{name}/bits": float(np.mean(bounds)) / math.log(2), "draws": draws}
         if draws > 1:
             found[f"{name}/error"] = float(np.std(bounds, ddof=1)) / math.sqrt(draws)
     words = sum(map(len, texts))
-    if words and words == evaluation.data.train.num_tokens():
+    if words and words == setup.data.train.num_tokens():
         labels = int(means.counts[TEXT])
-        units = units_of(evaluation, texts).without(words + len(texts) - labels)
+        units = units_of(setup, texts).without(words + len(texts) - labels)
         found |= perplexities(found[f"{TEXT}/nll"] * labels, units)
     return found
 
 
-def _pass(
-    evaluation: Evaluation, max_tokens: int, report: Report, seed: int, means: Means
-) -> list[Ids]:
+def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means) -> list[Ids]:
     """Add the sums of one draw of each text; returns the texts whose words are all predicted."""
-    texts, stateful = list[Ids](), StatefulRows(evaluation.parsed.main.stateful_rows, {})
-    for number, batch in _batches(evaluation, max_tokens, seed, stateful):
+    texts, stateful = list[Ids](), StatefulRows(setup.parsed.main.stateful_rows, {})
+    for number, batch in _batches(setup, max_tokens, seed, stateful):
         # a decoder that writes a text anew has an encoder, which has read parts of it
         if TEXT in batch.asks and len(batch.towers) == 1:
-            end = evaluation.data.vocab.sep
+            end = setup.data.vocab.sep
             texts += [one for text in labels_of(batch) for one in documents(text, end)]
         for ask in batch.asks.values():
-            if ask.head == TEXT and (ask.label >= evaluation.model.trained).any():
-                lacking = evaluation.data.vocab.pieces([int(ask.label.max())])[0]
+            if ask.head == TEXT and (ask.label >= setup.model.trained).any():
+                lacking = setup.data.vocab.pieces([int(ask.label.max())])[0]
                 raise DataError(
                     f"--data: {ask.name} asks for {lacking}, which the imported model"
-                    f" {evaluation.path} lacks: train it with --init-from first"
+                    f" {setup.path} lacks: train it with --init-from first"
                 )
         torch.manual_seed(number)  # for models that draw noise
-        moved = stateful.entering(batch.to(evaluation.device))
-        with evaluation.autocast():
-            loss = evaluation.criterion(evaluation.model, moved, 0, None)
+        moved = stateful.entering(batch.to(setup.device))
+        with setup.autocast():
+            loss = setup.criterion(setup.model, moved, 0, None)
         stateful.leaving(moved, loss.carry)
-        means.add({**loss.sums, **loss.parts}, evaluation.criterion.counts(batch))
+        means.add({**loss.sums, **loss.parts}, setup.criterion.counts(batch))
         report(len(batch.owner))
     return texts
 
 
 def _batches(
-    evaluation: Evaluation, max_tokens: int, seed: int, stateful: StatefulRows
+    setup: Setup, max_tokens: int, seed: int, stateful: StatefulRows
 ) -> Iterator[tuple[int, Batch]]:
     """The texts once, by a number; with stateful rows, the next ones of all rows one by one."""
-    examples, rows = evaluation.data.train.examples, stateful.rows
+    examples, rows = setup.data.train.examples, stateful.rows
     if not rows:
         yield from FixedBatches(examples, max_tokens, seed=seed)
         return
@@ -207,7 +203,7 @@ def _batches(
         batch_tokens=max_tokens,
         batch_texts=rows,
         rows=rows,
-        backward=evaluation.data.task.backward,
+        backward=setup.data.task.backward,
     )
     for update in feed.updates():
         yield from zip(update.numbers, update.batches, strict=True)
@@ -229,6 +225,6 @@ def documents(labels: Ids, end: int) -> list[Ids]:
     return [part[: len(part) - (part[-1] == end)] for part in parts if len(part)]
 
 
-def units_of(evaluation: Evaluation, texts: list[Ids]) -> Units:
+def units_of(setup: Setup, texts: list[Ids]) -> Units:
     """The numbers of tokens, words and bytes of texts."""
-    return Units.of((evaluation.data.vocab.decode(text), len(text)) for text in texts)
+    return Units.of((setup.data.vocab.decode(text), len(text)) for text in texts)

@@ -116,7 +116,7 @@ def test_the_command_line_scores_and_writes(toy_data, tmp_path, capsys):
     assert len((tmp_path / "out").read_text().splitlines()) == 10
     for wrong, told in (
         (["--mask-ratio", "1.5"], r"--mask-ratio must be in \(0, 1\), got 1.5"),
-        (["--whole-words"], "--whole-words has no effect with --infill"),
+        (["--whole-words"], "--whole-words has no effect without --choices, --last-word, "),
     ):
         with pytest.raises(UsageError, match=told):
             run([*words, *wrong])

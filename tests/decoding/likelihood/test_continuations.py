@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from unitk import registry
+from unitk.api.progress import progress
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError
 from unitk.evaluation.continuations import (
+    Choices,
     Question,
-    judged,
     last_words,
     lines_about,
     ranked,
@@ -102,7 +103,7 @@ def test_a_choice_has_the_probability_of_the_text_as_it_stands(tmp_path, toy_voc
     joined = "The bade"
     for context, choice in (("The", " bade"), ("The ba", "de")):
         questions = [Question(context, (choice,), 0, "")]
-        [[(gains_, _)]] = judged(generator, questions, False, 4096, lambda done: None)
+        [[(gains_, _)]] = Choices().score(generator, questions, progress)
         before, after = toy_vocab.encode(context), toy_vocab.encode(joined)
         if [*before, *toy_vocab.encode_inside(choice)] == after:  # no token over the border
             whole = generator.likelihood(joined)[0].sum() - generator.likelihood(context)[0].sum()

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tests.conftest import toy_lines
+from unitk.api.progress import progress
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError
-from unitk.evaluation.pairs import Pair, Scored, figures, judge, read_pairs, table
+from unitk.evaluation.pairs import MinimalPairs, Pair, Scored, figures, read_pairs, table
 from unitk.formats import hf as there
 from unitk.kernels.weights import prepare
 from unitk.models.archs import tiny
@@ -100,11 +101,13 @@ def pairs_of(lines):
 def test_identical_sentences_tie_and_order_makes_no_winner(toy_vocab):
     model, task = model_of("gpt2_tiny", "lm", toy_vocab)
     line = toy_lines(1)[0]
-    found = judge(Generator(model, task), [Pair((line, line), "s", "", "")] * 7)
+    found = MinimalPairs().score(
+        Generator(model, task), [Pair((line, line), "s", "", "")] * 7, progress
+    )
     assert figures(found)["ties"] == 7 and figures(found)["mean_of_sets"] == 50
     with torch.no_grad():  # a model that ignores what it reads: words have their own probability
         model.decoder.norm.weight.zero_()
-    found = judge(Generator(model, task), pairs_of(toy_lines(20)))
+    found = MinimalPairs().score(Generator(model, task), pairs_of(toy_lines(20)), progress)
     same = found.tokens[:, 0] == found.tokens[:, 1]
     assert same.any() and (found.score[same, 0] == found.score[same, 1]).all()
 
@@ -137,7 +140,9 @@ def test_scores_are_those_of_minicons(tmp_path, pieces, monkeypatch, arch, task,
     folder.mkdir()
     there.write(Loaded(model, made, {"arch": arch}, {}), folder)
     pairs = pairs_of(lines)
-    found = judge(Generator(prepare(model, "fp32"), made), pairs, whole_words=whole_words)
+    found = MinimalPairs(whole_words=whole_words).score(
+        Generator(prepare(model, "fp32"), made), pairs, progress
+    )
     texts = [text for pair in pairs for text in pair.sentences]
     kind = scorer.IncrementalLMScorer if task == "lm" else scorer.MaskedLMScorer
     how = {"PLL_metric": "within_word_l2r"} if whole_words else {}

@@ -14,7 +14,7 @@ from unitk import registry
 from unitk.data.batching import FixedBatches
 from unitk.errors import UsageError
 from unitk.families.analysis import heads
-from unitk.training.evaluate import objective, open_evaluation
+from unitk.training.evaluate import objective, open_setup
 from unitk_cli import analyse, train
 
 CPU = torch.device("cpu")
@@ -38,7 +38,7 @@ def run(toy_data, tmp_path_factory):
         folder = place / name
         if not folder.exists():
             train.run([*f"{RUNS[name]} {RUN}".split(), f"--data={text}", f"--save-dir={folder}"])
-        return open_evaluation(folder, text, CPU)
+        return open_setup(folder, text, CPU)
 
     return opened
 
@@ -59,7 +59,7 @@ def written(evaluation, gates, folder):
     """The evaluation of what is written into a new folder."""
     folder.mkdir()
     heads.write(evaluation, gates, folder)
-    return open_evaluation(folder, evaluation.corpus, CPU)
+    return open_setup(folder, evaluation.corpus, CPU)
 
 
 @pytest.mark.parametrize("name", ["lm", "modern", "bart"])

@@ -12,7 +12,7 @@ from unitk import registry
 from unitk.data.batching import draw
 from unitk.errors import UsageError
 from unitk.slots import collate
-from unitk.training.evaluate import open_evaluation
+from unitk.training.evaluate import open_setup
 from unitk.training.saving.checkpoint import load
 from unitk_cli.evaluate import run as evaluate
 from unitk_cli.train import run as train
@@ -81,7 +81,7 @@ def test_it_trains_resumes_and_is_evaluated(plugin, toy_data, tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     loaded = load(tmp_path / "run")
     own = dict(loaded.model.heads["bag:parity"].named_parameters())
-    data = open_evaluation(tmp_path / "run", toy_data / "text", torch.device("cpu")).data
+    data = open_setup(tmp_path / "run", toy_data / "text", torch.device("cpu")).data
     losses = []
     for index in range(len(data.train.examples.bounds(0))):
         example = draw(data.train.examples, 0, 0, index)

@@ -24,7 +24,7 @@ from unitk.models.model import Model
 from unitk.options.values import render
 from unitk.pictures import save
 from unitk.training.average import mean, rewrite
-from unitk.training.evaluate import Evaluation, objective
+from unitk.training.evaluate import Setup, objective
 from unitk.training.saving.checkpoint import check_finite
 
 Gates = Mapping[str, Tensor]
@@ -75,22 +75,22 @@ def gated(model: Model, gates: Gates) -> Iterator[None]:
             parts[name].gates = None
 
 
-def importance(evaluation: Evaluation, gates: Gates, max_tokens: int) -> dict[str, Tensor]:
+def importance(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, Tensor]:
     """How much the loss of a row changes with each head's gate: the mean over the rows of the
     absolute gradient (equation 2), in units of the length of all of a part (section 2.4)."""
     total = {name: torch.zeros(gate.shape, dtype=torch.float64) for name, gate in gates.items()}
-    model = evaluation.model
-    for number, batch in FixedBatches(evaluation.data.train.examples, max_tokens):
-        batch = batch.to(evaluation.device)
+    model = setup.model
+    for number, batch in FixedBatches(setup.data.train.examples, max_tokens):
+        batch = batch.to(setup.device)
         rows = next(iter(batch.towers.values())).shape[1]
         # a gate for each row: absolute values are taken before rows are added up
         own = {
-            name: gate.to(evaluation.device).expand(rows, -1).clone().requires_grad_()
+            name: gate.to(setup.device).expand(rows, -1).clone().requires_grad_()
             for name, gate in gates.items()
         }
         torch.manual_seed(number)  # for models that draw noise
-        with gated(model, own), evaluation.autocast():
-            loss = evaluation.criterion(model, batch, 0, None)
+        with gated(model, own), setup.autocast():
+            loss = setup.criterion(model, batch, 0, None)
         # sums over the words of a row, so that long rows weigh more, as in training
         summed = torch.stack([*loss.sums.values()]).sum()
         # a head that no ask of this batch reads has a gradient of 0
@@ -103,15 +103,15 @@ def importance(evaluation: Evaluation, gates: Gates, max_tokens: int) -> dict[st
     return {name: one / one.norm().clamp(min=1e-30) for name, one in total.items()}
 
 
-def figures(evaluation: Evaluation, gates: Gates, max_tokens: int) -> dict[str, float]:
+def figures(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, float]:
     """What `unitk evaluate` reports of a model with gates."""
-    own = {name: gate.to(evaluation.device) for name, gate in gates.items()}
-    with gated(evaluation.model, own):
-        return objective(evaluation, max_tokens, lambda done: None)  # the bar counts heads
+    own = {name: gate.to(setup.device) for name, gate in gates.items()}
+    with gated(setup.model, own):
+        return objective(setup, max_tokens, lambda done: None)  # the bar counts heads
 
 
 def one_by_one(
-    evaluation: Evaluation, gates: Gates, max_tokens: int, report: Report
+    setup: Setup, gates: Gates, max_tokens: int, report: Report
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The loss without each head (section 3.2), and with it alone in its part (section 3.3)."""
     without = {name: torch.zeros(gate.shape) for name, gate in gates.items()}
@@ -121,7 +121,7 @@ def one_by_one(
             one = torch.zeros(len(gate))
             one[head] = 1  # this head of the part; all other parts keep theirs
             for found, own in ((without, 1 - one), (alone, one)):
-                found[name][head] = figures(evaluation, {**gates, name: own}, max_tokens)["loss"]
+                found[name][head] = figures(setup, {**gates, name: own}, max_tokens)["loss"]
                 report(1)
     return without, alone
 
@@ -149,46 +149,46 @@ def removable(gates: Gates, until: float) -> int:
 
 
 def curve(
-    evaluation: Evaluation, step: float, until: float, max_tokens: int, report: Report
+    setup: Setup, step: float, until: float, max_tokens: int, report: Report
 ) -> Iterator[Step]:
     """Remove heads, a share `step` of all at a time (section 4).
 
     Importance is measured anew before each step. It ends where the share `until` is gone, or each
     part has one head.
     """
-    gates = open_gates(evaluation.model)
+    gates = open_gates(setup.model)
     total, last, gone = sum(map(len, gates.values())), removable(gates, until), 0
-    yield Step(gates, figures(evaluation, gates, max_tokens))
+    yield Step(gates, figures(setup, gates, max_tokens))
     while gone < last:
         count = min(max(1, round(step * total)), last - gone)  # a small share is one head at least
-        gates = pruned(gates, importance(evaluation, gates, max_tokens), count)
+        gates = pruned(gates, importance(setup, gates, max_tokens), count)
         gone += count
         report(count)
-        yield Step(gates, figures(evaluation, gates, max_tokens))
+        yield Step(gates, figures(setup, gates, max_tokens))
 
 
-def check(evaluation: Evaluation, gates: Gates) -> None:
+def check(setup: Setup, gates: Gates) -> None:
     """UsageError where the layers of an architecture cannot differ in their heads."""
     try:
-        replace(evaluation.model.config, layer_heads=tuple(map(len, gates.values())))
+        replace(setup.model.config, layer_heads=tuple(map(len, gates.values())))
     except UsageError as error:
         raise UsageError(f"--dest: {error}") from error
 
 
-def write(evaluation: Evaluation, gates: Gates, folder: Path) -> None:
+def write(setup: Setup, gates: Gates, folder: Path) -> None:
     """Fill an empty folder with the checkpoint, without the heads whose gates are 0.
 
     What it computes is what the gates make of the model.
     """
-    parts = _parts(evaluation.model)
+    parts = _parts(setup.model)
     left = {name: gate.nonzero().flatten() for name, gate in gates.items()}
     heads = tuple(map(len, left.values()))
-    tensors = mean([evaluation.path])
+    tensors = mean([setup.path])
     for name, rows in left.items():
         for one in [one for one in tensors if one.startswith(f"{name}.")]:
             tensors[one] = _cut(tensors[one], one.removeprefix(f"{name}."), parts[name], rows)
-    options = evaluation.state["config"] | {"arch.layer_heads": render(heads)}
-    rewrite(evaluation.path, folder, tensors, {"config": options}, untrained=True)
+    options = setup.state["config"] | {"arch.layer_heads": render(heads)}
+    rewrite(setup.path, folder, tensors, {"config": options}, untrained=True)
 
 
 def _cut(tensor: Tensor, leaf: str, part: Heads, left: Tensor) -> Tensor:
@@ -204,7 +204,7 @@ def _cut(tensor: Tensor, leaf: str, part: Heads, left: Tensor) -> Tensor:
     return tensor if leaf == "out.bias" else tensor[left]  # a head's own gate and query scale
 
 
-def compared(before: Evaluation, after: Evaluation, max_tokens: int) -> dict[str, float]:
+def compared(before: Setup, after: Setup, max_tokens: int) -> dict[str, float]:
     """Weights and loss of two models, and how long each takes for the corpus: the least of three
     passes."""
     found: dict[str, float] = {}

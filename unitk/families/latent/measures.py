@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from unitk.data.batching import single_batches
 from unitk.decoding.config import GenerateConfig
+from unitk.evaluation.base import Judged, Progress, Report
 from unitk.families.latent.elbo import ELBO, Autoencoder
 from unitk.families.latent.evidence import gather, nll_of, z_gap
 from unitk.families.latent.panel import IGNORED, bars
@@ -20,13 +20,16 @@ from unitk.families.latent.space import KL, LatentSpace
 from unitk.score.bleu import bleu
 from unitk.score.language import Units, perplexities
 from unitk.slots import Batch, Ids
-from unitk.training.evaluate import Evaluation, Report, labels_of, units_of
+from unitk.training.evaluate import Setup, labels_of, units_of
 from unitk.training.saving.checkpoint import check_finite
 
+if TYPE_CHECKING:
+    from unitk.families.latent.evaluation import LatentMeasures
 
-def has_latent(evaluation: Evaluation) -> bool:
+
+def has_latent(setup: Setup) -> bool:
     """Whether a model is an autoencoder with a latent."""
-    return isinstance(evaluation.model, Autoencoder) and isinstance(evaluation.criterion, ELBO)
+    return isinstance(setup.model, Autoencoder) and isinstance(setup.criterion, ELBO)
 
 
 @dataclass(frozen=True)
@@ -40,51 +43,41 @@ class Measures:
     notes: list[str]  # what is absurd, and why
 
 
-def judge(
-    evaluation: Evaluation,
-    progress: Callable[[int], AbstractContextManager[Report]],
-    *,
-    draws: int,
-    beam: int,
-    max_len: int | None,
-    max_tokens: int,
-) -> tuple[dict[str, Any], list[str]]:
-    """The measures of `unitk evaluate` by name, and as lines to print.
-
-    `progress` shows a bar over a number of texts. With beam 0, no text is reconstructed.
-    """
-    with progress(evaluation.num_texts * draws) as report:
-        measures = measure(evaluation, draws, max_tokens, report)
+def judge(given: LatentMeasures, setup: Setup, progress: Progress) -> Judged:
+    """The measures of `unitk evaluate`. With beam 0, no text is reconstructed."""
+    draws = given.draws or 100
+    with progress(setup.num_texts * draws) as report:
+        measures = measure(setup, draws, given.max_tokens, report)
     texts = measures.texts
     figures: dict[str, Any] = {"texts": len(texts), "draws": draws, **measures.figures}
     figures["kl_each"] = measures.each
-    if beam:
+    if given.beam:
         # no longer than the longest text: what goes on is wrong already
-        longest = max_len or max(1, *map(len, texts))
-        config = GenerateConfig(beam=beam, max_len=longest, max_tokens=max_tokens)
-        with progress(len(texts)) as report, evaluation.autocast():
-            figures |= reconstruction(evaluation, measures, config, report)
+        longest = given.max_len or max(1, *map(len, texts))
+        config = GenerateConfig(beam=given.beam, max_len=longest, max_tokens=given.max_tokens)
+        with progress(len(texts)) as report, setup.autocast():
+            figures |= reconstruction(setup, measures, config, report)
     figures["notes"] = measures.notes
-    return figures, _lines(figures)
+    return Judged(figures, _lines(figures))
 
 
 def reconstruction(
-    evaluation: Evaluation, measures: Measures, config: GenerateConfig, report: Report
+    setup: Setup, measures: Measures, config: GenerateConfig, report: Report
 ) -> dict[str, float]:
     """How well texts are reconstructed from the means of their latents: exact (%) and BLEU."""
-    space = LatentSpace(evaluation.model, evaluation.data.task)
+    space = LatentSpace(setup.model, setup.data.task)
     outputs = space.decode(measures.means, config, report=report)
     texts = [best.text for best, *_ in outputs]
-    truth = [evaluation.data.vocab.decode(text) for text in measures.texts]
+    truth = [setup.data.vocab.decode(text) for text in measures.texts]
     same = sum(a == b for a, b in zip(texts, truth, strict=True))
     score = bleu(texts, [[text] for text in truth])
     return {"exact": 100 * same / len(truth), "bleu": score.figures["bleu"]}
 
 
 @torch.no_grad()
-def measure(evaluation: Evaluation, draws: int, max_tokens: int, report: Report) -> Measures:
+def measure(setup: Setup, draws: int, max_tokens: int, report: Report) -> Measures:
     """All measures of the latent; `report` is called for every text in every draw."""
-    examples = evaluation.data.train.examples
+    examples = setup.data.train.examples
     texts: list[Ids] = []
 
     def batches(keep: bool = False) -> Iterator[Batch]:
@@ -92,19 +85,19 @@ def measure(evaluation: Evaluation, draws: int, max_tokens: int, report: Report)
         for batch in single_batches(examples, ids, max_tokens):
             if keep:
                 texts.extend(text[:-1] for text in labels_of(batch))  # without the end
-            yield batch.to(evaluation.device)
+            yield batch.to(setup.device)
 
-    with evaluation.autocast():
-        seen = gather(evaluation.model, batches(keep=True), draws, report)
+    with setup.autocast():
+        seen = gather(setup.model, batches(keep=True), draws, report)
         check_finite(seen.kl, KL)
         check_finite(seen.bound, "the bound of the texts")
         gap = math.nan
         if len(texts) > 1:
-            own = nll_of(evaluation.model, batches(), seen.z)
-            gap = z_gap(evaluation.model, batches(), seen.z, own)
-    units = units_of(evaluation, texts)
+            own = nll_of(setup.model, batches(), seen.z)
+            gap = z_gap(setup.model, batches(), seen.z, own)
+    units = units_of(setup, texts)
     each = seen.kl.mean(0).tolist()
-    shared = seen.figures(evaluation.criterion.objective)
+    shared = seen.figures(setup.criterion.objective)
     figures = {
         "bound": -float(seen.bound.mean()),
         "elbo": shared["reconstruction"] + shared["kl"],
@@ -113,18 +106,18 @@ def measure(evaluation: Evaluation, draws: int, max_tokens: int, report: Report)
         "z_gap": gap,
         **perplexities(-float(seen.bound.sum()), units),
     }
-    notes = list(_notes(evaluation, figures, units))
+    notes = list(_notes(setup, figures, units))
     return Measures(figures, each, seen.mean.numpy(), texts, notes)
 
 
-def _notes(evaluation: Evaluation, figures: dict[str, float], units: Units) -> Iterator[str]:
-    beta, step = evaluation.criterion.config.beta, evaluation.state["step"]
-    steps = evaluation.state["config"].get("max_steps", "none")
-    uniform = units.tokens / units.texts * math.log(len(evaluation.data.vocab))
+def _notes(setup: Setup, figures: dict[str, float], units: Units) -> Iterator[str]:
+    beta, step = setup.criterion.config.beta, setup.state["step"]
+    steps = setup.state["config"].get("max_steps", "none")
+    uniform = units.tokens / units.texts * math.log(len(setup.data.vocab))
     words = "reconstruction means something, but bound, kl and perplexities are no VAE's"
     if beta.value == 0:
         yield f"trained with beta = 0: an autoencoder, whose divergence was left free; {words}"
-    elif steps != "none" and step and not evaluation.criterion.beta(step - 1, int(steps)):
+    elif steps != "none" and step and not setup.criterion.beta(step - 1, int(steps)):
         yield f"saved at update {step:,}, while beta was 0: the divergence was free; {words}"
     elif figures["elbo"] > uniform:
         yield (

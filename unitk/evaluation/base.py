@@ -1,0 +1,144 @@
+"""What `unitk evaluate` measures: registered evaluations, whose fields are options.
+
+    @register("evaluation", "first_word")
+    @dataclass(frozen=True, kw_only=True)
+    class FirstWord(TextEvaluation): ...
+
+`--first-word FILE` chooses it, and its docstring is the help of that option. Its fields are further
+options: those that have an effect with it. No module of an evaluation imports torch at its top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from unitk.errors import at_least
+from unitk.options.fields import options
+
+if TYPE_CHECKING:
+    from unitk.decoding.generator import Generator
+    from unitk.slots import Floats, Ids
+    from unitk.training.evaluate import Setup
+
+Report = Callable[[int], None]
+Progress = Callable[..., AbstractContextManager[Report]]
+"""`progress(total, unit="sentences")` shows a bar; what it yields is told how many are done."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Figures by name, lines that show them, and a json record for each text."""
+
+    figures: dict[str, Any]
+    lines: list[str]
+    each: Iterable[dict[str, Any]] = ()
+
+
+def lines_of(figures: dict[str, Any]) -> list[str]:
+    """A line for each figure."""
+    return [
+        f"{name:<24}{value:,}" if isinstance(value, int) else f"{name:<24}{value:.4f}"
+        for name, value in figures.items()
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What all evaluations have."""
+
+    max_tokens: int = 8192
+    """Maximum slots of a forward pass. It changes the figures of a latent by rounding only."""
+
+    def __post_init__(self) -> None:
+        at_least(self, max_tokens=1)
+
+    @classmethod
+    def of(cls, given: Any) -> Self:
+        """The evaluation with its own of some given options."""
+        return cls(**{option.name: getattr(given, option.name) for option in options(cls)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusEvaluation(Evaluation):
+    """Measures of a model on --data, laid out by its task. Of those that fit it, the first is used,
+    and `objective` where no other does."""
+
+    draws: int | None = None
+    """Draws for a bound. Optimus: of each latent, for the importance-weighted bound; default 100.
+    Diffusion: of the hidden tokens of each text, whose mean is the bound; default 8."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, draws=1)
+
+    @classmethod
+    def fits(cls, setup: Setup) -> bool:
+        """Whether these are the measures of such a model."""
+        raise NotImplementedError
+
+    def judge(self, setup: Setup, progress: Progress) -> Judged:
+        """Measure the model on all texts."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEvaluation(Evaluation):
+    """Measures of what a model makes of texts. They come from the file or folder behind the option
+    of its name, or `on_corpus` from --data; the option is a field then."""
+
+    on_corpus: ClassVar[bool] = False
+
+    def read(self, paths: Sequence[Path]) -> Sequence[Any]:
+        """The texts of files, or of a corpus; `DataError` names file and line."""
+        raise NotImplementedError
+
+    def judge(self, generator: Generator, texts: Sequence[Any], progress: Progress) -> Judged:
+        """Measure what the model makes of the texts."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing(TextEvaluation):
+    """Texts with a record for each of them."""
+
+    output: Path | None = None
+    """File of json-lines to write for pairs, last words, choices and infilling, with the scores or
+    the text of each."""
+    overwrite: bool = False
+    """Replace an --output that exists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring(TextEvaluation):
+    """Texts with the log-probabilities of their tokens."""
+
+    whole_words: bool = False
+    """Pseudo-log-likelihood: hide the later pieces of a token's word together with the token."""
+
+    def likelihoods(
+        self,
+        generator: Generator,
+        texts: Sequence[tuple[Ids, Ids]],
+        name: Callable[[int], str],
+        progress: Progress,
+        truncate: bool = False,
+        unit: str = "sentences",
+    ) -> list[Floats]:
+        """The scores of each text behind its context, with a bar (`evaluation.texts`)."""
+        from unitk.evaluation.texts import likelihoods  # imports torch
+
+        with progress(len(texts), unit=unit) as report:
+            return likelihoods(
+                generator.model,
+                generator.task,
+                texts,
+                whole_words=self.whole_words,
+                truncate=truncate,
+                max_tokens=self.max_tokens,
+                name=name,
+                report=report,
+            )

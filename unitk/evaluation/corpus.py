@@ -1,0 +1,93 @@
+"""Evaluations on a corpus: what `--data` names, and the objective that a model was trained with."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unitk.data.corpus.corpus import Corpus
+from unitk.data.corpus.encode import encoders, num_workers
+from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus
+from unitk.data.corpus.preprocess import write_part
+from unitk.data.files.files import ReadingOptions, expand
+from unitk.errors import DataError, UsageError, at_least
+from unitk.evaluation.base import CorpusEvaluation, Judged, Progress, lines_of
+from unitk.options.config import Parsed, flag, options
+from unitk.registry import register
+from unitk.training.saving.folder import find
+from unitk.vocab.base import open_vocab
+
+if TYPE_CHECKING:
+    from unitk.training.evaluate import Setup
+
+
+@register("evaluation", "objective")
+@dataclass(frozen=True, kw_only=True)
+class Objective(CorpusEvaluation):
+    """Losses and perplexities of the objective that a model was trained with, as in validation."""
+
+    stateful_rows: int = 0
+    """With --data: rows that read the texts in order, as in training, so that the model has its
+    memory. 0: each text is read alone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, stateful_rows=0)
+
+    @classmethod
+    def fits(cls, setup: Setup) -> bool:
+        return True
+
+    def judge(self, setup: Setup, progress: Progress) -> Judged:
+        from unitk.training.evaluate import objective
+
+        if self.draws is not None and not setup.bounds:
+            raise UsageError("--draws has no effect: the checkpoint has no latent")
+        texts, draws = setup.num_texts, (self.draws or 8) if setup.bounds else 1
+        with progress(texts * draws) as report:
+            figures = objective(setup, self.max_tokens, report, draws)
+        return Judged({"texts": texts} | figures, [f"{'texts':<24}{texts}", *lines_of(figures)])
+
+
+@contextmanager
+def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
+    """The corpus of --data; for a file, a temporary corpus with the checkpoint's vocabulary."""
+    given = parsed.main
+    path: Path = given.data
+    if path.is_dir() or is_corpus(path):
+        parsed.idle("on a corpus", *(option.name for option in options(ReadingOptions)))
+        yield path
+        return
+    given.check()
+    files = expand((str(path),), "--data")
+    given.held(files, "--data", parsed.origins)
+    vocab = open_vocab(find(given.checkpoint))
+    source = given.source(files, "--data")
+    with tempfile.TemporaryDirectory(prefix="unitk-") as place:
+        folder = Path(place, path.stem)
+        workers = num_workers(None, source.size)
+        cure = "preprocess the text first"
+        opened = encoders(vocab, workers, given.user_dir, cure=cure)
+        with redirect_stdout(sys.stderr), opened as encode:
+            write_part(source, folder, vocab, encode, None)
+        yield folder
+
+
+@contextmanager
+def open_texts_of(parsed: Parsed, name: str) -> Iterator[list[Path]]:
+    """The corpus of --data, in which an evaluation reads texts with the checkpoint's vocabulary."""
+    from unitk.training.evaluate import corpus_of
+
+    given = parsed.main
+    with open_corpus_of(parsed) as place:
+        path = corpus_of(place)
+        if not isinstance(open_corpus(path), Corpus):
+            raise DataError(f"--data {given.data} holds pairs; {flag(name)} is for texts")
+        if corpus_vocab(path).hash != open_vocab(find(given.checkpoint)).hash:
+            raise DataError(f"--data {given.data} was made with another vocabulary")
+        yield [path]

@@ -1,0 +1,94 @@
+"""The options of `unitk evaluate`: those of all registered evaluations, and which one is meant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import field, make_dataclass
+from pathlib import Path
+from typing import Any
+
+from unitk import registry
+from unitk.data.files.files import ReadingOptions
+from unitk.errors import require
+from unitk.evaluation.base import CorpusEvaluation, Evaluation, TextEvaluation
+from unitk.options.config import Parsed
+from unitk.options.fields import Option, flag, options
+
+
+def evaluations() -> dict[str, type[Evaluation]]:
+    """The registered evaluations by name: those of files, then those of --data."""
+    found = {name: registry.get("evaluation", name) for name in registry.names("evaluation")}
+    return dict(sorted(found.items(), key=lambda one: not of_files(one[1])))
+
+
+def of_files(kind: type[Evaluation]) -> bool:
+    """Whether the option of its name takes the place of --data."""
+    return issubclass(kind, TextEvaluation) and not kind.on_corpus
+
+
+def names_of(kind: type) -> list[str]:
+    """The names of its options."""
+    return [option.name for option in options(kind)]
+
+
+def with_evaluations(main: type) -> type:
+    """The options of `main`, and behind --data those of each evaluation; shared ones come last.
+
+    The docstring of an evaluation is the help of the option that names its files.
+    """
+
+    def again(option: Option) -> tuple[Any, Any]:
+        return option.type, field(default=option.default, metadata={"owner": option.owner})
+
+    kinds, own = evaluations(), dict[str, tuple[Any, Any]]()
+    each = [option for kind in kinds.values() for option in options(kind)]
+    count = Counter(option.name for option in each)
+    for name, kind in kinds.items():
+        if of_files(kind):
+            about = " ".join((kind.__doc__ or "").split())
+            own[name] = Path | None, field(default=None, metadata={"help": about})
+        own |= {one.name: again(one) for one in options(kind) if count[one.name] == 1}
+    own |= {one.name: again(one) for one in each if count[one.name] > 1}
+    inherited = names_of(ReadingOptions)
+    plain = {one.name: again(one) for one in options(main) if one.name not in inherited}
+    ordered = {name: plain[name] for name in ("checkpoint", "data")} | own | plain
+
+    def check(given: Any) -> None:
+        for kind in kinds.values():
+            kind.of(given)
+
+    return make_dataclass(
+        main.__name__,
+        [(name, *one) for name, one in ordered.items()],
+        bases=(ReadingOptions,),
+        namespace={"__doc__": main.__doc__, "__post_init__": check},
+        frozen=True,
+        kw_only=True,
+    )
+
+
+def choose(parsed: Parsed) -> dict[str, type[Evaluation]]:
+    """The evaluation that the options ask for, by name; of a model on --data, all that may fit it.
+
+    Options that have an effect with others only are refused.
+    """
+    given, kinds = parsed.main, evaluations()
+    sources = ["data", *(name for name, kind in kinds.items() if of_files(kind))]
+    named = [name for name in sources if getattr(given, name) is not None]
+    require(len(named) == 1, f"give one of {', '.join(map(flag, sources))}")
+    of_models = [name for name, kind in kinds.items() if issubclass(kind, CorpusEvaluation)]
+    if named == ["data"]:
+        read = (name for name in kinds if name not in (*sources, *of_models))
+        named = [name for name in read if getattr(given, name) is not None][:1] or of_models
+    else:
+        parsed.idle("without --data", *names_of(ReadingOptions))
+    taken = {*named, *(option for name in named for option in names_of(kinds[name]))}
+    for option in (option for kind in kinds.values() for option in names_of(kind)):
+        if option not in taken:
+            owners = (name for name, kind in kinds.items() if option in names_of(kind))
+            meant = ("data" if one in (option, *of_models) else one for one in owners)
+            *others, last = dict.fromkeys(map(flag, meant))
+            without = " or ".join(filter(None, [", ".join(others), last]))
+            on_data = last == "--data" and given.data is not None
+            parsed.idle(f"with {flag(named[0])}" if on_data else f"without {without}", option)
+    return {name: kinds[name] for name in named}

@@ -1,0 +1,38 @@
+"""The evaluation of an autoencoder by `unitk evaluate --data`; its measures import torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from unitk.errors import at_least, require
+from unitk.evaluation.base import CorpusEvaluation, Judged, Progress
+from unitk.registry import imported, register
+
+if TYPE_CHECKING:
+    from unitk.training.evaluate import Setup
+
+
+@register("evaluation", "latent")
+@dataclass(frozen=True, kw_only=True)
+class LatentMeasures(CorpusEvaluation):
+    """Measures of a latent: bound, divergence, mutual information, what is written again."""
+
+    beam: int = 1
+    """Optimus: beam size when a text is decoded from the mean of its latent. 1: greedy. 0: nothing
+    is decoded."""
+    max_len: int | None = None
+    """Optimus: maximum tokens of a decoded text. Default: the length of the longest text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, beam=0, max_len=1)
+        require(self.beam > 0 or self.max_len is None, "--max-len has no effect with --beam 0")
+
+    @classmethod
+    def fits(cls, setup: Setup) -> bool:
+        return bool(imported("unitk.families.latent.measures:has_latent")(setup))
+
+    def judge(self, setup: Setup, progress: Progress) -> Judged:
+        found: Judged = imported("unitk.families.latent.measures:judge")(self, setup, progress)
+        return found
