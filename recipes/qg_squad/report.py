@@ -1,7 +1,8 @@
 """The scores of generated questions, and ten of them in Markdown.
 
 QUESTIONS has test.json.gz and, if they are there, nqg-src-test.txt.gz and nqg-tgt-test.txt.gz, the
-tokenised sentences and questions of Du et al. Writes RUN/report.md, and the texts that were scored.
+tokenised sentences and questions of Du et al. The answer's sentence and a question by rule
+(../rules.py) are scored beside. Writes RUN/report.md, and the texts that were scored.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rules import template
 from stages import answered_in, arguments, examples, outputs, save, table, training
 
 from unitk.data.files.lines import read_lines
@@ -59,9 +61,15 @@ def main(run: Path, questions: Path) -> None:
     wanted = [pair.target for pair in pairs]
     save(run, written=written, wanted=wanted)
     about = stats(written, wanted, [pair.source[-1] for pair in pairs]).figures
-    copied = scores([answered_in(pair).lower() for pair in pairs], pairs, questions)
+    sentences = [answered_in(pair) for pair in pairs]
+    by_rule = [template(pair.source[0], one) for pair, one in zip(pairs, sentences, strict=True)]
     found = scores(written, pairs, questions)
-    found |= {f"{name}: that sentence, copied": row for name, row in copied.items()}
+    for how, texts in {
+        "that sentence, copied": [one.lower() for one in sentences],
+        "by rule": by_rule,
+    }.items():
+        scored = scores(texts, pairs, questions)
+        found |= {f"{name}: {how}": row for name, row in scored.items()}
     rows = table(
         ("grouped by", "keys", "BLEU-4", "ROUGE-L", "BLEU-4, single reference"),
         [

@@ -4,8 +4,9 @@
     python report.py RUN --test-source-file FILE --test-target-file FILE
 
 The files are those that `unitk preprocess` was given. Of several references the one with the best
-F1 counts. The first one and three sentences of the source are scored beside. Writes RUN/report.md,
-and the texts that were scored.
+F1 counts. The first one and three sentences of the source are scored beside, and the first that
+announces what an abstract is about (../rules.py). Writes RUN/report.md, and the texts that were
+scored.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rules import announcing
 from stages import examples, outputs, save, table, training
 
 from unitk.data.files.pairs import Fields, joined, read_records
@@ -81,7 +83,9 @@ def main() -> None:
     assert len(pairs) == len(written), f"{len(written)} outputs for {len(pairs)} sources"
     leads = [split_sentences(pair.source[-1], "punct") for pair in pairs]
     first, three = ([joined(lead[:n], given.sentence_mark) for lead in leads] for n in (1, 3))
-    save(run, written=written, first=first, sources=[pair.source[-1] for pair in pairs])
+    by_rule = [announcing(lead) for lead in leads]
+    sources = [pair.source[-1] for pair in pairs]
+    save(run, written=written, first=first, announcing=by_rule, sources=sources)
     most = max(len(pair.others) for pair in pairs) + 1
     for n in range(most):
         several = [[pair.target, *pair.others] for pair in pairs]
@@ -90,6 +94,7 @@ def main() -> None:
         "written": row(written, pairs, separator),
         "first sentence": row(first, pairs, separator),
         "first three": row(three, pairs, separator),
+        "first that announces": row(by_rule, pairs, separator),
     }
     figures = rows["written"]
     rows["wanted"] = {

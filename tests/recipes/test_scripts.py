@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = {"recipes/stages.py", "recipes/summarize/published.py", "docs/hooks.py"}
+MODULES = {
+    "recipes/stages.py",
+    "recipes/rules.py",
+    "recipes/summarize/published.py",
+    "docs/hooks.py",
+}
 MODULES |= {"recipes/benchmarks/fairseq_peer.py", "docs/api_reference.py"}
 """Files that others import."""
 SCRIPTS = {
