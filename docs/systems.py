@@ -14,7 +14,7 @@ import numpy as np
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.formats.hf_families import FAMILIES, kind_of
+from unitk.formats.hf.families import families, kind_of
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.words import word_vocab
@@ -52,7 +52,7 @@ def kinds(name: str) -> list[str]:
     """The kinds of transformers' model that are read as an objective, and written of its models."""
     arch = registry.get("task", name).arch
     config = registry.get("arch", arch)()
-    found = [kind for kind, family in FAMILIES.items() if family.task == name]
+    found = [kind for kind, family in families().items() if family.task == name]
     try:
         found += (
             []

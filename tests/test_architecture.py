@@ -35,7 +35,6 @@ ROOMS = ("unitk/families/", "unitk/formats/", "unitk/fairseq/")
 KNOWN = {
     "unitk/decoding/decode.py": "unitk/families/diffusion/",
     "unitk/decoding/generator.py": "unitk/evaluation/texts.py",
-    "unitk/formats/hf_families.py": "unitk/families/xlnet/config.py",
     "unitk/serving/jobs.py": "unitk/families/latent/",
     "unitk/serving/verbs.py": "unitk/families/latent/",
 }

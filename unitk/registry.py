@@ -39,10 +39,11 @@ KINDS = (
     "linker",
     "head",
     "format",
+    "model_type",
     "evaluation",
     HINT,
 )
-MODULES = ("head", "format")  # kinds whose components need torch: finding them imports it
+MODULES = ("head", "format", "model_type")  # those whose components need torch: finding imports it
 REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')
 """What the source of a module looks like that registers a component: its kind, mostly its name."""
 

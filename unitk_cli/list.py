@@ -12,22 +12,23 @@ from unitk.errors import UsageError
 from unitk.options import config
 
 MODEL = "model"  # no kind of component: a checkpoint
-FORMAT = "format"
+VALUES = ("format", "model_type")
+"""Kinds of components that are values, which say themselves what they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """List registered names (tasks, architectures, schedules and so on) and the bundled models.
 
-    Heads and formats are listed by `unitk list head` and `unitk list format` only, because these
-    import torch.
+    Heads, formats and model types of transformers are listed only if KIND names them, because that
+    imports torch.
 
     unitk list arch
     """
 
     kind: str | None = None
     """Kind to list: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, linker,
-    head, format, model."""
+    head, format, model_type, model."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 
@@ -40,8 +41,7 @@ def run(argv: Sequence[str]) -> None:
     if wanted is not None and wanted not in kinds:
         hint = registry.nearest(wanted, kinds)
         raise UsageError(f"--kind must be one of {', '.join(kinds)}, got {wanted!r}{hint}")
-    # those of modules named in MODULES import torch
-    quick = [kind for kind in kinds if kind not in registry.MODULES]
+    quick = [kind for kind in kinds if kind not in registry.MODULES]  # which need no torch
     for kind in quick if wanted is None else [wanted]:
         print(kind)
         names = pretrained.names() if kind == MODEL else registry.names(kind)
@@ -55,6 +55,5 @@ def about(kind: str, name: str) -> str:
     if kind == MODEL:
         return pretrained.about(name)
     component = registry.get(kind, name)
-    if kind == FORMAT:  # a value, which brings its line
-        return str(component.about)
-    return (inspect.getdoc(component) or "").partition("\n")[0]
+    page = component.about if kind in VALUES else inspect.getdoc(component)
+    return (page or "").partition("\n")[0]

@@ -38,7 +38,8 @@ import torch
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
-from unitk.formats.names import BART, GPT2
+from unitk.formats.hf.bart import BART
+from unitk.formats.hf.gpt import GPT2
 from unitk.kernels.products import keep_memory
 from unitk.kernels.weights import prepare
 from unitk.models import archs
@@ -283,7 +284,7 @@ def reference(case: Case, model: Model) -> torch.nn.Module:
         theirs, layout = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=WORDS, **same)), GPT2
     if case.arch in TWINS:
         parameters = {name: p.detach() for name, p in model.named_parameters()}
-        state = layout.to_theirs(parameters, copies=True)
+        state = layout.to_theirs(parameters, model.config, copies=True)
         assert not theirs.load_state_dict(state, strict=False).unexpected_keys
     return theirs.eval()
 

@@ -7,7 +7,9 @@ import torch
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints, WordRules
 from unitk.decoding.decode import generate
-from unitk.formats.names import BART, GPT2, T5
+from unitk.formats.hf.bart import BART
+from unitk.formats.hf.gpt import GPT2
+from unitk.formats.hf.t5 import T5
 from unitk.models import archs
 from unitk.slots import Example, Protocol, stay
 
@@ -45,7 +47,7 @@ def twins(request):
         for parameter in theirs.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     shapes = {name: parameter.shape for name, parameter in ours.named_parameters()}
-    state = layout.to_ours(dict(theirs.named_parameters()), shapes, "reference")
+    state = layout.to_ours(dict(theirs.named_parameters()), shapes, ours.config, "reference")
     ours.load_state_dict(state, strict=False)
 
     likely = torch.zeros(V)

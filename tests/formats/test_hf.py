@@ -337,7 +337,7 @@ def test_models_of_every_objective_leave_as_their_family(
     hf, kit, tmp_path, vocab_txt, name, family, kind
 ):
     """MASS's positions move; SpanBERT's second output layer has no place there, ALBERT's has."""
-    from unitk.formats.hf import write
+    from unitk.formats.hf.folder import write
     from unitk.models.archs import preset
     from unitk.registry import get
     from unitk.training.saving.checkpoint import Loaded
@@ -356,7 +356,7 @@ def test_models_of_every_objective_leave_as_their_family(
 
 
 def test_a_model_with_more_than_its_family_is_refused():
-    from unitk.formats.hf_families import kind_of
+    from unitk.formats.hf.families import kind_of
     from unitk.models.archs import preset
 
     assert kind_of(preset("bert_tiny")) == "bert"
@@ -370,7 +370,7 @@ def test_a_model_with_more_than_its_family_is_refused():
 
 def test_a_gpt_whose_layers_are_of_another_width_is_refused(toy_vocab):
     """The configuration of transformers' GPT has no field for it, so it could not open the file."""
-    from unitk.formats.hf import write
+    from unitk.formats.hf.folder import write
     from unitk.models.archs import preset, tiny
     from unitk.registry import get
     from unitk.training.saving.checkpoint import Loaded

@@ -9,7 +9,7 @@ from rounding import near
 
 import unitk
 from tests.conftest import toy_lines
-from unitk.formats.hf import write
+from unitk.formats.hf.folder import write
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded, load

@@ -12,8 +12,8 @@ from unitk.decoding.config import GenerateConfig, made
 from unitk.decoding.files.defaults import read_defaults
 from unitk.decoding.generator import Generator
 from unitk.errors import CheckpointError, UnitkError
-from unitk.formats import hf as there
-from unitk.formats import hf_generation
+from unitk.formats.hf import folder as there
+from unitk.formats.hf import generation as hf_generation
 from unitk.kernels.weights import prepare
 from unitk.models.archs import tiny
 from unitk.registry import get

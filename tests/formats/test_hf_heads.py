@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import unitk
 from unitk.errors import CheckpointError, UsageError
-from unitk.formats.hf import write
+from unitk.formats.hf.folder import write
 from unitk.models.archs import preset
 from unitk.registry import get
 from unitk.slots import collate

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests.conftest import toy_lines
 from unitk.errors import DataError
-from unitk.formats.hf_tokenizer import write_tokenizer
+from unitk.formats.hf.tokenizer import write_tokenizer
 from unitk.registry import get
 from unitk.vocab.base import SYMBOLS, adopt, open_vocab, train_vocab
 from unitk.vocab.subwords import Lowercased, SentencePiece, Unaccented

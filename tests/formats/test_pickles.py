@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from unitk.errors import CheckpointError
 from unitk.formats.archive import read_pickle, read_tensors, unwrapped, without_prefix
-from unitk.formats.hf import family_of, modern
-from unitk.formats.hf_families import FAMILIES
+from unitk.formats.hf.families import families
+from unitk.formats.hf.folder import family_of, modern
 from unitk.formats.pickles import harmless
 
 ROOT = pathlib.Path("model.pt")
@@ -204,18 +204,18 @@ def test_a_word_that_some_names_lack_is_no_prefix():
 PREFIXES = ["module.", "_orig_mod.", "model.", "net.model."]
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", families())
 def test_every_family_is_read_whatever_wrapped_it(hf, kind):
     """The same names as without a prefix, of whole and of bare models."""
     model = tiny(hf, kind)
     for stored in (model.state_dict(), model.base_model.state_dict()):
-        wanted = modern(stored, FAMILIES[kind], ROOT)
+        wanted = modern(stored, families()[kind], ROOT)
         for prefix in PREFIXES:
             wrapped = unwrapped({prefix + name: stored[name] for name in stored}, ROOT)
-            assert modern(wrapped, FAMILIES[kind], ROOT).keys() == wanted.keys(), prefix
+            assert modern(wrapped, families()[kind], ROOT).keys() == wanted.keys(), prefix
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", families())
 def test_a_family_is_known_by_its_class_or_its_tensors(hf, kind):
     """As in folders of 2019, whose config.json has no model_type."""
     model = tiny(hf, kind)

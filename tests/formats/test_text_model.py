@@ -8,7 +8,7 @@ import torch.nn.functional as F
 import unitk
 from tests.conftest import toy_lines
 from unitk.errors import UsageError
-from unitk.formats.hf import write
+from unitk.formats.hf.folder import write
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded

@@ -11,7 +11,10 @@ import torch
 from rounding import near
 
 from unitk.criterions.cross_entropy import CrossEntropy
-from unitk.formats.names import BART, BERT, GPT2, ROBERTA, T5, T5_GATED
+from unitk.formats.hf.bart import BART
+from unitk.formats.hf.bert import BERT, ROBERTA
+from unitk.formats.hf.gpt import GPT2
+from unitk.formats.hf.t5 import T5, T5_GATED
 from unitk.models import archs
 from unitk.slots import Ask, Example, collate, lm, stay
 
@@ -27,7 +30,7 @@ ROWS = {
 def translate(theirs, layout, ours):
     """Their tensors (weights or gradients) under our names; projections are joined."""
     shapes = {name: parameter.shape for name, parameter in ours.named_parameters()}
-    return layout.to_ours(theirs, shapes, "reference")
+    return layout.to_ours(theirs, shapes, ours.config, "reference")
 
 
 @pytest.fixture(scope="module")

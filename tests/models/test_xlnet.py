@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from rounding import near
 
 from unitk.errors import UsageError
+from unitk.families.xlnet.format import XLNET
 from unitk.families.xlnet.task import layout, order
-from unitk.formats.hf_families import FAMILIES
 from unitk.models.archs import preset
 from unitk.slots import BORN, NEVER, POS, Example, collate, lm, query, stay
 
@@ -43,10 +43,8 @@ def both():
     model = small()
     with torch.no_grad():
         model.words.bias.normal_()
-    family, tensors = FAMILIES["xlnet"], dict(model.named_parameters())
-    renamed = family.layout.to_theirs({n: p.data for n, p in tensors.items()}, copies=True)
-    state = {n: family.shaped(n, p, model.config) for n, p in renamed.items()}
-    theirs.load_state_dict(state)
+    own = {name: parameter.data for name, parameter in model.named_parameters()}
+    theirs.load_state_dict(XLNET.to_theirs(own, model.config, copies=True))
     return SimpleNamespace(ours=model, theirs=theirs)
 
 

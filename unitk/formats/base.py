@@ -245,7 +245,7 @@ def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
     with torch.device("meta"):
         model = build(replace(arch, **stored_rows), rows, found.rows(ENCODER) or rows)
     shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
-    state = found.layout.to_ours(found.tensors, shapes, found.path)
+    state = found.layout.to_ours(found.tensors, shapes, arch, found.path)
     for name, tensor in state.items():
         if not tensor.is_floating_point() or not tensor.isfinite().all():
             what = "has NaN or infinity" if tensor.is_floating_point() else f"is {tensor.dtype}"

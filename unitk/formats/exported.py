@@ -13,9 +13,9 @@ from typing import Any
 
 from unitk.errors import UsageError
 from unitk.files import copy
-from unitk.formats import hf
-from unitk.formats.hf_families import kind_of
-from unitk.formats.hf_heads import head_of
+from unitk.formats.hf.families import kind_of
+from unitk.formats.hf.folder import write as write_folder
+from unitk.formats.hf.heads import head_of
 from unitk.training.saving.checkpoint import Loaded
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
@@ -45,7 +45,7 @@ def hf_folder(
     with tempfile.TemporaryDirectory(prefix="unitk-") as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # their own deprecations
         with _as_target(target):
-            hf.write(parts, Path(place))
+            write_folder(parts, Path(place))
         for name in TOKENIZER:
             if Path(place, name).exists():
                 copy(Path(place, name), folder / name)

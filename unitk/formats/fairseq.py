@@ -29,7 +29,8 @@ from unitk.formats.base import Format, Found
 from unitk.formats.dictionary import FIRST as SYMBOLS
 from unitk.formats.dictionary import FairseqDictionary, open_dictionary
 from unitk.formats.fairseq_own import is_ours, read_ours
-from unitk.formats.names import BART_LAYER, CROSS, Layout, Names, classes, count_from, same, within
+from unitk.formats.hf.bart import BART_LAYER, CROSS
+from unitk.formats.names import Layout, Names, classes, count_from, same, within
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
@@ -306,7 +307,7 @@ def write(parts: Loaded, folder: Path) -> None:
     if config.num_segments == 1:  # the one row is added to every slot, as that of its position is
         segment = tensors.pop("embed.segments.weight")
         tensors["embed.positions.weight"] = tensors["embed.positions.weight"] + segment
-    theirs = replace(kind.layout, names=names).to_theirs(tensors, copies=True)
+    theirs = replace(kind.layout, names=names).to_theirs(tensors, config, copies=True)
     given = write_options(kind, config)
     for root in ("encoder.", "decoder."):
         place = f"{root}embed_positions.weight"

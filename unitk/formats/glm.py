@@ -115,7 +115,7 @@ def write(parts: Loaded, folder: Path) -> None:
     settings.check_family(config, PRESETS[0], SIZES, "--to glm: a GLM")
     second = "--to glm: a GLM has --arch.max-positions2 above 0, but this model has 0"
     require(config.max_positions2 > 0, second)
-    files.save_pickle({"module": GLM.to_theirs(tensors)}, folder / FILE)
+    files.save_pickle({"module": GLM.to_theirs(tensors, config)}, folder / FILE)
     rows = len(tensors["embed.tokens.weight"])
     about = {
         "num_layers": config.num_layers,

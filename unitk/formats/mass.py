@@ -23,7 +23,7 @@ from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_o
 from unitk.formats.base import Format, Found
 from unitk.formats.dictionary import XLMDictionary, symbols_of
 from unitk.formats.fairseq import SEQ2SEQ_KIND, config_of, modern, options_of
-from unitk.formats.hf_generation import opening
+from unitk.formats.hf.generation import opening
 from unitk.formats.names import count_from
 from unitk.formats.settings import check_family
 from unitk.formats.vocabs import vocab_beside, write_vocab
@@ -96,7 +96,7 @@ def write(parts: Loaded, folder: Path) -> None:
         heads = f"{FILE} does not say how many heads a layer has: --arch.num-heads"
         log.warning("%s %d is needed to read it", heads, config.num_heads)
     count_from(tensors, config.position_offset, FIRST)
-    theirs = packed(KIND.layout.to_theirs(tensors, copies=True))
+    theirs = packed(KIND.layout.to_theirs(tensors, config, copies=True))
     theirs.pop("decoder.output_projection.weight")
     theirs |= {f"{side}.version": torch.tensor([3.0]) for side in SIDES}
     save_pickle(theirs, folder / FILE)

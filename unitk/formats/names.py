@@ -1,25 +1,54 @@
 """Tables of names: where each tensor of unitk stands in another system's checkpoint.
 
-`Layout` translates in both directions. The tables of transformers' BERT, RoBERTa, ALBERT, GPT-2,
-GPT, BART, T5 and XLNet are here, because UniLM, Optimus and fairseq share their names, or parts of
-them.
+`Layout` translates in both directions. `Form`s are the ways in which a stored tensor may differ
+from unitk's: transposed, with the channels of rotary positions in another order, and so on.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from unitk.errors import CheckpointError
+from unitk.models.config import ModelConfig
 
 Theirs = str | tuple[str, ...]
 Names = Mapping[str, Theirs]
 POSITIONS = ("embed.positions.weight", "encoder.embed.positions.weight")
+
+
+class Form(NamedTuple):
+    """How a tensor is stored: what makes unitk's of it, given the model's settings, and back."""
+
+    ours: Callable[[Tensor, ModelConfig], Tensor]
+    theirs: Callable[[Tensor, ModelConfig], Tensor]
+
+
+def turn(tensor: Tensor, config: ModelConfig) -> Tensor:
+    """The transpose of a matrix."""
+    return tensor.mT
+
+
+def as_neighbours(rows: Tensor, config: ModelConfig) -> Tensor:
+    """Order the rows of heads so that the channels that turn together are neighbours."""
+    return rows.unflatten(0, (-1, 2, config.key_width // 2)).transpose(1, 2).flatten(0, 2)
+
+
+def as_halves(rows: Tensor, config: ModelConfig) -> Tensor:
+    """Order the rows of heads so that the channels that turn together are half a head apart."""
+    return rows.unflatten(0, (-1, config.key_width // 2, 2)).transpose(1, 2).flatten(0, 2)
+
+
+TURNED = Form(turn, turn)
+"""A matrix that is stored as [in, out]."""
+HALVES = Form(as_neighbours, as_halves)
+"""Queries or keys, or weights of their channels: rotary positions turn channels i and i + K/2 of a
+head of K together, and in unitk 2i and 2i + 1."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +57,6 @@ class Line:
 
     ours: str
     theirs: tuple[str, ...]  # an empty name stands for zeros that are not stored
-    transposed: bool
 
 
 @dataclass(frozen=True)
@@ -39,7 +67,8 @@ class Layout:
     """
 
     names: Names  # unitk's module, or a tensor of it -> theirs; several are joined
-    transposed: Collection[str] = ()  # unitk's modules whose weight is stored [in, out]
+    forms: Mapping[str, Form] = field(default_factory=dict)
+    """Patterns of whole names of theirs -> how these tensors are stored; the first one counts."""
     copies: Mapping[str, str] = field(default_factory=dict)
     """Second name of a tensor -> its first. A checkpoint whose two tensors differ is refused."""
     ignored: Collection[str] = ()  # patterns of whole names that no model needs
@@ -63,13 +92,21 @@ class Layout:
                 continue
             parts = (theirs,) if isinstance(theirs, str) else theirs
             spelled = tuple(part and part.replace("#", digits) + end for part in parts)
-            lines.append(Line(name, spelled, leaf == "weight" and of_module in self.transposed))
+            lines.append(Line(name, spelled))
         if without:
             raise CheckpointError(f"this format has no name for {listed(without)}")
         return lines
 
+    def form(self, name: str) -> Form | None:
+        """How their tensor of that name is stored; None if it is as in unitk."""
+        return next((one for key, one in self.forms.items() if re.fullmatch(key, name)), None)
+
     def to_ours(
-        self, theirs: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], path: object
+        self,
+        theirs: Mapping[str, Tensor],
+        shapes: Mapping[str, torch.Size],
+        config: ModelConfig,
+        path: object,
     ) -> dict[str, Tensor]:
         """A checkpoint's tensors under unitk's names, with these shapes.
 
@@ -84,7 +121,7 @@ class Layout:
         ours: dict[str, Tensor] = {}
         wrong = []
         for line in lines:
-            tensor, wanted = joined(line, theirs), shapes[line.ours]
+            tensor, wanted = self._joined(line, theirs, config), shapes[line.ours]
             if tensor is not None and tensor.shape == wanted:
                 ours[line.ours] = tensor
             else:
@@ -94,19 +131,42 @@ class Layout:
             raise CheckpointError(f"{path}: another shape is needed: {listed(wrong)}")
         return ours
 
-    def to_theirs(self, ours: Mapping[str, Tensor], *, copies: bool = False) -> dict[str, Tensor]:
+    def to_theirs(
+        self, ours: Mapping[str, Tensor], config: ModelConfig, *, copies: bool = False
+    ) -> dict[str, Tensor]:
         """The tensors under the other system's names; `copies`: with the second names."""
         theirs: dict[str, Tensor] = {}
         for line in self.lines(ours):
             # a matrix that is stored in parts is divided along its rows
-            tensor = ours[line.ours].mT if line.transposed else ours[line.ours]
-            for name, part in zip(line.theirs, tensor.chunk(len(line.theirs)), strict=True):
+            parts = ours[line.ours].chunk(len(line.theirs))
+            for name, part in zip(line.theirs, parts, strict=True):
                 if name:
-                    theirs[name] = part.contiguous()
+                    form = self.form(name)
+                    theirs[name] = (form.theirs(part, config) if form else part).contiguous()
         if copies:
             second = {name: theirs[first] for name, first in self.copies.items() if first in theirs}
             theirs = second | theirs
         return theirs
+
+    def _joined(
+        self, line: Line, theirs: Mapping[str, Tensor], config: ModelConfig
+    ) -> Tensor | None:
+        """One tensor of unitk, joined from its stored parts; None if their shapes do not fit."""
+        stored = []
+        for name in filter(None, line.theirs):
+            form = self.form(name)
+            try:
+                stored.append(form.ours(theirs[name], config) if form else theirs[name])
+            except (RuntimeError, IndexError):  # it has not the dimensions that the form needs
+                return None
+        if len(line.theirs) == 1:
+            return stored[0]
+        if len({part.shape for part in stored}) > 1 or not stored[0].dim():
+            return None
+        # an absent part has the size of the others
+        absent = torch.zeros_like(stored[0]) if "" in line.theirs else stored[0]
+        parts = iter(stored)
+        return torch.cat([next(parts) if name else absent for name in line.theirs])
 
     def _check_rest(self, theirs: Mapping[str, Tensor], rest: set[str], path: object) -> None:
         """Refuse tensors in `rest`, which no line needs, that are neither copies nor ignored."""
@@ -121,21 +181,6 @@ class Layout:
                 raise CheckpointError(f"{path}: {name} should be a copy of {first}, but differs")
         if unused:
             raise CheckpointError(f"{path} has tensors of no known name: {listed(unused)}")
-
-
-def joined(line: Line, theirs: Mapping[str, Tensor]) -> Tensor | None:
-    """One tensor of unitk, joined from its stored parts; None if their shapes do not fit."""
-    stored = [theirs[name] for name in line.theirs if name]
-    if len({part.shape for part in stored}) > 1 or line.transposed and stored[0].dim() != 2:
-        return None
-    if len(line.theirs) == 1:
-        return stored[0].mT if line.transposed else stored[0]
-    if not stored[0].dim():
-        return None
-    # an absent part has the size of the others
-    parts = [theirs[name] if name else torch.zeros_like(stored[0]) for name in line.theirs]
-    whole = torch.cat(parts)
-    return whole.mT if line.transposed else whole
 
 
 def count_from(tensors: dict[str, Tensor], have: int, want: int) -> None:
@@ -192,56 +237,6 @@ def within(prefix: str, ours: str, names: Names) -> dict[str, Any]:
     }
 
 
-BERT_LAYER = layer(
-    tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
-    *("attention.output.dense", "attention.output.LayerNorm"),
-    *("intermediate.dense", "output.dense", "output.LayerNorm"),
-)
-ALBERT_LAYER = layer(
-    tuple(f"attention.{part}" for part in ("query", "key", "value")),
-    *("attention.dense", "attention.LayerNorm"),
-    *("ffn", "ffn_output", "full_layer_layer_norm"),
-)
-GPT_LAYER = layer("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
-BART_LAYER = layer(
-    tuple(f"self_attn.{part}_proj" for part in "qkv"),
-    *("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm"),
-)
-CROSS = cross(
-    "encoder_attn.q_proj",
-    ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-    *("encoder_attn.out_proj", "encoder_attn_layer_norm"),
-)
-LINEAR = [f"layers.#.{part}" for part in ("attention.qkv", "attention.out", "ffn.up", "ffn.down")]
-
-
-def bert_embeddings(root: str) -> dict[str, Any]:
-    """The names of BERT's embeddings, where the names of the encoder begin with `root`."""
-    parts = {"tokens": "word_embeddings", "positions": "position_embeddings"}
-    parts |= {"segments": "token_type_embeddings", "norm": "LayerNorm"}
-    parts |= {"tasks": "task_type_embeddings"}  # of ERNIE 2.0
-    return within(f"{root}.embeddings.", "embed.", parts)
-
-
-def bert(root: str) -> dict[str, Any]:
-    """The names of BERT's encoder, which begin with `root`."""
-    return bert_embeddings(root) | within(f"{root}.encoder.layer.#.", "layers.#.", BERT_LAYER)
-
-
-def masked(root: str, names: Names, head: str, dense: str, norm: str) -> Layout:
-    """The table of a masked language model; the output layer's names begin with `head`."""
-    output = {"transform.dense": dense, "transform.norm": norm, "weight": f"{head}.decoder.weight"}
-    return Layout(
-        {**names, **within("", "heads.lm.", output | {"bias": f"{head}.bias"})},
-        copies={
-            f"{head}.decoder.weight": f"{root}.embeddings.word_embeddings.weight",
-            f"{head}.decoder.bias": f"{head}.bias",
-        },
-        # without an output over classes, the pooler leads nowhere
-        ignored=(rf"{root}\.embeddings\.(position|token_type)_ids", rf"{root}\.pooler\..*"),
-    )
-
-
 def classes(name: str, dense: str, out: str) -> dict[str, str]:
     """The names of a head over classes that reads a slot through a pooler."""
     return {f"heads.{name}.dense": dense, f"heads.{name}.out": out}
@@ -251,137 +246,3 @@ def current_name(name: str) -> str:
     """The name of a tensor today: norms had gamma and beta instead of weight and bias."""
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
-
-
-BERT, ERNIE = (
-    masked(
-        root,
-        bert(root) | classes("class:nsp", f"{root}.pooler.dense", "cls.seq_relationship"),
-        "cls.predictions",
-        *("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
-    )
-    for root in ("bert", "ernie")
-)
-ROBERTA = masked("roberta", bert("roberta"), "lm_head", "lm_head.dense", "lm_head.layer_norm")
-ALBERT = masked(
-    "albert",
-    bert_embeddings("albert")
-    | {"embed.map": "albert.encoder.embedding_hidden_mapping_in"}
-    | within("albert.encoder.albert_layer_groups.#.albert_layers.0.", "layers.#.", ALBERT_LAYER)
-    | classes("class:sop", "albert.pooler", "sop_classifier.classifier"),
-    *("predictions", "predictions.dense", "predictions.LayerNorm"),
-)
-
-
-def gpt(tokens: str, positions: str, ignored: tuple[str, ...], **norm: str) -> Layout:
-    """The table of GPT or GPT-2, whose matrices are stored as [in, out]."""
-    return Layout(
-        {
-            "embed.tokens": tokens,
-            "embed.positions": positions,
-            "heads.lm.weight": "lm_head.weight",
-            **norm,
-            **within("transformer.h.#.", "layers.#.", GPT_LAYER),
-        },
-        transposed=LINEAR,
-        copies={"lm_head.weight": f"{tokens}.weight"},
-        ignored=ignored,
-    )
-
-
-GPT2_MASKS = r"transformer\.h\.\d+\.attn\.(masked_)?bias"
-GPT2 = gpt("transformer.wte", "transformer.wpe", (GPT2_MASKS,), norm="transformer.ln_f")
-GPT = gpt(
-    *("transformer.tokens_embed", "transformer.positions_embed"),
-    (GPT2_MASKS, r"transformer\.position_ids"),
-)
-BART = Layout(
-    {
-        "embed.tokens": "model.shared",
-        "embed.positions": "model.decoder.embed_positions",
-        "embed.norm": "model.decoder.layernorm_embedding",
-        "encoder.embed.positions": "model.encoder.embed_positions",
-        "encoder.embed.norm": "model.encoder.layernorm_embedding",
-        "heads.lm.weight": "lm_head.weight",
-        "heads.lm.bias": "final_logits_bias",
-        **within("model.decoder.layers.#.", "layers.#.", BART_LAYER | CROSS),
-        **within("model.encoder.layers.#.", "encoder.layers.#.", BART_LAYER),
-    },
-    copies=dict.fromkeys(
-        (
-            "model.encoder.embed_tokens.weight",
-            "model.decoder.embed_tokens.weight",
-            "lm_head.weight",
-        ),
-        "model.shared.weight",
-    ),
-)
-
-
-XLNET = Layout(
-    {
-        "embed.tokens": "transformer.word_embedding",
-        "embed.virtual.weight": "transformer.mask_emb",
-        "heads.lm.weight": "lm_loss.weight",
-        "heads.lm.bias": "lm_loss.bias",
-        **within(
-            "transformer.layer.#.",
-            "layers.#.",
-            {
-                # transformers has parameters instead of modules: no ".weight"
-                "attention.qkv.weight": tuple(f"rel_attn.{part}" for part in "qkv"),
-                "attention.out.weight": "rel_attn.o",
-                "attention_norm": "rel_attn.layer_norm",
-                "ffn.up": "ff.layer_1",
-                "ffn.down": "ff.layer_2",
-                "ffn_norm": "ff.layer_norm",
-                "attention.distances.weight": "rel_attn.r",
-                "attention.segments.weight": "rel_attn.seg_embed",
-                "attention.content_bias": "rel_attn.r_w_bias",
-                "attention.position_bias": "rel_attn.r_r_bias",
-                "attention.segment_bias": "rel_attn.r_s_bias",
-            },
-        ),
-    },
-    copies={"lm_loss.weight": "transformer.word_embedding.weight"},
-)
-
-
-def t5(side: str, ours: str, halves: tuple[str, ...]) -> dict[str, Any]:
-    """The names of a tower of T5, whose parts of a block and halves of a gated map are numbered."""
-    # a decoder's block has cross-attention as its part 1
-    ffn = "2" if side == "decoder" else "1"
-    parts = layer(
-        tuple(f"0.SelfAttention.{part}" for part in "qkv"),
-        *("0.SelfAttention.o", "0.layer_norm"),
-        tuple(f"{ffn}.DenseReluDense.wi{half}" for half in halves),
-        *(f"{ffn}.DenseReluDense.wo", f"{ffn}.layer_norm"),
-    )
-    if side == "decoder":
-        kv = ("1.EncDecAttention.k", "1.EncDecAttention.v")
-        parts |= cross("1.EncDecAttention.q", kv, "1.EncDecAttention.o", "1.layer_norm")
-    first = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
-    return {
-        f"{ours}relative.table": first,
-        f"{ours}norm": f"{side}.final_layer_norm",
-        **within(f"{side}.block.#.layer.", f"{ours}layers.#.", parts),
-    }
-
-
-T5, T5_GATED = (
-    Layout(
-        {
-            "embed.tokens": "shared",
-            "heads.lm.weight": "lm_head.weight",
-            **t5("decoder", "", halves),
-            **t5("encoder", "encoder.", halves),
-        },
-        copies=dict.fromkeys(
-            ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
-            "shared.weight",
-        ),
-        # of a table that was never used
-        ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
-    )
-    for halves in (("",), ("_0", "_1"))
-)

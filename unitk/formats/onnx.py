@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from unitk import registry
 from unitk.errors import UsageError
 from unitk.files import create
 from unitk.formats.base import Format
 from unitk.formats.exported import hf_folder
-from unitk.formats.hf_families import FAMILIES
+from unitk.formats.hf.families import MODEL_TYPE
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
 
@@ -65,7 +66,7 @@ def write(parts: Loaded, folder: Path) -> None:
 def check(kind: str, head: str) -> None:
     """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
     what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
-    if FAMILIES[kind].task != "mlm" or head == "choice":
+    if registry.get(MODEL_TYPE, kind).task != "mlm" or head == "choice":
         raise UsageError(f"--to onnx takes encoders of one text or two, not {what}")
 
 

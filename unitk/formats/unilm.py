@@ -25,8 +25,9 @@ from unitk.formats.archive import (
     write_json,
 )
 from unitk.formats.base import Format, Found
-from unitk.formats.hf_families import BARE, BERT_KEYS, bert_sizes, masked_changes, tied
-from unitk.formats.names import BERT, Layout, Theirs, current_name
+from unitk.formats.hf.bert import BERT, BERT_KEYS, bert_sizes, masked_changes
+from unitk.formats.hf.families import BARE, tied
+from unitk.formats.names import TURNED, Form, Layout, Theirs, current_name
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
@@ -36,8 +37,13 @@ SELF = "bert.encoder.layer.#.attention.self."
 IGNORED = (*BERT.ignored, r"crit_mask_lm_smoothed\.one_hot")
 SPLIT = Layout(
     {**BERT.names, "relative.table": SPLIT_BIAS},
-    # a linear map of one-hot buckets: [heads, buckets]
-    transposed=("relative.table",),
+    forms={
+        # a linear map of one-hot buckets: [heads, buckets]
+        r"bert\.(encoder\.)?rel_pos_bias\.weight": TURNED,
+        r".*\.self\.[qv]_bias": Form(
+            lambda bias, _: bias.flatten(), lambda row, _: row[None, None]
+        ),
+    },
     copies={"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"},
     ignored=IGNORED,
 )
@@ -107,8 +113,6 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         name = current_name(name)
         name = name.replace("cls.predictions.decoder_weight", "cls.predictions.decoder.weight")
         name = re.sub(r"^bert\.(encoder\.)?rel_pos_bias", FAST_BIAS if fast else SPLIT_BIAS, name)
-        if name.endswith(("self.q_bias", "self.v_bias")):
-            tensor = tensor.flatten()
         found[name] = tensor
     return found
 
@@ -119,10 +123,7 @@ def write(parts: Loaded, folder: Path) -> None:
     free = {*KEYS, *BARE, "tied"}
     settings.check_family(config, "unilm_base", free, "--to unilm: a model of UniLM")
     fast = config.relative_buckets > 0
-    theirs = (FAST if fast else SPLIT).to_theirs(tensors, copies=True)
-    for name in theirs:
-        if name.endswith(("self.q_bias", "self.v_bias")):
-            theirs[name] = theirs[name].view(1, 1, -1)
+    theirs = (FAST if fast else SPLIT).to_theirs(tensors, config, copies=True)
     save_pickle(theirs, folder / "pytorch_model.bin")
     rows = len(tensors["embed.tokens.weight"])
     # segments 4 and 5 are those of seq2seq

@@ -11,7 +11,7 @@ from unitk.api.progress import progress
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError
 from unitk.evaluation.pairs import MinimalPairs, Pair, Scored, figures, read_pairs, table
-from unitk.formats import hf as there
+from unitk.formats.hf import folder as there
 from unitk.kernels.weights import prepare
 from unitk.models.archs import tiny
 from unitk.registry import get

@@ -1,17 +1,16 @@
 """Masked diffusion models in their releases' format: MDLM and BD3-LM (a DiT), LLaDA (a LLaMA).
 
 `model_type` in config.json is mdlm, bd3lm or llada. transformers opens such a folder with the code
-of the release. Rotary positions pair channels i and i + n of a head of 2n channels there, and
-channels 2i and 2i + 1 in unitk, so the rows of queries and keys are reordered. A DiT scales and
-shifts its norms by the time of the noise. These models are trained at time 0 only, so the result is
-constant and is folded into the weights.
+of the release. A DiT scales and shifts its norms by the time of the noise. These models are trained
+at time 0 only, so the result is constant and is folded into the weights.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +32,31 @@ from unitk.formats.archive import (
     write_json,
 )
 from unitk.formats.base import Format, Found
-from unitk.formats.hf import WEIGHTS
-from unitk.formats.hf_families import tied
-from unitk.formats.hf_tokenizer import write_tokenizer
-from unitk.formats.names import Layout, layer, within
+from unitk.formats.hf.families import tied
+from unitk.formats.hf.folder import WEIGHTS
+from unitk.formats.hf.tokenizer import write_tokenizer
+from unitk.formats.names import HALVES, Form, Layout, as_halves, as_neighbours, layer, within
 from unitk.formats.vocabs import vocab_beside
 from unitk.models.config import ModelConfig
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab
 
+
+def in_order(
+    order: Callable[[Tensor, ModelConfig], Tensor], joint: Tensor, config: ModelConfig
+) -> Tensor:
+    """Put the queries and keys of a joint matrix in another order; values keep theirs."""
+    both, values = joint.split([len(joint) // 3 * 2, len(joint) // 3])
+    return torch.cat([order(both, config), values])
+
+
 EMBEDDING, OUTPUT = "backbone.vocab_embed", "backbone.output_layer."
 SIGMA, MODULATION = "backbone.sigma_map.mlp.", "adaLN_modulation"
 FREQUENCY = "backbone.rotary_emb.inv_freq"
 WAVES, TIME_WIDTH = 256, 128  # of the embedding of a time, and of what is made of it
+JOINT = Form(partial(in_order, as_neighbours), partial(in_order, as_halves))
+"""Queries, keys and values in one matrix; the rows of the first two are in halves."""
 DIT = Layout(
     {
         "embed.tokens": EMBEDDING,
@@ -58,6 +68,7 @@ DIT = Layout(
             layer("attn_qkv", "attn_out", "norm1", "mlp.0", "mlp.2", "norm2"),
         ),
     },
+    forms={r".*\.attn_qkv\.weight": JOINT},
     ignored=(FREQUENCY, r"sampling_eps_(min|max)"),
 )
 LLAMA_LAYER = layer(
@@ -74,6 +85,7 @@ LLAMA = Layout(
             LLAMA_LAYER | {"ffn.up": ("ff_proj", "up_proj")},
         ),
     },
+    forms={r".*\.[qk]_proj\.weight": HALVES},
     copies={"model.transformer.ff_out.weight": "model.transformer.wte.weight"},
 )
 DIT_KEYS = settings.keys("""
@@ -154,7 +166,7 @@ def find(path: Path, vocab: Path | None) -> Found:
         options["block_length"] = str(length)
     return Found(
         weights,
-        reordered(tensors, config.num_heads),
+        tensors,
         kind.layout,
         (kind.preset,),
         config,
@@ -178,28 +190,6 @@ def symbols_of(vocab: Vocab, given: Mapping[str, Any], where: Path) -> dict[str,
         found["mask"] = settings.checked(given.get("vocab_size"), int, "vocab_size", where) - 1
     opening = vocab.model.find("<|startoftext|>")  # LLaDA's
     return found if opening is None else found | {"cls": opening}
-
-
-def reordered(
-    tensors: Mapping[str, Tensor], num_heads: int, back: bool = False
-) -> dict[str, Tensor]:
-    """Reorder the rows of queries and keys for rotary positions on adjacent channels.
-
-    `back`: for rotary positions on the two halves of a head, as the releases have them.
-    """
-    found = dict(tensors)
-    for name, matrix in tensors.items():
-        joint = name.endswith("attn_qkv.weight")
-        if not joint and not name.endswith(("q_proj.weight", "k_proj.weight")):
-            continue
-        # a joint matrix also has the values, which keep their order
-        rows, heads = (len(matrix) // 3 * 2, 2 * num_heads) if joint else (len(matrix), num_heads)
-        if rows % (2 * heads):
-            continue  # a wrong shape; the check of all shapes refuses it
-        order = torch.arange(rows).view(heads, 2, -1).mT.flatten()
-        order = order.argsort() if back else order
-        found[name] = torch.cat([matrix[order], matrix[rows:]])
-    return found
 
 
 def folded(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
@@ -280,7 +270,7 @@ def write(parts: Loaded, folder: Path) -> None:
     name = kind_of(parts)
     kind, tensors = KINDS[name], parts.tensors()
     rows = len(tensors["embed.tokens.weight"])
-    theirs = reordered(kind.layout.to_theirs(tensors), config.num_heads, back=True)
+    theirs = kind.layout.to_theirs(tensors, config)
     code = f"modeling_{name}.{kind.name}"
     settled = f"configuration_{name}.{kind.name.removesuffix('ModelLM')}Config"
     about: dict[str, Any] = {"model_type": name, "architectures": [kind.name]}

@@ -20,10 +20,10 @@ from unitk import registry
 from unitk.errors import CheckpointError
 from unitk.families.latent.components import LatentConfig
 from unitk.formats import archive as files
-from unitk.formats import names, settings
+from unitk.formats import settings
 from unitk.formats.base import Format, Found
-from unitk.formats.hf_families import BERT_KEYS, GPT2_KEYS, bert_sizes
-from unitk.formats.names import Layout
+from unitk.formats.hf import bert, gpt
+from unitk.formats.names import TURNED, Layout
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -35,19 +35,19 @@ SIDES = ("encoder", "decoder")
 PRESETS = ("optimus_base", "optimus_small", "optimus_tiny")
 OPTIMUS = Layout(
     {
-        **{f"encoder.{ours}": theirs for ours, theirs in names.bert("encoder").items()},
+        **{f"encoder.{ours}": theirs for ours, theirs in bert.bert("encoder").items()},
         "pool": "encoder.pooler.dense",
         "bridge": "encoder.linear",
         **{
             ours: f"decoder.{theirs}" if isinstance(theirs, str) else theirs
-            for ours, theirs in names.GPT2.names.items()
+            for ours, theirs in gpt.GPT2.names.items()
         },
         "memory": "decoder.transformer.linear",
         "embedding": "decoder.transformer.linear_emb",
     },
-    transposed=names.LINEAR,
+    forms={rf"decoder\.{gpt.MAPS}": TURNED},
     copies={"decoder.lm_head.weight": "decoder.transformer.wte.weight"},
-    ignored=(r"encoder\.embeddings\.position_ids", rf"decoder\.{names.GPT2_MASKS}"),
+    ignored=(r"encoder\.embeddings\.position_ids", rf"decoder\.{gpt.GPT2_MASKS}"),
 )
 OUTPUTS = {"head_transform", "output_bias", "tied", "heads", "final_norm"}
 """Fields that an encoder without output layers does not use."""
@@ -115,9 +115,11 @@ def config_of(
     tensors: Mapping[str, Tensor], given: Mapping[str, Mapping[str, Any]], path: Path
 ) -> LatentConfig:
     """The configuration, from shapes and both config.json; by default, heads have width 64."""
-    declared: dict[str, Any] = bert_sizes("encoder.", tensors, path)
+    declared: dict[str, Any] = bert.bert_sizes("encoder.", tensors, path)
     declared |= given.get("encoder", {})
-    encoder: ModelConfig = settings.read(settings.preset("bert_base"), BERT_KEYS, declared, path)
+    encoder: ModelConfig = settings.read(
+        settings.preset("bert_base"), bert.BERT_KEYS, declared, path
+    )
     size, width = settings.shape_of(tensors, "decoder.transformer.wpe.weight", path)
     memory, embedding = (
         f"decoder.transformer.{name}.weight" in tensors for name in ("linear", "linear_emb")
@@ -140,7 +142,7 @@ def config_of(
     declared |= {k: value for k, value in given.get("decoder", {}).items() if value is not None}
     # with a memory, the first row is never used: positions begin at 1
     declared["n_positions"] = size - memory
-    return settings.read(config, GPT2_KEYS, declared, path)
+    return settings.read(config, gpt.GPT2_KEYS, declared, path)
 
 
 def named(encoder: ModelConfig, path: Path) -> str:
@@ -172,13 +174,13 @@ def write(parts: Loaded, folder: Path) -> None:
     config, tensors = parts.model.config, parts.tensors()
     if not isinstance(config, LatentConfig):
         raise CheckpointError("--to optimus: the model has no latent, so it is not an Optimus")
-    free = {*GPT2_KEYS, "encoder", "latent", "inject"}
+    free = {*gpt.GPT2_KEYS, "encoder", "latent", "inject"}
     settings.check_family(config, PRESETS[0], free, "--to optimus: an Optimus")
-    theirs = OPTIMUS.to_theirs(tensors, copies=True)
+    theirs = OPTIMUS.to_theirs(tensors, config, copies=True)
     vocabs = {"encoder": parts.task.source_vocab, "decoder": parts.task.vocab}
     configs = {
-        "encoder": settings.write(config.tower("enc"), BERT_KEYS),
-        "decoder": settings.write(config, GPT2_KEYS)
+        "encoder": settings.write(config.tower("enc"), bert.BERT_KEYS),
+        "decoder": settings.write(config, gpt.GPT2_KEYS)
         | {"n_positions": config.max_positions + config.memory, "latent_size": config.latent},
     }
     tables = {"encoder": "encoder.embed.tokens.weight", "decoder": "embed.tokens.weight"}

@@ -193,7 +193,7 @@ def write(parts: Loaded, folder: Path) -> None:
     if not isinstance(vocab.model, XLMDictionary):
         kind = vocab.model.kind
         raise UsageError(f"--to mass: a MASS for translation has XLM's dictionary, not {kind}")
-    theirs = layout(config).to_theirs(tensors, copies=True)
+    theirs = layout(config).to_theirs(tensors, config, copies=True)
     rows = len(theirs[WORDS])
     theirs["encoder.pred_layer.proj.weight"] = theirs["encoder.embeddings.weight"]
     theirs["encoder.pred_layer.proj.bias"] = torch.zeros(rows)

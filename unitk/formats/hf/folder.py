@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unitk import registry
 from unitk.errors import CheckpointError, require
 from unitk.formats import settings
 from unitk.formats.archive import (
@@ -28,19 +29,21 @@ from unitk.formats.archive import (
     write_json,
 )
 from unitk.formats.base import Format, Found
-from unitk.formats.hf_families import (
+from unitk.formats.hf.families import (
     DOUBLE,
-    FAMILIES,
+    MODEL_TYPE,
     OUTPUTS,
+    Checkpoint,
     Family,
     class_of,
     ending_of,
+    families,
     kind_of,
     layout_of,
     tied,
 )
-from unitk.formats.hf_generation import FILE, bart_opening, generation, read_generation
-from unitk.formats.hf_heads import (
+from unitk.formats.hf.generation import FILE, bart_opening, generation, read_generation
+from unitk.formats.hf.heads import (
     KEPT,
     PROBLEMS,
     head_of,
@@ -48,7 +51,7 @@ from unitk.formats.hf_heads import (
     named_classes,
     tuned,
 )
-from unitk.formats.hf_tokenizer import write_tokenizer
+from unitk.formats.hf.tokenizer import write_tokenizer
 from unitk.formats.names import count_from, current_name
 from unitk.formats.vocabs import extra_ids, vocab_beside
 from unitk.options.values import render
@@ -77,7 +80,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     where = config_beside(weights)
     given, stored = read_json(where), read_tensors(weights)
     kind = family_of(given, stored, where)
-    family = FAMILIES[kind]
+    family: Family = registry.get(MODEL_TYPE, kind)
     settings.refuse(given, family.fixed, where)
     tensors = modern(stored, family, weights)
     for second, first in family.layout.copies.items():
@@ -88,7 +91,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     for second, first in _biases(family):
         if not changes["tied"] and second in tensors:  # the one that their output map adds
             tensors[first] = tensors.pop(second)
-    changes |= family.complete((config, tensors, given, where))
+    changes |= family.complete(Checkpoint(config, tensors, given, where))
     fine = tuned(family, tensors, given, where)
     config = settings.changed(config, where, **changes | fine.changes)
     own = _vocab(weights.parent, vocab)
@@ -157,19 +160,20 @@ def config_beside(weights: Path) -> Path:
 
 
 def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> str:
-    """The name in `FAMILIES`: `model_type`, else the class in `architectures`, else by tensors."""
-    known = ", ".join(FAMILIES)
+    """The `model_type`, else that of the class in `architectures`, else found by the tensors."""
+    every = families()
+    known = ", ".join(every)
     if (kind := given.get("model_type")) is not None:
-        if isinstance(kind, str) and kind in FAMILIES:
+        if isinstance(kind, str) and kind in every:
             return kind
         more = " (--from diffusion reads it)" if kind in ("mdlm", "bd3lm", "llada") else ""
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{more}")
     classes = named_classes(given, where)
-    for name, family in FAMILIES.items():
+    for name, family in every.items():
         ours = re.compile(rf"{family.name}(Model|Encoder|PreTrained|For|LMHead|DoubleHeads)\w*")
         if any(map(ours.fullmatch, classes)):
             return name
-    fitting = [name for name, family in FAMILIES.items() if _fits(family, tensors, where)]
+    fitting = [name for name, family in every.items() if _fits(family, tensors, where)]
     if not fitting:
         cure = f"add one to it: {known}"
         raise CheckpointError(f"{where} has no model_type, and its tensors tell none; {cure}")
@@ -220,7 +224,7 @@ def write(parts: Loaded, folder: Path) -> None:
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
     head = head_of(parts.task)
     kind = kind_of(config, parts.config.get("arch", ""), head)
-    family = FAMILIES[kind]
+    family: Family = registry.get(MODEL_TYPE, kind)
     _check_sight(parts.task, family)
     known = layout_of(family, config, head).names
     if lost := [own for own in config.head_sizes if not any(f"heads.{own}." in n for n in known)]:
@@ -240,10 +244,9 @@ def write(parts: Loaded, folder: Path) -> None:
     if isinstance(parts.task, Headed):
         about |= head_settings(parts.task, config, family)
     if kind == "bart" and not head:
-        bias = theirs.pop("final_logits_bias", torch.zeros(rows))
-        # transformers has a buffer [1, V] for it, which is stored even if it is zero
-        theirs["final_logits_bias"] = bias[None]
-    about |= family.about(config)
+        # transformers has a buffer for it, which is stored even if it is zero
+        theirs.setdefault("final_logits_bias", torch.zeros(1, rows))
+    about |= family.entries(config)
     if parts.task.protocol is not None and family.task != "mlm":
         decoding, left = generation(parts, rows)
         if left:
@@ -294,7 +297,7 @@ def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
     # transformers fixes the number of rows before position 0
     offsets = {"roberta": _pad(parts, len(ours["embed.tokens.weight"])) + 1, "bart": 2}
     count_from(ours, config.position_offset, offsets.get(kind, 0))
-    family = FAMILIES[kind]
+    family: Family = registry.get(MODEL_TYPE, kind)
     layout = layout_of(family, config, head)
     double = bool(head) and ending_of(family, head) == DOUBLE
     kept = (f"heads.{head}:label." if head else "heads.", *["heads.lm."] * double)
@@ -302,8 +305,7 @@ def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
         # few classes of transformers have other outputs beside a fine-tuned head
         if not name.startswith(kept) or not name.startswith(("heads.lm.", *layout.names)):
             del ours[name]
-    theirs = layout.to_theirs(ours)
-    theirs = {name: family.shaped(name, theirs[name], config) for name in theirs}
+    theirs = layout.to_theirs(ours, config)
     if not config.tied:
         theirs |= {a: theirs[b].clone() for a, b in _biases(family) if b in theirs}
     if double:

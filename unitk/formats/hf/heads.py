@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from unitk.errors import CheckpointError, require
-from unitk.formats.hf_families import CHOICES, CLASSES, DOUBLE, TEXTS, WORDS, Family, ending_of
+from unitk.formats.hf.families import CHOICES, CLASSES, DOUBLE, TEXTS, WORDS, Family, ending_of
 from unitk.formats.settings import checked, refuse
 from unitk.models.config import ModelConfig
 from unitk.tasks.base import Task

@@ -1,0 +1,212 @@
+"""BERT, ERNIE, RoBERTa and ALBERT: encoders that fill masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unitk.formats.hf.families import BARE, CHOICES, SLOTS, TEXTS, Changes, Checkpoint, Family
+from unitk.formats.names import Layout, Names, classes, layer, within
+from unitk.formats.settings import checked, keys, layers_of, sizes_of
+from unitk.models.config import ModelConfig
+from unitk.registry import register
+
+BERT_KEYS = keys("""
+    num_layers=num_hidden_layers width=hidden_size num_heads=num_attention_heads
+    ffn_width=intermediate_size max_positions=max_position_embeddings
+    num_segments=type_vocab_size norm_eps=layer_norm_eps|layer_norm_epsilon
+    activation=hidden_act dropout=hidden_dropout_prob
+    attention_dropout=attention_probs_dropout_prob init_std=initializer_range
+""")
+BERT_LAYER = layer(
+    tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
+    *("attention.output.dense", "attention.output.LayerNorm"),
+    *("intermediate.dense", "output.dense", "output.LayerNorm"),
+)
+ALBERT_LAYER = layer(
+    tuple(f"attention.{part}" for part in ("query", "key", "value")),
+    *("attention.dense", "attention.LayerNorm"),
+    *("ffn", "ffn_output", "full_layer_layer_norm"),
+)
+
+
+def bert_embeddings(root: str) -> dict[str, Any]:
+    """The names of BERT's embeddings, where the names of the encoder begin with `root`."""
+    parts = {"tokens": "word_embeddings", "positions": "position_embeddings"}
+    parts |= {"segments": "token_type_embeddings", "norm": "LayerNorm"}
+    parts |= {"tasks": "task_type_embeddings"}  # of ERNIE 2.0
+    return within(f"{root}.embeddings.", "embed.", parts)
+
+
+def bert(root: str) -> dict[str, Any]:
+    """The names of BERT's encoder, which begin with `root`."""
+    return bert_embeddings(root) | within(f"{root}.encoder.layer.#.", "layers.#.", BERT_LAYER)
+
+
+def masked(root: str, names: Names, head: str, dense: str, norm: str) -> Layout:
+    """The table of a masked language model; the output layer's names begin with `head`."""
+    output = {"transform.dense": dense, "transform.norm": norm, "weight": f"{head}.decoder.weight"}
+    return Layout(
+        {**names, **within("", "heads.lm.", output | {"bias": f"{head}.bias"})},
+        copies={
+            f"{head}.decoder.weight": f"{root}.embeddings.word_embeddings.weight",
+            f"{head}.decoder.bias": f"{head}.bias",
+        },
+        # without an output over classes, the pooler leads nowhere
+        ignored=(rf"{root}\.embeddings\.(position|token_type)_ids", rf"{root}\.pooler\..*"),
+    )
+
+
+BERT, ERNIE = (
+    masked(
+        root,
+        bert(root) | classes("class:nsp", f"{root}.pooler.dense", "cls.seq_relationship"),
+        "cls.predictions",
+        *("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
+    )
+    for root in ("bert", "ernie")
+)
+ROBERTA = masked("roberta", bert("roberta"), "lm_head", "lm_head.dense", "lm_head.layer_norm")
+ALBERT = masked(
+    "albert",
+    bert_embeddings("albert")
+    | {"embed.map": "albert.encoder.embedding_hidden_mapping_in"}
+    | within("albert.encoder.albert_layer_groups.#.albert_layers.0.", "layers.#.", ALBERT_LAYER)
+    | classes("class:sop", "albert.pooler", "sop_classifier.classifier"),
+    *("predictions", "predictions.dense", "predictions.LayerNorm"),
+)
+
+
+def masked_changes(tensors: Mapping[str, Tensor]) -> Changes:
+    """Options of an encoder's output layers, found from its tensors; a bare encoder has none."""
+    ends = ("transform.dense.weight", "lm_head.dense.weight", "predictions.dense.weight")
+    whole = any(name.endswith(ends) for name in tensors)
+    outputs = {"class:nsp:2": "cls.seq_relationship", "class:sop:2": "sop_classifier.classifier"}
+    heads = tuple(head for head, name in outputs.items() if f"{name}.weight" in tensors)
+    return {"head_transform": whole, "output_bias": whole, "heads": heads}
+
+
+def bert_sizes(root: str, tensors: Mapping[str, Tensor], path: Path) -> dict[str, int]:
+    """A BERT's sizes from its shapes, under the names of config.json; heads of 64 are assumed."""
+    places = {
+        "hidden_size": ("embeddings.word_embeddings", 1),
+        "max_position_embeddings": ("embeddings.position_embeddings", 0),
+        "type_vocab_size": ("embeddings.token_type_embeddings", 0),
+        "intermediate_size": ("encoder.layer.0.intermediate.dense", 0),
+    }
+    there = {key: (f"{root}{name}.weight", axis) for key, (name, axis) in places.items()}
+    found = sizes_of(tensors, there, path)
+    found["num_hidden_layers"] = layers_of(tensors, f"{root}encoder.layer.")
+    return found | {"num_attention_heads": max(found["hidden_size"] // 64, 1)}
+
+
+def _ernie(checkpoint: Checkpoint) -> Changes:
+    _, tensors, given, where = checkpoint
+    numbered = checked(given.get("use_task_id", False), bool, "use_task_id", where)
+    rows = checked(given.get("task_type_vocab_size", 3), int, "task_type_vocab_size", where)
+    return masked_changes(tensors) | {"num_tasks": rows * numbered}
+
+
+def _roberta(checkpoint: Checkpoint) -> Changes:
+    config, tensors, given, where = checkpoint
+    # positions are counted from the pad's id
+    first = checked(given.get("pad_token_id", 1), int, "pad_token_id", where) + 1
+    places = {"position_offset": first, "max_positions": config.max_positions - first}
+    return masked_changes(tensors) | places
+
+
+def bert_heads(pooler: str) -> dict[str, tuple[str, str]]:
+    """The heads of a BERT, whose classes of texts read its pooler."""
+    return SLOTS | dict.fromkeys((TEXTS, CHOICES), (pooler, "classifier"))
+
+
+ENCODER: dict[str, Any] = {
+    "task": "mlm",
+    "keys": BERT_KEYS,
+    "complete": lambda found: masked_changes(found[1]),
+    "free": BARE,
+}
+"""What BERT and its kin have in common."""
+ABSOLUTE = {"position_embedding_type": "absolute", "add_cross_attention": False}
+ENCODES = {**ABSOLUTE, "is_decoder": False}
+
+
+def is_ernie(config: ModelConfig, arch: str) -> bool:
+    """Whether a model of BERT's shape is an ERNIE."""
+    return arch.startswith("ernie") or config.num_tasks > 0
+
+
+def is_bert(config: ModelConfig) -> bool:
+    """Whether a model has BERT's shape: norms of sums, and one of the embeddings."""
+    return not config.norm_first and config.embedding_norm and not config.layer_groups
+
+
+register("model_type", "bert")(
+    Family(
+        **ENCODER,
+        about="BERT",
+        name="Bert",
+        root="bert.",
+        presets=("bert_base", "bert_large"),
+        layout=BERT,
+        heads=bert_heads("bert.pooler.dense"),
+        fixed={**ENCODES, "use_task_id": False},
+        fits=lambda config, arch: (
+            is_bert(config) and not is_ernie(config, arch) and not config.position_offset
+        ),
+    )
+)
+register("model_type", "ernie")(
+    Family(
+        **ENCODER | {"complete": _ernie, "free": (*BARE, "num_tasks")},
+        about="ERNIE and ERNIE 2.0",
+        name="Ernie",
+        root="ernie.",
+        presets=("ernie_base", "ernie2_base", "ernie2_large"),
+        layout=ERNIE,
+        heads=bert_heads("ernie.pooler.dense"),
+        fixed=ENCODES,
+        entries=lambda config: {
+            "use_task_id": config.num_tasks > 0,
+            "task_type_vocab_size": max(config.num_tasks, 1),
+        },
+        fits=lambda config, arch: is_bert(config) and is_ernie(config, arch),
+    )
+)
+register("model_type", "roberta")(
+    Family(
+        **ENCODER | {"complete": _roberta},
+        about="RoBERTa",
+        name="Roberta",
+        root="roberta.",
+        presets=("roberta_base", "roberta_large"),
+        layout=ROBERTA,
+        separators=2,
+        heads=bert_heads("roberta.pooler.dense")
+        | {TEXTS: ("classifier.dense", "classifier.out_proj")},
+        fixed=ENCODES,
+        fits=lambda config, arch: (
+            is_bert(config) and not is_ernie(config, arch) and config.position_offset > 0
+        ),
+    )
+)
+register("model_type", "albert")(
+    Family(
+        **ENCODER
+        | {
+            "keys": {**BERT_KEYS, **keys("embedding_width=embedding_size")},
+            "free": ("heads",),
+        },
+        about="ALBERT",
+        name="Albert",
+        root="albert.",
+        presets=("albert_base", "albert_large", "albert_xlarge", "albert_xxlarge"),
+        layout=ALBERT,
+        heads=bert_heads("albert.pooler"),
+        fixed={**ABSOLUTE, "num_hidden_groups": 1, "inner_group_num": 1},
+        fits=lambda config, arch: not config.norm_first and config.layer_groups > 0,
+    )
+)

@@ -1,0 +1,157 @@
+"""What a model type of transformers is: a table of tensor names and settings, for both ways.
+
+    register("model_type", "gpt2")(Family(about="GPT-2", layout=..., keys=..., ...))
+
+A table says all that tells one model type from another: its name is `model_type` in config.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from unitk import registry
+from unitk.errors import UsageError, require
+from unitk.formats.names import Layout, classes, same
+from unitk.formats.settings import Keys, check_family, preset
+from unitk.models.config import ModelConfig
+
+Changes = dict[str, Any]
+
+
+class Checkpoint(NamedTuple):
+    """What is known of a checkpoint before its settings are complete."""
+
+    config: ModelConfig  # so far
+    tensors: dict[str, Tensor]
+    given: Mapping[str, Any]
+    """The settings of config.json."""
+    where: Path  # config.json, for errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A model type of transformers: tensor names, settings, and what settings cannot say."""
+
+    about: str  # for `unitk list model_type`
+    name: str  # prefix of its classes
+    root: str  # prefix of tensor names that a bare model lacks
+    presets: tuple[str, ...]
+    """unitk's architectures of that family; the first one gives the defaults."""
+    task: str
+    layout: Layout
+    of_model: Callable[[ModelConfig], Layout] | None = None
+    """The table of names of a model with these settings, where that differs from `layout`."""
+    keys: Keys
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of which unitk computes one value only."""
+    complete: Callable[[Checkpoint], Changes] = lambda checkpoint: {}
+    """For reading: settings that `keys` cannot express, from tensors and config.json."""
+    entries: Callable[[ModelConfig], Changes] = lambda config: {}
+    """For writing: entries of config.json that `keys` cannot express."""
+    options: Mapping[str, str] = field(default_factory=dict)  # of the task
+    free: tuple[str, ...] = ()  # fields beside `keys` that may differ from the preset's
+    heads: Mapping[str, tuple[str, str]]
+    """Suffix of a fine-tuned class -> names of its pooler ("" without one) and of its map."""
+    separators: int = 1  # between two texts
+    wrapped: str = ""  # prefix of all names but the head's, in models that classify texts
+    fits: Callable[[ModelConfig, str], bool] = lambda config, arch: True
+    """For writing: whether a model of the presets' class is nearest to this model type, by its
+    settings and the name of its architecture."""
+
+
+def families() -> dict[str, Family]:
+    """The table of each model type."""
+    return {name: registry.get(MODEL_TYPE, name) for name in registry.names(MODEL_TYPE)}
+
+
+MODEL_TYPE = "model_type"
+BARE = ("head_transform", "output_bias", "heads")
+"""Fields that a model without output layers over words does not use."""
+OUTPUTS = (
+    *("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier.", "lm_loss."),
+    *("sequence_summary.", "logits_proj."),
+    *("classifier.", "qa_outputs.", "score.", "classification_head.", "multiple_choice_head."),
+)
+"""Prefixes of output layers, whose names have no root before them."""
+WRITES = {"mlm": "ForMaskedLM", "seq2seq": "ForConditionalGeneration"}
+WRITES |= dict.fromkeys(("lm", "xlnet"), "LMHeadModel")
+"""Task -> suffix of transformers' class."""
+TEXTS, CHOICES = "ForSequenceClassification", "ForMultipleChoice"
+WORDS, PLACES = "ForTokenClassification", "ForQuestionAnswering"
+CLASSES = {"class": TEXTS, "regress": TEXTS, "tag": WORDS, "span": PLACES, "choice": CHOICES}
+"""Kind of head -> suffix of the fine-tuned class."""
+DOUBLE = "DoubleHeadsModel"
+"""GPT's class for choices, which also has the output layer over words."""
+SIMPLE = f"{PLACES}Simple"
+"""XLNet's class for spans; the one without "Simple" searches with a beam."""
+SLOTS = {WORDS: ("", "classifier"), PLACES: ("", "qa_outputs")}
+CLASSIFIER = ("classification_head.dense", "classification_head.out_proj")
+
+
+def kind_of(config: ModelConfig, arch: str = "", head: str = "") -> str:
+    """The model type that a model fits; `arch` decides between those of one shape.
+
+    Raises `UsageError` with the first setting that no family has. A model that is fine-tuned with a
+    `head` has no other output layers in transformers.
+    """
+    known = families()
+    of_type = {name: type(preset(family.presets[0])) for name, family in known.items()}
+    nearest = next((one for one in type(config).__mro__ if one in of_type.values()), None)
+    fitting = [
+        name for name in known if of_type[name] is nearest and known[name].fits(config, arch)
+    ]
+    require(len(fitting) > 0, "--to hf: no class of transformers fits this model")
+    refused = []
+    # of several, the one that has the architecture, or the first that computes the same
+    for name in sorted(fitting, key=lambda name: arch not in known[name].presets):
+        family = known[name]
+        free = {*family.keys, *family.free, "tied", "position_offset", "head_pooler"}
+        what = f"--to hf: no class of transformers fits: a {name} model"
+        try:
+            check_family(config, family.presets[0], free | {*BARE} if head else free, what)
+            return name
+        except UsageError as error:
+            refused.append(error)
+    raise refused[0]
+
+
+def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
+    """The family's table of names for a model with these settings, with those of `head`."""
+    layout = family.of_model(config) if family.of_model else family.layout
+    if not head:
+        return layout
+    ending = ending_of(family, head)
+    name = f"{family.name}{ending}"
+    require(ending in family.heads, f"--to hf: transformers has no {name} that unitk can match")
+    own = classes(f"{head}:label", *family.heads[ending])
+    # its bias adds the same to every choice
+    ignored = (*layout.ignored, r"multiple_choice_head\.summary\.bias")
+    return replace(layout, names={**layout.names, **own}, ignored=ignored)
+
+
+def ending_of(family: Family, head: str) -> str:
+    """The suffix of the family's class with this kind of head, such as ForTokenClassification."""
+    lacks = f"--to hf: transformers has no class with head {head}; use --task.pooling slot"
+    require(head in CLASSES, lacks)
+    own = {"choice": DOUBLE, "span": SIMPLE}.get(head, "")
+    return own if own in family.heads else CLASSES[head]
+
+
+def class_of(family: Family, config: ModelConfig) -> str:
+    """The class of transformers that a model fits, for `architectures` in config.json."""
+    if config.head_sizes.keys() & {"class:nsp", "class:sop"}:
+        return f"{family.name}ForPreTraining"
+    bare = preset(family.presets[0]).head_transform and not config.head_transform
+    return family.name + ("Model" if bare else WRITES[family.task])
+
+
+def tied(layout: Layout, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a checkpoint's output matrix is its token embedding."""
+    output = layout.names["heads.lm.weight"]
+    first = layout.copies[str(output)]
+    return output not in tensors or first in tensors and same(tensors[str(output)], tensors[first])
