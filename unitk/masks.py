@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unitk.slots import BORN, CROSS, DIES, DOC, NOW
+from unitk.slots import BORN, CROSS, DIES, DOC, NOW, POS, POS2
 
 
 def sees(now: Any, query_doc: Any, born: Any, dies: Any, key_doc: Any) -> Any:
@@ -18,15 +18,32 @@ def sees(now: Any, query_doc: Any, born: Any, dies: Any, key_doc: Any) -> Any:
     return (key_doc == query_doc) & (born <= now) & (now <= dies)
 
 
-def dense(queries: Any, keys: Any) -> Any:
-    """The rule as a bool table: slots [9, ..., T] look at slots [9, ..., S] -> [..., T, S]."""
-    return sees(
+def dense(queries: Any, keys: Any, window: int = 0) -> Any:
+    """The rule as a bool table: slots [9, ..., T] look at slots [9, ..., S] -> [..., T, S].
+
+    Layers with a window see no key further away (`within`).
+    """
+    sight = sees(
         queries[NOW][..., :, None],
         queries[DOC][..., :, None],
         keys[BORN][..., None, :],
         keys[DIES][..., None, :],
         keys[DOC][..., None, :],
     )
+    return within(sight, queries, keys, window)
+
+
+def within(sight: Any, queries: Any, keys: Any, window: int) -> Any:
+    """A table [..., T, S] without the keys more than `window` positions away; 0: as it is."""
+    if not window:
+        return sight
+    distance = place(queries)[..., :, None] - place(keys)[..., None, :]
+    return sight & (abs(distance) <= window)
+
+
+def place(slots: Any) -> Any:
+    """Where slots [9, ...] stand in a text; the words of a blank begin at its place (GLM)."""
+    return slots[POS] + slots[POS2]
 
 
 def cross(queries: Any, keys: Any) -> Any:

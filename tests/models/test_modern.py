@@ -35,7 +35,7 @@ def slots(pos, pos2=0):
 
 def scores(config, x_TK, table):
     """Scores of every slot with every other, where queries and keys are the same vectors."""
-    x_1HTK = turned(x_TK[None, None], rotation(config, table))
+    x_1HTK = turned(x_TK[None, None], rotation(config, table, config.rotary_base))
     return (x_1HTK @ x_1HTK.mT)[0, 0]
 
 
@@ -143,7 +143,7 @@ def test_the_scale_of_queries_and_keys_does_not_matter():
     torch.manual_seed(0)
     config = replace(ROTARY, qk_norm=True, bias=False, norm_eps=1e-12)
     attention, x = Attention(config), torch.randn(2, 5, 32)
-    view = replace(VIEW, rotation=rotation(config, slots(range(5))))
+    view = replace(VIEW, rotation=rotation(config, slots(range(5)), config.rotary_base))
     once = attention(x, view)
     scale = torch.ones(96, 1)
     scale[:32], scale[32:64] = 7.0, 0.01
@@ -223,7 +223,10 @@ def test_rms_norm_and_its_gradient():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"rotary_base": 100.0}, "--arch.rotary-base 100 has no effect: positions are learned"),
+        (
+            {"rotary_base": 100.0},
+            "--arch.rotary-base must be left out where positions are learned, got 100",
+        ),
         (
             {"positions": "rotary", "num_heads": 32},
             "--arch.positions rotary needs heads 2 channels wide, or a multiple of it, got 1",
@@ -271,7 +274,7 @@ def test_weights_of_query_and_key_norms_are_qwen3s():
     attention, x = Attention(config), torch.randn(2, 5, 32)
     torch.nn.init.normal_(attention.query_norm.weight)
     torch.nn.init.normal_(attention.key_norm.weight)
-    turns = rotation(config, slots(range(5)))
+    turns = rotation(config, slots(range(5)), config.rotary_base)
     found = attention.project(x, 5, turns)
     parts = (x @ attention.qkv.weight.mT).view(2, 5, 3, 4, 8).permute(2, 0, 3, 1, 4)
     norms = attention.query_norm, attention.key_norm

@@ -131,12 +131,14 @@ def stretches(sizes, back):
     return parts, whole
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize(
+    "options", [{"norm_first": False}, {"norm_first": True}, {"layer_windows": (5, 0, 3)}]
+)
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("sizes", [(9, 9, 6), (16, 3, 2, 4), (7, 2, 15)])
-def test_texts_one_after_the_other_are_one_long_text(sizes, back, norm_first):
+def test_texts_one_after_the_other_are_one_long_text(sizes, back, options):
     """The memory has room for all; read from the end it is the same with falling positions."""
-    model = small(norm_first=norm_first)
+    model = small(**options)
     parts, whole = stretches(sizes, back)
     carry, found = {}, []
     for part in parts:

@@ -149,7 +149,9 @@ def towers(batch):
     batch = batch.to("cpu")
     for name, slots in batch.towers.items():
         keys = slots[:, :, : batch.num_keys[name]]
-        yield slots, keys, dense(slots, keys), render_flex(slots, keys, torch.float32).blocks
+        for window in (0, 9):
+            flex = render_flex(slots, keys, torch.float32, window=window)
+            yield slots, keys, dense(slots, keys, window), flex.blocks
     if "dec" in batch.towers:
         slots, keys = batch.towers["dec"], batch.towers["enc"]
         yield slots, keys, cross(slots, keys), render_flex_cross(slots, keys).blocks

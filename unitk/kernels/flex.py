@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from unitk.masks import sees
+from unitk.masks import place, sees
 from unitk.models.relative import RelativeBias
 from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, POS
 
@@ -34,7 +34,7 @@ class Flex:
     """What becomes of a score, given row, head, query and key."""
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """As `View.__call__`: [B, H, T, K], [B, H, S, K] twice -> [B, H, T, K]."""
+        """As `View.__call__`: [B, H, T, K], [B, G, S, K] twice -> [B, H, T, K]."""
         rows, _, width, _ = query.shape
         num_queries, num_keys = self.blocks.seq_lengths
         mixed_1HNK = _kernel(query.is_cuda)(
@@ -44,30 +44,45 @@ class Flex:
             score_mod=self.score,
             block_mask=self.blocks,
             scale=scale,
+            enable_gqa=query.shape[1] != key.shape[1],
         )
         mixed_BHTK: Tensor = mixed_1HNK[0, :, : rows * width].unflatten(1, (rows, width))
         return mixed_BHTK.transpose(0, 1)
 
 
 def render_flex(
-    queries: Tensor, keys: Tensor, dtype: torch.dtype, relative: RelativeBias | None = None
+    queries: Tensor,
+    keys: Tensor,
+    dtype: torch.dtype,
+    relative: RelativeBias | None = None,
+    window: int = 0,
 ) -> Flex:
-    """Slots [9, B, T] look at slots [9, B, S] by the rule."""
+    """Slots [9, B, T] look at slots [9, B, S] by the rule, within a window if it is not 0."""
     times = queries[NOW], queries[DOC], keys[BORN], keys[DIES], keys[DOC]
     score = None
     if relative is not None:
         score = _score(relative.by_distance(dtype), relative.far, queries[POS], keys[POS])
-    return Flex(block_mask(*times), score)
+    return Flex(block_mask(*times, place(queries), place(keys), window), score)
 
 
 def render_flex_cross(queries: Tensor, keys: Tensor) -> Flex:
     """A decoder's slots [9, B, T] look at an encoder's [9, B, S] (`masks.cross`)."""
     born = torch.where(keys[CROSS] == 1, 0, NEVER)
     never = torch.full_like(born, NEVER)
-    return Flex(block_mask(0 * queries[NOW], queries[DOC], born, never, keys[DOC]), None)
+    times = 0 * queries[NOW], queries[DOC], born, never, keys[DOC]
+    return Flex(block_mask(*times, queries[POS], keys[POS], 0), None)
 
 
-def block_mask(now: Tensor, query_doc: Tensor, born: Tensor, dies: Tensor, key_doc: Tensor) -> Any:
+def block_mask(
+    now: Tensor,
+    query_doc: Tensor,
+    born: Tensor,
+    dies: Tensor,
+    key_doc: Tensor,
+    query_place: Tensor,
+    key_place: Tensor,
+    window: int,
+) -> Any:
     """The rule for queries [B, T] and keys [B, S], as one row of each.
 
     Which blocks are seen in part or in full follows from the least and the largest value of each
@@ -78,9 +93,13 @@ def block_mask(now: Tensor, query_doc: Tensor, born: Tensor, dies: Tensor, key_d
     now_N, query_doc_N = _flat(now, num_queries, 0), _flat(query_doc, num_queries, NEVER)
     born_M, dies_M = _flat(born, num_keys, NEVER), _flat(dies, num_keys, NEVER)
     key_doc_M = _flat(key_doc, num_keys, NEVER + 1)
+    query_place_N, key_place_M = _flat(query_place, num_queries, 0), _flat(key_place, num_keys, 0)
 
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return sees(now_N[query], query_doc_N[query], born_M[key], dies_M[key], key_doc_M[key])
+        times = now_N[query], query_doc_N[query], born_M[key], dies_M[key], key_doc_M[key]
+        if not window:
+            return sees(*times)
+        return sees(*times) & (abs(query_place_N[query] - key_place_M[key]) <= window)
 
     # least and largest value in each block of BLOCK queries [n, 1] or keys [1, m]
     (now_0, now_1), (asks_0, asks_1) = _ends(now_N, 1), _ends(query_doc_N, 1)
@@ -92,6 +111,10 @@ def block_mask(now: Tensor, query_doc: Tensor, born: Tensor, dies: Tensor, key_d
     # full: one doc on both sides, and every key alive at every query's time; no rule is computed
     one_doc = (asks_0 == asks_1) & (doc_0 == doc_1) & (asks_0 == doc_0)
     full = one_doc & (born_1 <= now_0) & (now_1 <= dies_0)
+    if window:  # some: the nearest places of both sides are near enough; full: the furthest are
+        (at_0, at_1), (there_0, there_1) = _ends(query_place_N, 1), _ends(key_place_M, 0)
+        some &= (there_0 - at_1 <= window) & (at_0 - there_1 <= window)
+        full &= (there_1 - at_0 <= window) & (at_1 - there_0 <= window)
     return BlockMask.from_kv_blocks(
         *_listed(some & ~full),
         *_listed(full),

@@ -90,8 +90,8 @@ def norm(config: ModelConfig, width: int = 0, inside: bool = False) -> nn.Module
     """
     if inside and not config.norm_inside:
         return nn.Identity()
-    kind = RMSNorm if config.norm == "rms" else nn.LayerNorm
-    return kind(width or config.width, eps=config.norm_eps, elementwise_affine=not inside)
+    given = width or config.width, config.norm_eps, not inside
+    return RMSNorm(*given) if config.norm == "rms" else nn.LayerNorm(*given, config.norm_bias)
 
 
 def mapped(norm: nn.Module, linear: nn.Module, x: Tensor) -> Tensor:

@@ -56,6 +56,8 @@ class View:
     """By what these slots turn their queries, and in self-attention their keys (`rotation`)."""
     remembered: int = 0
     """How many of the keys are of a memory, and come first."""
+    window: int = 0
+    """Further keys are not seen; a query that sees no other finds zeros. 0: there is no limit."""
 
     @property
     def num_keys(self) -> int:
@@ -68,6 +70,8 @@ class View:
         The keys of a memory have `slots` [9, B, P].
         """
         assert self.bias_BHTS is not None
+        if slots is not None:
+            sight_BTP = masks.within(sight_BTP, self.queries, slots, self.window)
         # in front, where `prepend` and the cache put a prefix' keys and values
         first_B1TP = bias(sight_BTP, self.bias_BHTS.dtype)
         wide = first_B1TP.expand(-1, self.bias_BHTS.shape[1], -1, -1)
@@ -94,6 +98,7 @@ class View:
     ) -> Tensor:
         """What the queries find, [B, H, T, K]; scores are multiplied by `scale`.
 
+        Keys and values may have fewer heads, each for as many consecutive ones of queries.
         `more_BHTS` is added to them: for the last S keys, where some of a prefix stand before.
         """
         if self.flex is not None:
@@ -106,11 +111,17 @@ class View:
             ahead = key_BHSK.shape[2] - more_BHTS.shape[3]
             bias_BHTS = bias_BHTS + F.pad(more_BHTS.to(bias_BHTS.dtype), (ahead, 0))
         if self.products is None:
-            # SDPA wants one dtype: a cache may have fewer bits than queries
+            # SDPA wants one dtype: a cache may have fewer bits than queries; and not all of its
+            # kernels with a mask know groups of heads
+            each = query_BHTK.shape[1] // key_BHSK.shape[1]
+            key_BHSK, value_BHSK = (
+                one if each == 1 else one.repeat_interleave(each, dim=1)
+                for one in (key_BHSK.to(query_BHTK.dtype), value_BHSK.to(query_BHTK.dtype))
+            )
             return F.scaled_dot_product_attention(
                 query_BHTK,
-                key_BHSK.to(query_BHTK.dtype),
-                value_BHSK.to(query_BHTK.dtype),
+                key_BHSK,
+                value_BHSK,
                 attn_mask=bias_BHTS,
                 is_causal=self.causal,
                 dropout_p=self.dropout,
@@ -123,7 +134,9 @@ class View:
         if bias_BHTS is not None:
             # in place, a table that fills the cache takes up to four times as long (Xeon, bf16)
             score_BHTS = score_BHTS + bias_BHTS
-        weight_BHTS = score_BHTS.softmax(dim=-1)
+        # without a window, every slot sees a key
+        softmax = torch._safe_softmax if self.window else torch.softmax
+        weight_BHTS = softmax(score_BHTS, -1)
         if self.dropout:
             weight_BHTS = F.dropout(weight_BHTS, self.dropout)
         return multiply(weight_BHTS, value_BHSK).to(query_BHTK.dtype)
@@ -155,11 +168,13 @@ def render(
     choice: Rendering = "auto",
     *,
     own_bias: bool = False,
+    window: int = 0,
 ) -> View:
     """How slots [9, B, T] see each other; `sight` is collate's result: full, causal or rule.
 
     Kernels are chosen here only, unless a `choice` is given. With `own_bias`, the layers add a bias
-    of their own to the scores (`Attention.score_bias`).
+    of their own to the scores (`Attention.score_bias`). With a `window`, keys further away are
+    hidden.
     """
     width = slots.shape[2]
     # whole multiples of WIDTH, as the kernels like; the few keys more are never born
@@ -169,6 +184,7 @@ def render(
     products, how = _kernel(slots, dtype, dropout, biased=biased)
     # plain products need the table even of a causal mask
     exact = not biased and (sight == "full" or (sight == "causal" and not products))
+    exact = exact and not window
     if exact and choice == "auto":
         _say_once(logging.INFO, f"{how}, {'no mask' if sight == 'full' else 'causal'}")
         return View(slots, slots, causal=sight == "causal", dropout=dropout, products=products)
@@ -178,14 +194,14 @@ def render(
         require(choice != "flex", f"{free}: give --attention dense")
         how += ", scores biased by the query: a table for each layer, head and row takes memory"
     elif _flexible(slots, dropout, choice):
-        return View(slots, keys, flex=render_flex(slots, keys, dtype, relative))
+        return View(slots, keys, flex=render_flex(slots, keys, dtype, relative, window))
     score_BHTS = None
     if relative is not None:
         how += ", relative positions: a table of its own for each head and row takes memory"
         score_BHTS = relative(slots[POS], keys[POS], dtype)
     _say_once(logging.INFO, f"{how}, dense mask")
-    table_BHTS = bias(masks.dense(slots, keys), dtype, score_BHTS)
-    return View(slots, keys, table_BHTS, dropout=dropout, products=products)
+    table_BHTS = bias(masks.dense(slots, keys, window), dtype, score_BHTS)
+    return View(slots, keys, table_BHTS, dropout=dropout, products=products, window=window)
 
 
 def render_cross(
@@ -263,11 +279,14 @@ class Heads(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.num_heads, self.eps = config.num_heads, config.norm_eps
+        self.num_heads, self.key_width = config.num_heads, config.key_width
+        self.eps = config.norm_eps
         self.scale = config.key_width**-0.5 if config.score_scale else 1.0
-        weighed = config.qk_norm and config.qk_norm_weights
-        self.query_norm = RMSNorm(config.key_width, self.eps) if weighed else None
-        self.key_norm = RMSNorm(config.key_width, self.eps) if weighed else None
+        weighed, self.joint = config.qk_norm_weights, config.qk_norm_joint
+        widths = config.heads_width, config.kv_width
+        query, key = widths if self.joint else (self.key_width, self.key_width)
+        self.query_norm = RMSNorm(query, self.eps) if weighed else None
+        self.key_norm = RMSNorm(key, self.eps) if weighed else None
         # without it, no score of normed vectors would be above the root of a head's width
         scaled = config.qk_norm and not weighed
         self.query_scale = nn.Parameter(torch.ones(self.num_heads)) if scaled else None
@@ -285,19 +304,24 @@ class Heads(nn.Module):
         return query_BHTK * self.query_scale[:, None, None].type_as(x_BTM)
 
     def keys(self, x_BSM: Tensor, rotation_B1SP: Tensor | None) -> Tensor:
-        """Keys [B, H, S, K] of [B, S, H * K], rotated and normalised if so configured."""
+        """Keys [B, G, S, K] of [B, S, G * K], rotated and normalised if so configured."""
         return self._turn(x_BSM, rotation_B1SP, self.key_norm)
 
     def _turn(self, x_BSM: Tensor, rotation_B1SP: Tensor | None, weighed: RMSNorm | None) -> Tensor:
         """Heads [B, H, S, K] of [B, S, H * K], normed and rotated."""
-        made_BHSK = _heads(x_BSM, self.num_heads)
-        if weighed is not None:  # before the rotation, which mixes the channels of a pair
+        # weighed before the rotation, which mixes the channels of a pair
+        made_BHSK = self.split(weighed(x_BSM) if weighed is not None and self.joint else x_BSM)
+        if weighed is not None and not self.joint:
             made_BHSK = weighed(made_BHSK)
         if rotation_B1SP is not None:
             made_BHSK = turned(made_BHSK, rotation_B1SP)
         if self.query_scale is not None:
             made_BHSK = unit_rms(made_BHSK, self.eps)
         return made_BHSK.type_as(x_BSM)
+
+    def split(self, x_BTM: Tensor) -> Tensor:
+        """The heads [B, H, T, K] of [B, T, H * K]."""
+        return x_BTM.unflatten(-1, (-1, self.key_width)).transpose(1, 2)
 
     def join(self, mixed_BHTK: Tensor, x_BTD: Tensor) -> Tensor:
         """The output for slots with the states [B, T, D], from the outputs of their heads."""
@@ -310,11 +334,19 @@ class Heads(nn.Module):
 
 
 class Attention(Heads):
-    """Multi-head self-attention with one projection for queries, keys and values, in thirds."""
+    """Multi-head self-attention with one projection for queries, keys and values, in thirds.
+
+    Queries whose heads share keys and values have a projection of their own.
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
-        self.qkv = Fused(config.width, config.heads_width, 3, config.biased_attention)
+        self.grouped = config.grouped
+        if config.grouped:
+            self.query = nn.Linear(config.width, config.heads_width, config.biased_heads)
+            self.kv = Fused(config.width, config.kv_width, 2, config.biased_heads)
+        else:
+            self.qkv = Fused(config.width, config.heads_width, 3, config.biased_heads)
         self.out = nn.Linear(config.heads_width, config.width, config.biased_attention)
 
     def forward(
@@ -356,7 +388,9 @@ class Attention(Heads):
         """Queries of all slots, keys and values of the first `num_keys`, each [B, H, ., K]."""
         # slots that only ask (XLNet's queries, pads) are no keys: their share of the product is
         # left out, where the matrix is not packed or in 8 bits
-        if num_keys >= x_BTD.shape[1] or not isinstance(self.qkv, nn.Linear):
+        if self.grouped:
+            query, (key, value) = self.query(x_BTD), self.kv(x_BTD[:, :num_keys]).chunk(2, dim=-1)
+        elif num_keys >= x_BTD.shape[1] or not isinstance(self.qkv, nn.Linear):
             query, key, value = self.qkv(x_BTD).chunk(3, dim=-1)
             key, value = key[:, :num_keys], value[:, :num_keys]
         else:
@@ -367,7 +401,7 @@ class Attention(Heads):
             key, value = F.linear(x_BTD[:, :num_keys], weight[width:], rest).chunk(2, dim=-1)
         seen = rotation_B1TP if rotation_B1TP is None else rotation_B1TP[:, :, :num_keys]
         queries = self.queries(query, rotation_B1TP)
-        return queries, self.keys(key, seen), _heads(value, self.num_heads)
+        return queries, self.keys(key, seen), self.split(value)
 
 
 class CrossAttention(Heads):
@@ -375,8 +409,8 @@ class CrossAttention(Heads):
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
-        self.query = nn.Linear(config.width, config.heads_width, config.biased_attention)
-        self.kv = Fused(config.width, config.heads_width, 2, config.biased_attention)
+        self.query = nn.Linear(config.width, config.heads_width, config.biased_heads)
+        self.kv = Fused(config.width, config.kv_width, 2, config.biased_heads)
         self.out = nn.Linear(config.heads_width, config.width, config.biased_attention)
 
     def forward(self, x_BTD: Tensor, source: Source) -> Tensor:
@@ -386,7 +420,7 @@ class CrossAttention(Heads):
     def weights(self, x_BTD: Tensor, source: Source) -> Tensor:
         """How much each slot attends to each encoder state, [B, T, S]: the mean over heads."""
         query_BHTK = self.queries(self.query(x_BTD), source.view.rotation)
-        score_BHTS = (query_BHTK * self.scale) @ source.key.mT
+        score_BHTS = multiply(query_BHTK * self.scale, source.key.mT)
         if source.view.bias_BHTS is not None:
             score_BHTS = score_BHTS + source.view.bias_BHTS
         return score_BHTS.softmax(dim=-1).mean(1)
@@ -396,7 +430,7 @@ class CrossAttention(Heads):
     ) -> tuple[Tensor, Tensor]:
         """The keys and values [B, H, S, K] of the encoder's states."""
         key, value = self.kv(states_BSD).chunk(2, dim=-1)
-        return self.keys(key, rotation_B1SP), _heads(value, self.num_heads)
+        return self.keys(key, rotation_B1SP), self.split(value)
 
 
 def take(table: Tensor, asked_Ba: Tensor) -> Tensor:
@@ -404,10 +438,6 @@ def take(table: Tensor, asked_Ba: Tensor) -> Tensor:
     # gather wants an index for every value; expand makes one without a copy
     index = asked_Ba[..., None] if table.dim() == 3 else asked_Ba[:, None, :, None]
     return table.gather(-2, index.expand(*table.shape[:-2], -1, table.shape[-1]))
-
-
-def _heads(x_BTD: Tensor, num_heads: int) -> Tensor:
-    return x_BTD.view(*x_BTD.shape[:2], num_heads, -1).transpose(1, 2)
 
 
 @cache

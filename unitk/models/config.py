@@ -15,9 +15,10 @@ Positions = Literal["learned", "rotary"]
 Share = Literal["layer", "attention", "ffn"]
 
 UNSHAPED = (
-    "num_heads", "positions", "rotary_base", "position_offset", "relative_distance",
-    "embedding_scale", "norm_first", "norm", "norm_eps", "norm_inside", "score_scale",
-    "activation", "output_scale", "logit_cap", "encoder",
+    "num_heads", "positions", "rotary_base", "rotary_share", "rotary_factor",
+    "rotary_wavelengths", "layer_rotary_bases", "layer_windows", "position_offset",
+    "relative_distance", "embedding_scale", "norm_first", "norm", "norm_eps", "norm_inside",
+    "parallel_residual", "score_scale", "activation", "output_scale", "logit_cap", "encoder",
 )  # fmt: skip
 """Settings that change what weights compute, but not their shapes."""
 
@@ -43,6 +44,12 @@ class ModelConfig(ArchConfig):
     layer_heads: tuple[int, ...] = ()
     """Heads of each layer where some are pruned, such as 4,2,3,4 (`unitk analyse heads --dest`).
     Default: --arch.num-heads in each."""
+    num_kv_heads: int = 0
+    """Heads of keys and values, each of which serves as many heads of queries (Ainslie et al. 2023,
+    arXiv 2305.13245). 0: every head has its own."""
+    layer_windows: tuple[int, ...] = ()
+    """How many positions away each layer sees other slots, 0 for any number. Further layers repeat
+    the list: 0,64,64 (ModernBERT) is full attention in every third layer. Default: 0."""
     ffn_width: int = 3072
     """Inner width of the feed-forward part."""
     ffn_gate: bool = False
@@ -55,6 +62,18 @@ class ModelConfig(ArchConfig):
     rotary_base: float = 10000.0
     """Base of the angles of rotary positions: the last pair of channels turns this many times
     slower than the first."""
+    layer_rotary_bases: tuple[float, ...] = ()
+    """The base of each layer, 0 for a layer without positions. Further layers repeat the list, such
+    as 160000,10000,10000 (ModernBERT). Default: --arch.rotary-base in each."""
+    rotary_share: float = 1.0
+    """Share of the channels of a head that turn, from the first one on (GPT-NeoX: 0.25)."""
+    rotary_factor: float = 1.0
+    """Divide the angles of rotary positions, for longer texts than a model was trained on (Chen et
+    al. 2023, arXiv 2306.15595)."""
+    rotary_wavelengths: tuple[float, ...] = ()
+    """Two numbers of positions (Llama 3: 2048,8192). Pairs of channels that turn once within fewer
+    than the first keep their angles. --arch.rotary-factor divides those of pairs that need more
+    than the second, and less in between. Default: all are divided."""
     max_positions: int = 512
     """Number of positions, which are the rows of the table of learned positions. 0: no table, and
     no limit."""
@@ -94,9 +113,19 @@ class ModelConfig(ArchConfig):
     """Normalize the sum of the embeddings (BERT)."""
     final_norm: bool = True
     """Normalize the output of the last layer (GPT, GLM)."""
+    norm_after: bool = False
+    """Normalize what a part of a layer makes before it is added. With --arch.norm-first, its input
+    is normalized, too (Gemma). Otherwise it replaces the norm of the sum (OLMo 2)."""
+    first_norm: bool = True
+    """Normalize the input of the first layer's attention, too (ModernBERT: off)."""
+    parallel_residual: bool = False
+    """Give the feed-forward part the input of attention, instead of the sum with what attention
+    makes of it (GPT-J, GPT-NeoX)."""
     norm: Norm = "layer"
     """layer: LayerNorm, with a weight and a bias. rms: RMSNorm, with a weight (T5; Zhang 2019,
     arXiv 1910.07467)."""
+    norm_bias: bool = True
+    """Biases in LayerNorms (ModernBERT: off)."""
     norm_eps: float = 1e-5
     """Epsilon of every norm, added to the variance or mean square."""
     norm_inside: bool = False
@@ -108,6 +137,9 @@ class ModelConfig(ArchConfig):
     qk_norm_weights: bool = False
     """With --arch.qk-norm: a learned weight for each channel of queries and of keys, instead of the
     factor of a head. All heads of a layer have the same (Qwen3; arXiv 2505.09388)."""
+    qk_norm_joint: bool = False
+    """With --arch.qk-norm-weights: one norm over all heads together, with weights of their own
+    (OLMo 2; arXiv 2501.00656)."""
     head_gate: bool = False
     """Multiply the output of each head by a learned gate from 0 to 2 that depends on the slot. It
     is 1 at first (Qiu et al. 2025, arXiv 2505.06708)."""
@@ -124,6 +156,8 @@ class ModelConfig(ArchConfig):
     attention_bias: bool = True
     """Biases in the linear maps of attention, too. off: where --arch.bias is on, in the others
     alone (DiT, the network of MDLM)."""
+    qkv_bias: bool = False
+    """Biases of queries, keys and values where --arch.bias is off (Qwen2)."""
     tied: bool = True
     """Use the token embedding as the output matrix."""
     output_scale: bool = False
@@ -176,9 +210,12 @@ class ModelConfig(ArchConfig):
             self._require(name, getattr(self, name) > 0, "above 0")
         weighed = self.qk_norm or not self.qk_norm_weights
         require(weighed, "--arch.qk-norm-weights on has no effect without --arch.qk-norm")
+        joint = self.qk_norm_weights or not self.qk_norm_joint
+        require(joint, "--arch.qk-norm-joint on has no effect without --arch.qk-norm-weights")
         divides = self.head_width > 0 or self.width % self.num_heads == 0
         self._require("num_heads", divides, f"a divisor of --arch.width {self.width}")
         self._check_layer_heads()
+        self._check_layers()
         choices = {"activation": Activation, "norm": Norm, "positions": Positions}
         for name, kind in (choices | {"layer_share": Share}).items():
             known = get_args(kind)
@@ -187,6 +224,7 @@ class ModelConfig(ArchConfig):
         groups = self.layer_groups == 0 or self.num_layers % self.layer_groups == 0
         self._require("layer_groups", groups and self.layer_groups >= 0, "a divisor of the layers")
         self._require("attention_bias", self.attention_bias or self.bias, "on without --arch.bias")
+        self._require("qkv_bias", not (self.qkv_bias and self.bias), "off with --arch.bias")
         grouped = self.layer_groups > 0 or self.layer_share == "layer"
         self._require("layer_share", grouped, "layer without --arch.layer-groups")
         reached = not self.embedding_width or self.head_transform or self.heads
@@ -209,15 +247,40 @@ class ModelConfig(ArchConfig):
         self._require("heads", not twice, "heads of different names")
 
     def _check_positions(self) -> None:
-        rotary, base = self.positions == "rotary", self.rotary_base
-        idle = not rotary and base != ModelConfig.rotary_base
-        require(not idle, f"--arch.rotary-base {base:g} has no effect: positions are learned")
+        rotary = self.positions == "rotary"
+        for name in [one for one in UNSHAPED if "rotary" in one]:
+            own = getattr(self, name) != getattr(ModelConfig, name)
+            self._require(name, rotary or not own, "left out where positions are learned")
+        self._require("rotary_share", 0 < self.rotary_share <= 1, "in (0, 1]")
+        self._require("rotary_factor", self.rotary_factor > 0, "above 0")
+        bases = min(self.layer_rotary_bases, default=0) >= 0
+        self._require("layer_rotary_bases", bases, "numbers of at least 0")
+        if waves := self.rotary_wavelengths:
+            rise = len(waves) == 2 and 0 < waves[0] < waves[1]
+            self._require("rotary_wavelengths", rise, "two rising numbers above 0")
+            require(self.rotary_factor != 1, "--arch.rotary-wavelengths needs --arch.rotary-factor")
         offset = not self.position_offset or (self.max_positions > 0 and not rotary)
         self._require("position_offset", offset, "0 where there is no table of positions")
         step = 4 if self.max_positions2 else 2  # a pair of channels for each position
-        even = not rotary or self.key_width % step == 0
+        turning = self.key_width * self.rotary_share
+        even = not rotary or turning % step == 0
         width = f"heads {step} channels wide, or a multiple of it"
-        require(even, f"--arch.positions rotary needs {width}, got {self.key_width}")
+        require(even, f"--arch.positions rotary needs {width}, got {turning:g}")
+
+    def _check_layers(self) -> None:
+        kv_heads = self.num_kv_heads
+        own = self.attention_type != ModelConfig.attention_type
+        grouped = kv_heads >= 0 and (kv_heads == 0 or self.num_heads % kv_heads == 0)
+        self._require("num_kv_heads", grouped, f"a divisor of --arch.num-heads {self.num_heads}")
+        self._require("num_kv_heads", not (own and kv_heads), "0 with attention of its own")
+        windows = min(self.layer_windows, default=0) >= 0
+        self._require("layer_windows", windows, "numbers of at least 0")
+        parallel = self.norm_first or not self.parallel_residual
+        self._require("parallel_residual", parallel, "off without --arch.norm-first")
+        biased = self.norm_bias or self.norm == "layer"
+        self._require("norm_bias", biased, "on with --arch.norm rms, which has none")
+        first = self.first_norm or (self.norm_first and not self.layer_groups)
+        self._require("first_norm", first, "on without --arch.norm-first, and in shared layers")
 
     def _check_layer_heads(self) -> None:
         if not (left := self.layer_heads):
@@ -226,6 +289,7 @@ class ModelConfig(ArchConfig):
         reasons = {
             "two towers or a latent": not single,
             "attention of its own": self.attention_type != ModelConfig.attention_type,
+            "grouped heads, or a norm of all together": self.grouped or self.qk_norm_joint,
             "layers of the same weights": self.layer_groups > 0,
             "a bias of relative positions, which layers share": self.relative_buckets > 0,
             "a LayerNorm inside": self.norm_inside and self.norm != "rms",
@@ -259,14 +323,43 @@ class ModelConfig(ArchConfig):
         return self.head_width or self.width // self.num_heads
 
     @property
+    def layer_kinds(self) -> list[tuple[int, float]]:
+        """How many positions away each layer sees (0: any number), and the base of its rotary
+        positions (0: it has none)."""
+        windows, bases = self.layer_windows or (0,), self.layer_rotary_bases or (self.rotary_base,)
+        rotary = self.positions == "rotary"
+        each = range(self.num_layers)
+        return [(windows[n % len(windows)], rotary * bases[n % len(bases)]) for n in each]
+
+    @property
     def biased_attention(self) -> bool:
         """Whether the linear maps of attention have biases."""
         return self.bias and self.attention_bias
 
     @property
+    def biased_heads(self) -> bool:
+        """Whether queries, keys and values have biases."""
+        return self.biased_attention or self.qkv_bias
+
+    @property
     def heads_width(self) -> int:
         """The width of all heads together."""
         return self.num_heads * self.key_width
+
+    @property
+    def grouped(self) -> bool:
+        """Whether several heads have the same keys and values."""
+        return self.kv_heads < self.num_heads
+
+    @property
+    def kv_heads(self) -> int:
+        """The number of heads that keys and values have."""
+        return self.num_kv_heads or self.num_heads
+
+    @property
+    def kv_width(self) -> int:
+        """The width of the keys, or values, of all heads together."""
+        return self.kv_heads * self.key_width
 
     @property
     def head_sizes(self) -> dict[str, int]:
@@ -294,16 +387,21 @@ class ModelConfig(ArchConfig):
     def num_weights(self, vocab_size: int) -> int:
         return self._weights(vocab_size, self.num_layers)
 
-    def _weights(self, vocab_size: int, layers: int, cross: int = 0, output: bool = True) -> int:
-        """The weights of one tower; `cross`: square maps of a layer's cross-attention."""
+    def _weights(
+        self, vocab_size: int, layers: int, cross: bool = False, output: bool = True
+    ) -> int:
+        """The weights of one tower; `cross`: its layers have cross-attention."""
         groups, share = self.layer_groups or layers, self.layer_share
         num_attentions, num_ffns = (
             groups if share in ("layer", part) else layers for part in ("attention", "ffn")
         )
         num_heads = sum(self.layer_heads) or num_attentions * self.num_heads
-        matrices = 4 * self.width * num_heads * self.key_width
+        shares = 2 + 2 * self.kv_heads / self.num_heads  # queries and outputs, keys and values
+        matrices = round(shares * self.width * num_heads * self.key_width)
         matrices += num_ffns * (2 + self.ffn_gate) * self.width * self.ffn_width
-        matrices += (groups if share == "layer" else layers) * cross * self.width * self.heads_width
+        if cross:
+            own = groups if share == "layer" else layers
+            matrices += round(own * shares * self.width * self.heads_width)
         rows = vocab_size * (1 + (output and not self.tied)) + self.num_virtual + self.num_segments
         rows += self.num_tasks
         if self.positions == "learned":
@@ -344,5 +442,5 @@ class EncoderDecoderConfig(ModelConfig):
     def num_weights(self, vocab_size: int) -> int:
         encoder = self._weights(vocab_size, self.num_layers, output=False)
         layers = self.decoder_layers or self.num_layers
-        decoder = self._weights(vocab_size, layers, cross=4)
+        decoder = self._weights(vocab_size, layers, cross=True)
         return encoder + decoder - self.shared_embeddings * vocab_size * self.table_width

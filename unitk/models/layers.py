@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import torch
@@ -146,14 +145,15 @@ class Layer(nn.Module):
 
     def __init__(self, config: ModelConfig, cross: bool = False):
         super().__init__()
-        self.norm_first = config.norm_first
-        self.attention_norm = norm(config)
+        self.norm_first, self.parallel = config.norm_first, config.parallel_residual
+        own, after = config.norm_first or not config.norm_after, config.norm_after
+        self.attention_norm, self.attention_after = _norm(config, own), _norm(config, after)
         self.attention: Attention = imported(config.attention_type)(config)
-        self.cross_norm = norm(config) if cross else nn.Identity()
+        self.cross_norm, self.cross_after = (_norm(config, cross and one) for one in (own, after))
         self.cross_attention: CrossAttention | None = None
         if cross:
             self.cross_attention = imported(config.cross_attention_type)(config)
-        self.ffn_norm = norm(config)
+        self.ffn_norm, self.ffn_after = _norm(config, own), _norm(config, after)
         self.ffn = FeedForward(config)
         self.dropout = Dropout(config.dropout)
         self.mix = nn.Parameter(torch.tensor([1.0, 0.0])) if config.embedding_skip else None
@@ -171,13 +171,25 @@ class Layer(nn.Module):
         if self.mix is not None:
             assert embedded_BTD is not None
             x_BTD = self.mix[0] * x_BTD + self.mix[1] * embedded_BTD
-        # a part is called with the states alone; what else it needs is bound to it here
-        attend = partial(self.attention, view=view, store=store, asked=asked)
+
+        def attend(read_BTD: Tensor) -> Tensor:
+            return self.attention_after(self.attention(read_BTD, view, store, asked))
+
+        def look_across(read_BTD: Tensor) -> Tensor:
+            assert self.cross_attention is not None
+            assert source is not None, "a decoder's layer reads an encoder"
+            return self.cross_after(self.cross_attention(read_BTD, source))
+
+        def feed(read_BTD: Tensor) -> Tensor:
+            return self.ffn_after(self.ffn(read_BTD))
+
+        entering_BTD = x_BTD if asked is None else take(x_BTD, asked)
         x_BTD = self.add(x_BTD, self.attention_norm, attend, asked)
         if self.cross_attention is not None:
-            assert source is not None, "a decoder's layer reads an encoder"
-            x_BTD = self.add(x_BTD, self.cross_norm, partial(self.cross_attention, source=source))
-        return self.add(x_BTD, self.ffn_norm, self.ffn)
+            x_BTD = self.add(x_BTD, self.cross_norm, look_across)
+        if self.parallel:
+            return x_BTD + self.dropout(feed(self.ffn_norm(entering_BTD)))
+        return self.add(x_BTD, self.ffn_norm, feed)
 
     def remember(self, states_BMD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [B, H, M, K] of states that entered this layer in the text before."""
@@ -192,7 +204,7 @@ class Layer(nn.Module):
         asked: Tensor | None = None,
     ) -> Tensor:
         """What came in with what a part makes of it."""
-        # GPT: x + part(norm(x)); BERT: norm(x + part(x))
+        # GPT: x + part(norm(x)); BERT: norm(x + part(x)); OLMo 2 has its norm in the part
         made_BTD = part(norm(x_BTD) if self.norm_first else x_BTD)
         x_BTD = (x_BTD if asked is None else take(x_BTD, asked)) + self.dropout(made_BTD)
         if not self.norm_first:
@@ -229,6 +241,10 @@ class Tower(nn.Module):
         raise NotImplementedError
 
 
+def _norm(config: ModelConfig, holds: bool) -> nn.Module:
+    return norm(config) if holds else nn.Identity()
+
+
 def _table(rows: int, config: ModelConfig) -> nn.Embedding | None:
     return nn.Embedding(rows, config.table_width) if rows else None
 
@@ -248,7 +264,7 @@ def init_weights(model: nn.Module, config: ModelConfig) -> None:
             if config.fan_in_init and name == "relative.table":
                 scale *= config.width**-0.5
             nn.init.normal_(module.weight, std=config.init_std * scale)
-            if config.fan_in_init and name.endswith(("attention.qkv", "cross_attention.query")):
+            if config.fan_in_init and name.endswith(("attention.qkv", "attention.query")):
                 if not config.score_scale:
                     module.weight[: config.heads_width] *= config.key_width**-0.5
         if isinstance(module, nn.Linear) and module.bias is not None:

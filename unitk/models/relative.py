@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unitk.masks import place
 from unitk.models.config import ModelConfig
 from unitk.slots import POS, POS2
 
@@ -55,23 +57,36 @@ def buckets(distance: Tensor, count: int, far: int, one_sided: bool = False) -> 
     return bucket if one_sided else bucket + side * (distance > 0)
 
 
-def rotation(config: ModelConfig, slots: Tensor) -> Tensor | None:
+def rotation(config: ModelConfig, slots: Tensor, base: float) -> Tensor | None:
     """By what slots [9, B, T] turn their queries and keys: complex [B, 1, T, K / 2] of length 1.
 
     Pair i of n turns by pos * base^(-i / n) (Su et al. 2021, arXiv 2104.09864, section 3.2). With
     second positions half of the pairs turn by each, without them all by the sum: a word of GLM's
-    blank then stands where it has its place in the text. None: positions are not rotary.
+    blank then stands where it has its place in the text. None: the base is 0, without positions.
     """
-    if config.positions != "rotary":
+    if not base:
         return None
-    pos_BT, pos2_BT = slots[POS], slots[POS2]
-    places = [pos_BT, pos2_BT] if config.max_positions2 else [pos_BT + pos2_BT]
+    places = [slots[POS], slots[POS2]] if config.max_positions2 else [place(slots)]
     pairs = config.key_width // (2 * len(places))
-    each = torch.arange(pairs, dtype=torch.float64, device=slots.device)
-    speed_P = config.rotary_base ** (-each / pairs)
+    turning = round(pairs * config.rotary_share)
+    each = torch.arange(turning, dtype=torch.float64, device=slots.device)
+    speed_P = F.pad(slowed(config, base ** (-each / turning)), (0, pairs - turning))
     # in doubles: in floats, far positions lose their differences
     angle_BTP = torch.cat([place_BT[..., None] * speed_P for place_BT in places], -1)
     return torch.polar(torch.ones_like(angle_BTP), angle_BTP)[:, None].to(torch.complex64)
+
+
+def slowed(config: ModelConfig, speed_P: Tensor) -> Tensor:
+    """The angles of a position, divided by a factor for longer texts.
+
+    Llama 3 leaves out the pairs that turn often enough in the texts that it was trained on (Meta
+    2024, https://github.com/meta-llama/llama-models, `apply_scaling`).
+    """
+    kept_P = torch.zeros_like(speed_P)
+    if config.rotary_wavelengths:
+        short, long = (2 * math.pi / wave for wave in config.rotary_wavelengths)
+        kept_P = ((speed_P - long) / (short - long)).clamp(0, 1)
+    return speed_P * (kept_P + (1 - kept_P) / config.rotary_factor)
 
 
 def turned(x_BHTK: Tensor, rotation_B1TP: Tensor) -> Tensor:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from unitk.kernels.lean import RMSNorm, norm
 from unitk.kernels.products import few, recomputed, scores_by_products
-from unitk.masks import cross
+from unitk.masks import cross, within
 from unitk.models.attention import (
     CrossAttention,
     Rendering,
@@ -28,6 +29,8 @@ from unitk.models.layers import Embedding, Layer, Tower
 from unitk.models.relative import RelativeBias, rotation
 from unitk.models.state import Condition, KeyValues, Reading, put
 from unitk.slots import FIELDS, POS
+
+T = TypeVar("T")
 
 
 class Stack(Tower):
@@ -48,13 +51,16 @@ class Stack(Tower):
             if isinstance(inside := layer.attention.norm, RMSNorm):
                 inside.eps *= config.num_heads / left  # of a mean over all, pruned ones being 0
         self.own_bias = any(layer.attention.biased for layer in own)
+        if not config.first_norm:
+            own[0].attention_norm = nn.Identity()
         # layers of a group are one module, several times over, or have some modules in common
         times = config.num_layers // groups
         self.layers = nn.ModuleList(layer for layer in own for _ in range(times if whole else 1))
         for number, layer in enumerate(() if whole else own):
             layer.alone = times == 1
-            for part in (config.layer_share, f"{config.layer_share}_norm"):
-                setattr(layer, part, getattr(own[number - number % times], part))
+            for part in ("", "_norm", "_after"):
+                name = config.layer_share + part
+                setattr(layer, name, getattr(own[number - number % times], name))
         self.norm = norm(config) if config.final_norm else nn.Identity()
         self.cache_dtype: torch.dtype | None = None  # of a cache, if not that of the weights
         self.recompute = False
@@ -72,20 +78,25 @@ class Stack(Tower):
         # keys of a prefix have neither clock nor doc: a table alone can say who sees them
         choice: Rendering = "dense" if condition.prefix else self.attention
         given = slots, reading.sight, reading.num_keys, dtype, dropout, self.relative, choice
-        turns = rotation(self.config, slots)
-        view = replace(render(*given, own_bias=self.own_bias), rotation=turns)
+        ahead = condition.in_front(slots, self.layers)
+
+        def view_of(window: int, base: float) -> View:
+            view = render(*given, own_bias=self.own_bias, window=window)
+            view = replace(view, rotation=rotation(self.config, slots, base))
+            return view if ahead is None else view.behind(ahead.sight, ahead.slots)
+
+        views = self.of_kinds(view_of)
         sources: Sequence[Source | None] = [None] * len(self.layers)
         stores: Sequence[Store | None] = [None] * len(self.layers)
         if condition.slots is not None:
             across = render_cross(slots, condition.slots, dtype, dropout, self.attention)
-            across = replace(across, rotation=turns)
-            sources = [Source(across, *pair) for pair in self.project(condition)]
-        if condition.prefix or condition.memory:
-            view, stores = condition.in_front(view, slots, self.layers)
+            sources = _turned(across, views, self.project(condition))
+        if ahead is not None:
+            stores = ahead.stores
         embedded_BTD = self.embed(slots, condition.added(slots))
-        if view.causal or view.flex is not None or condition.slots is not None:
+        if views[-1].causal or views[-1].flex is not None or condition.slots is not None:
             asked = None  # these have no rows to take
-        streams = embedded_BTD, view, stores, sources
+        streams = embedded_BTD, views, stores, sources
         states_BTD = self.pass_through(*streams, condition, asked, reading.every)
         if reading.every is not None:
             reading.every.append(states_BTD)
@@ -97,7 +108,7 @@ class Stack(Tower):
     def pass_through(
         self,
         embedded_BTD: Tensor,
-        view: View,
+        views: Sequence[View],
         stores: Sequence[Store | None],
         sources: Sequence[Source | None],
         condition: Condition,
@@ -110,8 +121,8 @@ class Stack(Tower):
         states pass finds it in its condition.
         """
         x_BTD = embedded_BTD
-        each = zip(self.layers, stores, sources, strict=True)
-        for number, (layer, store, source) in enumerate(each):
+        each = zip(self.layers, views, stores, sources, strict=True)
+        for number, (layer, view, store, source) in enumerate(each):
             if every is not None:
                 every.append(x_BTD)
             last = asked if number == len(self.layers) - 1 else None
@@ -125,13 +136,21 @@ class Stack(Tower):
                 x_BTD = layer(*entering)
         return self.norm(x_BTD)
 
+    def of_kinds(self, make: Callable[[int, float], T]) -> list[T]:
+        """What is made of each layer's window and base of rotary positions, once for all alike."""
+        kinds = self.config.layer_kinds
+        made = {kind: make(*kind) for kind in dict.fromkeys(kinds)}
+        return [made[kind] for kind in kinds]
+
     def project(self, condition: Condition) -> list[tuple[Tensor, Tensor]]:
         """Per layer the keys and values [B, H, S, K] of an encoder's states."""
-        assert condition.cross is not None and condition.slots is not None
+        states, slots = condition.cross, condition.slots
+        assert states is not None and slots is not None
         # turned by the encoder's positions: a decoder that copies or reorders learns it sooner
-        given = condition.cross, rotation(self.config, condition.slots)
+        turns = self.of_kinds(lambda _, base: rotation(self.config, slots, base))
         parts = [layer.cross_attention for layer in self.layers]
-        return [p.project(*given) for p in parts if isinstance(p, CrossAttention)]
+        both = zip(parts, turns, strict=True)
+        return [p.project(states, turn) for p, turn in both if isinstance(p, CrossAttention)]
 
     def extend(
         self,
@@ -159,21 +178,28 @@ class Stack(Tower):
         dtype = products or compute_dtype(self.embed.tokens.weight)
         distance = self.relative
         score = None if distance is None else distance(columns[POS], keys[POS], dtype)
-        turns, table = rotation(self.config, columns), bias(sight_BqS, dtype, score)
-        view = View(columns, keys, table, products=products, rotation=turns)
-        if cache.prefix:  # the latent's keys stand before the columns; everybody sees them
-            view = view.behind(sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix))
+
+        def view_of(window: int, base: float) -> View:
+            table = bias(within(sight_BqS, columns, keys, window), dtype, score)
+            turns = rotation(self.config, columns, base)
+            own = View(columns, keys, table, products=products, rotation=turns, window=window)
+            if not cache.prefix:
+                return own
+            # the latent's keys stand before the columns; everybody sees them
+            return own.behind(sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix))
+
+        views = self.of_kinds(view_of)
         condition = Condition() if condition is None else condition
         sources: Sequence[Source | None] = [None] * len(self.layers)
         if condition.slots is not None:
             # keys and values of the encoder were made once, when the cache was
             seen = bias(cross(columns, condition.slots), dtype)
-            across = View(columns, condition.slots, seen, products=products, rotation=turns)
-            sources = [Source(across, *pair) for pair in cache.cross]
+            across = View(columns, condition.slots, seen, products=products)
+            sources = _turned(across, views, cache.cross)
         # each layer's new keys and values go to its table, which is what it then looks at
         stores = [partial(cache.write, number, at, until) for number in range(len(self.layers))]
         embedded_BqD = self.embed(columns, condition.added(columns))
-        return self.pass_through(embedded_BqD, view, stores, sources, condition, asked)
+        return self.pass_through(embedded_BqD, views, stores, sources, condition, asked)
 
     def new_cache(
         self, batch_size: int, columns: int, condition: Condition | None = None
@@ -189,7 +215,7 @@ class Stack(Tower):
         device = self.embed.tokens.weight.device
         dtype = self.cache_dtype or compute_dtype(self.embed.tokens.weight)
         size = length + columns, self.config.key_width
-        heads = self.config.layer_heads or [self.config.num_heads] * len(self.layers)
+        heads = self.config.layer_heads or [self.config.kv_heads] * len(self.layers)
         # zeros: a column that nobody looks at still meets a weight of 0, and 0 * nan is nan
         value = [torch.zeros(batch_size, n, *size, dtype=dtype, device=device) for n in heads]
         key = [torch.zeros_like(table) for table in value]
@@ -202,3 +228,11 @@ class Stack(Tower):
             for first, second in self.project(condition):
                 cache.cross.append((first.to(dtype).contiguous(), second.to(dtype).contiguous()))
         return cache
+
+
+def _turned(
+    across: View, views: Sequence[View], pairs: Sequence[tuple[Tensor, Tensor]]
+) -> list[Source]:
+    """Per layer how an encoder's keys and values are seen by queries that turn as their layer's."""
+    both = zip(views, pairs, strict=True)
+    return [Source(replace(across, rotation=view.rotation), *pair) for view, pair in both]

@@ -14,12 +14,24 @@ from unitk.masks import dense
 from unitk.slots import DOC, POS, Batch
 
 if TYPE_CHECKING:
-    from unitk.models.attention import Store, View
+    from unitk.models.attention import Store
 
 Carry = Mapping[str, Tensor]
 """What leaves a model beside its states and enters it again with the next stretch of a stateful
 row: tensors [B, ...] by name, detached, of one shape whatever the batch's width (the states of the
 last slots and their positions; the state of a recurrent stack)."""
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Keys that come before those of the slots [9, B, T] which see them."""
+
+    sight: Tensor
+    """Which slot sees which of them: bool [B, T, P]."""
+    slots: Tensor | None
+    """[9, B, P]; the keys of a prefix have none."""
+    stores: list[Store]
+    """What puts the keys and values of each layer behind them."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +75,15 @@ class Condition:
         """The sum of the biases of slots [9, B, T], to add to their embeddings: [B, T, D]."""
         return None if self.bias is None else self.bias[slots[DOC]]
 
-    def in_front(
-        self, view: View, slots: Tensor, layers: Iterable[Any]
-    ) -> tuple[View, list[Store | None]]:
-        """How slots [9, B, T] see the keys of the prefix or of the memory before those of `view`,
-        and what puts the keys and values of each layer behind them."""
+    def in_front(self, slots: Tensor, layers: Iterable[Any]) -> Ahead | None:
+        """The keys of a prefix or of a memory, which come before those of slots [9, B, T]."""
         if self.prefix:
-            view, pairs = view.behind(self.prefix_sight(slots)), self.row_prefix()
+            seen, before, pairs = self.prefix_sight(slots), None, self.row_prefix()
+        elif self.memory:
+            seen, before, pairs = self.remembered(slots, layers)
         else:
-            seen_BTM, before, pairs = self.remembered(slots, layers)
-            view = view.behind(seen_BTM, before)
-        return view, [partial(prepend, *pair) for pair in pairs]
+            return None
+        return Ahead(seen, before, [partial(prepend, *pair) for pair in pairs])
 
     def remembered(
         self, slots: Tensor, layers: Iterable[Any]

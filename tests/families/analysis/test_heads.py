@@ -22,6 +22,7 @@ RUN = "--max-steps 4 --max-tokens 600 --lr 1e-2 --precision fp32 --valid none --
 RUNS = {
     "lm": "--task lm --arch gpt2_tiny",
     "modern": "--task lm --arch modern_tiny --arch.head-gate on",
+    "qwen3": "--task lm --arch qwen3_tiny",
     "mdlm": "--task mdlm --arch mdlm_tiny",
     "bart": "--task bart --arch bart_tiny",
     "t5": "--task t5 --arch t5_tiny",
@@ -152,7 +153,7 @@ def test_one_by_one_is_the_loss_of_each(run):
     assert alone[part][3] == pytest.approx(loss(evaluation, shut(gates, *others)))
 
 
-@pytest.mark.parametrize("name", ["lm", "modern", "mdlm"])
+@pytest.mark.parametrize("name", ["lm", "modern", "qwen3", "mdlm"])
 def test_what_is_written_computes_what_the_gates_do(run, tmp_path, name):
     evaluation = run(name)
     gates = heads.open_gates(evaluation.model)

@@ -201,7 +201,8 @@ def _cut(tensor: Tensor, leaf: str, part: Heads, left: Tensor) -> Tensor:
         found: Tensor = tensor.unflatten(1, (whole, -1))[:, left].flatten(1)
         # the norm before it is one of fewer values then (`Stack`)
         return found * (whole / len(left)) ** 0.5 if isinstance(part.norm, RMSNorm) else found
-    return tensor if leaf == "out.bias" else tensor[left]  # a head's own gate and query scale
+    shared = leaf in ("out.bias", "query_norm.weight", "key_norm.weight")
+    return tensor if shared else tensor[left]  # a head's own gate and query scale
 
 
 def compared(before: Setup, after: Setup, max_tokens: int) -> dict[str, float]:

@@ -85,7 +85,7 @@ class LatentConfig(ModelConfig):
         return ModelConfig(width=width, num_heads=1, num_layers=self.head_depth, **own)
 
     def num_weights(self, vocab_size: int) -> int:
-        bridge = self.memory * self.latent * self.num_layers * self.heads_width
+        bridge = self.memory * self.latent * self.num_layers * self.kv_width
         return super().num_weights(vocab_size) + self.tower("enc").num_weights(vocab_size) + bridge
 
     @property

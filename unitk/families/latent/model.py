@@ -52,7 +52,7 @@ class LatentModel(Model):
         self.pool = nn.Linear(settings.width, settings.width)
         # mean above log variance, in one map as in Optimus; no bias there either
         self.bridge = nn.Linear(settings.width, 2 * config.latent, bias=False)
-        keys = config.num_layers * config.heads_width
+        keys = config.num_layers * config.kv_width
         self.memory = _linear(config.memory, config.latent, keys)
         self.embedding = _linear(config.inject != "memory", config.latent, config.width)
         for part in (self.pool, self.bridge, self.memory, self.embedding):
@@ -100,7 +100,7 @@ class LatentModel(Model):
         if self.memory is not None:
             # one vector a layer is its key and its value, in heads like any other
             per_layer = self.memory(z_NZ).chunk(self.config.num_layers, dim=-1)
-            heads = (x.view(len(z_NZ), self.config.num_heads, 1, -1) for x in per_layer)
+            heads = (x.view(len(z_NZ), self.config.kv_heads, 1, -1) for x in per_layer)
             prefix = tuple((x_NH1K, x_NH1K) for x_NH1K in heads)
         bias = None if self.embedding is None else self.embedding(z_NZ)
         return Condition(prefix=prefix, bias=bias, docs=batch.docs)

@@ -35,7 +35,8 @@ class THUERNIEConfig(ModelConfig):
         wanted = f"a divisor of --arch.entity-width {self.entity_width}"
         self._require("entity_heads", divides, wanted)
         self._require("norm_first", not self.norm_first, "off where entities are mixed in")
-        self._require("embedding_skip", not self.embedding_skip, "off where entities are mixed in")
+        for name in ("embedding_skip", "norm_after"):
+            self._require(name, not getattr(self, name), "off where entities are mixed in")
 
     @property
     def num_fusions(self) -> int:

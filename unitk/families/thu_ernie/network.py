@@ -98,7 +98,7 @@ class KnowledgeStack(Stack):
     def pass_through(
         self,
         embedded_BTD: Tensor,
-        view: View,
+        views: Sequence[View],
         stores: Sequence[Store | None],
         sources: Sequence[Source | None],
         condition: Condition,
@@ -108,14 +108,14 @@ class KnowledgeStack(Stack):
         """The T-encoder, then the K-encoder, whose layers fuse tokens and entities."""
         if not isinstance(condition, Linked):
             return super().pass_through(
-                embedded_BTD, view, stores, sources, condition, asked, every
+                embedded_BTD, views, stores, sources, condition, asked, every
             )
         assert condition.vectors is not None and condition.linked is not None
         e_BTE, linked_BT1 = condition.vectors, condition.linked
-        between = self.entities(view, linked_BT1)
+        between = self.entities(views[-1], linked_BT1)
         x_BTD, plain = embedded_BTD, len(self.layers) - len(self.fusions)
         again = self.recompute and self.training
-        for number, layer in enumerate(self.layers):
+        for number, (layer, view) in enumerate(zip(self.layers, views, strict=True)):
             if every is not None:
                 every.append(x_BTD)
             if number < plain:
