@@ -12,10 +12,12 @@ def fits(task: str, arch: str) -> bool:
     return own.towers == other.towers and not own.latent
 
 
+OTHERS = ("gemma3_tiny", "modernbert_tiny", "pythia_tiny")
+"""With windows, grouped heads, norms after parts and a parallel residual between them."""
 PAIRS = [
     f"{task} {arch}"
     for task in registry.names("task")
-    for arch in ("modern_tiny", "qwen3_tiny", "modern_encdec_tiny")
+    for arch in ("modern_tiny", "qwen3_tiny", *OTHERS, "modern_encdec_tiny")
     if fits(task, arch)
 ]
 

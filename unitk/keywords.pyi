@@ -9,7 +9,9 @@ Strings = str | Path | Sequence[str | Path] | Mapping[str, object]
 Numbers = str | float | Sequence[str | float]
 
 class PreprocessOptions(TypedDict, total=False):
-    input_format: str
+    input_format: Literal[
+        "auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "conll", "squad"
+    ]
     documents: Literal["blank", "line"]
     document_mark: str
     sentences: Literal["lines", "punct"]
@@ -123,7 +125,9 @@ class TrainOptions(TypedDict, total=False):
     optimizer: str | None
 
 class EvaluateOptions(TypedDict, total=False):
-    input_format: str
+    input_format: Literal[
+        "auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "conll", "squad"
+    ]
     documents: Literal["blank", "line"]
     document_mark: str
     sentences: Literal["lines", "punct"]

@@ -33,7 +33,6 @@ KINDS = (
     "optimizer",
     "schedule",
     "vocab",
-    "reader",
     "corpus",
     "annotator",
     "linker",

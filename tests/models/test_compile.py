@@ -30,7 +30,13 @@ def slots(length):
     return collate([[Example({"x": stay(range(length), range(length))})]]).to("cpu").towers["x"]
 
 
-@pytest.mark.parametrize("arch", ["bert_tiny", "glm_tiny", "gpt2_tiny", "t5_tiny", "modern_tiny"])
+@pytest.mark.parametrize(
+    "arch",
+    [
+        *("bert_tiny", "glm_tiny", "gpt2_tiny", "t5_tiny", "modern_tiny"),
+        *("gemma3_tiny", "modernbert_tiny", "pythia_tiny"),
+    ],
+)
 @pytest.mark.parametrize("sight", ["full", "causal", "rule"])
 def test_a_layer_is_one_graph_with_the_states_of_eager_code(arch, sight):
     torch.manual_seed(0)
@@ -46,7 +52,7 @@ def test_a_layer_is_one_graph_with_the_states_of_eager_code(arch, sight):
 def test_a_traced_norm_and_rotation_have_the_values_and_gradients_of_eager_code():
     torch.manual_seed(0)
     config = archs.preset("modern_tiny")
-    turns = rotation(config, slots(16))
+    turns = rotation(config, slots(16), config.rotary_base)
     x = torch.randn(1, config.num_heads, 16, config.key_width)
     inside, down = (
         norm(config, config.key_width, inside=True),

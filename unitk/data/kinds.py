@@ -13,7 +13,8 @@ import numpy as np
 
 from unitk.data.corpus.corpus import SIDES, Corpus, Pairs
 from unitk.data.corpus.labelled import Labelled, Linked, Spans
-from unitk.slots import Ids
+from unitk.data.cuts import Text
+from unitk.slots import Example, Ids
 
 if TYPE_CHECKING:
     from unitk.data.batching import Examples
@@ -50,6 +51,17 @@ class Kind:
     opens: Callable[..., Any]  # folder -> the corpus
     sides: tuple[str, ...]  # the folders of its token files; "" is the corpus folder itself
     method: str  # of tasks, which lays out its examples
+
+    def lay_out(
+        self, task: Task, parts: list[Ids], leads_to: Any, rng: np.random.Generator
+    ) -> Example:
+        """The example of the parts of a source and of what they lead to."""
+        given: tuple[Any, ...] = parts, leads_to
+        if self.method == "pretrain":
+            # a text that is made up, to measure layouts: one sentence, nothing of note in it
+            notes = np.zeros(sum(map(len, parts)), np.int64)
+            given = (Text(parts, np.zeros(1, np.int64), notes),)
+        return getattr(task, self.method)(*given, rng)
 
 
 KINDS = {

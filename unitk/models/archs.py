@@ -7,9 +7,8 @@ Liu et al. 2019, arXiv 1907.11692. ALBERT: Lan et al. 2020, arXiv 1909.11942. ER
 Song et al. 2019, arXiv 1905.02450. BART: Lewis et al. 2020, arXiv 1910.13461. T5: Raffel et al.
 2020, arXiv 1910.10683; 1.1: Shazeer 2020, arXiv 2002.05202. UL2: Tay et al. 2023, arXiv 2205.05131.
 Optimus: Li et al. 2020, arXiv 2004.04092. MDLM: Sahoo et al. 2024, arXiv 2406.07524. LLaDA: Nie et
-al. 2025, arXiv 2502.09992. Qwen3: Yang et al. 2025, arXiv 2505.09388. GLM: Du et al. 2022, arXiv
-2103.10360; the sizes are those of the official configurations, whose position tables have one row
-more than the longest input.
+al. 2025, arXiv 2502.09992. GLM: Du et al. 2022, arXiv 2103.10360; the sizes are those of the
+official configurations, whose position tables have one row more than the longest input.
 
 Parameters are counted with the official vocabularies, those of `modern_*` with 16,384 words (the
 mini ones with 8,000). Of every family, `tiny` is for tests, and
@@ -192,24 +191,6 @@ MODERN = ModelConfig(
     zero_init=True,
     scaled_init=False,
 )
-# what transformers, llama.cpp and their kin compute; the first weights are our own
-QWEN3 = ModelConfig(
-    positions="rotary",
-    max_positions=0,
-    num_virtual=1,
-    ffn_width=2048,
-    ffn_gate=True,
-    norm="rms",
-    norm_eps=1e-6,
-    qk_norm=True,
-    qk_norm_weights=True,
-    activation="silu",
-    bias=False,
-    dropout=0.0,
-    attention_dropout=0.0,
-    zero_init=True,
-    scaled_init=False,
-)
 MODERN2 = replace(EncoderDecoderConfig(**asdict(MODERN)), num_virtual=0, heads=())
 
 TESTS = "2 layers of 64, no dropout: for tests."
@@ -345,11 +326,6 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
             dropout=0.0,
         ),
         "2 layers of 128, a table of 96 positions, no dropout: for sentences on a CPU.",
-    ),
-    "qwen3_tiny": (modern(tiny(QWEN3), 2, 64, 4, 176), TESTS),
-    "qwen3_mini": (
-        replace(sized(QWEN3, 4, 256, 4), ffn_width=704),
-        "Qwen3's stack: 4 layers of 256, 5.3 M parameters, for a CPU.",
     ),
     "modern_encdec_tiny": (modern(tiny(MODERN2), 2, 64, 4, 176), TESTS2),
     "modern_encdec_mini": (

@@ -1,0 +1,168 @@
+"""Architectures by name: today's models with public weights, as settings of the one stack.
+
+Llama: Dubey et al. 2024, arXiv 2407.21783. SmolLM2: Ben Allal et al. 2025, arXiv 2502.02737.
+SmolLM3: Bakouch et al. 2025, https://huggingface.co/blog/smollm3. Mistral: Jiang et al. 2023, arXiv
+2310.06825. Qwen2.5: 2024, arXiv 2412.15115; Qwen3: 2025, arXiv 2505.09388. OLMo 2: 2025, arXiv
+2501.00656. Gemma 3: 2025, arXiv 2503.19786. Pythia: Biderman et al. 2023, arXiv 2304.01373.
+ModernBERT: Warner et al. 2024, arXiv 2412.13663; Ettin: Weller et al. 2025, arXiv 2507.11412.
+EuroBERT: Boizard et al. 2025, arXiv 2503.05500.
+
+transformers, llama.cpp and their kin compute all of them. Channels of a pair are neighbours here,
+and half a head apart there. The virtual row is what some tasks read; an import has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from unitk.models.archs import TESTS, Preset, modern, sized, tiny
+from unitk.models.config import ModelConfig
+from unitk.registry import register
+
+
+def shaped(
+    config: ModelConfig, num_layers: int, width: int, num_heads: int, ffn_width: int, kv: int = 0
+) -> ModelConfig:
+    """The same family in another size, with `kv` heads of keys and values."""
+    config = sized(config, num_layers, width, num_heads)
+    return replace(config, ffn_width=ffn_width, num_kv_heads=kv)
+
+
+LLAMA = ModelConfig(
+    positions="rotary",
+    max_positions=0,
+    num_virtual=1,
+    ffn_gate=True,
+    norm="rms",
+    activation="silu",
+    bias=False,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
+SMOLLM2 = replace(LLAMA, rotary_base=100000.0)
+LLAMA3 = replace(
+    LLAMA, rotary_base=500000.0, rotary_factor=32.0, rotary_wavelengths=(2048.0, 8192.0)
+)
+MISTRAL = replace(LLAMA, layer_windows=(4095,), tied=False)
+SMOLLM3 = replace(LLAMA, norm_eps=1e-6, layer_rotary_bases=(5e6, 5e6, 5e6, 0.0))
+EUROBERT = replace(LLAMA, rotary_base=250000.0, tied=False)
+QWEN2 = replace(LLAMA, rotary_base=1e6, norm_eps=1e-6, qkv_bias=True)
+# the first weights are our own
+QWEN3 = replace(
+    LLAMA,
+    ffn_width=2048,
+    norm_eps=1e-6,
+    qk_norm=True,
+    qk_norm_weights=True,
+    zero_init=True,
+    scaled_init=False,
+)
+OLMO2 = replace(
+    LLAMA,
+    rotary_base=500000.0,
+    norm_first=False,
+    norm_after=True,
+    norm_eps=1e-6,
+    qk_norm=True,
+    qk_norm_weights=True,
+    qk_norm_joint=True,
+    tied=False,
+)
+# its norms multiply by 1 + w, which an import adds up
+GEMMA3 = replace(
+    LLAMA,
+    head_width=256,
+    layer_windows=(511, 511, 511, 511, 511, 0),
+    layer_rotary_bases=(1e4, 1e4, 1e4, 1e4, 1e4, 1e6),
+    embedding_scale=True,
+    norm_after=True,
+    norm_eps=1e-6,
+    qk_norm=True,
+    qk_norm_weights=True,
+    activation="gelu_tanh",
+)
+MODERNBERT = replace(
+    LLAMA,
+    layer_windows=(0, 64, 64),
+    layer_rotary_bases=(160000.0, 10000.0, 10000.0),
+    embedding_norm=True,
+    first_norm=False,
+    norm="layer",
+    norm_bias=False,
+    activation="gelu",
+    output_bias=True,
+    head_transform=True,
+)
+PYTHIA = ModelConfig(
+    positions="rotary",
+    rotary_share=0.25,
+    max_positions=0,
+    num_virtual=1,
+    parallel_residual=True,
+    activation="gelu",
+    tied=False,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
+
+PRESETS: dict[str, tuple[ModelConfig, str]] = {
+    "qwen3_tiny": (modern(tiny(QWEN3), 2, 64, 4, 176), TESTS),
+    "qwen3_mini": (
+        replace(sized(QWEN3, 4, 256, 4), ffn_width=704),
+        "Qwen3's stack: 4 layers of 256, 5.3 M parameters, for a CPU.",
+    ),
+    "qwen3_small": (shaped(QWEN3, 12, 384, 6, 1280), "Qwen3's stack: 12 layers of 384, 31 M."),
+    "qwen3_base": (
+        replace(shaped(QWEN3, 12, 768, 12, 2048), tied=False),
+        "Qwen3's stack: 12 layers of 768 and an output matrix of its own, 110 M parameters.",
+    ),
+    "qwen3_0.6b": (
+        replace(shaped(QWEN3, 28, 1024, 16, 3072, 8), head_width=128, rotary_base=1e6),
+        "Qwen3-0.6B, 596 M parameters.",
+    ),
+    "qwen2_0.5b": (shaped(QWEN2, 24, 896, 14, 4864, 2), "Qwen2.5-0.5B, 494 M parameters."),
+    "llama_tiny": (shaped(tiny(LLAMA), 2, 64, 4, 176, 2), TESTS),
+    "llama_135m": (shaped(SMOLLM2, 30, 576, 9, 1536, 3), "SmolLM2-135M."),
+    "llama_360m": (shaped(SMOLLM2, 32, 960, 15, 2560, 5), "SmolLM2-360M."),
+    "llama_1b": (shaped(LLAMA3, 16, 2048, 32, 8192, 8), "Llama 3.2 1B."),
+    "mistral_7b": (shaped(MISTRAL, 32, 4096, 32, 14336, 8), "Mistral 7B, version 0.1."),
+    "smollm3_3b": (shaped(SMOLLM3, 36, 2048, 16, 11008, 4), "SmolLM3-3B."),
+    "olmo2_1b": (shaped(OLMO2, 16, 2048, 16, 8192), "OLMo 2 1B, 1.48 billion parameters."),
+    "gemma3_tiny": (
+        replace(
+            shaped(tiny(GEMMA3), 2, 64, 4, 176, 1),
+            head_width=24,
+            layer_windows=(7, 0),
+            layer_rotary_bases=(1e4, 1e6),
+        ),
+        "2 layers of 64, heads of 24, a window of 7, no dropout: for tests.",
+    ),
+    "gemma3_270m": (shaped(GEMMA3, 18, 640, 4, 2048, 1), "Gemma 3 270M."),
+    "gemma3_1b": (shaped(GEMMA3, 26, 1152, 4, 6912, 1), "Gemma 3 1B."),
+    "pythia_tiny": (tiny(PYTHIA), TESTS),
+    "pythia_14m": (sized(PYTHIA, 6, 128, 4), "Pythia-14M."),
+    "pythia_31m": (sized(PYTHIA, 6, 256, 8), "Pythia-31M."),
+    "pythia_70m": (sized(PYTHIA, 6, 512, 8), "Pythia-70M."),
+    "pythia_160m": (sized(PYTHIA, 12, 768, 12), "Pythia-160M."),
+    "pythia_410m": (sized(PYTHIA, 24, 1024, 16), "Pythia-410M."),
+    "modernbert_tiny": (
+        replace(shaped(tiny(MODERNBERT), 2, 64, 4, 96), layer_windows=(0, 8)),
+        "2 layers of 64, one with a window of 8, no dropout: for tests.",
+    ),
+    "modernbert_17m": (shaped(MODERNBERT, 7, 256, 4, 384), "Ettin's encoder of 17 M parameters."),
+    "modernbert_32m": (shaped(MODERNBERT, 10, 384, 6, 576), "Ettin's encoder of 32 M."),
+    "modernbert_68m": (shaped(MODERNBERT, 19, 512, 8, 768), "Ettin's encoder of 68 M."),
+    "modernbert_base": (
+        shaped(MODERNBERT, 22, 768, 12, 1152),
+        "ModernBERT-base and Ettin's encoder of 150 M parameters.",
+    ),
+    "modernbert_large": (
+        shaped(MODERNBERT, 28, 1024, 16, 2624),
+        "ModernBERT-large and Ettin's encoder of 396 M parameters.",
+    ),
+    "modernbert_1b": (shaped(MODERNBERT, 28, 1792, 28, 3840), "Ettin's encoder of 1.03 billion."),
+    "eurobert_210m": (EUROBERT, "EuroBERT-210m: 310 M parameters with its output matrix."),
+}
+
+for _name, (_config, _about) in PRESETS.items():
+    register("arch", _name)(Preset(_config, _about))
