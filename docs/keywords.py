@@ -39,7 +39,7 @@ def spelled(kind: Any, loose: bool) -> str:
     """A type as source text; `loose`: as a function takes it that also reads text, as a verb."""
     inner = get_args(kind)
     if get_origin(kind) is Annotated:
-        return "Schedule"
+        return "str" if inner[0] is str else "Schedule"  # a name
     if get_origin(kind) is Literal:
         return "Literal[" + ", ".join(f'"{one}"' for one in inner) + "]"
     if get_origin(kind) is tuple:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from unitk.data.files.records import read_documents
-from unitk.data.files.sources import Reading, format_of
+from unitk.data.files.documents import Reading, read_documents
+from unitk.data.files.readers import format_of
 
 SHORTEST = 6
 """Words of a sentence that is worth copying."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from unitk.data.files.sources import PairText, split_sentences
+from unitk.data.files.documents import split_sentences
+from unitk.data.files.pairs import PairText
 from unitk.score.labels import classes, numbers
 from unitk.training.reporting.sinks import read_events
 

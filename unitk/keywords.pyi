@@ -9,9 +9,7 @@ Strings = str | Path | Sequence[str | Path] | Mapping[str, object]
 Numbers = str | float | Sequence[str | float]
 
 class PreprocessOptions(TypedDict, total=False):
-    input_format: Literal[
-        "auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "conll", "squad"
-    ]
+    input_format: str
     documents: Literal["blank", "line"]
     document_mark: str
     sentences: Literal["lines", "punct"]
@@ -125,9 +123,7 @@ class TrainOptions(TypedDict, total=False):
     optimizer: str | None
 
 class EvaluateOptions(TypedDict, total=False):
-    input_format: Literal[
-        "auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "conll", "squad"
-    ]
+    input_format: str
     documents: Literal["blank", "line"]
     document_mark: str
     sentences: Literal["lines", "punct"]

@@ -33,6 +33,7 @@ KINDS = (
     "optimizer",
     "schedule",
     "vocab",
+    "reader",
     "corpus",
     "annotator",
     "linker",

@@ -14,9 +14,9 @@ from unitk.api.progress import progress
 from unitk.data.corpus.folders import is_corpus, open_corpus
 from unitk.data.files.lines import is_stream
 from unitk.data.files.pairs import Fields
-from unitk.data.files.sources import format_of
+from unitk.data.files.readers import format_of
 from unitk.data.files.squad import read_questions
-from unitk.decoding.files.inputs import BY_LINE, Input, arriving, read_inputs
+from unitk.decoding.files.inputs import Input, arriving, read_inputs, stream_reader
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, UsageError, require
@@ -78,8 +78,8 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
         parsed.idle("without --input", "source_field")
         return [Input(text.split("\t")) for text in given.texts]
     fields = Fields(given.source_field, (), form=form) if given.source_field else None
-    if is_stream(given.input) and given.input_format in BY_LINE:
-        return arriving(given.input_format, TOGETHER, given.input, fields)
+    if own := stream_reader(given.input, given.input_format, fields):
+        return arriving(own, TOGETHER, given.input, fields)
     if questions and not fields and format_of(given.input, given.input_format) == "squad":
         return [Input(parts, id=one) for one, parts in read_questions(given.input)]
     return read_inputs(given.input, given.input_format, fields)

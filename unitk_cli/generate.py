@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from unitk.api.progress import progress
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import is_corpus
-from unitk.data.files.lines import is_stream
 from unitk.data.files.pairs import Fields
-from unitk.data.files.sources import Format, format_of
+from unitk.data.files.readers import Format, format_of
 from unitk.data.files.squad import SQUAD_SOURCE
 from unitk.decoding.config import INFILL_LENPEN, SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.files.defaults import beside, naming, read_defaults
 from unitk.decoding.files.inputs import (
-    BY_LINE,
     Blanks,
     Input,
     Inputs,
@@ -34,6 +32,7 @@ from unitk.decoding.files.inputs import (
     read_beside,
     read_inputs,
     split,
+    stream_reader,
     typed,
     warn_of_blanks,
     with_blanks,
@@ -345,8 +344,8 @@ def read(given: Options) -> Inputs | Path:
     if path is None:
         return typed()
     beside = (given.prefix_file, given.constraints, given.references)
-    if is_stream(path) and kind in BY_LINE and beside == (None, None, None):
-        stream = arriving(kind, given.buffer_size, path, fields)
+    if (by_line := stream_reader(path, kind, fields)) and beside == (None, None, None):
+        stream = arriving(by_line, given.buffer_size, path, fields)
         return stream if given.infill is None else map(with_blanks, stream)
     if given.infill is not None:
         texts = with_blanks(read_inputs(path, option="--infill"))

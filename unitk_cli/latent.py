@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk.api.progress import progress
-from unitk.data.files.sources import Format
+from unitk.data.files.readers import Format
 from unitk.decoding.files.inputs import read_inputs
 from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import DataError, UsageError, require

@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 
 from unitk.api.progress import progress
 from unitk.data.files.columns import Side, by_id, read_column, read_labels, read_predictions
-from unitk.data.files.pairs import chosen, joined
+from unitk.data.files.labels import chosen
+from unitk.data.files.pairs import joined
 from unitk.errors import DataError, require
 from unitk.options import config
 from unitk.options.config import Parsed
@@ -94,6 +95,8 @@ class Options:
     a table part sentences, too."""
     output_format: Literal["text", "json"] = "text"
     """text: a line for each metric; json: one object."""
+    user_dir: Path | None = None
+    """Folder of plug-ins. Every .py file in it is imported."""
 
 
 def run(argv: Sequence[str]) -> None:

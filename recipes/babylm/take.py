@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from unitk.data.corpus.encode import count_words
+from unitk.data.files.documents import Reading, read_documents
 from unitk.data.files.files import expand
-from unitk.data.files.records import read_documents
-from unitk.data.files.sources import Reading, format_of
+from unitk.data.files.readers import format_of
 from unitk.options.values import parse_value
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from stages import GLUE, answered_in, arguments, events, outputs, table, trivial
 
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
+from unitk.data.files.documents import split_sentences
 from unitk.data.files.pairs import Fields, read_records
-from unitk.data.files.sources import split_sentences
 from unitk.data.files.squad import read_squad
 from unitk.evaluation.pairs import read_pairs
 from unitk.score.qg import qg, treebank

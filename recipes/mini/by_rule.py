@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from unitk.data.files.records import read_documents
-from unitk.data.files.sources import Reading, format_of
+from unitk.data.files.documents import Reading, read_documents
+from unitk.data.files.readers import format_of
 
 AUXILIARIES = set(
     "was were is are had has have can could will would may might must should did does do".split()

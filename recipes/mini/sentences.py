@@ -12,8 +12,7 @@ import random
 import re
 from pathlib import Path
 
-from unitk.data.files.records import records
-from unitk.data.files.sources import format_of
+from unitk.data.files.readers import format_of, records
 
 PLAIN = re.compile(r"[a-z][a-z' ,.?!-]*[.?!]")
 APART = (
@@ -47,8 +46,8 @@ def main():
     given = parser.parse_args()
     found = lines(given.sentences)
     for path in given.texts:
-        for record, *_ in records(path, format_of(path, "auto", "--texts"), ("text",)):
-            several = split(record["text"])
+        for record in records(path, ("text",), format_of(path, "auto", "--texts")):
+            several = split(record.text("text"))
             found += [one for one in several if 3 <= one.count(" ") <= 13 and PLAIN.fullmatch(one)]
     held_out = {line for path in given.held_out for line in lines(path)}
     kept = [one for one in dict.fromkeys(found) if one not in held_out]

@@ -14,7 +14,7 @@ import argparse
 import json
 from pathlib import Path
 
-from unitk.data.files.records import records
+from unitk.data.files.readers import records
 
 Sentences = list[dict[str, list[str]]]
 
@@ -23,8 +23,8 @@ def read(folder: Path, part: str) -> Sentences | None:
     """The sentences of a file, if it is there."""
     for path in (folder / f"{part}.conll", folder / f"{part}.conll.gz"):
         if path.exists():
-            found = (record for record, _, _ in records(path, "conll", ()))
-            return [{name: record[name] for name in ("words", "tags")} for record in found]
+            found = records(path, given="conll")
+            return [{name: record.texts(name) for name in ("words", "tags")} for record in found]
     return None
 
 

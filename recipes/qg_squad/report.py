@@ -14,7 +14,7 @@ from rules import template
 from stages import answered_in, arguments, examples, outputs, save, table, training
 
 from unitk.data.files.lines import read_lines
-from unitk.data.files.sources import PairText
+from unitk.data.files.pairs import PairText
 from unitk.data.files.squad import read_squad
 from unitk.score.qg import qg, treebank
 from unitk.score.stats import stats

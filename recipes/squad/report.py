@@ -9,7 +9,7 @@ from pathlib import Path
 from stages import arguments, records, table
 
 from unitk.data.files.columns import read_labels
-from unitk.data.files.sources import split_sentences
+from unitk.data.files.documents import split_sentences
 from unitk.data.files.squad import read_squad
 from unitk.score.labels import answers
 

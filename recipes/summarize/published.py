@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unitk.data.files.lines import pieces, whole
-from unitk.data.files.pairs import joined
-from unitk.data.files.sources import PairText
+from unitk.data.files.pairs import PairText, joined
 from unitk.errors import DataError
 from unitk.vocab.subwords import fields
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from rules import announcing
 from stages import examples, outputs, save, table, training
 
-from unitk.data.files.pairs import Fields, joined, read_records
-from unitk.data.files.sources import PairText, pair_blocks, split_sentences
+from unitk.data.files.documents import split_sentences
+from unitk.data.files.pairs import Fields, PairText, joined, pair_blocks, read_records
 from unitk.score.rouge import rouge
 from unitk.score.stats import stats
 

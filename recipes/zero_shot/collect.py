@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from unitk.data.files.columns import read_labels
+from unitk.data.files.documents import split_sentences
 from unitk.data.files.pairs import Fields, read_records
-from unitk.data.files.records import records
-from unitk.data.files.sources import split_sentences
+from unitk.data.files.readers import records
 from unitk.data.files.squad import read_squad
 
 LEAST = 50
@@ -43,7 +43,7 @@ def passages(document: str, least: int = LEAST) -> Iterator[str]:
 
 def texts_of(path: Path) -> list[str]:
     """The field `text` of every record."""
-    return [one["text"] for one, _, _ in records(path, "jsonl", ("text",))]
+    return [one.text("text") for one in records(path, given="jsonl")]
 
 
 def some(rows: Iterable[Any], most: int) -> list[Any]:

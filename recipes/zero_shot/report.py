@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stages import examples, records, table
 
-from unitk.data.files.sources import split_sentences
+from unitk.data.files.documents import split_sentences
 from unitk.score.labels import answers
 from unitk.score.rouge import rouge
 

@@ -14,8 +14,7 @@ import pytest
 
 from unitk.data.corpus.corpus import Counts, Pairs
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
-from unitk.data.files.records import read_documents
-from unitk.data.files.sources import Reading
+from unitk.data.files.documents import Reading, read_documents
 from unitk.errors import DataError, UsageError
 from unitk.vocab.base import open_vocab
 from unitk_cli import main, merge, preprocess
@@ -102,7 +101,7 @@ def test_quotes_are_characters_of_tsv(here):
         ("x.tsv", "text\tid\ttext\na\t1\tb\n", "x.tsv, line 1: 2 columns are named 'text'"),
         ("x.csv", 'text,id\n"a,1\n', "x.csv, line 2: no CSV"),
         ("x.csv", "body,id\na,1\n", "x.csv, line 2: no field 'text', .* there are body, id"),
-        ("x.json", '[{"text": 3}]', r"x.json: \[0\]: field 'text' is not a text"),
+        ("x.json", '[{"text": 3}]', r"x.json: \[0\]: field 'text' must be a text"),
         ("x.parquet", "PAR1", "x.parquet: no parquet, or damaged"),
     ],
 )
@@ -198,7 +197,7 @@ def test_pairs_are_pairs(here):
         ),
         (
             "--input x.txt --dest d --input-format cvs",
-            "--input-format must be one of auto, text, jsonl, .* did you mean csv",
+            "--input-format must be one of auto, .*tsv, .* did you mean csv",
         ),
         ("--input x.txt --dest d --vocab-size 26 --field a", "--field has no effect on text"),
         (

@@ -237,11 +237,11 @@ def test_what_a_task_cannot_do_and_other_labels_are_named(corpora):
 
 
 def test_columns_of_conll_are_records_of_words_and_tags(tmp_path):
-    from unitk.data.files.records import records
+    from unitk.data.files.readers import records
 
     path = tmp_path / "a.conll"
     path.write_text("-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\nPeter NNP B-PER\n")
-    found = [(record, where) for record, where, _ in records(path, "conll", ())]
+    found = [(record.values, record.place) for record in records(path)]
     assert found == [
         (
             {
@@ -258,4 +258,4 @@ def test_columns_of_conll_are_records_of_words_and_tags(tmp_path):
     ]
     path.write_text("a O\nb\n")
     with pytest.raises(DataError, match="a.conll, line 2: 1 columns, but 2 before"):
-        list(records(path, "conll", ()))
+        list(records(path))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from unitk.data.files.sources import PairText
+from unitk.data.files.pairs import PairText
 from unitk.data.files.squad import read_squad
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"

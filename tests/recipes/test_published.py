@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unitk.data.files.sources import PairText
+from unitk.data.files.pairs import PairText
 from unitk.errors import DataError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "recipes" / "summarize"))

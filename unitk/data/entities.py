@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import regex
 
+from unitk.data.files.labels import split_words
 from unitk.data.files.lines import read_lines
-from unitk.data.files.pairs import split_words
 from unitk.errors import DataError, UsageError
 from unitk.registry import register
 from unitk.slots import Floats, Ids

@@ -21,6 +21,7 @@ from unitk.data.limits import (
     PARTS,
     UNLIMITED,
     Extent,
+    lay_out,
     measure,
     misfit,
     source_and_target,
@@ -160,7 +161,7 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
     made_up = corpus.made_up([words], words)
     read = task.for_corpus(corpus.manifest)
-    short = KINDS[corpus.kind].lay_out(read, [words], made_up, rng)
+    short = lay_out(KINDS[corpus.kind], read, [words], made_up, rng)
     if set(short.towers) != set(arch.towers):
         # --init-from brings the architecture of its checkpoint
         started = "--init-from" if vars(parsed.main).get("init_from") else ""
@@ -209,7 +210,7 @@ def _makers(
     longest = [max(int(getattr(one, n).max(initial=1)) for one in corpora) for n in counts]
 
     def made_up(task: Task, parts: list[Ids], words: Ids, rng: np.random.Generator) -> Example:
-        return KINDS[kind].lay_out(task, parts, corpora[0].made_up(parts, words), rng)
+        return lay_out(KINDS[kind], task, parts, corpora[0].made_up(parts, words), rng)
 
     layouts = {name: partial(made_up, task) for name, task in tasks.items()}
     extents = {
@@ -370,7 +371,7 @@ def _records(
             task,
             sides,
             tables,
-            lambda: kind.lay_out(task, source, target, rng),
+            lambda: lay_out(kind, task, source, target, rng),
         )
 
     examples = Examples(

@@ -13,8 +13,7 @@ import numpy as np
 
 from unitk.data.corpus.corpus import SIDES, Corpus, Pairs
 from unitk.data.corpus.labelled import Labelled, Linked, Spans
-from unitk.data.cuts import Text
-from unitk.slots import Example, Ids
+from unitk.slots import Ids
 
 if TYPE_CHECKING:
     from unitk.data.batching import Examples
@@ -51,17 +50,6 @@ class Kind:
     opens: Callable[..., Any]  # folder -> the corpus
     sides: tuple[str, ...]  # the folders of its token files; "" is the corpus folder itself
     method: str  # of tasks, which lays out its examples
-
-    def lay_out(
-        self, task: Task, parts: list[Ids], leads_to: Any, rng: np.random.Generator
-    ) -> Example:
-        """The example of the parts of a source and of what they lead to."""
-        given: tuple[Any, ...] = parts, leads_to
-        if self.method == "pretrain":
-            # a text that is made up, to measure layouts: one sentence, nothing of note in it
-            notes = np.zeros(sum(map(len, parts)), np.int64)
-            given = (Text(parts, np.zeros(1, np.int64), notes),)
-        return getattr(task, self.method)(*given, rng)
 
 
 KINDS = {

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unitk.data.cuts import Text
+from unitk.data.kinds import Kind, Task
 from unitk.errors import require
 from unitk.options.config import flag
 from unitk.slots import POS, SEG, Example, Ids
@@ -51,6 +53,19 @@ class Extent:
 
         # the end rises with the source: the last length whose end is within the table
         return bisect.bisect_right(range(table + 1), table, key=end) - 1
+
+
+def lay_out(
+    kind: Kind, task: Task, parts: list[Ids], leads_to: Any, rng: np.random.Generator
+) -> Example:
+    """The example of the parts of a source and of what they lead to."""
+    given: tuple[Any, ...] = parts, leads_to
+    if kind.method == "pretrain":
+        # a text that is made up, to measure layouts: one sentence, nothing of note in it
+        notes = np.zeros(sum(map(len, parts)), np.int64)
+        given = (Text(parts, np.zeros(1, np.int64), notes),)
+    example: Example = getattr(task, kind.method)(*given, rng)
+    return example
 
 
 def measure(name: str, lay_out: LayOut, unk: int, declared: Any) -> Extent:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import regex
 
-from unitk.data.files.pairs import chosen, label_of
-from unitk.data.files.records import numbered_lines, records
-from unitk.data.files.sources import format_of
+from unitk.data.files.labels import chosen, label_of
+from unitk.data.files.readers import records
 from unitk.errors import DataError
 from unitk.evaluation.base import Judged, Progress, Scoring, Writing, lines_of
 from unitk.registry import register
@@ -45,29 +44,15 @@ class Question:
     place: str
 
 
-def rows_of(paths: Sequence[Path]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Records with their places in the files; a line of plain text becomes the record's `text`."""
-    for path in paths:
-        if (name := format_of(path)) == "text":
-            for line, place in numbered_lines(path):
-                if line.strip():
-                    yield {"text": line}, place
-        else:
-            for record, place, _ in records(path, name, ()):
-                yield record if isinstance(record, dict) else {}, place
-
-
 def read_last_words(paths: Sequence[Path]) -> list[Question]:
     """Read texts whose last word is to be predicted: lines, or records with the field `text`."""
     found = []
-    for record, place in rows_of(paths):
-        text = record.get("text")
-        if not isinstance(text, str):
-            raise DataError(f"{place}: no text in the field text")
-        start = last_word_at(text.strip())
+    for record in (one for path in paths for one in records(path, plain="text")):
+        text = record.text("text").strip()
+        start = last_word_at(text)
         if not start:
-            raise DataError(f"{place}: the text has less than two words")
-        found.append(Question(text.strip()[:start], (text.strip()[start:],), 0, place))
+            raise DataError(f"{record.place}: the text has less than two words")
+        found.append(Question(text[:start], (text[start:],), 0, record.place))
     return found
 
 
@@ -98,22 +83,17 @@ def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Qu
     The `delimiter` stands between context and choice; by default what `between` says.
     """
     found = []
-    for record, place in rows_of(paths):
-        context, choices, label = (record.get(name) for name in ("context", "choices", "label"))
-        context = "" if context is None else context
-        if not isinstance(context, str):
-            raise DataError(f"{place}: the field context holds no text")
-        several = choices if isinstance(choices, list) and len(choices) > 1 else [""]
-        if not all(isinstance(one, str) and one.strip() for one in several):
-            raise DataError(f"{place}: the field choices is not a list of two texts or more")
+    for record in (one for path in paths for one in records(path)):
+        context = "" if record.get("context") is None else record.text("context")
+        choices, label = record.texts("choices", least=2, blank=False), record.get("label")
         if label is not None:
-            where = f"{place}: the field label"
-            label = chosen(label_of(label, "choice", where)[0], several, where)
+            where = record.where("label")
+            label = chosen(label_of(label, "choice", where)[0], choices, where)
         if delimiter is not None and context:
-            after = tuple(delimiter + one for one in several)
+            after = tuple(delimiter + one for one in choices)
         else:
-            after = tuple(between(context, one) + one for one in several)
-        found.append(Question(context, after, label, place))
+            after = tuple(between(context, one) + one for one in choices)
+        found.append(Question(context, after, label, record.place))
     return found
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unitk.data.files.readers import records
 from unitk.decoding.config import GenerateConfig
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import UsageError, require
 from unitk.evaluation.base import Judged, Progress, Report, Writing
-from unitk.evaluation.continuations import rows_of
 from unitk.options.values import render
 from unitk.registry import register
 from unitk.score.bleu import bleu
@@ -68,12 +68,8 @@ class Infilling(Writing):
         require(bool(fair), f"--mask-ratio must be in (0, 1), got {render(self.mask_ratio)}")
 
     def read(self, paths: Sequence[Path]) -> list[str]:
-        found = []
-        for record, place in rows_of(paths):
-            if not isinstance(record.get("text"), str) or not record["text"].strip():
-                raise DataError(f"{place}: no text in the field text")
-            found.append(record["text"])
-        return found
+        each = (record for path in paths for record in records(path, plain="text"))
+        return [record.text("text", blank=False) for record in each]
 
     def judge(self, generator: Generator, texts: Sequence[str], progress: Progress) -> Judged:
         with progress(len(texts) * len(self.mask_ratio)) as report:

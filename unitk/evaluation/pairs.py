@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk.data.files.lines import unpacked
-from unitk.data.files.records import records
-from unitk.data.files.sources import format_of
+from unitk.data.files.readers import records
 from unitk.errors import DataError
 from unitk.evaluation.base import Judged, Progress, Scoring, Writing
 from unitk.registry import register
@@ -64,17 +63,11 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
     """Read the pairs of files of records; the field UID names the set, or else the file does."""
     found = []
     for path in paths:
-        for record, place, _ in records(path, format_of(path), ()):
-            given = record if isinstance(record, dict) else {}
-            for field in SENTENCES:
-                if not isinstance(given.get(field), str):
-                    raise DataError(f"{place}: no text in the field {field}")
-                if not given[field].strip():
-                    raise DataError(f"{place}: {field} is empty")
-            term = str(given.get("linguistics_term") or "")
-            sentences = given[SENTENCES[0]], given[SENTENCES[1]]
-            name = str(given.get("UID") or unpacked(path).stem)
-            found.append(Pair(sentences, name, PHENOMENA.get(term, term), place))
+        for record in records(path):
+            good, bad = (record.text(field, blank=False) for field in SENTENCES)
+            term = str(record.get("linguistics_term") or "")
+            name = str(record.get("UID") or unpacked(path).stem)
+            found.append(Pair((good, bad), name, PHENOMENA.get(term, term), record.place))
     if not found:
         raise DataError(f"--pairs {', '.join(map(str, paths))}: there are no pairs")
     return found

@@ -1,7 +1,7 @@
 """One value as text: parsing by a field's type, and back.
 
-Types: int, float, bool, str, Path, X | None, tuple[X, ...], Literal[...], and `Schedule`: a
-registered schedule written `NAME:field=value,field=value`, or a plain number.
+Types: int, float, bool, str, Path, X | None, tuple[X, ...], Literal[...], a `Named` component, and
+`Schedule`: a registered schedule written `NAME:field=value,field=value`, or a plain number.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import numpy as np
 
@@ -20,6 +20,19 @@ from unitk.errors import UsageError
 
 Schedule = Annotated[Any, "schedule"]
 """Marks a field whose value is a schedule: `(step, total) -> float`."""
+
+
+class Named(NamedTuple):
+    """Marks a field whose value is the name of a component of this kind, or another word."""
+
+    kind: str
+    other: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every value; plug-ins are to be loaded before."""
+        return self.other, *registry.names(self.kind)
+
 
 COMMA = re.compile(r"(?<!\\),")  # what parts the values of a list; `\,` is a comma within one
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
@@ -37,6 +50,11 @@ def parse_value(text: str | None, kind: Any, name: str) -> Any:
     if text is None:
         raise UsageError(f"{name} needs a value ({type_name(kind)})")
     origin = get_origin(kind)
+    if choices := _choices(kind):
+        if text not in choices:
+            hint = registry.nearest(text, choices)
+            raise UsageError(f"{name} must be one of {', '.join(choices)}, got {text!r}{hint}")
+        return text
     if origin is Annotated:
         return parse_schedule(text, name)
     if origin in (Union, UnionType):
@@ -46,19 +64,20 @@ def parse_value(text: str | None, kind: Any, name: str) -> Any:
         # int | Schedule: what begins with a letter is no number
         scheduled = inner[-1] == Schedule and text[:1].isalpha()
         return parse_value(text, Schedule if scheduled else inner[0], name)
-    if origin is Literal:
-        if text not in get_args(kind):
-            hint = registry.nearest(text, get_args(kind))
-            raise UsageError(
-                f"{name} must be one of {', '.join(get_args(kind))}, got {text!r}{hint}"
-            )
-        return text
     if origin is tuple:
         return _parse_tuple(text, get_args(kind), name)
     if kind in (int, float):
         return _parse_number(text, kind, name)
     assert kind in (str, Path), f"{name}: no parser for {kind}"
     return text if kind is str else local(text, name)
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    """The words that a value must be one of; none where it may be another."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    mark = get_args(kind)[1] if get_origin(kind) is Annotated else None
+    return mark.names if isinstance(mark, Named) else ()
 
 
 def local(text: str, name: str) -> Path:
@@ -174,12 +193,12 @@ def type_name(kind: Any) -> str:
     origin = get_origin(kind)
     if kind is bool:
         return "on|off"
+    if choices := _choices(kind):
+        return "|".join(choices)
     if origin is Annotated:
         return "number or NAME:field=value,..."
     if origin in (Union, UnionType):
         return type_name(next(part for part in get_args(kind) if part is not NoneType))
-    if origin is Literal:
-        return "|".join(get_args(kind))
     if origin is tuple:
         return type_name(get_args(kind)[0]) + ",..."
     return {int: "whole number", float: "number", str: "text", Path: "path"}[kind]

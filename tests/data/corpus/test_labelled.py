@@ -199,7 +199,7 @@ def test_a_token_across_the_border_belongs_to_the_span(toy_vocab):
 
 @pytest.mark.parametrize("form", ["class", "tags", "links", "span"])
 def test_shards_joined_are_the_corpus_made_at_once(make, tmp_path, form, monkeypatch):
-    monkeypatch.setattr("unitk.data.files.sources.PAIRS_IN_BLOCK", 3)
+    monkeypatch.setattr("unitk.data.files.lines.RECORDS_IN_BLOCK", 3)
     label = {
         "class": lambda i: f"c{7 * i % 5}",
         "tags": lambda i: [f"t{(i + j) % 4}" for j in range(len(toy_lines(20)[i].split()))],

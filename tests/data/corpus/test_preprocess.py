@@ -22,7 +22,7 @@ from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.data.corpus.merge import Options as MergeOptions
 from unitk.data.corpus.merge import merge
 from unitk.data.corpus.preprocess import Options, parse_shard, preprocess
-from unitk.data.files import sources
+from unitk.data.files.pairs import PairBlock, PairText
 from unitk.errors import DataError, UsageError
 from unitk.vocab.base import open_vocab
 from unitk_cli import preprocess as verb
@@ -61,7 +61,7 @@ def made(folder):
 
 def small_blocks(monkeypatch):
     monkeypatch.setattr("unitk.data.files.lines.BLOCK", 1 << 10)
-    monkeypatch.setattr(sources, "PAIRS_IN_BLOCK", 7)
+    monkeypatch.setattr("unitk.data.files.lines.RECORDS_IN_BLOCK", 7)
 
 
 def restored(corpus, vocab):
@@ -226,7 +226,7 @@ def test_shards_joined_equal_the_whole(tmp_path_factory, vocab, shards, seed, bl
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         patch.setattr("unitk.data.files.lines.BLOCK", block)
-        patch.setattr(sources, "PAIRS_IN_BLOCK", 7)
+        patch.setattr("unitk.data.files.lines.RECORDS_IN_BLOCK", 7)
         common = {"vocab": vocab, "valid": given.pop("valid", ()), **given}
         preprocess(Options(**common, dest=here / "whole"))
         for i in range(shards):
@@ -331,8 +331,8 @@ def test_words_stand_between_blanks():
 
 
 def test_words_of_a_text_of_several_lines_are_those_of_one_sentence(vocab):
-    pair = sources.PairText(["the cat\nsat \n on", "a mat"], "in the hat")
-    block = sources.PairBlock(Path("q.json"), 0, [pair])
+    pair = PairText(["the cat\nsat \n on", "a mat"], "in the hat")
+    block = PairBlock(Path("q.json"), 0, [pair])
     source, target = encode.encode_block(open_vocab(vocab), block, None).sides
     assert source.words.tolist() == [4, 2] and target.words.tolist() == [3]
     assert (source.num_bytes, target.num_bytes) == (23, 11)  # a newline behind each sentence

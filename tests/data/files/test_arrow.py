@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from unitk.data.files.arrow import saved_files
 from unitk.data.files.files import expand
-from unitk.data.files.records import records
+from unitk.data.files.readers import records
+from unitk.data.files.tables import saved_files
 from unitk.errors import DataError
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -44,13 +44,14 @@ def write(path, rows=ROWS, kind="stream", features=FEATURES):
 def test_classes_are_read_by_name(tmp_path, kind):
     path = tmp_path / f"x.{'parquet' if kind == 'parquet' else 'arrow'}"
     write(path, kind=kind)
-    found = list(records(path, path.suffix[1:], ("text", "label", "tags")))
-    assert [record for record, _, _ in found] == READ
-    assert [where for _, where, _ in found] == [f"{path}, row {i}" for i in range(3)]
-    at = [one for _, _, one in found]
+    found = list(records(path, ("text", "label", "tags")))
+    assert [record.values for record in found] == READ
+    assert [record.place for record in found] == [f"{path}, row {i}" for i in range(3)]
+    at = [record.at for record in found]
     assert at == sorted(at) and at[0] == 0
-    some = [record for record, _, _ in records(path, path.suffix[1:], ("label",))]
+    some = [record.values for record in records(path, ("label",))]
     assert some == [{"label": row["label"]} for row in READ], "other columns are not read"
+    assert [record.values for record in records(path)] == READ
 
 
 @pytest.mark.parametrize("kind", ["stream", "file", "parquet"])
@@ -68,11 +69,11 @@ def test_fields_and_classes_are_read_from_structs(tmp_path, kind):
     features = {"about": {"label": inner, "each": {"feature": inner, "_type": "Sequence"}}}
     write(path, rows, kind, features)
     names = ("pair.de.text", "about.each", "turns.says")
-    [(record, _, _)] = records(path, path.suffix[1:], names)
-    assert [record[name] for name in names] == ["ja", ["neg", "pos"], ["a", "b"]]
-    assert "about.label" not in record, "other columns are not read"
-    [(record, _, _)] = records(path, path.suffix[1:], ("about.label",))
-    assert record["about.label"] == 3, "a field of that very name comes first"
+    [record] = records(path, names)
+    assert [record.get(name) for name in names] == ["ja", ["neg", "pos"], ["a", "b"]]
+    assert "about.label" not in record.values, "other columns are not read"
+    [record] = records(path, ("about.label",))
+    assert record.get("about.label") == 3, "a field of that very name comes first"
 
 
 def test_a_saved_folder_has_its_files_in_order(tmp_path):
@@ -92,4 +93,4 @@ def test_splits_and_damage_are_said(tmp_path):
         saved_files(tmp_path, "--input")
     (tmp_path / "x.arrow").write_bytes(b"nothing")
     with pytest.raises(DataError, match="x.arrow: no arrow, or damaged"):
-        list(records(tmp_path / "x.arrow", "arrow", ()))
+        list(records(tmp_path / "x.arrow"))

@@ -4,9 +4,8 @@ import gzip
 
 import pytest
 
-from unitk.data.files.pairs import label_of, split_words
-from unitk.data.files.records import records
-from unitk.data.files.sources import format_of
+from unitk.data.files.labels import label_of, split_words
+from unitk.data.files.readers import records
 from unitk.errors import DataError
 
 UNIVERSAL = """# newpar
@@ -29,18 +28,18 @@ UNIVERSAL = """# newpar
 def read(path, text, end="\n"):
     data = text.replace("\n", end).encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    found = [*records(path, format_of(path), ())]
-    return [[*zip(one["words"], one["tags"], strict=True)] for one, _, _ in found], found
+    found = [*records(path)]
+    return [[*zip(one.texts("words"), one.texts("tags"), strict=True)] for one in found], found
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("name", ["x.conllu", "x.conll", "x.conllu.gz"])
 def test_words_of_universal_dependencies(tmp_path, name, end):
-    found, ((record, where, _), _) = read(tmp_path / name, UNIVERSAL, end)
+    found, (record, _) = read(tmp_path / name, UNIVERSAL, end)
     assert found[0] == [("Vamos", "VERB"), ("nos", "PRON"), ("10 000", "NUM")]
     assert found[1] == [("#", "SYM"), ("# x", "NOUN")]
-    assert record["head"] == record["6"] == ["0", "1", "1"]
-    assert where == f"{tmp_path / name}, line 4"
+    assert record.get("head") == record.get("6") == ["0", "1", "1"]
+    assert record.place == f"{tmp_path / name}, line 4"
 
 
 @pytest.mark.parametrize("mark", ["\t", " ", "  ", "\t\t"])

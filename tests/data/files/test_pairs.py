@@ -5,10 +5,8 @@ import json
 
 import pytest
 
-from unitk.data.files import sources
 from unitk.data.files.files import ReadingOptions
-from unitk.data.files.pairs import Fields, read_records
-from unitk.data.files.sources import PairText
+from unitk.data.files.pairs import Fields, PairText, read_records
 from unitk.errors import DataError, UsageError
 
 FIELDS = Fields(("body",), ("title",))
@@ -110,7 +108,7 @@ def test_what_is_no_json(tmp_path):
 
 
 def test_blocks_are_small_and_tell_how_far_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "PAIRS_IN_BLOCK", 2)
+    monkeypatch.setattr("unitk.data.files.lines.RECORDS_IN_BLOCK", 2)
     records = [{"body": f"a{i}", "title": "b"} for i in range(5)]
     for path in (
         lines(tmp_path / "x.jsonl", *records),
@@ -124,7 +122,7 @@ def test_blocks_are_small_and_tell_how_far_they_are(tmp_path, monkeypatch):
 
 
 def test_fields_are_of_json(tmp_path):
-    with pytest.raises(UsageError, match="--input: .*x.txt is text, --source-field is of json"):
+    with pytest.raises(UsageError, match="--input: .*x.txt is text, --source-field is of .*json"):
         RECORDS.source([tmp_path / "x.txt"], "--input")
     write(tmp_path / "x.json", '{"data": []}')
     assert ReadingOptions(window=9).source([tmp_path / "x.json"], "--input").window == 9

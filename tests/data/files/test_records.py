@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from unitk.data.files.records import read_documents, records
-from unitk.data.files.sources import Reading, format_of
+from unitk.data.files.documents import Reading, read_documents
+from unitk.data.files.readers import format_of, records
 from unitk.errors import DataError
 
 ROWS = [{"text": "good, film", "label": "1"}, {"text": 'a "bad"; film', "label": "0"}]
@@ -14,7 +14,7 @@ ROWS = [{"text": "good, film", "label": "1"}, {"text": 'a "bad"; film', "label":
 
 def read(path, data):
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return [(record, where) for record, where, _ in records(path, format_of(path), ())]
+    return [(record.values, record.place) for record in records(path)]
 
 
 def quoted(mark, end):
@@ -83,7 +83,7 @@ def test_one_pretty_list_in_json_lines_is_read(tmp_path, name, given):
     path.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     reading = Reading(format=format_of(path, given))
     assert list(read_documents(path, reading)) == [[row["text"]] for row in ROWS]
-    assert [record for record, _, _ in records(path, format_of(path, given), ())] == ROWS
+    assert [record.values for record in records(path, given=given)] == ROWS
 
 
 def test_a_pretty_record_in_json_lines_is_told(tmp_path):

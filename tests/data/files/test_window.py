@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unitk.data.files.sources import PairText
+from unitk.data.files.pairs import PairText
 from unitk.data.files.squad import SQUAD_SOURCE, arranged
 from unitk.data.files.window import around_answer, sentences_of, windowed
 from unitk.errors import DataError

@@ -154,18 +154,18 @@ def test_what_is_greedy_is_what_greedy_decoding_writes(toy_vocab):
     ("read", "line", "message"),
     [
         (read_last_words, '{"text": "word"}', "line 1: the text has less than two words"),
-        (read_last_words, '{"x": "a b"}', "line 1: no text in the field text"),
-        (read_choices, '{"choices": ["a"], "label": 0}', "line 1: the field choices is not a list"),
-        (read_choices, '{"choices": ["a", " "], "label": 0}', "the field choices is not a list"),
+        (read_last_words, '{"x": "a b"}', "line 1: no field 'text'"),
+        (read_choices, '{"choices": ["a"], "label": 0}', "line 1: .*'choices' must be a list"),
+        (read_choices, '{"choices": ["a", " "], "label": 0}', "'choices' has an empty text"),
         (
             read_choices,
             '{"choices": ["a", "b"], "label": 2}',
-            "label must be .* 1 or B.*got '2'",
+            "'label' must be .* 1 or B.*got '2'",
         ),
         (
             read_choices,
             '{"context": 1, "choices": ["a", "b"], "label": 0}',
-            "context holds no text",
+            "'context' must be a text",
         ),
     ],
 )

@@ -21,9 +21,10 @@ from unitk import registry
 from unitk.data.corpus.annotate import Annotator, Notes, open_annotator
 from unitk.data.corpus.corpus import stored_dtype
 from unitk.data.corpus.workers import Worker
+from unitk.data.files.documents import Reading, parse
+from unitk.data.files.labels import NO_SPAN
 from unitk.data.files.lines import Block
-from unitk.data.files.pairs import NO_SPAN
-from unitk.data.files.sources import PairBlock, PairText, Reading, parse
+from unitk.data.files.pairs import PairBlock, PairText
 from unitk.data.files.squad import arranged
 from unitk.data.files.window import windowed
 from unitk.errors import UsageError

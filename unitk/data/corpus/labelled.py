@@ -26,7 +26,7 @@ from unitk.files import MANIFEST, create
 from unitk.slots import Ids
 
 if TYPE_CHECKING:
-    from unitk.data.files.pairs import Label
+    from unitk.data.files.labels import Label
 
 LABELS = "labels.npy"
 WIDTH = {"class": 1, "choice": 1, "number": 1, "tags": 1, "span": 2, "links": 4}

@@ -22,9 +22,10 @@ from unitk.data.corpus.folders import building
 from unitk.data.corpus.labelled import NAMED, LabelWriter, names_of
 from unitk.data.corpus.progress import progress
 from unitk.data.corpus.workers import Worker
+from unitk.data.files.documents import Reading
 from unitk.data.files.files import ReadingOptions, Source, expand
 from unitk.data.files.lines import Block
-from unitk.data.files.sources import PairBlock, Reading
+from unitk.data.files.pairs import PairBlock
 from unitk.data.files.squad import SENTENCE
 from unitk.data.kinds import KINDS
 from unitk.errors import DataError, UsageError, at_least, require, say

@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus
-from unitk.data.files.lines import name_of, unpacked, whole
-from unitk.data.files.pairs import Fields, label_of, source_of, targets_of
-from unitk.data.files.records import numbered_lines, records
-from unitk.data.files.sources import check_fields, format_of
+from unitk.data.files.labels import label_of
+from unitk.data.files.lines import name_of, numbered_lines, unpacked, whole
+from unitk.data.files.pairs import Fields, source_of, targets_of
+from unitk.data.files.readers import Record, format_of, records
 from unitk.data.files.squad import read_answers, read_squad
 from unitk.errors import DataError
 from unitk.foreign import parse_json
@@ -38,8 +38,7 @@ def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str
         pairs = read_squad(path)
         found = [[" ".join(one.source) if side == "source" else one.target] for one in pairs]
     else:
-        table = records(path, name, names)
-        found = [_of_record(record, where, side, names) for record, where, _ in table]
+        found = [_of_record(record, side, names) for record in records(path, names)]
     if not found:
         raise DataError(f"{name_of(path)} is empty")
     return found
@@ -68,19 +67,19 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
     elif kind == "text":
         found = [Read(_label(line, form, where), where) for line, where in numbered_lines(path)]
     else:
-        found = []
-        for record, where, _ in records(path, kind, (name,)):
-            check_fields(record, (name,), option, where)
-            where, source = f"{where}: field {name!r}", record.get("source")
-            choices: list[str] = []
-            if isinstance(record[name], int) and isinstance(source, list):
-                choices = list(map(str, source[1:]))
-            own = record.get("id")
-            own = own if isinstance(own, str) else ""
-            found.append(Read(_label(record[name], form, where), where, choices, own))
+        found = [_read(record, form, name, option) for record in records(path, (name,))]
     if not found:
         raise DataError(f"{name_of(path)} is empty")
     return found
+
+
+def _read(record: Record, form: str, name: str, option: str) -> Read:
+    record.need(name, option=option)
+    value, where = record.get(name), record.where(name)
+    source, own = record.get("source"), record.get("id")
+    chosen = isinstance(value, int) and isinstance(source, list)
+    choices = list(map(str, source[1:])) if chosen else []
+    return Read(_label(value, form, where), where, choices, own if isinstance(own, str) else "")
 
 
 def read_predictions(path: Path, asked: Sequence[Read]) -> list[Read] | None:
@@ -126,15 +125,16 @@ def _label(value: Any, form: str, where: str) -> Any:
     return list(filter(None, map(str.strip, answers)))
 
 
-def _of_record(record: Any, where: str, side: Side, names: tuple[str, ...]) -> list[str]:
+def _of_record(record: Record, side: Side, names: tuple[str, ...]) -> list[str]:
     if side == "source":
-        return [" ".join(source_of(record, where, Fields(names, ())))]
+        return [" ".join(source_of(record, Fields(names, ())))]
     if names:
-        return targets_of(record, where, Fields((), names, mark="\n")) or [""]
-    if not isinstance(record, dict) or not {"outputs", "output", "error"} & record.keys():
-        raise DataError(f"{where}: nothing that unitk generate wrote; --hypothesis-field names it")
+        return targets_of(record, Fields((), names, mark="\n")) or [""]
+    if not any(name in record for name in ("outputs", "output", "error")):
+        cure = "--hypothesis-field names it"
+        raise DataError(f"{record.place}: nothing that unitk generate wrote; {cure}")
     if "output" in record:  # of a table
-        return [str(record["output"])]
+        return [str(record.get("output"))]
     outputs = record.get("outputs")
     return [outputs[0]["text"] if outputs else ""]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unitk.data.files.lines import blocks, lines_of, name_of, size_of
+from unitk.data.files.lines import blocks, numbered, numbered_lines, size_of
+from unitk.data.files.readers import Reader, Record
 from unitk.errors import DataError
+from unitk.registry import register
 
 UNIVERSAL = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The columns of CoNLL-U."""
@@ -19,40 +21,42 @@ NUMBER = re.compile(
 Row = list[str]
 
 
-def sentences(path: Path) -> Iterator[tuple[dict[str, list[str]], str, int]]:
-    """The sentences of a file as records of lists, with their places for messages and in bytes.
+@register("reader", "conll")
+class Conll(Reader):
+    """Sentences as records of lists.
 
     The fields are 0, 1, ... for each column, words (the first column) and tags (the last one); of
     CoNLL-U also its names, and words are its forms and tags its parts of speech.
     """
-    by_tabs, width = _shape(path)
-    rows: list[Row] = []
-    number = first = 0
-    for block in blocks(path):
-        for line in lines_of(block):
-            number += 1
-            row = _cells(line, by_tabs)
-            if not rows and _is_comment(line, row, by_tabs, width):
-                continue
-            if row and rows and len(row) != len(rows[0]):
-                where = f"{name_of(path)}, line {number}"
-                raise DataError(f"{where}: {len(row)} columns, but {len(rows[0])} before")
-            if rows and not row:
-                yield _record(rows), f"{name_of(path)}, line {first}", block.at
-                rows = []
-            first = number if row and not rows else first
-            rows += [row] if row else []
-    if rows:
-        yield _record(rows), f"{name_of(path)}, line {first}", size_of(path)
+
+    endings = (".conll", ".conllu", ".iob", ".iob2", ".bio")
+
+    def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
+        by_tabs, width = _shape(path)
+        rows: list[Row] = []
+        first = ""
+        for block in blocks(path):
+            for line, place in numbered(block):
+                row = _cells(line, by_tabs)
+                if not rows and _is_comment(line, row, by_tabs, width):
+                    continue
+                if row and rows and len(row) != len(rows[0]):
+                    raise DataError(f"{place}: {len(row)} columns, but {len(rows[0])} before")
+                if rows and not row:
+                    yield Record(_fields(rows), first, block.at)
+                    rows = []
+                first = place if row and not rows else first
+                rows += [row] if row else []
+        if rows:
+            yield Record(_fields(rows), first, size_of(path))
 
 
 def _shape(path: Path) -> tuple[bool, int]:
     """Whether columns end at tabs, and how many there are: as in the first line of a word."""
-    for block in blocks(path):
-        for line in lines_of(block):
-            by_tabs = "\t" in line.strip(BLANK)
-            if (row := _cells(line, by_tabs)) and not line.startswith("#"):
-                return by_tabs, len(row)
+    for line, _ in numbered_lines(path):
+        by_tabs = "\t" in line.strip(BLANK)
+        if (row := _cells(line, by_tabs)) and not line.startswith("#"):
+            return by_tabs, len(row)
     return True, 0
 
 
@@ -70,7 +74,7 @@ def _is_comment(line: str, row: Row, by_tabs: bool, width: int) -> bool:
     return line.startswith("#") and (other or COMMENT.match(line) is not None)
 
 
-def _record(rows: list[Row]) -> dict[str, list[str]]:
+def _fields(rows: list[Row]) -> dict[str, list[str]]:
     # several words (1-2) and an empty node (1.1) are no words of their own
     words = [row for row in rows if row[0].isdecimal()]
     counted = [row[0] for row in words] == [str(1 + i) for i in range(len(words))] != []

@@ -11,24 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 from unitk.data.corpus.folders import is_corpus
-from unitk.data.files import sources
-from unitk.data.files.arrow import saved_files
-from unitk.data.files.lines import STDIN, Block, size_of, unpacked
-from unitk.data.files.pairs import FORMS, Fields, record_blocks
-from unitk.data.files.records import text_blocks
-from unitk.data.files.sources import (
-    FORMATS,
-    TABLES,
-    Documents,
-    Format,
-    PairBlock,
-    Reading,
-    Sentences,
-    format_of,
-    pair_blocks,
-    parse,
-)
+from unitk.data.files.documents import Documents, Reading, Sentences, parse, text_blocks
+from unitk.data.files.labels import FORMS
+from unitk.data.files.lines import STDIN, Block, in_groups, size_of, unpacked
+from unitk.data.files.pairs import Fields, PairBlock, pair_blocks, record_blocks
+from unitk.data.files.readers import Format, format_of, reader, readers
 from unitk.data.files.squad import SQUAD_SOURCE, check_form, read_squad
+from unitk.data.files.tables import saved_files
 from unitk.errors import DataError, UsageError, at_least, require
 from unitk.options.fields import flag
 from unitk.pretrained import from_hub
@@ -68,11 +57,12 @@ def _inside(folder: Path, option: str) -> list[Path]:
     if saved := saved_files(folder, option):
         return saved
     names = sorted(path for path in folder.iterdir() if path.is_file())
-    found = [path for path in names if unpacked(path).suffix.lower() in FORMATS.keys() - {""}]
+    known = sorted({ending for one in readers().values() for ending in one.endings} - {""})
+    found = [path for path in names if unpacked(path).suffix.lower() in known]
     if not found:
-        known = ", ".join(filter(None, FORMATS))
         hint = f"'{folder}/*' reads files with any ending, as text if it is unknown"
-        raise DataError(f"{option} {folder}: the folder has no file that ends in {known}; {hint}")
+        none = f"the folder has no file that ends in {', '.join(known)}"
+        raise DataError(f"{option} {folder}: {none}; {hint}")
     return found
 
 
@@ -106,7 +96,7 @@ class Source:
         base = 0
         for i, path in enumerate(self.paths):
             name = self.formats[i] if self.formats else "text"
-            if self.reading and name != "squad":
+            if self.reading:
                 yield from text_blocks(path, replace(self.reading, format=name), base)
             else:
                 for block in self._pairs(i, path, base):
@@ -121,10 +111,10 @@ class Source:
         else:
             # read whole; its pairs are taken to be spread evenly over the file
             pairs = list(read_squad(path, spans=self.labels == "span"))
-            step = size_of(path) / max(len(pairs), 1)
-            for first in range(0, len(pairs), sources.PAIRS_IN_BLOCK):
-                some = pairs[first : first + sources.PAIRS_IN_BLOCK]
+            step, first = size_of(path) / max(len(pairs), 1), 0
+            for some in in_groups(pairs):
                 yield PairBlock(path, base + int(first * step), some)
+                first += len(some)
 
     def lines(self) -> Iterator[str]:
         """Every sentence, or every part of a source and every target."""
@@ -203,10 +193,12 @@ class ReadingOptions:
     def held(self, paths: Sequence[Path], option: str, origins: Container[str]) -> list[str]:
         """What the files of an option contain; an option without effect on it is an error."""
         held = sorted({format_of(path, self.input_format, option) for path in paths})
+        holds: set[str] = {reader(name).holds for name in held}
         if held and self.source_field:
-            held = ["labelled records" if self.label_field else "pairs of records"]
+            holds = {"labelled records" if self.label_field else "pairs of records"}
+            held = [*holds]
         for name, kinds in CONCERNS.items():
-            if name in origins and not {*held} & {*kinds}:
+            if name in origins and holds.isdisjoint(kinds):
                 about = ", ".join(held or ["pairs of lines"])
                 raise UsageError(f"{flag(name)} has no effect on {about}")
         return held
@@ -215,11 +207,10 @@ class ReadingOptions:
         """The source that an option names: texts, SQuAD, or records."""
         formats = [format_of(path, self.input_format, option) for path in paths]
         if self.source_field:
-            # a json that begins as SQuAD does may be a record a line
-            formats = ["jsonl" if name == "squad" else name for name in formats]
             if "text" in formats:
                 what = f"{paths[formats.index('text')]} is text"
-                raise UsageError(f"{option}: {what}, --source-field is of {', '.join(TABLES)}")
+                tables = [name for name, one in readers().items() if one.holds == "records"]
+                raise UsageError(f"{option}: {what}, --source-field is of {', '.join(tables)}")
             form = self.labels if self.label_field else ""
             names = self.source_field, self.target_field
             fields = Fields(*names, self.sentence_mark, self.skip_empty, self.label_field, form)
@@ -242,16 +233,16 @@ class ReadingOptions:
 
 
 CONCERNS: dict[str, tuple[str, ...]] = {
-    "input_format": ("text", *TABLES, "squad", "pairs of records", "labelled records"),
+    "input_format": ("text", "records", "questions", "pairs of records", "labelled records"),
     "documents": ("text",),
     "document_mark": ("text",),
-    "sentences": ("text", *TABLES),
-    "field": TABLES,
-    "window": ("squad",),
-    "squad_source": ("squad",),
+    "sentences": ("text", "records"),
+    "field": ("records",),
+    "window": ("questions",),
+    "squad_source": ("questions",),
     "source_field": ("pairs of records", "labelled records"),
     "label_field": ("labelled records",),
-    "labels": ("labelled records", "squad"),
+    "labels": ("labelled records", "questions"),
     "target_field": ("pairs of records",),
     "sentence_mark": ("pairs of records",),
     "skip_empty": ("pairs of records", "labelled records"),

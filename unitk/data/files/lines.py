@@ -14,18 +14,21 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from unitk.errors import DataError
 
 BLOCK = 1 << 20
 """Bytes of text parsed at a time. Shards are made of whole blocks, so it is the same everywhere."""
+RECORDS_IN_BLOCK = 2000  # of files that are not read by bytes
 LONGEST = 16 << 20  # bytes of a line; to encode one takes forty times as much memory
 STDIN = Path("-")
+T = TypeVar("T")
 MAGIC = {
     **{b"PAR1": "parquet", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"},
     **{b"(\xb5/\xfd": "zstd", b"PK\3\4": "zip", b"%PDF": "PDF", b"\x89PNG": "PNG"},
@@ -227,6 +230,25 @@ def _decoded(block: Block) -> str:
         byte = f"not UTF-8 (byte 0x{data[error.start]:02x})"
         cure = "`iconv -f ENCODING -t UTF-8` converts it"
         raise DataError(f"{name_of(block.path)}, line {line}: {byte}; {cure}") from error
+
+
+def numbered(block: Block) -> Iterator[tuple[str, str]]:
+    """The lines of a block, each with its place for messages."""
+    name = name_of(block.path)
+    for number, line in enumerate(lines_of(block), block.line):
+        yield line, f"{name}, line {number}"
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a file, each with its place for messages."""
+    return chain.from_iterable(map(numbered, blocks(path)))
+
+
+def in_groups(items: Iterable[T]) -> Iterator[list[T]]:
+    """Records or pairs, as many at a time as a block has."""
+    rest = iter(items)
+    while some := list(islice(rest, RECORDS_IN_BLOCK)):
+        yield some
 
 
 def text_of(block: Block) -> bytes:

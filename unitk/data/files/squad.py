@@ -7,14 +7,42 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from unitk.data.files.labels import NO_SPAN, find_answer
 from unitk.data.files.lines import name_of, whole
-from unitk.data.files.pairs import NO_SPAN, find_answer
-from unitk.data.files.sources import PairText
+from unitk.data.files.pairs import PairText
+from unitk.data.files.readers import Reader, Record, is_json_lines
 from unitk.errors import DataError, require
 from unitk.foreign import parse_json
+from unitk.registry import register
 
 SQUAD_SOURCE = "{answer} [SEP] {passage}"
 SENTENCE = "{sentence}"  # in such a form: the sentences of the answer
+
+
+@register("reader", "squad")
+class Squad(Reader):
+    """The questions of a SQuAD json, each with the passage that it is about as the field context.
+
+    A json cannot be read in blocks.
+    """
+
+    endings = (".json",)
+    holds = "questions"
+
+    def claims(self, ending: str, start: bytes) -> bool:
+        return not start.startswith(b"[") and not is_json_lines(start)
+
+    def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
+        tree = parse_json(whole(path), name_of(path))
+        for i, article in enumerate(_member(tree, "data", list, name_of(path))):
+            where = f"{name_of(path)}: data[{i}]"
+            for j, paragraph in enumerate(_member(article, "paragraphs", list, where)):
+                place = f"{where}.paragraphs[{j}]"
+                passage = _member(paragraph, "context", str, place)
+                for k, entry in enumerate(_member(paragraph, "qas", list, place)):
+                    spot = f"{place}.qas[{k}]"
+                    _member(entry, "question", str, spot)
+                    yield Record(entry | {"context": passage}, spot)
 
 
 def check_form(form: str) -> None:
@@ -43,20 +71,23 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
     the texts of the answers. Questions marked `is_impossible` (SQuAD 2.0) then have no answer;
     otherwise they are left out.
     """
-    for entry, asked, passage, spot in _entries(path):
-        texts = _answers(entry, spot)
+    for record in Squad().records(path):
+        asked = [record.text("question").strip(), record.text("context").strip()]
+        texts = _answers(record)
         if not texts:
             if spans:
-                yield PairText(asked, "", label=NO_SPAN, where=spot)
+                yield PairText(asked, "", label=NO_SPAN, where=record.place)
             continue
         answer, *others = map(str.strip, texts)
-        focus, moved = find_answer(texts[0], passage, entry["answers"][0].get("answer_start"))
+        start = record.get("answers")[0].get("answer_start")
+        focus, moved = find_answer(texts[0], record.text("context"), start)
         if not spans:
             yield PairText([answer, asked[1]], asked[0], focus=focus, moved=moved)
         elif focus is not None:
-            yield PairText(asked, answer, tuple(others), label=[*focus], where=spot, moved=moved)
+            label = [*focus]
+            yield PairText(asked, answer, tuple(others), None, label, record.place, moved)
         else:
-            raise DataError(f"{spot}: answer {answer!r} is not in its passage")
+            raise DataError(f"{record.place}: answer {answer!r} is not in its passage")
 
 
 def read_answers(path: Path) -> Iterator[tuple[str, list[str]]]:
@@ -64,9 +95,9 @@ def read_answers(path: Path) -> Iterator[tuple[str, list[str]]]:
 
     There are none if it is marked `is_impossible`. A question without an id has an empty one.
     """
-    for entry, _, _, spot in _entries(path):
-        right = [*filter(None, map(str.strip, _answers(entry, spot)))]
-        yield str(entry.get("id", "")), right
+    for record in Squad().records(path):
+        right = [*filter(None, map(str.strip, _answers(record)))]
+        yield str(record.values.get("id", "")), right
 
 
 def read_questions(path: Path) -> Iterator[tuple[str, list[str]]]:
@@ -74,36 +105,18 @@ def read_questions(path: Path) -> Iterator[tuple[str, list[str]]]:
 
     The passage is as it stands there, so that places in it can be counted.
     """
-    return (
-        (str(entry.get("id", "")), [asked[0], passage])
-        for entry, asked, passage, _ in _entries(path)
-    )
+    for record in Squad().records(path):
+        asked = [record.text("question").strip(), record.text("context")]
+        yield str(record.values.get("id", "")), asked
 
 
-def _entries(path: Path) -> Iterator[tuple[dict[str, Any], list[str], str, str]]:
-    """The questions of a SQuAD json: the record, question and passage, the passage as it stands in
-    the file, and the place for messages.
-
-    A json cannot be read in blocks.
-    """
-    tree = parse_json(whole(path), name_of(path))
-    for i, article in enumerate(_member(tree, "data", list, name_of(path))):
-        where = f"{name_of(path)}: data[{i}]"
-        for j, paragraph in enumerate(_member(article, "paragraphs", list, where)):
-            place = f"{where}.paragraphs[{j}]"
-            passage = _member(paragraph, "context", str, place)
-            for k, entry in enumerate(_member(paragraph, "qas", list, place)):
-                spot = f"{place}.qas[{k}]"
-                question = _member(entry, "question", str, spot)
-                yield entry, [question.strip(), passage.strip()], passage, spot
-
-
-def _answers(entry: dict[str, Any], spot: str) -> list[str]:
+def _answers(record: Record) -> list[str]:
     """The texts of the answers to a question; none only if it is marked `is_impossible`."""
-    answers = _member(entry, "answers", list, spot) if "answers" in entry else []
+    place, entry = record.place, record.values
+    answers = _member(entry, "answers", list, place) if "answers" in entry else []
     if not answers and not entry.get("is_impossible"):
-        raise DataError(f"{spot} has no answer, and is not marked is_impossible")
-    return [_member(one, "text", str, f"{spot}.answers[{n}]") for n, one in enumerate(answers)]
+        raise DataError(f"{place} has no answer, and is not marked is_impossible")
+    return [_member(one, "text", str, f"{place}.answers[{n}]") for n, one in enumerate(answers)]
 
 
 def _member(node: Any, name: str, kind: type, where: str) -> Any:

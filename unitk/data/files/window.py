@@ -9,7 +9,7 @@ from typing import Any
 
 import regex
 
-from unitk.data.files.sources import PairText
+from unitk.data.files.pairs import PairText
 from unitk.data.files.squad import SENTENCE, SQUAD_SOURCE, arranged
 from unitk.errors import DataError
 from unitk.vocab.base import Vocab

@@ -6,41 +6,49 @@ import io
 import select
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import is_corpus, open_corpus, parts
+from unitk.data.files.documents import Text
 from unitk.data.files.lines import (
     LONGEST,
     STDIN,
     Block,
-    blocks,
     check_ends,
-    lines_of,
+    is_stream,
     name_of,
+    numbered,
+    numbered_lines,
     read_lines,
 )
 from unitk.data.files.pairs import Fields, as_given, choices_of, targets_of
-from unitk.data.files.records import records
-from unitk.data.files.sources import Format, format_of, named, unnest
+from unitk.data.files.readers import (
+    Format,
+    LineReader,
+    Record,
+    format_of,
+    line_reader,
+    reader,
+    records,
+)
 from unitk.data.files.squad import SQUAD_SOURCE, arranged, check_form, read_squad
 from unitk.data.files.window import sentences_of
 from unitk.decoding.constraints.base import Constraint
 from unitk.errors import DataError, UsageError, require, say
-from unitk.foreign import parse_json
 from unitk.slots import Ids
 from unitk.vocab.base import BLANKS, SYMBOLS
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
 
-BY_LINE = ("auto", "text", "jsonl")  # formats of streams that are answered line by line
 WAIT = 0.02  # seconds that a line which has arrived waits for others
 Blanks = Literal["none", "some", "all"]
 """Whether texts write down blanks to fill; some: those that do."""
@@ -153,58 +161,64 @@ def read_inputs(
     which may be missing. Raises DataError, which names file and line.
     """
     name = format_of(path, given)
-    name = "jsonl" if name == "squad" and fields else name  # fields tell
-    if name == "text" and fields:
+    holds = "records" if fields and name == "squad" else reader(name).holds
+    if holds == "text" and fields:
         raise UsageError(f"--source-field has no effect on {name_of(path)}, which is text")
-    if name != "squad":
-        require(form == SQUAD_SOURCE, f"--squad-source has no effect on {name}")
-    if name == "squad":
+    own, as_usual = line_reader(name), form == SQUAD_SOURCE
+    require(holds == "questions" or as_usual, f"--squad-source has no effect on {name}")
+    if holds == "questions":
         check_form(form)
         pairs = [sentences_of(one, form) for one in read_squad(path)]
         if moved := sum(one.moved for one in pairs):
-            where = "did not stand at their answer_start"
-            say(f"{name_of(path)}: answers corrected: {moved:,} {where}")
+            say(
+                f"{name_of(path)}: answers corrected: {moved:,} did not stand at their answer_start"
+            )
         found = [Input(arranged(one.source, form), one.target, one.focus) for one in pairs]
-    elif name in ("text", "jsonl"):
-        found = [one for block in blocks(path) for one in _inputs(block, name, fields)]
+    elif own and own.by_line(path):
+        found = [_of_line(line, where, own, fields) for line, where in numbered_lines(path)]
     else:
         wanted = (*fields.source, *fields.target) if fields else ("source", "target")
-        found = [_record(one, where, fields) for one, where, _ in records(path, name, wanted)]
+        found = [_of_record(one, fields) for one in records(path, wanted, name)]
     if not found:
         raise DataError(f"{option} {path} is empty")
     return found
 
 
+def stream_reader(path: Path, given: str, fields: Fields | None) -> LineReader | None:
+    """What reads a stream line by line; None for a file, and for a format that is read whole."""
+    name = given if given != "auto" else "jsonl" if fields else "text"
+    return line_reader(name) if is_stream(path) else None
+
+
 def arriving(
-    given: Format, size: int, path: Path = STDIN, fields: Fields | None = None
+    own: LineReader, size: int, path: Path = STDIN, fields: Fields | None = None
 ) -> Iterator[list[Input]]:
     """Read a stream as it arrives, at most `size` lines at a time.
 
     A line that cannot be read becomes an input with an `error`; the other lines are read as usual.
     """
-    name = "text" if given == "auto" and not fields else "jsonl"
-    name = name if given == "auto" else given
-    empty = True
+    number = 0
     stdin = cast(io.BufferedReader, sys.stdin.buffer)
     with nullcontext(stdin) if path == STDIN else path.open("rb") as stream:
-        for block in _numbered(_arrived(stream, size), path):
-            if empty:  # without a newline, it is the whole stream
-                check_ends(path, block.data)
-            empty = False
-            lines = block.data.removesuffix(b"\n").split(b"\n")
-            numbered = enumerate(lines, block.line)
-            yield [_tried(Block(path, i, 0, True, line), name, fields) for i, line in numbered]
-    if empty:
+        for lines in _arrived(stream, size):
+            if not number:  # without a newline, it is the whole stream
+                check_ends(path, b"".join(lines))
+            # errors name lines as an editor counts them
+            each = [Block(path, i, 0, True, line) for i, line in enumerate(lines, number + 1)]
+            number += len(lines)
+            yield [_tried(line, own, fields) for line in each]
+    if not number:
         raise DataError(f"--input {path} is empty")
 
 
-def _tried(line: Block, name: str, fields: Fields | None) -> Input:
+def _tried(block: Block, own: LineReader, fields: Fields | None) -> Input:
+    """The input of a line."""
     try:
-        if len(line.data) > LONGEST:
+        if len(block.data.removesuffix(b"\n")) > LONGEST:
             most = f"longer than {LONGEST >> 20} MB"
-            raise DataError(f"{name_of(line.path)}, line {line.line}: {most}")
-        (found,) = _inputs(line, name, fields)
-        return found
+            raise DataError(f"{name_of(block.path)}, line {block.line}: {most}")
+        [(line, where)] = numbered(block)
+        return _of_line(line, where, own, fields)
     except DataError as error:
         return Input([""], error=str(error))
 
@@ -249,29 +263,15 @@ def split(items: Sequence[Item]) -> Iterator[tuple[bool, list[list[Ids]]]]:
 
 def typed() -> Iterator[list[Input]]:
     """Read standard input line by line, with a prompt for each on standard error."""
-
-    def lines() -> Iterator[bytes]:
-        while True:
-            print("> ", end="", file=sys.stderr, flush=True)
-            line = sys.stdin.buffer.readline()
-            if not line:
-                print(file=sys.stderr)
-                return
-            yield line
-
-    for block in _numbered(lines()):
-        yield [_tried(block, "text", None)]
+    for number in count(1):
+        print("> ", end="", file=sys.stderr, flush=True)
+        if not (line := sys.stdin.buffer.readline()):
+            print(file=sys.stderr)
+            return
+        yield [_tried(Block(STDIN, number, 0, True, line), Text(), None)]
 
 
-def _numbered(stream: Iterable[bytes], path: Path = STDIN) -> Iterator[Block]:
-    """Whole lines of a stream, each with its number, in blocks."""
-    line = 1
-    for data in stream:
-        yield Block(path, line, 0, True, data)
-        line += data.count(b"\n")  # errors name lines as an editor counts them
-
-
-def _arrived(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
+def _arrived(stream: io.BufferedReader, size: int) -> Iterator[list[bytes]]:
     """One line, and those that arrive within moments of it: at most `size` lines."""
     lines: list[bytes] = []
     rest, ended = bytearray(), False
@@ -290,7 +290,7 @@ def _arrived(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
             if ended and rest:
                 lines.append(bytes(rest))
         if lines:
-            yield b"".join(lines[:size])
+            yield lines[:size]
         lines = lines[size:]
 
 
@@ -302,39 +302,25 @@ def _ready(stream: io.BufferedReader, until: float) -> bool:
         return True
 
 
-def _inputs(block: Block, name: str, fields: Fields | None) -> list[Input]:
-    lines = lines_of(block)
-    if name == "text":
-        return [
-            Input(line.removesuffix("\r").split("\t")) if line.strip() else EMPTY for line in lines
-        ]
-    found = []
-    for number, line in enumerate(lines, block.line):
-        where = f"{name_of(block.path)}, line {number}"
-        found.append(_record(parse_json(line, where), where, fields) if line.strip() else EMPTY)
-    return found
+def _of_line(line: str, where: str, own: LineReader, fields: Fields | None) -> Input:
+    if not line.strip():
+        return EMPTY
+    if own.holds == "text":
+        return Input(line.removesuffix("\r").split("\t"))
+    return _of_record(Record(own.values(line, where), where), fields)
 
 
-def _record(record: Any, where: str, fields: Fields | None) -> Input:
+def _of_record(record: Record, fields: Fields | None) -> Input:
     if fields:
-        record = unnest(record, (*fields.source, *fields.target))
-        # needed by --score only, which says so
-        has = isinstance(record, dict) and any(record.get(name) for name in fields.target)
-        targets = targets_of(record, where, fields) if has else []
+        # a target is needed by --score only, which says so
+        has = any(record.get(name) for name in fields.target)
+        targets = targets_of(record, fields) if has else []
         read = choices_of if fields.form == "choice" else as_given
-        return Input(read(record, where, fields), targets[0] if targets else None)
-    source = record.get("source") if isinstance(record, dict) else None
-    parts = [source] if isinstance(source, str) else source
-    if not isinstance(parts, list) or not parts or not all(isinstance(p, str) for p in parts):
-        what = "'source' must be a text or a list of texts"
-        if isinstance(record, dict) and source is None:
-            what = f"no field 'source'; there are {named(record)}"
-        raise DataError(f"{where}: {what} (--source-field names another field)")
-    several = record.get("target")  # of equally good ones, the first is scored
-    target = several[0] if isinstance(several, list) and several else several
-    if target is not None and not isinstance(target, str):
-        raise DataError(f"{where}: 'target' must be a text")
-    return Input(parts, target)
+        return Input(read(record, fields), targets[0] if targets else None)
+    parts = record.texts("source", "--source-field", least=1)
+    # of several good targets, the first is scored
+    targets = [] if record.get("target") is None else record.texts("target")
+    return Input(parts, targets[0] if targets else None)
 
 
 def open_pairs(path: Path, vocab_hash: str) -> Pairs:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.data.files.pairs import split_words
+from unitk.data.files.labels import split_words
 from unitk.data.texts import shorten, windows
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.ensemble import Ensemble

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from unitk.data.files.sources import Format
+from unitk.data.files.readers import Format
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.files.outputs import STDOUT
 from unitk.errors import at_least, check_option, require

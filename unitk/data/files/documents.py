@@ -1,0 +1,132 @@
+"""Documents of sentences, from plain text or from fields of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from unitk.data.files.lines import Block, blocks, in_groups, lines_of, text_of
+from unitk.data.files.readers import LineReader, Record, line_reader, reader
+from unitk.registry import register
+from unitk.slots import Ids
+from unitk.vocab.scripts import STOP
+
+Documents = Literal["blank", "line"]
+Sentences = Literal["lines", "punct"]
+
+
+@register("reader", "text")
+class Text(LineReader):
+    """Plain text. It is read as documents; a line of it is a record if records are needed."""
+
+    endings = ("", ".txt")
+    holds = "text"
+
+    def values(self, line: str, place: str) -> dict[str, Any]:
+        return {"text": line}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How documents and sentences are separated in a file."""
+
+    format: str = "text"
+    documents: Documents = "blank"
+    document_mark: str = ""  # ends a document instead of a blank line
+    sentences: Sentences = "lines"
+    field: tuple[str, ...] = ("text",)
+    """Fields of a record that hold texts, each a document of its own."""
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The sentences of a block, how many each document has, and their text."""
+
+    sentences: list[str]
+    sizes: Ids
+    goes_on: bool  # the first document began before the block
+    text: bytes
+
+
+def text_blocks(path: Path, reading: Reading, base: int = 0) -> Iterator[Block]:
+    """The texts of a file: its lines, or the texts of records."""
+    own = reader(reading.format)
+    if own.by_line(path):
+        by_mark = own.holds == "text" and reading.documents != "line"
+        for block in blocks(path, reading.document_mark if by_mark else None, base):
+            yield replace(block, format=reading.format)
+        return
+    for some in in_groups(own.records(path, reading.field)):
+        texts = [text for record in some for text in texts_of(record, reading.field)]
+        yield Block(path, 1, base + some[0].at, True, b"", reading.format, tuple(texts))
+
+
+def texts_of(record: Record, fields: Sequence[str]) -> list[str]:
+    """The texts of the given fields that a record has; it must have at least one."""
+    record.need(*fields, option="--field, or --source-field")
+    return [record.text(name) for name in fields if name in record]
+
+
+def read_documents(path: Path, reading: Reading) -> Iterator[list[str]]:
+    """The sentences of each document of a text file or a table, separated as `reading` says."""
+    waiting: list[str] = []
+    for block in text_blocks(path, reading):
+        parsed = parse(block, reading)
+        stream = iter(parsed.sentences)
+        for i, size in enumerate(parsed.sizes):
+            if waiting and not (i == 0 and parsed.goes_on):
+                yield waiting
+                waiting = []
+            waiting += islice(stream, int(size))
+    if waiting:
+        yield waiting
+
+
+def split_sentences(text: str, how: Sentences) -> list[str]:
+    """The sentences of a text: its lines, or by full stops; the end of a line always ends one."""
+    if how == "punct":
+        text = STOP.sub(lambda found: found[0].rstrip() + "\n", text)
+    return [sentence for line in text.split("\n") if (sentence := line.strip())]
+
+
+def parse(block: Block, reading: Reading) -> Parsed:
+    """Parse the documents of a block."""
+    if block.texts is not None:
+        return _documents(block.texts, reading)
+    own = line_reader(block.format)
+    assert own is not None
+    if own.holds == "records":
+        each = (texts_of(record, reading.field) for record in own.parse(block))
+        return _documents([*chain(*each)], reading)
+    # with array operations, since this is done for every line
+    lines = list(map(str.strip, lines_of(block)))
+    if mark := reading.document_mark:  # in its place a blank line, and no others
+        parted = "\n".join(lines).replace(mark, f"\n{mark}\n").split("\n")
+        lines = [line if line != mark else "" for line in map(str.strip, parted) if line]
+    sentences = [line for line in lines if line]
+    sizes = np.ones(len(sentences), np.int64)
+    if reading.sentences == "punct":
+        found = [split_sentences(line, "punct") for line in sentences]
+        sentences, sizes = [*chain(*found)], _sizes(found)
+    if reading.documents == "line" or not sentences:
+        return Parsed(sentences, sizes, False, text_of(block))
+    # runs of filled lines: 0 -> 1 where a document begins, 1 -> 0 behind its end
+    filled = np.fromiter(map(bool, lines), np.int8, len(lines))
+    edges = np.flatnonzero(np.diff(filled, prepend=0, append=0)).reshape(-1, 2)
+    height = edges[:, 1] - edges[:, 0]  # lines of each document, between blank ones
+    sizes = np.add.reduceat(sizes, np.cumsum(height) - height)  # sentences of a run's lines
+    return Parsed(sentences, sizes, not block.fresh and bool(lines[0]), text_of(block))
+
+
+def _documents(texts: Sequence[str], reading: Reading) -> Parsed:
+    found = [split_sentences(text, reading.sentences) for text in texts]
+    return Parsed([*chain(*found)], _sizes(found), False, "\n".join(texts).encode())
+
+
+def _sizes(found: Sequence[Sequence[str]]) -> Ids:
+    return np.fromiter(map(len, found), np.int64, len(found))

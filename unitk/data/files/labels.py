@@ -1,0 +1,129 @@
+"""Labels that texts lead to: classes, numbers, tags, choices, and places in a text."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from unitk.errors import DataError
+from unitk.foreign import parse_json
+
+FORMS = {
+    **dict.fromkeys(("class", "number", "tags", "choice"), "labelled"),
+    **{"span": "spans", "links": "linked"},
+}
+"""Form of the labels -> kind of the corpus."""
+Label = list[Any]
+"""[name], [number], a list of names, [start, stop], or a list of (start, stop, name)."""
+NO_SPAN: Label = [-1, -1]
+WHOLE = re.compile(r"[+-]?[0-9]+\.0+")  # as tables of floats write it
+BLANKS = re.compile(r"[ \t\r\n\v\f]+")  # ASCII only: a no-break space stands inside a word
+
+
+def label_of(value: Any, form: str, where: str) -> Label:
+    """A field as labels of the form; `where` names it in errors."""
+    if isinstance(value, str) and form in ("span", "links"):  # of CSV
+        value = parse_json(value, where) if value.strip() else None
+    if form in ("class", "choice") and (name := _name(value)):
+        # a choice may be the text "1.0"
+        return [value.strip() if form == "choice" and isinstance(value, str) else name]
+    if form == "number":
+        with suppress(TypeError, ValueError):
+            if math.isfinite(number := float(value)):
+                return [number]
+    if form == "tags" and isinstance(value, str | list):
+        tags = split_words(value) if isinstance(value, str) else value
+        if all(names := [_name(tag) for tag in tags]):
+            return names
+    if form == "span" and value is None:
+        return NO_SPAN
+    if form == "span" and _is_span(value, 2):
+        return [*map(int, value)]
+    if form == "links" and isinstance(value or [], list):
+        if all(_is_span(link, 3) for link in value or []):
+            return [(int(a), int(b), _name(name) or str(name)) for a, b, name in value or []]
+    shape = {
+        "class": "one label",
+        "number": "a number",
+        "choice": "the number of a choice",
+        "tags": "a list of tags",
+        "span": "[start, stop] in characters, or null",
+        "links": "a list of [start, stop, entity] in characters",
+    }
+    regress = form == "class" and type(value) is float
+    cure = "; numbers to regress on are --labels number" if regress else ""
+    raise DataError(f"{where} must be {shape[form]}, got {value!r}{cure}")
+
+
+def _is_span(value: Any, size: int) -> bool:
+    if not isinstance(value, list) or len(value) != size:
+        return False
+    # not isinstance: true is an int in Python, and no place in a text
+    return all(type(one) is int or type(one) is float and one.is_integer() for one in value[:2])
+
+
+def _name(value: Any) -> str:
+    """A label as text, a whole number always as such: 1 and 1.0, however written, are "1".
+
+    "" if the value is none.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = str(value).strip() if isinstance(value, str | int) else ""
+    return str(int(text.partition(".")[0])) if WHOLE.fullmatch(text) else text
+
+
+def chosen(label: str, choices: Sequence[str], where: str) -> int:
+    """The number of a choice: given as a number from 0, else a letter from A, else its text."""
+    letters = [chr(ord("A") + i) for i in range(len(choices))]
+    for names in ([*map(str, range(len(choices)))], letters, choices):
+        if label in names:
+            return names.index(label)
+    if (number := _name(label)) != label:
+        return chosen(number, choices, where)
+    most = f"{len(choices) - 1} or {letters[-1]}"
+    raise DataError(f"{where} must be 0 or A to {most}, or one of the choices, got {label!r}")
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text between blanks, tabs and line ends; U+00A0 and U+3000 are characters."""
+    return [word for word in BLANKS.split(text) if word]
+
+
+def find_answer(answer: str, passage: str, said: Any) -> tuple[tuple[int, int] | None, bool]:
+    """The characters of the stripped passage that are the answer, and whether they stand elsewhere
+    than the file says.
+
+    `said` counts characters, or else UTF-16 units (JavaScript, Java) or bytes. If the answer stands
+    at none of these places, its occurrence nearest to `said` is taken; without `said`, the first.
+    Where none is spelled in the same way, blanks and case may differ. None if there is no answer.
+    """
+    blanks, answer = len(answer) - len(answer.lstrip()), answer.strip()
+    cut = len(passage) - len(passage.lstrip())
+    given = _whole(said)
+    if answer and given is not None and passage.startswith(answer, given + blanks):
+        start = given + blanks
+        return (start - cut, start - cut + len(answer)), False
+    found = list[tuple[int, int]]()
+    for words, case in (([answer], 0), (answer.split(), re.IGNORECASE)):
+        pattern = r"\s+".join(map(re.escape, words))  # looked ahead for, as they may overlap
+        found = found or [one.span(1) for one in re.finditer(f"(?=({pattern}))", passage, case)]
+    if not answer or not found:
+        return None, False
+    if given is None:
+        return (found[0][0] - cut, found[0][1] - cut), False
+    units = passage.encode("utf-16-le")[: 2 * given].decode("utf-16-le", "ignore")
+    read = passage.encode()[:given].decode("utf-8", "ignore")
+    places = [place + blanks for place in (given, len(units), len(read))]
+    there = (one for place in places for one in found if one[0] == place)
+    start, stop = next(there, min(found, key=lambda one: abs(one[0] - places[0])))
+    return (start - cut, stop - cut), start != places[0]
+
+
+def _whole(number: Any) -> int | None:
+    """A place in a text as tables write it: 3, 3.0 or "3"; None if it is none."""
+    text = _name(number) if not isinstance(number, bool) else ""
+    return int(text) if re.fullmatch("[0-9]+", text) else None

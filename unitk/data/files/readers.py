@@ -1,0 +1,223 @@
+"""Readers: files of any format as records, which have named fields and know their places.
+
+A format is a registered reader, so that one of a plug-in (`recipes/plugin/fasttext.py`) works
+wherever files are read. The ending of a file tells its format; where several formats share an
+ending, its beginning does.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from unitk import registry
+from unitk.data.files.lines import Block, blocks, head, is_stream, numbered, unpacked
+from unitk.errors import DataError, UsageError
+from unitk.foreign import parse_json
+from unitk.options.values import Named
+
+Format = Annotated[str, Named("reader", "auto")]
+"""Type of an option: the name of a reader, or auto."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A row of a file, whose fields are read by name; what is wrong with one is a `DataError`.
+
+    A name with a dot goes into objects: `translation.de` is the field de of the object translation;
+    of a list of objects, it is the list of their values. A field whose own name has the dot is that
+    field.
+    """
+
+    values: dict[str, Any]
+    place: str
+    """Its file and line, or row, for messages."""
+    at: int = 0
+    """Bytes on disk before it, or before the block of lines that it stands in."""
+
+    def __contains__(self, name: str) -> bool:
+        return bool(_inside(self.values, name))
+
+    def get(self, name: str) -> Any:
+        """The value of a field, None if there is none."""
+        return next(iter(_inside(self.values, name)), None)
+
+    def where(self, name: str) -> str:
+        """The place of a field, for messages."""
+        return f"{self.place}: field {name!r}"
+
+    def need(self, *names: str, option: str = "") -> None:
+        """Raise DataError unless there is one of these fields, which `option` names."""
+        if not any(name in self for name in names):
+            wanted, see = " or ".join(map(repr, names)), f", see {option}" * bool(option)
+            raise DataError(f"{self.place}: no field {wanted}{see}; there are {self.names()}")
+
+    def text(self, name: str, option: str = "", blank: bool = True) -> str:
+        """The text in a field, which may be `blank` or not."""
+        self.need(name, option=option)
+        if not isinstance(text := self.get(name), str):
+            raise DataError(f"{self.where(name)} must be a text")
+        if not (blank or text.strip()):
+            raise DataError(f"{self.where(name)} is empty")
+        return text
+
+    def texts(self, name: str, option: str = "", least: int = 0, blank: bool = True) -> list[str]:
+        """The texts in a field that holds a list of them, or one; `least` of them at least."""
+        self.need(name, option=option)
+        value = self.get(name)
+        several = value if isinstance(value, list) else [value]
+        if len(several) < least or not all(isinstance(text, str) for text in several):
+            texts = "a text or a list of texts" if least < 2 else f"a list of {least} texts or more"
+            raise DataError(f"{self.where(name)} must be {texts}")
+        if not (blank or all(map(str.strip, several))):
+            raise DataError(f"{self.where(name)} has an empty text")
+        return several
+
+    def names(self) -> str:
+        """The names of its fields, those of objects within included, cut short for a message."""
+        every = (name if len(name) <= 30 else f"{name[:30]}..." for name in _names(self.values))
+        names = [*dict.fromkeys(every)]
+        return ", ".join(names[:12] + ["..."] * (len(names) > 12))
+
+
+def _inside(node: Any, name: str) -> list[Any]:
+    """The value of a field of an object or of each object of a list; nothing if it is not there."""
+    if isinstance(node, list):
+        each = [_inside(one, name) for one in node]
+        return [[value for (value,) in each]] if node and all(each) else []
+    if not isinstance(node, dict) or name in node:
+        return [node[name]] if isinstance(node, dict) else []
+    for end in (at for at in range(len(name) - 1, 0, -1) if name[at] == "."):
+        if found := _inside(node.get(name[:end]), name[end + 1 :]):
+            return found
+    return []
+
+
+def _names(values: dict[str, Any]) -> Iterator[str]:
+    for name, value in values.items():
+        inner = value[0] if isinstance(value, list) and value else value
+        within = _names(inner) if isinstance(inner, dict) and inner else None
+        yield from (f"{name}.{one}" for one in within) if within else [name]
+
+
+class Reader(ABC):
+    """A file format; its class is registered."""
+
+    endings: ClassVar[tuple[str, ...]] = ()
+    """How names of its files end, in lower case and without the ending of a packed file."""
+    holds: ClassVar[Literal["records", "text", "questions"]] = "records"
+    """records: a table, whose fields the user names; text: documents of lines; questions: SQuAD."""
+
+    def claims(self, ending: str, start: bytes) -> bool:
+        """Whether a file that ends and starts so is of this format; asked if several might be."""
+        return True
+
+    def by_line(self, path: Path) -> bool:
+        """Whether each line of a file is a record by itself."""
+        return False
+
+    @abstractmethod
+    def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
+        """The records of a file in order; only `fields` need be read, where all of them exist."""
+
+
+class LineReader(Reader):
+    """A format in which each line is a record by itself.
+
+    `unitk preprocess` parses its files in all of its processes, and `unitk generate` answers the
+    lines of a stream as they arrive.
+    """
+
+    @abstractmethod
+    def values(self, line: str, place: str) -> dict[str, Any]:
+        """The fields of a line that is not blank; errors name its `place`."""
+
+    def by_line(self, path: Path) -> bool:
+        return True
+
+    def parse(self, block: Block) -> Iterator[Record]:
+        """The records of some lines."""
+        for line, place in numbered(block):
+            if line.strip():
+                yield Record(self.values(line, place), place, block.at)
+
+    def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
+        for block in blocks(path):
+            yield from self.parse(block)
+
+
+def reader(name: str) -> Reader:
+    """The reader of that name."""
+    found: Reader = registry.get("reader", name, "--input-format")()
+    return found
+
+
+def line_reader(name: str) -> LineReader | None:
+    """The reader of that name if each line of its files is a record by itself."""
+    return found if isinstance(found := reader(name), LineReader) else None
+
+
+def readers() -> dict[str, Reader]:
+    """Every reader by its name."""
+    return {name: reader(name) for name in registry.names("reader")}
+
+
+def format_of(path: Path, given: str = "auto", option: str = "") -> str:
+    """The format of a file: the one given, else by its ending and beginning, else text.
+
+    With an `option`, a file with an unknown ending that looks like a table or binary data is
+    refused.
+    """
+    if given != "auto":
+        return given
+    if is_stream(path):
+        return "text"
+    ending = unpacked(path).suffix.lower()
+    names = [name for name, one in readers().items() if ending in one.endings]
+    if len(names) > 1:
+        start = head(path).lstrip()
+        names = [name for name in names if reader(name).claims(ending, start)]
+    if len(names) > 1:
+        raise UsageError(f"{path} may be {' or '.join(names)}; --input-format says which")
+    if not names and option:
+        _check_text(path)
+    return names[0] if names else "text"
+
+
+def is_json_lines(start: bytes) -> bool:
+    """Whether a json that is no list has a record a line; if not, it is one object, as SQuAD's."""
+    line, newline, _ = start.partition(b"\n")
+    try:
+        first = parse_json(line, "")
+    except DataError:  # goes on in the next line; or it is long, and SQuAD's key stands in front
+        return not (newline or re.search(rb'(?<!\\)"data"\s*:', line))
+    return isinstance(first, dict) and "data" not in first
+
+
+def _check_text(path: Path) -> None:
+    """Refuse a file that looks like a table or binary data."""
+    start = head(path)
+    lines = start.split(b"\n")[:-1][:20]
+    counts = [{line.count(mark) for line in lines if line.strip()} for mark in b"\t,;"]
+    if b"\0" in start:
+        raise DataError(f"{path} looks like binary data (or UTF-16), not like UTF-8 text")
+    if len(lines) > 2 and any(len(each) == 1 and 0 not in each for each in counts):
+        raise UsageError(
+            f"{path} looks like a table; give --input-format csv or tsv, or text if it is none"
+        )
+
+
+def records(
+    path: Path, fields: Sequence[str] = (), given: str = "auto", plain: str = "jsonl"
+) -> Iterator[Record]:
+    """The records of a file of this format; of columns, only these fields are read.
+
+    A file of text, or of questions as SQuAD has them, is read as `plain`: its lines are records.
+    """
+    found = reader(format_of(path, given))
+    found = found if found.holds == "records" else reader(plain)
+    return found.records(path, fields)

@@ -1,0 +1,263 @@
+"""Tables: json-lines, lists in json, CSV and TSV, parquet, and Arrow as `datasets` saves it.
+
+CSV is what Python's `csv` reads, its first row the names; in TSV, quotes are characters like any
+other. A folder of `Dataset.save_to_disk` has Arrow files, and state.json names their order. A
+column of class labels holds numbers; the names stand in the schema, and are read in their place.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+from unitk.data.files import lines
+from unitk.data.files.lines import (
+    blocks,
+    head,
+    lines_of,
+    name_of,
+    numbered,
+    opened,
+    size_of,
+    whole,
+)
+from unitk.data.files.readers import LineReader, Reader, Record, is_json_lines
+from unitk.errors import DataError
+from unitk.foreign import parse_json, read_json
+from unitk.registry import register
+
+LARGEST = (1 << 31) - 1  # bytes of a field of CSV; what `csv` takes anywhere
+Row = tuple[list[str], str, int]  # cells, the place of the first line, bytes before its block
+
+
+@register("reader", "jsonl")
+class JsonLines(LineReader):
+    """An object a line; a file that is one list of objects is read, too."""
+
+    endings = (".jsonl", ".ndjson", ".json")
+
+    def claims(self, ending: str, start: bytes) -> bool:
+        return not start.startswith(b"[") and (ending != ".json" or is_json_lines(start))
+
+    def by_line(self, path: Path) -> bool:
+        return not head(path).lstrip().startswith(b"[")
+
+    def values(self, line: str, place: str) -> dict[str, Any]:
+        if line.strip() in ("{", "["):
+            cure = "it ends with the line; `jq -c` writes each record on one line"
+            raise DataError(f"{place}: not JSON ({cure})")
+        return _object(parse_json(line, place), place)
+
+    def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
+        return super().records(path) if self.by_line(path) else JsonList().records(path)
+
+
+@register("reader", "json")
+class JsonList(Reader):
+    """A list of objects."""
+
+    endings = (".json", ".jsonl", ".ndjson")
+
+    def claims(self, ending: str, start: bytes) -> bool:
+        return start.startswith(b"[")
+
+    def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
+        found = parse_json(whole(path), name_of(path))
+        if not isinstance(found, list):
+            raise DataError(f"{name_of(path)}: not a JSON list of records")
+        step = size_of(path) / max(len(found), 1)
+        for i, one in enumerate(found):
+            place = f"{name_of(path)}: [{i}]"
+            yield Record(_object(one, place), place, int(i * step))
+
+
+def _object(found: Any, place: str) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise DataError(f"{place}: not a JSON object, so it has no fields")
+    return found
+
+
+class Cells(Reader):
+    """Rows of cells, of which the first has the names of the fields."""
+
+    @abstractmethod
+    def rows(self, path: Path) -> Iterator[Row]:
+        """The rows of a file; a blank line has no cells."""
+
+    def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
+        names: list[str] = []
+        # not DictReader, which skips the line's number and takes rows that are too short
+        for row, place, at in self.rows(path):
+            if names and row and len(row) != len(names):
+                raise DataError(f"{place}: {len(row)} cells, but {len(names)} columns are named")
+            if names and row:
+                yield Record(dict(zip(names, row, strict=True)), place, at)
+            if not names and (twice := next((one for one in fields if row.count(one) > 1), "")):
+                raise DataError(f"{place}: {row.count(twice)} columns are named {twice!r}")
+            names = names or row
+
+
+@register("reader", "tsv")
+class Tsv(Cells):
+    """Cells between tabs. Quotes mean nothing, so that a tab always ends a cell."""
+
+    endings = (".tsv",)
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        for block in blocks(path):
+            for line, place in numbered(block):
+                line = line.removesuffix("\r")
+                yield line.split("\t") if line else [], place, block.at
+
+
+@register("reader", "csv")
+class Csv(Cells):
+    """Cells end at commas, or at semicolons or tabs if the first row has no comma (Excel's files in
+    many countries); a first line such as `sep=;` names another mark."""
+
+    endings = (".csv",)
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        at, line = 0, ""
+
+        def given() -> Iterator[str]:
+            nonlocal at, line
+            for block in blocks(path):
+                at = block.at
+                for line in lines_of(block):
+                    yield f"{line}\n"
+            line = ""
+
+        rest = given()
+        first = next(rest, "")
+        mark = re.fullmatch(r"sep=(.)\r?\n", first)
+        named = re.sub('"[^"]*"', "", first)
+        delimiter = mark[1] if mark else next((one for one in ",;\t" if one in named), ",")
+        csv.field_size_limit(LARGEST)
+        rows = csv.reader(rest if mark else chain([first], rest), strict=True, delimiter=delimiter)
+        while True:
+            place = f"{name_of(path)}, line {rows.line_num + (2 if mark else 1)}"
+            try:
+                row = next(rows, None)
+            except csv.Error as error:
+                reason = "a cell goes on behind its closing quote; in a cell, quotes are doubled"
+                if not line:
+                    reason = "a quote is opened and not closed"
+                elif "\r" in line.removesuffix("\r"):
+                    reason = "a carriage return in a cell without quotes"
+                raise DataError(f"{place}: no CSV ({reason})") from error
+            if row is None:
+                return
+            yield row, place, at
+
+
+class Columns(Reader):
+    """Columns, of which those that are needed are read, some rows at a time."""
+
+    def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
+        name = type(self).__name__.lower()
+        try:
+            import pyarrow
+        except ModuleNotFoundError as error:
+            needed = "needs the package pyarrow: pip install unitk[parquet]"
+            raise DataError(f"{path}: {needed}") from error
+        number, at = 0, 0.0
+        try:
+            with opened(path) as raw:
+                schema, count, batches = _open_columns(raw)
+                # all of them where one is missing: the error names what there is
+                held = [column_of(field, schema.names) for field in fields]
+                columns = [*dict.fromkeys(held)] if held and all(held) else schema.names
+                classes = classes_of(schema)
+                for batch in batches(columns):
+                    # a parquet file is smaller than its columns, an Arrow file is as large
+                    step = size_of(path) / count if count else batch.nbytes / max(len(batch), 1)
+                    for values in batch.select(columns).to_pylist():
+                        for column in classes.keys() & values.keys():
+                            values[column] = _named(values[column], classes[column])
+                        yield Record(values, f"{path}, row {number}", int(at))
+                        number, at = number + 1, at + step
+        except pyarrow.ArrowNotImplementedError as error:
+            how = "compression or type of a column"
+            raise DataError(f"{path}: this pyarrow cannot read the {how} of this {name}") from error
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DataError(f"{path}: no {name}, or damaged") from error
+
+
+@register("reader", "parquet")
+class Parquet(Columns):
+    """Parquet."""
+
+    endings = (".parquet",)
+
+
+@register("reader", "arrow")
+class Arrow(Columns):
+    """Arrow: streams, which `datasets` writes, and files, which have an index."""
+
+    endings = (".arrow",)
+
+
+def _open_columns(raw: IO[bytes]) -> tuple[Any, int, Callable[[list[str]], Iterable[Any]]]:
+    """The schema of a file, its number of rows (0: unknown), and what reads columns in batches."""
+    from pyarrow import ipc, parquet
+
+    magic = raw.read(6)
+    raw.seek(0)
+    if magic.startswith(b"PAR1"):
+        file = parquet.ParquetFile(raw)
+        read = partial(file.iter_batches, lines.RECORDS_IN_BLOCK)
+        return file.schema_arrow, file.metadata.num_rows, lambda columns: read(columns=columns)
+    file = ipc.open_file(raw) if magic == b"ARROW1" else ipc.open_stream(raw)
+    every = map(file.get_batch, range(file.num_record_batches)) if magic == b"ARROW1" else file
+    return file.schema, 0, lambda columns: every
+
+
+def column_of(field: str, columns: Sequence[str]) -> str:
+    """The column that holds a field, which may be nested in it; "" if there is none."""
+    within = [name for name in columns if field == name or field.startswith(f"{name}.")]
+    return max(within, key=len, default="")
+
+
+def classes_of(schema: Any) -> dict[str, Any]:
+    """What the schema that `datasets` writes says of the columns that have class labels in them."""
+    info = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"), "the schema")
+    features: dict[str, Any] = info.get("info", {}).get("features", {})
+    return {name: one for name, one in features.items() if "ClassLabel" in repr(one)}
+
+
+def _named(value: Any, feature: Any) -> Any:
+    """A value with its classes by name, wherever they stand in it; -1 and None are no class."""
+    if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):  # of a list
+        feature = feature["feature"]
+    if isinstance(value, list):
+        inner = feature[0] if isinstance(feature, list) else feature
+        return [_named(one, inner) for one in value]
+    if not isinstance(feature, dict):
+        return value
+    if isinstance(value, dict):
+        return {name: _named(one, feature.get(name)) for name, one in value.items()}
+    names = feature.get("names", []) if feature.get("_type") == "ClassLabel" else []
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+
+
+def saved_files(folder: Path, option: str) -> list[Path]:
+    """The files of a folder of `save_to_disk`, in order; none if it is another folder.
+
+    Raises DataError naming the splits of a `DatasetDict`.
+    """
+    if (folder / "dataset_dict.json").exists():
+        splits = read_json(folder / "dataset_dict.json").get("splits", [])
+        some = ", ".join(str(folder / str(one)) for one in splits)
+        raise DataError(f"{option} {folder} has several splits: name one of {some}")
+    if not (folder / "state.json").exists() or not any(folder.glob("*.arrow")):
+        return []
+    listed = read_json(folder / "state.json").get("_data_files", [])
+    names = [one.get("filename") for one in listed if isinstance(one, dict)]
+    return [folder / Path(str(name)).name for name in names] or sorted(folder.glob("*.arrow"))
