@@ -24,7 +24,7 @@ def leaves(model):
 
 def inject(patch, step, where, value, chance):
     """From update `step` on something is `value`; the words it must be told with are appended."""
-    update, loss, gradients = loop.Trainer.update, loop.Trainer.loss, loop.Trainer.gradients
+    update, loss, passes = loop.Trainer.update, loop.Trainer.loss, loop.Trainer.passes
     words = []
 
     def poisoned(self, one):
@@ -42,7 +42,7 @@ def inject(patch, step, where, value, chance):
             else:
                 parameter = chance.choice([name for name, _ in self.model.named_parameters()])
                 words.append(f"gradient of {parameter}")
-                inner.setattr(loop.Trainer, "gradients", spoil_gradient)
+                inner.setattr(loop.Trainer, "passes", spoil_gradient)
             try:
                 return update(self, one)
             finally:
@@ -55,7 +55,7 @@ def inject(patch, step, where, value, chance):
         return found
 
     def spoil_gradient(self, *args):
-        sums = gradients(self, *args)
+        sums = passes(self, *args)
         grad = self.model.get_parameter(words[-1][12:]).grad
         grad.view(-1)[chance.randrange(grad.numel())] = value
         return sums

@@ -318,14 +318,14 @@ def poison(monkeypatch, steps, what=float("nan")):
 def test_a_bad_update_is_skipped_and_counted(train, curve, caplog, monkeypatch, what):
     poison(monkeypatch, {1, 3}, what)
     before = []
-    skip = Trainer.skip
+    skip = guard.skip
 
-    def spy(self, update, loss):
-        before.append([p.clone() for p in self.plan.parameters])
-        skip(self, update, loss)
-        assert all(map(torch.equal, before[-1], self.plan.parameters))
+    def spy(run, *update):
+        before.append([p.clone() for p in run.plan.parameters])
+        skip(run, *update)
+        assert all(map(torch.equal, before[-1], run.plan.parameters))
 
-    monkeypatch.setattr(Trainer, "skip", spy)
+    monkeypatch.setattr(guard, "skip", spy)
     progress = train("--max-steps 5 --on-nonfinite skip:2")
     assert (progress.step, progress.bad_steps, progress.bad_row) == (5, 2, 0)
     assert [step for step, _ in curve()] == [1, 3, 5]  # a skipped step has no loss
@@ -553,12 +553,12 @@ def test_the_first_bad_module_is_named(train, monkeypatch, caplog):
 
 def test_a_bad_gradient_is_named(train, monkeypatch):
     def broken(self, *args):
-        sums = gradients(self, *args)
+        sums = passes(self, *args)
         self.model.decoder.layers[0].ffn.up.weight.grad[0, 0] = math.nan
         return sums
 
-    gradients = Trainer.gradients
-    monkeypatch.setattr(Trainer, "gradients", broken)
+    passes = Trainer.passes
+    monkeypatch.setattr(Trainer, "passes", broken)
     with pytest.raises(NonFiniteError, match="first bad: gradient of layers.0.ffn.up.weight"):
         train("--max-steps 3 --on-nonfinite stop")
 

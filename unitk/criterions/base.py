@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +20,24 @@ class Loss:
     parts: dict[str, Tensor]  # detached sums for the log, "NAME/PART", divided by the count of NAME
     carry: Mapping[str, Tensor] = field(default_factory=dict)
     """What stateful rows take along to the next update (`Batch.carry`)."""
+
+    @property
+    def every(self) -> dict[str, Tensor]:
+        """All sums that are logged."""
+        return {**self.sums, **self.parts}
+
+    def weighted(
+        self, weight: Callable[[str], float], counts: Mapping[str, float]
+    ) -> Tensor | None:
+        """This micro-batch's part of the loss of an update: each sum by its ask's weight and the
+        ask's count in the whole update. None if there is nothing to minimise."""
+        # an ask that the whole update does not ask has no mean
+        asks = [
+            weight(name) * total / counts[name]
+            for name, total in self.sums.items()
+            if counts.get(name)
+        ]
+        return torch.stack(asks).sum() if asks else None
 
 
 class Network(Protocol):
@@ -79,6 +97,11 @@ class Undivided(Protocol):
 
     def undivided(self) -> str:
         """The option that requires an update to be one micro-batch; empty if none does."""
+
+
+def undivided(criterion: Any) -> str:
+    """The option that requires an update to be one micro-batch; empty if none does."""
+    return criterion.undivided() if isinstance(criterion, Undivided) else ""
 
 
 @dataclass(frozen=True)

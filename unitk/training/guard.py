@@ -3,30 +3,53 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unitk.criterions.base import Loss, Undivided
+from unitk.criterions.base import Loss, undivided
 from unitk.data.batching import Update
 from unitk.errors import NonFiniteError, UsageError, out_of_memory, require
 from unitk.files import create
 from unitk.models.model import Model
 from unitk.slots import DOC, Batch
-from unitk.training.config import TrainConfig
-from unitk.training.parallel import Ranks
+from unitk.training.device import mix
+from unitk.training.run import Run
 from unitk.training.saving.state import Progress
 
 GROWTH = 2000  # updates after which the scale of fp16 doubles (as in PyTorch's GradScaler)
 
-T = TypeVar("T")
+Sums = dict[str, Tensor]
+Passes = Callable[[Update, Mapping[str, float]], Sums]
 log = logging.getLogger(__name__)
+
+
+def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: float) -> None:
+    """Count and report an update with NaN or infinity; too many in a row end the run.
+
+    `loss` is the update's; `compute` makes that of a micro-batch with a seed.
+    """
+    config, at = run.config, run.progress
+    at.bad_steps, at.bad_row = at.bad_steps + 1, at.bad_row + 1
+    some = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
+    what = f"loss {loss:g}, gradient norm {run.norm:g}"
+    seeds = [mix(config.seed, at.step, number) for number in update.numbers]
+    own = culprit(run.model, update, seeds, compute)
+    run.ranks.reshard(run.model)
+    first = next(filter(None, run.ranks.all_gather_texts(own)), "no module alone")
+    log.warning(
+        "step %d: %s: skipped (%d in a row, %d in all); first bad: %s; examples %s",
+        *(at.step + 1, what, at.bad_row, at.bad_steps, first, some),
+    )
+    if at.bad_row >= config.bad_steps:
+        path = run.start.run.path / f"bad-step-{at.step + 1}{run.ranks.suffix}.npz"
+        give_up(path, update, at.bad_row, f"{what}; first bad: {first}")
 
 
 @contextmanager
@@ -170,11 +193,6 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
     )
 
 
-def undivided(criterion: Any) -> str:
-    """The option that requires an update to be one micro-batch; empty if none does."""
-    return criterion.undivided() if isinstance(criterion, Undivided) else ""
-
-
 def check_whole(criterion: Any, parts: int) -> None:
     """Raise `UsageError` if the loss needs the update as one micro-batch, but it has several."""
     option = undivided(criterion)
@@ -182,20 +200,15 @@ def check_whole(criterion: Any, parts: int) -> None:
     require(not option or parts == 1, f"{what}: raise --max-tokens or lower --batch-tokens")
 
 
-def fitting(
-    compute: Callable[[Update], T],
-    update: Update,
-    forget: Callable[[], None],
-    config: TrainConfig,
-    step: int,
-    ranks: Ranks,
-) -> T:
-    """What `compute` makes of an update; with `--oom-retry`, of smaller micro-batches of it where
-    memory is out on any rank. `forget` drops the gradients of a try."""
+def fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, float]) -> Sums:
+    """The sums of an update's passes; with `--oom-retry`, of smaller micro-batches of it where
+    memory is out on any rank."""
+    config, ranks = run.config, run.ranks
     while True:
+        check_whole(run.criterion, len(update.batches) * ranks.world)
         error = None
         try:
-            found = compute(update)
+            found = passes(update, counts)
         except (RuntimeError, MemoryError) as caught:
             if not out_of_memory(caught):
                 raise
@@ -203,12 +216,12 @@ def fitting(
             error = caught
         if not (config.oom_retry and ranks.all_reduce_max(error is not None)[0]):
             return found
-        forget()
+        run.plan.zero_grad()
         update = halved(update)
         log.warning(
             "step %d: out of memory: tried again with half as large micro-batches, whose"
             " dropout differs",
-            step + 1,
+            run.progress.step + 1,
         )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 
@@ -19,107 +19,37 @@ import torch
 from torch import Tensor
 
 from unitk.criterions.base import Loss
-from unitk.data.batching import Feed, FixedBatches, Update, prefetch
+from unitk.data.batching import FixedBatches, Update, prefetch
 from unitk.errors import UsageError
-from unitk.kernels.products import choose_products, computing
-from unitk.models.attention import fused
-from unitk.models.model import Model, build
-from unitk.models.state import StatefulRows
-from unitk.optim.config import parse_rules
-from unitk.optim.plan import OptimPlan, freeze
+from unitk.kernels.products import computing
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.training import guard
-from unitk.training.device import (
-    check_room,
-    choose_device,
-    choose_precision,
-    configure_torch,
-    mix,
-    prepare_model,
-    reseed,
-)
-from unitk.training.ema import Average
-from unitk.training.means import Means, Speed, valid_line, values_line
-from unitk.training.parallel import Ranks, join
+from unitk.training.device import mix, reseed
+from unitk.training.means import Means, Speed, count_asks, valid_line, values_line
 from unitk.training.reporting import report
 from unitk.training.reporting.log import Journal
-from unitk.training.reporting.noise import PARTS, Noise, first_part
+from unitk.training.reporting.noise import PARTS, first_part
 from unitk.training.reporting.profile import profiled
 from unitk.training.reporting.sinks import Event, Sink, choose_loggers, open_sinks
 from unitk.training.reporting.watch import Watch
+from unitk.training.run import Run
 from unitk.training.saving import checkpoint
-from unitk.training.saving.begin import begin
 from unitk.training.saving.saver import Saver
-from unitk.training.saving.state import Progress, plugins_named, read_state
+from unitk.training.saving.state import Progress
 from unitk.training.signals import EXIT, Signals
 from unitk.training.start import Start
 
 log = logging.getLogger(__name__)
 
 
-class Trainer:
-    """A training run: model, criterion, optimizer, and progress."""
+class Trainer(Run):
+    """A run that trains: its updates, and what is due between them."""
 
     def __init__(self, start: Start) -> None:
-        config, parts = start.config, start.parsed.components
-        self.start, self.config, self.data = start, config, start.data
-        self.ranks = join(config.shard)
-        self.device = choose_device(config.device, self.ranks.local)
-        configure_torch(config, self.device)
-        self.precision = choose_precision(config, self.device)
-        self.ranks.connect(self.device, config.rank_timeout)
-        self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
-        torch.manual_seed(mix(config.seed))  # of the weights; dropout has seeds of its own
-        self.model = beginning(start, self.device, self.ranks)
-        self.criterion = parts["criterion"].config.build(self.data.vocab)
-        own = parts["optimizer"].config
-        given = config.lr, config.lr_schedule, parse_rules(config.group, own), config.thaw
-        self.plan = OptimPlan(self.model, own, *given, fused(self.model))
-        self.ranks.prepare(self.plan.optimizers)
-        averaged = config.ema, config.average_last
-        self.average = Average(self.model, *averaged) if any(averaged) else None
-        self.progress = Progress()
-        if (resumed := start.resumed) is not None:
-            optimizers, average = self.plan.optimizers, self.average
-            self.progress = checkpoint.restore(resumed, self.model, optimizers, average, self.ranks)
-            if start.new_epoch:
-                self.progress.epoch, self.progress.cursor = self.progress.epoch + 1, 0
-        carried = checkpoint.load_carry(resumed, self.device)
-        self.stateful = StatefulRows(config.stateful_rows, carried)
+        super().__init__(start)
+        self.watch, self.saver = Watch(self), Saver(start.run, self.config.keep_last)
         self.saved = self.logged = self.progress.step
-        eager = self.device.type == "cpu" and self.precision == "fp32" and not config.compile
-        arch, recorded = self.model.config, self.progress.products
-        rows, widths = config.max_tokens, (arch.width, arch.ffn_width)
-        found = choose_products(config.products, eager, recorded, rows, widths)
-        if found is not None:  # all ranks compute as the first one does
-            found = self.ranks.all_gather_texts(" ".join(found))[0].split()
-        self.progress.products = found
-        self.watch = Watch(self, self.criterion)
-        self.saver = Saver(start.run, config.keep_last)
-        self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
-        self.noise = Noise(self.progress.noise)
-        # the norm of the last update, the last losses, and the seconds of the last validation
-        self.norm, self.last, self.validation_seconds = math.nan, "", 0.0
-        self.feed = Feed(
-            examples=self.data.train.examples,
-            seed=config.seed,
-            max_tokens=config.max_tokens,
-            batch_tokens=config.batch_tokens or config.max_tokens,
-            batch_texts=config.stateful_rows or config.batch_texts,
-            rows=config.stateful_rows,
-            backward=self.data.task.backward,
-            undivided=bool(guard.undivided(self.criterion)),
-            rank=self.ranks.rank,
-            world=self.ranks.world,
-        )
-        self.per_epoch = self.feed.updates_per_epoch()
-        epochs = config.max_epochs and config.max_epochs * self.per_epoch
-        if config.max_epochs and not isinstance(config.block_size, int):
-            epochs = sum(map(self.feed.updates_per_epoch, range(config.max_epochs)))
-        words = config.max_words and self.data.updates_until(self.feed, config.max_words)
-        self.total = min(filter(None, [config.max_steps, epochs, words]), default=None)
-        self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
         self.signals, self.stopped, self.began = Signals(), 0, time.perf_counter()
 
     def run(self, journal: Journal) -> Generator[Event, None, None]:
@@ -162,14 +92,14 @@ class Trainer:
             raise SystemExit(EXIT[self.stopped])
 
     def update(self, update: Update) -> None:
-        """One update: forward and backward of all micro-batches, clip, step. With NaN, no step."""
+        """One update: counts of all ranks, forward and backward of each micro-batch, clip, step."""
         config, at, plan = self.config, self.progress, self.plan
         plan.begin(at.step, self.total, at.epoch)
         if update.begins:
             self.stateful.tables = {}
-        tried = plan.zero_grad, config, at.step, self.ranks
-        sums, counts = guard.fitting(self.gradients, update, *tried)
-        sums, norm = self.all_ranks(sums)
+        # before the first backward pass: an ask's loss is divided by its count in the update
+        counts = self.ranks.total(count_asks(self.criterion, update.batches))
+        sums, norm = self.all_ranks(guard.fitting(self, self.passes, update, counts))
         noise = {name: sums.pop(name) for name in PARTS if name in sums}
         total = torch.stack([sums[name] for name in counts if name in sums]).sum()
         # the one wait for the device in an update
@@ -188,37 +118,23 @@ class Trainer:
         elif at.loss_scale(self.precision) > 1 and math.isfinite(loss):
             guard.adapt(at, self.precision, overflow=True)
         else:
-            self.skip(update, loss)
+            guard.skip(self, self.loss, update, loss)
         plan.zero_grad()
 
-    def gradients(self, update: Update) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Forward and backward of all micro-batches of this rank: the sums of their losses, and
-        the counts of the whole update that these are divided by."""
-        found, own, at, parameters = Means(), Means(), self.progress, self.plan.parameters
-        scale = at.loss_scale(self.precision)
-        guard.check_whole(self.criterion, len(update.batches) * self.ranks.world)
-        for batch in update.batches:
-            own.add({}, self.criterion.counts(batch) if batch.num_real else {})
-        # before the first backward pass: an ask's loss is divided by its count in the update
-        counts = self.ranks.total(own.counts)
+    def passes(self, update: Update, counts: Mapping[str, float]) -> dict[str, Tensor]:
+        """Forward and backward of this rank's micro-batches; returns the sums of their losses."""
+        found, at, scale = Means(), self.progress, self.progress.loss_scale(self.precision)
         for number, batch in zip(update.numbers, update.batches, strict=True):
             if batch.num_real or self.ranks.sharded:
                 loss = self.loss(batch, mix(self.config.seed, at.step, number))
                 self.stateful.leaving(batch, loss.carry)
-                # an ask that the whole update does not ask has no mean
-                asks = [
-                    update.weight(name) * total / counts[name]
-                    for name, total in loss.sums.items()
-                    if counts.get(name)
-                ]
-                if asks:
-                    total = scale * torch.stack(asks).sum()
+                if (total := loss.weighted(update.weight, counts)) is not None:
                     # shards wait for each other: one without texts computes too, and adds nothing
-                    self.ranks.backward(self.model, total if batch.num_real else 0 * total)
-                found.add({**loss.sums, **loss.parts} if batch.num_real else {}, {})
-            if batch is update.batches[0]:
-                found.add(first_part(update, at.step, parameters, self.ranks, scale), {})
-        return found.sums, counts
+                    self.ranks.backward(self.model, scale * total if batch.num_real else 0 * total)
+                found.add(loss.every if batch.num_real else {}, {})
+            if number == update.numbers[0]:
+                found.add(first_part(update, at.step, self.plan.parameters, self.ranks, scale), {})
+        return found.sums
 
     def loss(self, batch: Batch, seed: int) -> Loss:
         """The criterion's sums for a micro-batch; `seed` fixes dropout and the latent's noise."""
@@ -282,24 +198,6 @@ class Trainer:
             guard.unscale(parameters, scale)
         return self.ranks.total_tensors(sums), self.ranks.norm(parameters)
 
-    def skip(self, update: Update, loss: float) -> None:
-        """Count and report an update with NaN or infinity; too many in a row end the run."""
-        config, at = self.config, self.progress
-        at.bad_steps, at.bad_row = at.bad_steps + 1, at.bad_row + 1
-        some = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
-        what = f"loss {loss:g}, gradient norm {self.norm:g}"
-        seeds = [mix(config.seed, at.step, number) for number in update.numbers]
-        own = guard.culprit(self.model, update, seeds, self.loss)
-        self.ranks.reshard(self.model)
-        culprit = next(filter(None, self.ranks.all_gather_texts(own)), "no module alone")
-        log.warning(
-            "step %d: %s: skipped (%d in a row, %d in all); first bad: %s; examples %s",
-            *(at.step + 1, what, at.bad_row, at.bad_steps, culprit, some),
-        )
-        if at.bad_row >= config.bad_steps:
-            path = self.start.run.path / f"bad-step-{at.step + 1}{self.ranks.suffix}.npz"
-            guard.give_up(path, update, at.bad_row, f"{what}; first bad: {culprit}")
-
     @torch.no_grad()
     def validate(self) -> None:
         """Compute means over each validation set; the first set's loss or --best-metric decides."""
@@ -337,7 +235,7 @@ class Trainer:
                     loss = self.loss(batch := batch.to(self.device), number)  # of any run the same
                     means.add(*self.data.task.measured(self.model, batch))
                     if batch.num_real:
-                        means.add({**loss.sums, **loss.parts}, self.criterion.counts(batch))
+                        means.add(loss.every, self.criterion.counts(batch))
             sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
             weights = source.examples.loss_weights(self.progress.step, self.total)
             values |= Means(sums, counts).values(name, weights)
@@ -377,29 +275,6 @@ class Trainer:
         taken = checkpoint.snapshot(self.model, optimizers, at, *own)
         if self.ranks.leads:
             self.saver.save(taken, at.best_steps(self.config.keep_best), dict(at.kept))
-
-
-def beginning(start: Start, device: torch.device, ranks: Ranks) -> Model:
-    """The model of a run on the device, with its initial or restored weights."""
-    config, data = start.config, start.data
-    arch, vocabs = start.parsed.components["arch"].config, (data.vocab, data.task.source_vocab)
-    parted = ranks.world if config.shard else 1
-    # a weight, its gradient and two averages of AdamW, four bytes each
-    check_room(arch, len(data.vocab), 16 / parted, device)
-    folder = start.resumed or start.init_from
-    with plugins_named(read_state(folder), folder) if folder else nullcontext():
-        model = build(arch, *map(len, vocabs))
-    if folder:
-        fresh = start.resumed is None
-        checkpoint.load_weights(model, folder, averages=fresh, task=data.task if fresh else None)
-        rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", len(data.vocab))
-        if added := len(data.vocab) - rows:
-            log.info("from now on the rows that the import added have a probability: %d", added)
-    begin(model, data.task.tables if start.resumed is None else {}, start.init_towers)
-    freeze(model, config.freeze)
-    ranks.to_device(model, device)
-    prepare_model(model, config)
-    return model
 
 
 def train(start: Start) -> Progress:

@@ -11,7 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+from unitk.criterions.base import Criterion
 from unitk.data.batching import Update
+from unitk.slots import Batch
 
 
 @dataclass
@@ -62,6 +64,14 @@ class Means:
         asks = [ask for ask in self.sums if f"{prefix}/{ask}" in found and "/" not in ask]
         total = sum(weights.get(ask, 1.0) * found[f"{prefix}/{ask}"] for ask in asks)
         return {f"{prefix}/loss": total, **found} if asks else found
+
+
+def count_asks(criterion: Criterion, batches: Iterable[Batch]) -> dict[str, float]:
+    """The counts of all asks of a rank's micro-batches, which divide their losses."""
+    found = Means()
+    for batch in batches:
+        found.add({}, criterion.counts(batch) if batch.num_real else {})
+    return found.counts
 
 
 def _of(task: str, values: Mapping[str, Any]) -> dict[str, Any]:

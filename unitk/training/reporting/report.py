@@ -6,7 +6,6 @@ import platform
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,37 +14,13 @@ from unitk.data.batching import Feed
 from unitk.files import VERSION
 from unitk.optim.schedules import Constant
 from unitk.options.config import flag
-from unitk.training.means import Means, Speed, values_line
-from unitk.training.parallel import Ranks
-from unitk.training.reporting.noise import Noise
+from unitk.training.means import values_line
 from unitk.training.reporting.sinks import LOG, read_events
+from unitk.training.run import Run
 from unitk.training.saving.state import Progress
-from unitk.training.start import Start
 
 LONG = 60.0
 """Seconds of training that are worth an announcement."""
-
-
-class Run(Protocol):
-    """What a report needs of a run (`loop.Trainer`)."""
-
-    start: Start
-    ranks: Ranks
-    model: Any
-    feed: Feed
-    device: torch.device
-    precision: str
-    progress: Progress
-    per_epoch: int
-    total: int | None
-    plan: Any
-    means: Means
-    speed: Speed
-    spent: Speed
-    noise: Noise
-    norm: float
-    validation_seconds: float
-    last: str  # the last losses, in words
 
 
 def first_lines(run: Run) -> list[str]:

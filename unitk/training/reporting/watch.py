@@ -15,7 +15,7 @@ from unitk.kernels.products import computing
 from unitk.options.fields import flag
 from unitk.slots import Batch
 from unitk.training.reporting.log import Journal
-from unitk.training.reporting.report import Run
+from unitk.training.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +26,9 @@ class Watch:
     Without a validation set, they are training texts. Nothing here changes what training computes.
     """
 
-    def __init__(self, run: Run, criterion: Any) -> None:
+    def __init__(self, run: Run) -> None:
         start, device, self.precision = run.start, run.device, run.precision
-        config, data = start.config, start.data
+        config, data, criterion = start.config, start.data, run.criterion
         self.criterion, self.device, self.ranks = criterion, device, run.ranks
         self.done = run.progress.step
         self.every, self.batches = sys.maxsize, list[Batch]()  # never due
