@@ -22,7 +22,7 @@ from unitk.options.config import Given, Parsed, flag
 from unitk.score.language import Units, perplexities
 from unitk.slots import DOC, Batch, Ids
 from unitk.training.config import CUT, TrainConfig
-from unitk.training.means import Means
+from unitk.training.measures import Means
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import finding
 from unitk.training.saving.state import asked_as, read_state, tasks_in

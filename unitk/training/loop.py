@@ -26,11 +26,9 @@ from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.training import guard
 from unitk.training.device import mix, reseed
-from unitk.training.means import Means, Speed, count_asks, valid_line, values_line
+from unitk.training.measures import Means, Speed, count_asks, profiled, valid_line, values_line
 from unitk.training.reporting import report
 from unitk.training.reporting.log import Journal
-from unitk.training.reporting.noise import PARTS, first_part
-from unitk.training.reporting.profile import profiled
 from unitk.training.reporting.sinks import Event, Sink, choose_loggers, open_sinks
 from unitk.training.reporting.watch import Watch
 from unitk.training.run import Run
@@ -100,7 +98,6 @@ class Trainer(Run):
         # before the first backward pass: an ask's loss is divided by its count in the update
         counts = self.ranks.total(count_asks(self.criterion, update.batches))
         sums, norm = self.all_ranks(guard.fitting(self, self.passes, update, counts))
-        noise = {name: sums.pop(name) for name in PARTS if name in sums}
         total = torch.stack([sums[name] for name in counts if name in sums]).sum()
         # the one wait for the device in an update
         self.norm, loss = torch.stack([norm.double(), total]).tolist()
@@ -111,8 +108,8 @@ class Trainer(Run):
             self.stateful.advance()
             if self.average is not None:
                 self.average.update(at.step + 1, self.total)
+            self.noise.add(sums, self.norm, len(update.ids))
             self.means.add(sums, counts)
-            self.noise.add(noise, self.norm, len(update.ids))
             at.bad_row = 0
             guard.adapt(at, self.precision)
         elif at.loss_scale(self.precision) > 1 and math.isfinite(loss):
@@ -123,7 +120,8 @@ class Trainer(Run):
 
     def passes(self, update: Update, counts: Mapping[str, float]) -> dict[str, Tensor]:
         """Forward and backward of this rank's micro-batches; returns the sums of their losses."""
-        found, at, scale = Means(), self.progress, self.progress.loss_scale(self.precision)
+        found, at, parameters = Means(), self.progress, self.plan.parameters
+        scale = at.loss_scale(self.precision)
         for number, batch in zip(update.numbers, update.batches, strict=True):
             if batch.num_real or self.ranks.sharded:
                 loss = self.loss(batch, mix(self.config.seed, at.step, number))
@@ -133,7 +131,7 @@ class Trainer(Run):
                     self.ranks.backward(self.model, scale * total if batch.num_real else 0 * total)
                 found.add(loss.every if batch.num_real else {}, {})
             if number == update.numbers[0]:
-                found.add(first_part(update, at.step, self.plan.parameters, self.ranks, scale), {})
+                found.add(self.noise.look(update, at.step, parameters, self.ranks, scale), {})
         return found.sums
 
     def loss(self, batch: Batch, seed: int) -> Loss:

@@ -25,9 +25,8 @@ from unitk.training.device import (
     prepare_model,
 )
 from unitk.training.ema import Average
-from unitk.training.means import Means, Speed
+from unitk.training.measures import Means, Noise, Speed
 from unitk.training.parallel import Ranks, join
-from unitk.training.reporting.noise import Noise
 from unitk.training.saving import checkpoint
 from unitk.training.saving.begin import begin
 from unitk.training.saving.state import Progress, plugins_named, read_state

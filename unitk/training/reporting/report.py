@@ -14,7 +14,7 @@ from unitk.data.batching import Feed
 from unitk.files import VERSION
 from unitk.optim.schedules import Constant
 from unitk.options.config import flag
-from unitk.training.means import values_line
+from unitk.training.measures import values_line
 from unitk.training.reporting.sinks import LOG, read_events
 from unitk.training.run import Run
 from unitk.training.saving.state import Progress

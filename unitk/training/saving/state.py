@@ -122,7 +122,7 @@ class Progress:
     means: dict[str, dict[str, float]] = field(default_factory=dict)
     """Sums and counts since the last log line."""
     noise: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    """How noisy gradients are (unitk/training/reporting/noise.py)."""
+    """How noisy gradients are (unitk/training/measures.py)."""
     scale: float = 65536.0
     """fp16: what losses are multiplied by before the backward pass, a power of two."""
     unscaled: int = 0  # updates since it last changed

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from unitk.training.means import JUDGED, Means, valid_line, values_line
+from unitk.training.measures import JUDGED, Means, valid_line, values_line
 
 
 def test_every_ask_has_its_own_mean():

@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from unitk.training.reporting.noise import EVERY, LEAST, PARTS, Noise
+from unitk.training.measures import Noise
 
 
 @pytest.mark.parametrize("world", [1, 3])
@@ -22,12 +22,12 @@ def test_gradients_of_known_noise(world):
             torch.tensor(world / 8),
             torch.tensor(float(world)),
         )
-        noise.add(dict(zip(PARTS, values, strict=True)), float(texts.mean(0).norm()), 96)
+        noise.add(dict(zip(Noise.parts, values, strict=True)), float(texts.mean(0).norm()), 96)
     assert noise.scale == pytest.approx(400 / 4, rel=0.15)
 
 
 def test_nothing_is_said_too_early():
-    noise = Noise([4.0, 400.0, LEAST - 1])
+    noise = Noise([4.0, 400.0, Noise.least - 1])
     assert noise.scale is None
     noise.state[2] += 1
     assert noise.scale == 100
@@ -37,8 +37,8 @@ def test_nothing_is_said_too_early():
 
 @pytest.mark.parametrize(("more", "told"), [("--max-tokens 270", True), ("", False)])
 def test_a_run_tells_it_where_it_can(train, curve, tmp_path, caplog, monkeypatch, more, told):
-    monkeypatch.setattr("unitk.training.reporting.noise.EVERY", 1)
-    monkeypatch.setattr("unitk.training.reporting.noise.LEAST", 2)
+    monkeypatch.setattr(Noise, "every", 1)
+    monkeypatch.setattr(Noise, "least", 2)
     caplog.set_level(logging.INFO)
     train(f"--max-steps 3 {more or '--max-tokens 800'}")
     assert ("gradient noise scale about" in caplog.text) == told
@@ -52,7 +52,11 @@ def test_the_first_micro_batch_is_measured_as_if_it_were_the_update(start, monke
 
     seen = []
     add = Noise.add
-    monkeypatch.setattr(Noise, "add", lambda self, *args: (seen.append(args), add(self, *args)))
+    monkeypatch.setattr(
+        Noise,
+        "add",
+        lambda self, sums, *how: (seen.append((dict(sums), *how)), add(self, sums, *how)),
+    )
     trainer = loop.Trainer(start("--max-steps 9 --max-tokens 270 --arch.dropout 0"))
     update, *_ = next(trainer.updates())
     first = update.batches[0]
@@ -67,4 +71,4 @@ def test_the_first_micro_batch_is_measured_as_if_it_were_the_update(start, monke
     assert texts == len(update.ids) and float(parts["noise/inverse"]) == pytest.approx(1 / few)
     # the update's texts are counted, not their words
     assert float(parts["noise/norm2"]) ** 0.5 == pytest.approx(norm * share * texts / few, rel=1e-5)
-    assert EVERY > 1
+    assert Noise.every > 1

@@ -1,19 +1,37 @@
-"""Sums and counts between two log lines, and the means and speeds made from them."""
+"""What is measured of the updates of a run: mean losses, speed, gradient noise, a profile.
+
+The noise of gradients is the simple noise scale of McCandlish et al. 2018, arXiv 1812.06162.
+Appendix A.1: of the mean gradients of a micro-batch of b texts and of a whole update of B texts,
+
+    |G|^2 ~ (B |g_B|^2 - b |g_b|^2) / (B - b)      tr(S) ~ (|g_b|^2 - |g_B|^2) / (1/b - 1/B)
+
+are unbiased for the squared norm of the true gradient and for the variance of a text's gradient.
+Averaged over updates they make the scale tr(S) / |G|^2, in texts: an update far smaller than it is
+mostly noise, one far larger spends texts for little.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile, schedule
 
 from unitk.criterions.base import Criterion
 from unitk.data.batching import Update
+from unitk.files import create
 from unitk.slots import Batch
+from unitk.training.parallel import Ranks
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -157,3 +175,99 @@ class Speed:
             "padding": 1 - self.real / self.slots,
             "wait": self.waited / self.busy,
         }
+
+
+@dataclass
+class Noise:
+    """How noisy gradients are: averages over the updates that were looked at.
+
+    Each rank gives the first of its micro-batches: nothing has been added to its gradient yet.
+    """
+
+    every: ClassVar[int] = 10  # updates between those that are looked at
+    decay: ClassVar[float] = 0.95  # of the averages
+    least: ClassVar[int] = 10  # how many updates make an average
+    parts: ClassVar = ("noise/norm2", "noise/inverse", "noise/ranks")
+    """What ranks sum up beside their losses."""
+
+    state: list[float]  # [|G|^2, tr(S), updates looked at], which checkpoints keep
+
+    def look(
+        self,
+        update: Update,
+        step: int,
+        parameters: Sequence[nn.Parameter],
+        ranks: Ranks,
+        scale: float,
+    ) -> dict[str, Tensor]:
+        """The parts of a rank whose first micro-batch has had its backward pass; empty if they are
+        not measured.
+
+        Gradients were multiplied by `scale`. Mixed tasks are not measured, because a micro-batch
+        holds only one of them; neither are sharded gradients.
+        """
+        alone, first = len(update.batches) * ranks.world == 1, update.batches[0]
+        if step % self.every or alone or update.shares or ranks.sharded or not first.num_real:
+            return {}
+        texts = len(first.owner)
+        # gradients are of sums that were divided by all counts
+        share = scale * texts / len(update.ids)
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        values = (norm.double() / share).square(), norm.new_tensor(1 / texts), norm.new_tensor(1)
+        return dict(zip(self.parts, values, strict=True))
+
+    def add(self, sums: dict[str, Tensor], norm: float, texts: int) -> None:
+        """Take the parts of all ranks out of the sums of an update of so many texts, whose gradient
+        has this norm."""
+        parts = [sums.pop(name) for name in self.parts if name in sums]
+        if not parts:
+            return
+        norm2, inverse, ranks = torch.stack([part.double() for part in parts]).tolist()
+        norm2, few = norm2 / ranks, ranks / inverse
+        if few >= texts:
+            return  # the other ranks had nothing
+        found = (
+            (texts * norm**2 - few * norm2) / (texts - few),
+            (norm2 - norm**2) / (1 / few - 1 / texts),
+        )
+        self.state[:2] = [
+            self.decay * old + (1 - self.decay) * new
+            for old, new in zip(self.state, found, strict=False)
+        ]
+        self.state[2] += 1
+
+    @property
+    def scale(self) -> float | None:
+        """The noise scale in texts; None where too little was seen, or nothing but noise."""
+        signal, spread, looks = self.state
+        return spread / signal if looks >= self.least and signal > 0 and spread > 0 else None
+
+
+WARM_UP, PROFILED = 2, 5
+"""Updates before the profiled ones, and how many of these there are."""
+
+
+@contextmanager
+def profiled(folder: Path | None) -> Iterator[Callable[[], None]]:
+    """A function to call after each update (`--profile`); the trace goes into `folder`.
+
+    None: no profile.
+    """
+    if folder is None:
+        yield lambda: None
+        return
+
+    def done(found: Any) -> None:
+        path = folder / "profile.json"
+        found.export_chrome_trace(str(create(path)))
+        by = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+        table = found.key_averages().table(sort_by=by, row_limit=10, max_name_column_width=40)
+        log.info("%d updates were profiled; chrome://tracing shows %s", PROFILED, path)
+        log.info("%s", table)
+
+    kinds = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        kinds.append(ProfilerActivity.CUDA)
+    when = schedule(wait=WARM_UP - 1, warmup=1, active=PROFILED, repeat=1)
+    with profile(activities=kinds, schedule=when, on_trace_ready=done) as found:
+        yield found.step
