@@ -26,7 +26,15 @@ from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.training import guard
 from unitk.training.device import mix, reseed
-from unitk.training.measures import Means, Speed, count_asks, profiled, valid_line, values_line
+from unitk.training.measures import (
+    HIGHER,
+    Means,
+    Speed,
+    count_asks,
+    profiled,
+    valid_line,
+    values_line,
+)
 from unitk.training.reporting import report
 from unitk.training.reporting.log import Journal
 from unitk.training.reporting.sinks import Event, Sink, choose_loggers, open_sinks
@@ -213,7 +221,7 @@ class Trainer(Run):
             hint = nearest(metric, values) or f" (known: {', '.join(values)})"
             raise UsageError(f"--best-metric: validation gives no {metric}{hint}")
         best = at.best
-        at.rank(values[metric], config.keep_best, higher=metric.endswith(("/correct", "/f1")))
+        at.rank(values[metric], config.keep_best, higher=metric.rpartition("/")[2] in HIGHER)
         at.stale = 0 if at.best != best else at.stale + 1
         shown = valid_line(self.data.valid, values, metric)
         self.journal.event("valid", at.step, values, f"{shown}  ({report.so_best(at)})")

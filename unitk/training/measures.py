@@ -98,6 +98,8 @@ def _of(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {k.removeprefix(start): v for k, v in values.items() if k.startswith(start)}
 
 
+HIGHER = "correct", "f1"
+"""Parts of an ask of which more is better; of all others, as of losses, less."""
 JUDGED = "ppl", "correct"
 """Parts of an ask that a line about a validation has: the perplexity of words, or what is right."""
 

@@ -19,7 +19,7 @@ from unitk import files
 from unitk.errors import CheckpointError, require
 from unitk.options.config import Parsed
 from unitk.training.config import TrainConfig
-from unitk.training.reporting.sinks import LOG, read_events
+from unitk.training.reporting.sinks import LOG, validation_at
 from unitk.training.saving.folder import CONFIG, RunFolder
 from unitk.training.saving.state import Progress, read_state
 from unitk.training.start import prepare
@@ -63,10 +63,8 @@ def best_of(folder: Path) -> dict[str, Any]:
     """The step of a run's best validation, and all its values at that step; null: not finite."""
     newest = RunFolder(folder).newest()
     step = None if newest is None else Progress.of(read_state(newest)).best_step
-    for event in read_events(folder / LOG):
-        if event["kind"] == "valid" and event["step"] == step:
-            scores = {name: v for name, v in event.items() if name not in ("kind", "step")}
-            return {"step": step, "scores": scores}
+    if scores := validation_at(folder, step):
+        return {"step": step, "scores": scores}
     lacks = "no validation was finite" if step is None else f"that of step {step} is not there"
     raise CheckpointError(f"{folder / LOG} has no best validation: {lacks}")
 

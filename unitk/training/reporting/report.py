@@ -15,7 +15,7 @@ from unitk.files import VERSION
 from unitk.optim.schedules import Constant
 from unitk.options.config import flag
 from unitk.training.measures import values_line
-from unitk.training.reporting.sinks import LOG, read_events
+from unitk.training.reporting.sinks import validation_at
 from unitk.training.run import Run
 from unitk.training.saving.state import Progress
 
@@ -136,14 +136,9 @@ def last_lines(run: Run) -> list[str]:
 
 def scores(run: Run) -> str:
     """The values of every validation set at the best validation, as a table; "" before one."""
-    best, path = run.progress.best_step, run.start.run.path / LOG
-    rows = [
-        f"| {name} | {value:.6g} |"
-        for event in (read_events(path) if path.exists() else [])
-        if event["kind"] == "valid" and event["step"] == best
-        for name, value in event.items()
-        if name not in ("kind", "step") and value is not None
-    ]
+    best = run.progress.best_step
+    values = validation_at(run.start.run.path, best).items()
+    rows = [f"| {name} | {value:.6g} |" for name, value in values if value is not None]
     if not rows:
         return ""
     head = f"## Scores at step {best}, the best validation\n\n| metric | value |\n| --- | --- |"

@@ -175,3 +175,12 @@ def read_events(path: Path) -> list[Event]:
                 break
             found.append(parse_json(line, f"{path} line {number}"))
     return found
+
+
+def validation_at(folder: Path, step: int | None) -> dict[str, float | None]:
+    """The values of a run's validation after so many updates; none if log.jsonl lacks it."""
+    path, found = folder / LOG, dict[str, float | None]()
+    for one in read_events(path) if path.exists() else []:
+        if (one["kind"], one["step"]) == ("valid", step):
+            found |= {name: one[name] for name in one if name not in ("kind", "step")}
+    return found
