@@ -144,9 +144,9 @@ def contextuality(parsed: config.Parsed) -> None:
 def heads(parsed: config.Parsed) -> None:
     """`heads`: importance, what removal costs, and a checkpoint with fewer heads."""
     given: HeadOptions = parsed.main
+    from unitk.evaluation.objective import open_setup
     from unitk.families.analysis import heads as analysis
     from unitk.training.device import choose_device
-    from unitk.training.evaluate import open_setup
 
     opened = partial(open_setup, corpus=given.data, device=choose_device(given.device))
     evaluation, max_tokens = opened(given.checkpoint, task=given.task), given.max_tokens

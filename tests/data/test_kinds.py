@@ -126,7 +126,7 @@ def test_every_kind_trains_evaluates_and_resumes(corpora, form):
 
 def test_checkpoints_keep_the_labels(corpora):
     """They come back with the model; a run that is resumed or judged has no others."""
-    from unitk.training.evaluate import open_setup
+    from unitk.evaluation.objective import open_setup
     from unitk.training.loop import train
     from unitk.training.saving import checkpoint
 

@@ -17,7 +17,7 @@ from unitk.kernels import weights
 from unitk.kernels.products import SCORES_WIDTH, has_onednn
 from unitk.kernels.weights import FUSED, Int8, Packed, Padded, prepare
 from unitk.models import archs
-from unitk.models.heads.words import Words
+from unitk.models.heads.words import WordHead
 from unitk.models.layers import ACTIVATIONS
 from unitk.slots import Example, collate, stay
 
@@ -115,7 +115,7 @@ def test_output_matrix_is_packed_tied_or_not(toy):
         states = torch.randn(4, config.width)
         wanted = model.head(states)
         head = prepare(model, "fp32").heads["lm"]
-        assert isinstance(head, Words) and isinstance(head.product, Packed)
+        assert isinstance(head, WordHead) and isinstance(head.product, Packed)
         assert torch.allclose(model.head(states), wanted, atol=1e-6)
 
 

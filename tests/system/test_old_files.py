@@ -33,7 +33,7 @@ def test_an_old_checkpoint_has_the_losses_it_had(name, capsys, monkeypatch):
     def cut_as_then(parsed):  # 0.1.0 did not evaluate the sentence pairs of validation
         return open_data(replace(parsed, main=replace(parsed.main, seed=1)))
 
-    monkeypatch.setattr("unitk.training.evaluate.open_data", cut_as_then)
+    monkeypatch.setattr("unitk.evaluation.objective.open_data", cut_as_then)
     data = OLD / ("pairs/train" if name in ("qg", "seq2seq", "t5") else "corpus/valid")
     words = ["--checkpoint", str(OLD / "runs" / name), "--data", str(data)]
     words += ["--output-format", "json"] + ["--draws", "3"] * (name == "optimus")

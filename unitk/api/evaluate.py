@@ -99,8 +99,8 @@ def measure_model(
     parsed: config.Parsed, kinds: Mapping[str, type[Evaluation]]
 ) -> tuple[dict[str, Any], Judged]:
     """Measure a model on --data by the evaluation that fits it; `objective` fits all."""
+    from unitk.evaluation.objective import open_setup
     from unitk.training.device import choose_device
-    from unitk.training.evaluate import open_setup
 
     given = parsed.main
     device, bf16 = choose_device(given.device), given.precision == "bf16"

@@ -17,7 +17,7 @@ from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import require
 from unitk.models.heads.base import gather
-from unitk.models.heads.words import Words
+from unitk.models.heads.words import WordHead
 from unitk.slots import Batch, Example, Ids, collate
 from unitk.training.saving.checkpoint import Loaded
 
@@ -36,7 +36,7 @@ class TextModel(nn.Module):
         rows of the output layer then receive no gradient.
         """
         head = self.model.heads["lm"]
-        assert isinstance(head, Words)
+        assert isinstance(head, WordHead)
         head.trained = len(self.task.vocab)
 
     def logits(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Tensor]:

@@ -21,8 +21,8 @@ from unitk.options.fields import options
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
+    from unitk.evaluation.objective import Setup
     from unitk.slots import Floats, Ids
-    from unitk.training.evaluate import Setup
 
 Report = Callable[[int], None]
 Progress = Callable[..., AbstractContextManager[Report]]

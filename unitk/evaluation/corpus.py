@@ -23,7 +23,7 @@ from unitk.training.saving.folder import find
 from unitk.vocab.base import open_vocab
 
 if TYPE_CHECKING:
-    from unitk.training.evaluate import Setup
+    from unitk.evaluation.objective import Setup
 
 
 @register("evaluation", "objective")
@@ -44,7 +44,7 @@ class Objective(CorpusEvaluation):
         return True
 
     def judge(self, setup: Setup, progress: Progress) -> Judged:
-        from unitk.training.evaluate import objective
+        from unitk.evaluation.objective import objective
 
         if self.draws is not None and not setup.bounds:
             raise UsageError("--draws has no effect: the checkpoint has no latent")
@@ -81,7 +81,7 @@ def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
 @contextmanager
 def open_texts_of(parsed: Parsed, name: str) -> Iterator[list[Path]]:
     """The corpus of --data, in which an evaluation reads texts with the checkpoint's vocabulary."""
-    from unitk.training.evaluate import corpus_of
+    from unitk.evaluation.objective import corpus_of
 
     given = parsed.main
     with open_corpus_of(parsed) as place:

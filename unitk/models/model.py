@@ -14,7 +14,7 @@ from unitk.errors import UsageError
 from unitk.models.base import ArchConfig, families
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, layered
-from unitk.models.heads.words import Words
+from unitk.models.heads.words import WordHead
 from unitk.models.layers import Embedding, Tower, init_weights
 from unitk.models.stack import Stack
 from unitk.models.state import Carry, Condition, Reading
@@ -123,10 +123,10 @@ class Model(Answers):
         return embed.resized(name, table)
 
     @property
-    def words(self) -> Words:
+    def words(self) -> WordHead:
         """The output layer over the vocabulary."""
         head = self.heads[LM]
-        assert isinstance(head, Words)
+        assert isinstance(head, WordHead)
         return head
 
     @property

@@ -193,20 +193,14 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
     )
 
 
-def check_whole(criterion: Any, parts: int) -> None:
-    """Raise `UsageError` if the loss needs the update as one micro-batch, but it has several."""
-    option = undivided(criterion)
-    what = f"{option} needs an update in one micro-batch, not in {parts}"
-    require(not option or parts == 1, f"{what}: raise --max-tokens or lower --batch-tokens")
-
-
 def fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, float]) -> Sums:
     """The sums of an update's passes; with `--oom-retry`, of smaller micro-batches of it where
     memory is out on any rank."""
-    config, ranks = run.config, run.ranks
+    config, ranks, whole = run.config, run.ranks, undivided(run.criterion)
     while True:
-        check_whole(run.criterion, len(update.batches) * ranks.world)
-        error = None
+        parts, error = len(update.batches) * ranks.world, None
+        what = f"{whole} needs an update in one micro-batch, not in {parts}"
+        require(not whole or parts == 1, f"{what}: raise --max-tokens or lower --batch-tokens")
         try:
             found = passes(update, counts)
         except (RuntimeError, MemoryError) as caught:

@@ -13,8 +13,8 @@ import unitk
 from unitk import registry
 from unitk.data.batching import FixedBatches
 from unitk.errors import UsageError
+from unitk.evaluation.objective import objective, open_setup
 from unitk.families.analysis import heads
-from unitk.training.evaluate import objective, open_setup
 from unitk_cli import analyse, train
 
 CPU = torch.device("cpu")

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from unitk import registry
 from unitk.data.batching import draw
 from unitk.errors import UsageError
+from unitk.evaluation.objective import open_setup
 from unitk.slots import collate
-from unitk.training.evaluate import open_setup
 from unitk.training.saving.checkpoint import load
 from unitk_cli.evaluate import run as evaluate
 from unitk_cli.train import run as train

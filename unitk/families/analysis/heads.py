@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unitk.data.batching import FixedBatches
 from unitk.errors import UsageError, require
+from unitk.evaluation.objective import Setup, objective
 from unitk.files import new_file
 from unitk.kernels.lean import RMSNorm
 from unitk.models.attention import Heads
@@ -24,7 +25,6 @@ from unitk.models.model import Model
 from unitk.options.values import render
 from unitk.pictures import save
 from unitk.training.average import mean, rewrite
-from unitk.training.evaluate import Setup, objective
 from unitk.training.saving.checkpoint import check_finite
 
 Gates = Mapping[str, Tensor]

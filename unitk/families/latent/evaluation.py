@@ -10,7 +10,7 @@ from unitk.evaluation.base import CorpusEvaluation, Judged, Progress
 from unitk.registry import imported, register
 
 if TYPE_CHECKING:
-    from unitk.training.evaluate import Setup
+    from unitk.evaluation.objective import Setup
 
 
 @register("evaluation", "latent")

@@ -13,6 +13,7 @@ import torch
 from unitk.data.batching import single_batches
 from unitk.decoding.config import GenerateConfig
 from unitk.evaluation.base import Judged, Progress, Report
+from unitk.evaluation.objective import Setup, labels_of, units_of
 from unitk.families.latent.elbo import ELBO, Autoencoder
 from unitk.families.latent.evidence import gather, nll_of, z_gap
 from unitk.families.latent.panel import IGNORED, bars
@@ -20,7 +21,6 @@ from unitk.families.latent.space import KL, LatentSpace
 from unitk.score.bleu import bleu
 from unitk.score.language import Units, perplexities
 from unitk.slots import Batch, Ids
-from unitk.training.evaluate import Setup, labels_of, units_of
 from unitk.training.saving.checkpoint import check_finite
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ class Transform(nn.Module):
 
 
 @register("head", "lm")
-class Words(Categorical):
+class WordHead(Categorical):
     """Words at one slot; a tied head is given the token embedding and holds no matrix."""
 
     words = True
@@ -74,7 +74,7 @@ class Words(Categorical):
 
 
 @register("head", "sbo")
-class Borders(Words):
+class BorderHead(WordHead):
     """Words of a hidden span from the slots at its borders and the place in it (SpanBERT).
 
     Joshi et al. 2020, arXiv 1907.10529, section 3.2: two dense maps, each with GeLU and layer norm,

@@ -1,4 +1,4 @@
-"""Heads over classes, and of numbers."""
+"""Heads of labels: of texts and slots, of numbers, of the right text, of an answer's borders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Pooled(Head):
 
 
 @register("head", "class")
-class Classes(Pooled, Categorical):
+class ClassHead(Pooled, Categorical):
     """Classes of a text, from one slot, or the sum of several, through a pooler."""
 
     needs_size = True
@@ -41,7 +41,7 @@ class Classes(Pooled, Categorical):
 
 
 @register("head", "tag")
-class Tags(Categorical):
+class TagHead(Categorical):
     """Classes of single slots: a linear map."""
 
     needs_size = True
@@ -55,7 +55,7 @@ class Tags(Categorical):
 
 
 @register("head", "regress")
-class Regression(Pooled):
+class RegressionHead(Pooled):
     """A number, from one slot, or the sum of several, through a pooler; the loss is the squared
     error."""
 
@@ -67,3 +67,40 @@ class Regression(Pooled):
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(outputs)).mean(0)
+
+
+@register("head", "choice")
+class ChoiceHead(Pooled, Categorical):
+    """One of several texts, each a doc of the example: a row reads a slot of each.
+
+    The label is the text's number in the row. Each slot gets a score through a pooler (BERT).
+    """
+
+    def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
+        return self.scores(asked.states)[..., 0].masked_fill(~asked.real, -torch.inf)
+
+
+@register("head", "span")
+class SpanHead(Categorical):
+    """The first and the last slot of an answer (Devlin et al. 2019, section 4.2).
+
+    A row reads the slots where it may stand; the label [K, 2] are numbers within the row. The loss
+    is the mean of the two cross-entropies, a likelihood is the product of both borders'.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
+        super().__init__(config, vocab_size, size)
+        self.out = nn.Linear(config.width, 2)
+
+    def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
+        """Logits [K, 2, a]."""
+        scores_K2a: Tensor = self.out(asked.states).mT
+        return scores_K2a.masked_fill(~asked.real[:, None], -torch.inf)
+
+    def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
+        # both borders of a row are compared as two rows
+        price = (price_K / 2).repeat_interleave(2)
+        both = super().terms(output.flatten(0, 1), label.flatten(), price)
+        assert both.nll is not None and both.correct is not None
+        loss, nll, correct = (part.view(-1, 2) for part in (both.loss, both.nll, both.correct))
+        return Terms(loss.sum(1), nll.sum(1), correct.prod(1))
