@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+import re
+from collections.abc import Mapping
 from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from unitk.criterions.base import undivided
 from unitk.data.batching import Feed
+from unitk.errors import CheckpointError, require
 from unitk.kernels.products import choose_products
 from unitk.models.attention import fused
 from unitk.models.model import Model, build
@@ -28,11 +34,12 @@ from unitk.training.ema import Average
 from unitk.training.measures import Means, Noise, Speed
 from unitk.training.parallel import Ranks, join
 from unitk.training.saving import checkpoint
-from unitk.training.saving.begin import begin
 from unitk.training.saving.state import Progress, plugins_named, read_state
 from unitk.training.start import Start
 
 log = logging.getLogger(__name__)
+SHARED = ("embed.tokens.weight", "embed.virtual.weight")
+"""What an encoder may share with its decoder."""
 
 
 class Run:
@@ -48,7 +55,7 @@ class Run:
         self.ranks.connect(self.device, config.rank_timeout)
         self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
         torch.manual_seed(mix(config.seed))  # of the weights; dropout has seeds of its own
-        self.model = beginning(start, self.device, self.ranks)
+        self.model = begin(start, self.device, self.ranks)
         self.criterion = parts["criterion"].config.build(self.data.vocab)
         own = parts["optimizer"].config
         given = config.lr, config.lr_schedule, parse_rules(config.group, own), config.thaw
@@ -96,7 +103,7 @@ class Run:
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
 
 
-def beginning(start: Start, device: torch.device, ranks: Ranks) -> Model:
+def begin(start: Start, device: torch.device, ranks: Ranks) -> Model:
     """The model of a run on the device, with its initial or restored weights."""
     config, data = start.config, start.data
     arch, vocabs = start.parsed.components["arch"].config, (data.vocab, data.task.source_vocab)
@@ -112,8 +119,74 @@ def beginning(start: Start, device: torch.device, ranks: Ranks) -> Model:
         rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", len(data.vocab))
         if added := len(data.vocab) - rows:
             log.info("from now on the rows that the import added have a probability: %d", added)
-    begin(model, data.task.tables if start.resumed is None else {}, start.init_towers)
+    fill_tables(model, data.task.tables if start.resumed is None else {})
+    for tower, towers_folder in start.init_towers.items():
+        load_tower(model, tower, towers_folder)
     freeze(model, config.freeze)
     ranks.to_device(model, device)
     prepare_model(model, config)
     return model
+
+
+def fill_tables(model: Model, tables: Mapping[str, Any]) -> None:
+    """Copy the tables that a task brings, arrays by the names of tensors, into a model."""
+    for name, rows in tables.items():
+        tensor = model.get_parameter(name)
+        wide, own = rows.shape[1], tensor.shape[1]
+        fault = f"--task.entities: vectors of {wide} numbers need --arch.entity-width {wide}"
+        require(rows.shape == tensor.shape, f"{fault}, got {own}")
+        with torch.no_grad():
+            tensor.copy_(torch.from_numpy(rows))
+
+
+def load_tower(model: Model, tower: str, folder: Path) -> None:
+    """Copy a checkpoint's weights into the encoder and its pooler, or into the decoder.
+
+    If the checkpoint has two towers, the one with the same name is used. What connects a decoder to
+    its encoder may be initialised anew. This is logged, and so is everything that has no place
+    here.
+    """
+    both = checkpoint.weights_of(folder, averages=True), checkpoint.tensors_of(model)
+    there, here = (_tower(tensors, tower, model.between) for tensors in both)
+    name = f"--init-{tower} {folder}"
+    new = [one for one in here if one not in there]
+    for one in new:
+        between = one.partition(".")[0] in model.between
+        if not between and not re.match(r"layers\.\d+\.cross_", one):
+            raise CheckpointError(f"{name} has no tensor {one}")
+    left = [one for one in there if one not in here]
+    for what, names in (("initialised", new), ("left out", left)):
+        if names:
+            short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", one) for one in names)
+            log.info("%s: %s: %s", name, what, ", ".join(short))
+    stack = model.reader if tower == "encoder" else model.decoder
+    for one, tensor in here.items():
+        if one in there:
+            found = there[one]
+            if one == f"embed{checkpoint.POSITIONS}":
+                found = stack.embed.resized(one, found)
+            if found.shape != tensor.shape:
+                a, b = list(found.shape), list(tensor.shape)
+                raise CheckpointError(f"{name}: {one} has shape {a}, here it is {b}")
+            with torch.no_grad():
+                tensor.copy_(found)
+
+
+def _tower(tensors: dict[str, Tensor], tower: str, between: Mapping[str, str]) -> dict[str, Tensor]:
+    """The tensors of a tower under their names within it, or all tensors of a single tower.
+
+    The parts `between` the towers are included.
+    """
+    inner = {name for name in tensors if name.startswith("encoder.")}  # two towers
+    if tower == "decoder":
+        own = {name for name in tensors if between.get(name.partition(".")[0], tower) == tower}
+        return {name: tensors[name] for name in tensors if name in own - inner}
+    if inner:
+        shared = {name: tensors[name] for name in SHARED if name in tensors}
+        part = {name.removeprefix("encoder."): tensors[name] for name in inner}
+        pool = {n: t for n, t in tensors.items() if between.get(n.partition(".")[0]) == tower}
+        return (part if "embed.tokens.weight" in part else shared | part) | pool
+    # BERT's pooler is the hidden layer of its sentence head
+    pools = [part for part, comes_with in between.items() if comes_with == tower]
+    pooler = re.compile(r"^heads\.class:\w+\.dense")
+    return {pooler.sub(pools[0], name) if pools else name: t for name, t in tensors.items()}
