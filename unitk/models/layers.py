@@ -187,7 +187,7 @@ class Layer(nn.Module):
         x_BTD = self.add(x_BTD, self.attention_norm, attend, asked)
         if self.cross_attention is not None:
             x_BTD = self.add(x_BTD, self.cross_norm, look_across)
-        if self.parallel:
+        if self.parallel:  # GPT-J: x + attention(norm(x)) + ffn(norm'(x))
             return x_BTD + self.dropout(feed(self.ffn_norm(entering_BTD)))
         return self.add(x_BTD, self.ffn_norm, feed)
 

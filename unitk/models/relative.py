@@ -68,7 +68,7 @@ def rotation(config: ModelConfig, slots: Tensor, base: float) -> Tensor | None:
         return None
     places = [slots[POS], slots[POS2]] if config.max_positions2 else [place(slots)]
     pairs = config.key_width // (2 * len(places))
-    turning = round(pairs * config.rotary_share)
+    turning = round(pairs * config.rotary_share)  # the other pairs have a speed of 0
     each = torch.arange(turning, dtype=torch.float64, device=slots.device)
     speed_P = F.pad(slowed(config, base ** (-each / turning)), (0, pairs - turning))
     # in doubles: in floats, far positions lose their differences
@@ -82,7 +82,7 @@ def slowed(config: ModelConfig, speed_P: Tensor) -> Tensor:
     Llama 3 leaves out the pairs that turn often enough in the texts that it was trained on (Meta
     2024, https://github.com/meta-llama/llama-models, `apply_scaling`).
     """
-    kept_P = torch.zeros_like(speed_P)
+    kept_P = torch.zeros_like(speed_P)  # the share of the speed that is not divided
     if config.rotary_wavelengths:
         short, long = (2 * math.pi / wave for wave in config.rotary_wavelengths)
         kept_P = ((speed_P - long) / (short - long)).clamp(0, 1)

@@ -28,6 +28,7 @@ def shaped(
     return replace(config, ffn_width=ffn_width, num_kv_heads=kv)
 
 
+# what nearly all of these families have; the others change a part or two
 LLAMA = ModelConfig(
     positions="rotary",
     max_positions=0,
@@ -40,11 +41,14 @@ LLAMA = ModelConfig(
     attention_dropout=0.0,
 )
 SMOLLM2 = replace(LLAMA, rotary_base=100000.0)
+# a quarter of 8,192 positions, and all of them: `high_freq_factor` is 4, `low_freq_factor` 1
 LLAMA3 = replace(
     LLAMA, rotary_base=500000.0, rotary_factor=32.0, rotary_wavelengths=(2048.0, 8192.0)
 )
+# a causal window of 4,096 there has the slot itself in it
 MISTRAL = replace(LLAMA, layer_windows=(4095,), tied=False)
 SMOLLM3 = replace(LLAMA, norm_eps=1e-6, layer_rotary_bases=(5e6, 5e6, 5e6, 0.0))
+# nothing says that it sees both ways: a task does
 EUROBERT = replace(LLAMA, rotary_base=250000.0, tied=False)
 QWEN2 = replace(LLAMA, rotary_base=1e6, norm_eps=1e-6, qkv_bias=True)
 # the first weights are our own
@@ -57,6 +61,7 @@ QWEN3 = replace(
     zero_init=True,
     scaled_init=False,
 )
+# no norm of an input: what a part makes is normed, and then queries and keys as wholes
 OLMO2 = replace(
     LLAMA,
     rotary_base=500000.0,
@@ -81,6 +86,7 @@ GEMMA3 = replace(
     qk_norm_weights=True,
     activation="gelu_tanh",
 )
+# 128 positions there are 64 to either side
 MODERNBERT = replace(
     LLAMA,
     layer_windows=(0, 64, 64),
@@ -93,6 +99,7 @@ MODERNBERT = replace(
     output_bias=True,
     head_transform=True,
 )
+# LayerNorms and biases as GPT-2 has them
 PYTHIA = ModelConfig(
     positions="rotary",
     rotary_share=0.25,
