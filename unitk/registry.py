@@ -27,21 +27,8 @@ from unitk.errors import UsageError, require
 HINT = "hint"
 """A kind that is no part of a run: who knows what other toolkits call options and choices."""
 KINDS = (
-    "task",
-    "criterion",
-    "arch",
-    "optimizer",
-    "schedule",
-    "vocab",
-    "reader",
-    "corpus",
-    "annotator",
-    "linker",
-    "head",
-    "format",
-    "model_type",
-    "evaluation",
-    HINT,
+    *("task", "criterion", "arch", "optimizer", "schedule", "vocab", "reader", "corpus"),
+    *("annotator", "linker", "head", "format", "model_type", "evaluation", HINT),
 )
 MODULES = ("head", "format", "model_type")  # those whose components need torch: finding imports it
 REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')
