@@ -17,8 +17,7 @@ from unitk.decoding.generator import Generator
 from unitk.decoding.search import Hypothesis, Output
 from unitk.evaluation.options import with_evaluations
 from unitk.families.latent.space import LatentSpace
-from unitk.options.fields import options
-from unitk.options.values import type_name
+from unitk.options.fields import options, type_name
 from unitk.training.config import TrainConfig
 
 OPTIONS = {

@@ -120,12 +120,3 @@ def check_option(given: object, key: str, holds: bool, what: str) -> None:
     value = getattr(given, key.rpartition(".")[2])
     shown = f"{value:g}" if isinstance(value, float) else value
     require(holds, f"--{key.replace('_', '-')} must be {what}, got {shown}")
-
-
-def at_least(given: object, prefix: str = "", /, **least: float) -> None:
-    """Raise a `UsageError` for the first of these options of `given` that is below its limit."""
-    for name, limit in least.items():
-        value = getattr(given, name)
-        if value is not None and not value >= limit:  # nor is NaN
-            flag = f"--{prefix}{name.replace('_', '-')}"
-            raise UsageError(f"{flag} must be at least {limit}, got {value:g}")

@@ -8,16 +8,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from unitk.api.progress import progress
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import check_writable, write
-from unitk.errors import CheckpointError, at_least, check_option, require
+from unitk.errors import CheckpointError, require
 from unitk.families.latent.config import Common
 from unitk.files import new_folder
 from unitk.options import config
+from unitk.options.fields import Bound, Checked, Part, Positive
 from unitk.pictures import check_picture
 from unitk_cli.answers import choose, inputs_of, open_generator
 
@@ -46,9 +47,9 @@ class Contextuality(Common):
     """Run folder (its best checkpoint), checkpoint or bundled model."""
     source_field: tuple[str, ...] = ()
     """Field of a table that holds the text. Several are its parts."""
-    min_count: int = 5
+    min_count: Annotated[int, Bound(2)] = 5
     """Occurrences that a word needs to count. A word is a token of the vocabulary."""
-    max_count: int = 1000
+    max_count: Annotated[int, Bound(2)] = 1000
     """Occurrences of a word that are read. Of more, so many are drawn."""
     seed: int = 1
     """Seed of the draws. The baselines read one word of each text."""
@@ -59,12 +60,11 @@ class Contextuality(Common):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, min_count=2, max_count=2)
         check_picture(self.plot, "--plot")
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadOptions:
+class HeadOptions(Checked):
     """Which attention heads matter: their importance, the loss while the least important ones are
     removed, and a checkpoint without them (Michel et al. 2019).
 
@@ -79,9 +79,9 @@ class HeadOptions:
     it."""
     each: bool = False
     """Also report the loss without each head, and with each head alone in its layer."""
-    step: float = 0.1
+    step: Part = 0.1
     """Share of the heads to remove at a time. Importance is measured anew before each step."""
-    until: float = 1.0
+    until: Part = 1.0
     """Share of the heads that are removed at last. One head of each layer always stays."""
     dest: Path | None = None
     """Folder of the checkpoint to write without the removed heads, empty or absent."""
@@ -93,16 +93,14 @@ class HeadOptions:
     """text: tables; json: one object."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to compute on. auto: CUDA if there is a GPU."""
-    max_tokens: int = 8192
+    max_tokens: Positive = 8192
     """Maximum slots of a forward pass."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 
     def __post_init__(self) -> None:
-        at_least(self, max_tokens=1)
+        super().__post_init__()
         check_picture(self.plot, "--plot")
-        check_option(self, "step", 0 < self.step <= 1, "in (0, 1]")
-        check_option(self, "until", 0 < self.until <= 1, "in (0, 1]")
 
 
 def run(argv: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, UsageError, require
 from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
+from unitk.options.settings import HELP
 from unitk.registry import nearest
 from unitk.training.saving.folder import find
 
@@ -40,9 +41,9 @@ Answer = Callable[[list[Input], int, Callable[[int], None]], list[Any]]
 def choose(verb: str, argv: Sequence[str], verbs: Mapping[str, tuple[type, T]]) -> tuple[type, T]:
     """What the first word names of a verb's own verbs, each with the class of its options.
 
-    Without a word, or with an option of `config.HELP`, it prints the verbs and ends the program.
+    Without a word, or with an option of `HELP`, it prints the verbs and ends the program.
     """
-    if not argv or argv[0] in config.HELP:
+    if not argv or argv[0] in HELP:
         print(f"unitk {verb} VERB [options]", "", "Verbs:", sep="\n")
         for name, (kind, _) in verbs.items():
             about = re.split("[.:] ", " ".join((kind.__doc__ or "").split()))[0].rstrip(".")

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from unitk.decoding.files.defaults import read_defaults, write_defaults
-from unitk.errors import CheckpointError, at_least, require
+from unitk.errors import CheckpointError, require
 from unitk.files import damage, new_folder
 from unitk.options import config
+from unitk.options.fields import Bound, Checked
 from unitk.training.saving.folder import RunFolder, find, used
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Checked):
     """Average the weights of checkpoints of one architecture, task and vocabulary.
 
     unitk average --checkpoint runs/lm --last 5 --dest runs/mean
@@ -23,7 +25,7 @@ class Options:
     checkpoint: tuple[Path, ...]
     """Checkpoints or run folders, of which the best checkpoint is used. Several follow one another,
     as an unquoted wildcard gives them."""
-    last: int | None = None
+    last: Annotated[int, Bound(2)] | None = None
     """Average this many of the newest checkpoints of a single run folder. `unitk train --keep-last`
     says how many a run keeps."""
     dest: Path
@@ -46,7 +48,6 @@ def run(argv: Sequence[str]) -> None:
 def newest(given: Options) -> list[Path]:
     """The newest checkpoints of a run, oldest first."""
     assert given.last is not None
-    at_least(given, last=2)
     require(len(given.checkpoint) == 1, "--last needs one run folder as --checkpoint")
     run = RunFolder(given.checkpoint[0])
     require(run.checkpoints.is_dir(), f"--last: {run.path} is not a run folder")

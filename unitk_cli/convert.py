@@ -15,7 +15,7 @@ from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, printable, require
 from unitk.files import create, new_folder, seal
 from unitk.options import config
-from unitk.options.config import Given
+from unitk.options.settings import HELP, Settings, read_flags
 
 OURS = "unitk"
 PUSH = """#!/bin/sh
@@ -67,12 +67,12 @@ class Options:
 
 def run(argv: Sequence[str]) -> None:
     """Read, convert, and write a folder that is complete or absent."""
-    if not set(config.HELP).isdisjoint(argv):
+    if not set(HELP).isdisjoint(argv):
         config.parse("convert", Options, ["--help"])
-    flags = config.read_flags(argv, Options)
+    flags = read_flags(argv, Options)
     # those of task and architecture are resolved beside what the checkpoint says
-    inner = [flag for flag in flags if flag.key.partition(".")[0] in ("task", "arch")]
-    given: Options = config.resolve(Options, [flag for flag in flags if flag not in inner]).main
+    inner = flags.only("task", "arch")
+    given: Options = config.resolve(Options, flags.without(inner)).main
     registry.load_plugins(given.user_dir)
     (source, path), (target, dest) = given.from_, given.to
     require((source == OURS) != (target == OURS), "one of --from and --to is unitk, the other not")
@@ -84,10 +84,10 @@ def run(argv: Sequence[str]) -> None:
         if target == OURS:
             import_checkpoint(source, Path(path), given, inner, folder)
         else:
-            for flag in inner:
-                require(flag.key == "task", f"{flag.origin} has no effect with --from unitk")
+            for key, one in inner.items():
+                require(key == "task", f"{one.where} has no effect with --from unitk")
             require(given.vocab is None, "--vocab has no effect with --from unitk")
-            task = inner[-1].text if inner else None
+            task = inner["task"].text if inner else None
             if given.revisions:
                 export_revisions(Path(path), folder, given, task)
             else:
@@ -95,7 +95,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def import_checkpoint(
-    source: str, path: Path, given: Options, inner: list[Given], folder: Path
+    source: str, path: Path, given: Options, inner: Settings, folder: Path
 ) -> None:
     """Write another system's checkpoint as one of unitk, with the options of `inner`."""
     from unitk.training.saving import checkpoint

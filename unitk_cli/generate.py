@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,10 +39,11 @@ from unitk.decoding.files.inputs import (
 )
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, Tally
 from unitk.decoding.files.sink import finished
-from unitk.errors import QUIET, DataError, UsageError, at_least, require, say
+from unitk.errors import QUIET, DataError, UsageError, require, say
 from unitk.files import reserved
 from unitk.options import config
-from unitk.options.values import parse_value, render
+from unitk.options.fields import Positive, parse_value, render
+from unitk.options.settings import Origin, Settings, read_options
 from unitk.slots import Ids
 from unitk_cli.answers import check_output, check_words, open_generator, sink_of
 
@@ -96,7 +97,7 @@ class Options(GenerateConfig):
     infill: str | None = None
     """Text with [MASK]s to fill in, or a file of such lines (`-`: standard input). They are filled
     one after the other."""
-    num_samples: int | None = None
+    num_samples: Positive | None = None
     """Number of texts to write where nothing is given. They are drawn, with the options of
     --sampling."""
     prefix_file: Path | None = None
@@ -139,7 +140,7 @@ class Options(GenerateConfig):
     """Decoder layer for alignments, counted from 1. 0: the last."""
     interactive: bool = False
     """Read sources from the terminal, one by one. [MASK]s are filled in."""
-    buffer_size: int = 1024
+    buffer_size: Positive = 1024
     """Inputs that are decoded and written together."""
     resume: bool = False
     """Continue an interrupted --output."""
@@ -159,34 +160,33 @@ Ways = tuple[Options, Options]
 
 def run(argv: Sequence[str]) -> None:
     """Read the inputs, decode or score them, and write the outputs."""
-    given_words = config.read_options(argv, Options, "texts")
-    drawn = [config.Given("sampling", "on", "--num-samples")]
-    drawn *= any(one.key == "num_samples" for one in given_words)
-    path, meant = as_meant([*drawn, *given_words])
+    given_words = read_options(argv, Options, "texts")
+    drawn = {"sampling": "on"} if "num_samples" in given_words else {}
+    draws = Settings.of_texts(drawn, Origin.FLAG, "--num-samples")
+    path, meant = as_meant(draws.under(given_words))
     if drawn:
         meant.pop("nbest", None)
-    origin = config.CHECKPOINT + path
-    defaults = [config.Given(name, render(value), origin) for name, value in meant.items()]
+    texts = {name: render(value) for name, value in meant.items()}
+    defaults = Settings.of_texts(texts, Origin.CHECKPOINT, f"checkpoint {path}")
     with naming(meant):
         words: dict[str, Any] = {"positional": "texts", "aside": ("task", "arch")}
-        parsed = config.parse("generate", Options, argv, defaults=[*defaults, *drawn], **words)
+        parsed = config.parse("generate", Options, argv, defaults=defaults.under(draws), **words)
     parsed = replace(parsed, main=check(parsed))
     given: Options = parsed.main
     if meant and QUIET not in os.environ:
-        told = [word for one in defaults for word in (config.flag(one.key), one.text or "")]
-        say(f"{shlex.join(told)}  # {origin}")
+        told = [word for name, text in texts.items() for word in (config.flag(name), text)]
+        say(f"{shlex.join(told)}  # checkpoint {path}")
     if given.resume and not given.overwrite and finished(given.output):
         return
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
         generate(given, parsed)
 
 
-def as_meant(given: Sequence[config.Given]) -> tuple[str, dict[str, Any]]:
+def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
     """The checkpoint (of an ensemble the first), and its options that apply beside given ones."""
-    found: dict[str, Any] = {item.key: item.text for item in given}
-    named = [item for item in given if item.key == "checkpoint"]
-    path = next((one.text or "" for one in named if one.origin == named[-1].origin), "")
-    path = path.split(",")[0]
+    found: dict[str, Any] = given.texts
+    named = given["checkpoint"].words[0] if "checkpoint" in given else None
+    path = (named or "").split(",")[0]
     if not path or "infill" in found:
         return path, {}
     if "sampling" in found:
@@ -197,9 +197,9 @@ def as_meant(given: Sequence[config.Given]) -> tuple[str, dict[str, Any]]:
 def generate(given: Options, parsed: config.Parsed) -> None:
     """Decode or score; another process that writes the same output is refused."""
     inputs, limit = read(given), given.max_source_len
-    if limit is None and "max_source_len" in parsed.origins:
+    if limit is None and parsed.settings.given("max_source_len", Origin.CHECKPOINT):
         limit = sys.maxsize  # none: a passage is read whole
-    generator = open_generator(given, parsed.overrides)
+    generator = open_generator(given, parsed.aside.texts)
     # auto was resolved when the model was loaded
     device = generator.model.device.type
     require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
@@ -207,9 +207,9 @@ def generate(given: Options, parsed: config.Parsed) -> None:
         inputs = open_pairs(inputs, generator.vocab.hash)
     inputs, constraints = with_files(given, inputs, generator)
     total = None if isinstance(inputs, Iterator) else len(inputs)
-    sink = sink_of(given, parsed.values() | parsed.overrides | {"device": device})
-    filling = for_blanks(given, parsed.origins)
-    ways = as_trained(given, parsed.origins, generator.task.max_source), filling
+    sink = sink_of(given, parsed.settings.texts | parsed.aside.texts | {"device": device})
+    filling = for_blanks(given, parsed.settings)
+    ways = as_trained(given, parsed.settings, generator.task.max_source), filling
     all_groups = partial(
         groups,
         *(generator, inputs, given.buffer_size, sink.done),
@@ -271,7 +271,6 @@ def check(parsed: config.Parsed) -> Options:
     if given.num_samples is not None:
         require(given.sampling, "--num-samples draws texts, so --sampling cannot be off")
         parsed.idle("with --num-samples", "nbest", "truncate", "max_source_len")
-    at_least(given, buffer_size=1, num_samples=1)
     if given.input is None:
         parsed.idle(f"with {named[0]}", *FILES_ONLY)
     if given.infill is not None:
@@ -306,21 +305,22 @@ def format_to(given: Options) -> str:
     return {".jsonl": "jsonl", ".csv": "csv"}.get(given.output.suffix, "text")
 
 
-def as_trained(given: Options, origins: Mapping[str, str], most: int | None) -> Options:
+def as_trained(given: Options, settings: Settings, most: int | None) -> Options:
     """The options for sources, of which training had at most so many tokens."""
     if most is None:
         return given
     # a model saw no longer sources in training, and cuts them now as it did then
-    tokens = given.max_source_len if "max_source_len" in origins else most
-    truncate = given.truncate if "truncate" in origins else True
+    limited = settings.given("max_source_len", Origin.CHECKPOINT)
+    tokens = given.max_source_len if limited else most
+    truncate = given.truncate or not settings.given("truncate", Origin.CHECKPOINT)
     return replace(given, max_source_len=tokens, truncate=truncate)
 
 
-def for_blanks(given: Options, origins: Mapping[str, str]) -> Options:
+def for_blanks(given: Options, settings: Settings) -> Options:
     """The options for texts with blanks, which have none of the checkpoint's generate.yaml."""
-    own = {name for name, origin in origins.items() if origin.startswith(config.CHECKPOINT)}
+    own = [name for name, one in settings.items() if one.origin == Origin.CHECKPOINT]
     plain = {name: getattr(GenerateConfig, name) for name in own}
-    if "lenpen" in own or "lenpen" not in origins:
+    if not settings.given("lenpen"):
         plain["lenpen"] = INFILL_LENPEN
     return replace(given, **plain)
 

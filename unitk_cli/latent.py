@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> None:
     given = parsed.main
     if isinstance(given, options.Decoding) and given.sampling:
         parsed.idle("with --sampling", "beam")
-    if isinstance(given, options.Traverse) and "dimension" in parsed.origins:
+    if isinstance(given, options.Traverse) and parsed.settings.given("dimension"):
         parsed.idle("with --dimension", "active")
     if isinstance(given, options.Sample) and given.among is None:
         parsed.idle("without --among", "label")
@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> None:
     def opened() -> LatentSpace:
         from unitk.families.latent.space import LatentSpace
 
-        generator = open_generator(given, parsed.overrides)
+        generator = open_generator(given, parsed.aside.texts)
         return LatentSpace(generator.model, generator.task)
 
     act(given, opened)

@@ -53,9 +53,9 @@ def run(argv: Sequence[str]) -> None:
     if given.resume and not given.overwrite and finished(given.output):
         return
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
-        generator = open_generator(given, parsed.overrides)
+        generator = open_generator(given, parsed.aside.texts)
         inputs = inputs_of(parsed, questions=True, form=generator.task.form)
-        sink = sink_of(given, parsed.values() | parsed.overrides)
+        sink = sink_of(given, parsed.settings.texts | parsed.aside.texts)
 
         def predict(
             texts: list[Input], first: int, report: Callable[[int], None]

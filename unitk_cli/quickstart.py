@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import unitk
-from unitk.errors import DataError, UsageError, at_least, require
+from unitk.errors import DataError, UsageError, require
 from unitk.files import create
 from unitk.foreign import parse_json
 from unitk.options import config
+from unitk.options.fields import Checked, Positive
 
 MARK = ".recipe"  # in folders that may be replaced
 SET = "squad-v1.1-nqg-split"
@@ -58,7 +59,7 @@ INPUTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Checked):
     """Fine-tune a bundled model on bundled questions, generate and score questions, and show what
     bundled models do without fine-tuning. Each command is printed before it runs.
 
@@ -73,11 +74,8 @@ class Options:
     """Folder to write. An earlier quickstart in it is replaced."""
     init_from: Path = Path("unitk-mini-en")
     """Run, checkpoint or bundled model to start from."""
-    max_steps: int = 750
+    max_steps: Positive = 750
     """Maximum updates of the fine-tuning."""
-
-    def __post_init__(self) -> None:
-        at_least(self, max_steps=1)
 
 
 def run(argv: Sequence[str]) -> None:

@@ -10,9 +10,10 @@ from typing import Literal
 import numpy as np
 
 from unitk.api.drawing import drawings, laid_out, page
-from unitk.errors import at_least, require
+from unitk.errors import require
 from unitk.files import create, new_file
 from unitk.options import config
+from unitk.options.fields import Checked, Count
 from unitk.pictures import check_picture, save
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import open_vocab
@@ -20,7 +21,7 @@ from unitk.vocab.words import word_vocab
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Checked):
     """Draw the slots, labels and mask that an objective lays out for a text.
 
     unitk show --task pmlm "a b c d e f" --output mask.png
@@ -36,7 +37,7 @@ class Options:
     slot shows what it sees."""
     vocab: Path | None = None
     """Tokenize with the vocabulary of a corpus, a checkpoint or a tokenizer file."""
-    seed: int = 0
+    seed: Count = 0
     """Seed of the random draws."""
     order: Literal["memory", "pos"] = "memory"
     """Order of the slots in the picture: as the task writes them (memory), or by position (pos).
@@ -45,7 +46,7 @@ class Options:
     """Folder of plug-ins. Every .py file in it is imported."""
 
     def __post_init__(self) -> None:
-        at_least(self, seed=0)
+        super().__post_init__()
         check_picture(self.output, "--output", ".html")
 
 

@@ -16,7 +16,7 @@ from unitk.data.corpus.encode import count_words
 from unitk.data.files.documents import Reading, read_documents
 from unitk.data.files.files import expand
 from unitk.data.files.readers import format_of
-from unitk.options.values import parse_value
+from unitk.options.fields import parse_value
 
 
 def main():

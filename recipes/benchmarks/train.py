@@ -97,7 +97,7 @@ def build_examples(one: Trainer) -> None:
     drawing, batching = map(min, zip(*turns, strict=True))
     tokens, each = source.lengths()[order].sum(), len(order)
     print(
-        f"{one.start.parsed.values()['task']}: examples of {tokens / each:.0f} tokens:"
+        f"{one.start.parsed.settings['task'].text}: examples of {tokens / each:.0f} tokens:"
         f" {each / drawing:,.0f}/s, with batches {each / batching:,.0f}/s or"
         f" {tokens / batching:,.0f} tokens/s; {1 - real / slots:.1%} of the slots are pads",
         flush=True,

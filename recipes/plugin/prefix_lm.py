@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import require
+from unitk.options.fields import Rate
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, stay, unroll
 from unitk.tasks.base import Task
@@ -27,14 +27,11 @@ class PrefixLM(Task):
     """Read a prefix both ways, write the rest (T5's prefix LM)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Task.Config):
         """Where the prefix ends."""
 
-        least: float = 0.0
+        least: Rate = 0.0
         """The prefix is a uniform share of the text, at least this much."""
-
-        def __post_init__(self) -> None:
-            require(0 <= self.least < 1, f"--task.least must be in [0, 1), got {self.least}")
 
     config: Config
     arch = "glm_small"

@@ -17,7 +17,7 @@ from stages import arguments
 
 from unitk.data.corpus.folders import open_corpus
 from unitk.families.thu_ernie.task import layout
-from unitk.options.config import Given
+from unitk.options.settings import Origin, Settings
 from unitk.slots import collate
 from unitk.tasks.mlm import MLM
 from unitk.training.saving.checkpoint import load
@@ -28,7 +28,7 @@ LONGEST, TEXTS = 200, 32
 @torch.inference_mode()
 def main(checkpoint: str, corpus: str, weights: str) -> None:
     """Predict the entities of a linked corpus."""
-    given = [Given("task.random_none_keep", weights, "RANDOM,NONE,KEEP")]
+    given = Settings.of_texts({"task.random_none_keep": weights}, Origin.FLAG)
     found, held = load(Path(checkpoint), given=given), open_corpus(Path(corpus))
     task, rng, made = found.task, np.random.default_rng(0), []
     task.labels = tuple(held.labels)

@@ -329,7 +329,7 @@ def test_a_checkpoint_of_a_phase_without_beta(runs, toy_data):
     sense = {"elbo": 10.0, "kl": 2.0, "mi_ceiling": 4.0, "z_gap": 3.0}
     config = {**judged.state["config"], "criterion.beta": "cyclical:cycles=1"}
     judged.state["config"] = config
-    parsed = evaluate.checkpoint.components(judged.state, judged.path, ("task", "criterion"))
+    parsed = evaluate.checkpoint.components(judged.state, judged.path, wanted=("task", "criterion"))
     criterion = parsed.components["criterion"].config.build(9)
     object.__setattr__(judged, "criterion", criterion)
     units = evaluate.Units(1, 10, 5, 50)

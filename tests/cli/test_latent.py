@@ -30,7 +30,7 @@ def trained(toy_vocab, tmp_path_factory):
     model = parsed.components["arch"].config.build(len(toy_vocab))
     path = tmp_path_factory.mktemp("runs") / "step-1"
     path.mkdir()
-    identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash, "text")
+    identity = checkpoint.Identity(parsed.settings.texts, None, "data", toy_vocab.hash, "text")
     task = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
     checkpoint.write(path, model, identity, task)
     seal(path)

@@ -218,7 +218,7 @@ def test_pairs_are_pairs(here):
         ),
         (
             "--input x.txt --dest d --vocab-size 26 --vocab-coverage 2",
-            r"--vocab-coverage must be in \[0.98, 1\], got 2.0",
+            r"--vocab-coverage must be in \[0.98, 1\], got 2",
         ),
         ("--source-file x.txt --target-file y.txt --dest d --skip-empty", "no effect on pairs of"),
     ],

@@ -12,7 +12,8 @@ from unitk.decoding.generator import Generator
 from unitk.errors import UsageError
 from unitk.evaluation.texts import likelihoods
 from unitk.models.archs import tiny
-from unitk.options.config import Given, resolve
+from unitk.options.config import resolve
+from unitk.options.settings import Origin, Settings
 from unitk.registry import get, names
 
 NOTHING = np.zeros(0, np.int64)
@@ -31,7 +32,7 @@ def made(name, vocab, options=None, **more):
     """A generator with random weights, as if it were trained on texts."""
     options = LAWS[name] if options is None else options
     task_type = get("task", name.split()[0])
-    given = [Given(key, text, "test") for key, text in options.items()]
+    given = Settings.of_texts(options, Origin.FLAG)
     task = task_type(resolve(task_type.Config, given).main, vocab)
     task.answers = False
     torch.manual_seed(0)

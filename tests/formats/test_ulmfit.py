@@ -9,7 +9,7 @@ from torch import nn
 
 import unitk
 from unitk.errors import CheckpointError, UsageError
-from unitk.options.config import Given
+from unitk.options.settings import Origin, Settings
 from unitk.registry import get
 from unitk.training.saving.checkpoint import load
 from unitk_cli import convert, train
@@ -106,7 +106,7 @@ def test_a_backward_file_reads_from_the_end(released):
     folder, there = released
     (folder / "lstm_fwd.pth").rename(folder / "lstm_bwd.pth")
     near(logits(folder, "the cat sat")[:, :V], expected(there, [2, 7, 6, 5]))
-    given = [Given("task.backward", "off", "--task.backward")]
+    given = Settings.of_texts({"task.backward": "off"}, Origin.FLAG)
     assert not get("format", "ulmfit").read(folder, None, given).task.backward
 
 

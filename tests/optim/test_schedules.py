@@ -150,5 +150,5 @@ def test_the_exponential_has_the_same_factor_everywhere():
     schedule = Exponential(value=math.exp(-1.6), floor=math.exp(-0.7))
     expected = [math.exp(-1.6 - 0.7 * epoch / 14) for epoch in range(15)]
     assert [schedule(epoch, 14) for epoch in range(15)] == pytest.approx(expected)
-    with pytest.raises(UsageError, match="floor must be above 0, got 0"):
+    with pytest.raises(UsageError, match=r"floor must be in \(0, 1\], got 0"):
         Exponential(floor=0)

@@ -38,7 +38,7 @@ def read(path: Path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_option_exists(path):
     parsed = read(path)
-    given = [key for key, origin in parsed.origins.items() if origin == str(path)]
+    given = [key for key, one in parsed.given.items() if one.where == str(path)]
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     assert sorted(given) == sorted(line.partition(":")[0].replace("-", "_") for line in lines)
 

@@ -89,7 +89,7 @@ def test_a_model_from_scratch_is_as_the_checkpoint(toy_data, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     options = done.stdout.splitlines()
-    values = start.parsed.values()
+    values = start.parsed.settings.texts
     wanted = {f"{flag(key)}={text}" for key, text in values.items() if key.startswith("arch")}
     wanted = {one for one in wanted if not one.startswith("--arch.heads")}
     assert {*options} == {*wanted, "--task.layout=lm:opening=none"}

@@ -10,7 +10,7 @@ from unitk.data.batching import Feed, FixedBatches
 from unitk.data.cuts import AT_THE_END
 from unitk.errors import UsageError
 from unitk.optim.schedules import Constant, Linear
-from unitk.options.values import Schedule, parse_value, render
+from unitk.options.fields import Schedule, parse_value, render
 
 FALLING = "linear:value=0.3,floor=0.5"
 """GPT-BERT (Charpentier and Samuel 2024, arXiv 2410.24159): .30 - .15 step / steps."""

@@ -334,7 +334,7 @@ def test_a_checkpoint_tells_the_layout(labelled, tmp_path, toy_data, capsys):
             f" --save-dir {tmp_path / 'run'} --max-steps 2 --lr 1e-3 --batch-texts 8".split()
         )
     )
-    values = start.parsed.values()
+    values = start.parsed.settings.texts
     assert values["task.layout"] == "lm:opening=none"
     assert values["arch.heads"] == "class:label:2"
     train(start)

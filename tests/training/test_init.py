@@ -35,7 +35,7 @@ def test_the_options_of_the_same_task_are_inherited(train, start, tmp_path):
     same = f"--task mass --max-steps 1 --init-from {tmp_path / 'first'}"
     begun = start(f"{same} --arch mass_tiny", run="second")
     assert task_of(begun).opening == "sep" and begun.changed == []
-    assert "task.opening: sep  # checkpoint" in begun.parsed.yaml()
+    assert "task.opening: sep  # checkpoint" in begun.parsed.settings.yaml()
     words = f"--task seq2seq --arch mass_tiny --max-steps 1 --init-from {tmp_path / 'first'}"
     other = start(words, data="pairs")
     assert task_of(other).opening == "cls"  # another task has its own

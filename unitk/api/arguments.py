@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError
 from unitk.options.config import flag, options
-from unitk.options.values import given_text
+from unitk.options.fields import given_text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

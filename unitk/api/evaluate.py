@@ -21,6 +21,7 @@ from unitk.evaluation.options import choose, names_of, with_evaluations
 from unitk.files import create, new_file
 from unitk.options import config
 from unitk.options.fields import flag
+from unitk.options.settings import read_options
 
 if TYPE_CHECKING:
     from unitk.keywords import EvaluateOptions
@@ -61,7 +62,7 @@ class Options(ReadingOptions):
 
 def parse_evaluate(argv: Sequence[str]) -> config.Parsed:
     """Parse the options of a command line, those of plug-ins' evaluations included."""
-    config.read_options(argv, Options)  # imports plug-ins
+    read_options(argv, Options)  # imports plug-ins
     return config.parse("evaluate", with_evaluations(Options), argv, aside=ASIDE)
 
 
@@ -114,7 +115,7 @@ def measure_model(
         name = min(fitting, key=lambda one: one == "objective")
         for other, kind in possible.items():
             for option in names_of(kind):
-                if option in parsed.origins and option not in names_of(possible[name]):
+                if parsed.settings.given(option) and option not in names_of(possible[name]):
                     why = f"has no effect: the checkpoint has no {other}"
                     raise UsageError(f"{flag(option)} {why}")
         judged = possible[name].of(given).judge(setup, progress)
@@ -150,7 +151,7 @@ def measure_texts(
             choose_device(given.device),
             task=given.task,
             precision=given.precision,
-            options=parsed.overrides,
+            options=parsed.aside.texts,
             user_dir=given.user_dir,
         )
         judged = evaluation.judge(generator, texts, progress)

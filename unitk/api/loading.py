@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from unitk import registry
 from unitk.api.arguments import settle
 from unitk.errors import require
-from unitk.options.config import Given, flag
-from unitk.options.values import given_text
+from unitk.options.fields import flag, given_text
+from unitk.options.settings import Origin, Settings
 
 if TYPE_CHECKING:
     import torch
@@ -116,17 +116,19 @@ def _opened(
 ) -> list[Loaded]:
     """The contents of checkpoints of unitk, or of the format that is named."""
     registry.load_plugins(Path(user_dir) if user_dir else None)
-    given = list[Given]()
+    texts: dict[str, str | None] = {}
     for key, value in (options or {}).items():
         key, name = key.replace("-", "_"), flag(key)
         require(key.startswith(("task.", "arch.")), f"{name}: options are task.* and arch.*")
-        given.append(Given(key, given_text(value, name), name))
+        texts[key] = given_text(value, name)
+    given = Settings.of_texts(texts, Origin.FLAG)
     if format is None:
         require(vocab is None, "--vocab has no effect without --format")
         from unitk.training.saving import checkpoint
 
         return [checkpoint.load(one, device, task, given) for one in paths]
-    given = given if task is None else [Given("task", task, "task"), *given]
+    if task is not None:
+        given = Settings.of_texts({"task": task}, Origin.FLAG).under(given)
     read = registry.get("format", format, "--format").read
     own = Path(vocab) if vocab else None
     return [read(one, own, given, f"--format {format}") for one in paths]

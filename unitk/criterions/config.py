@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from unitk.errors import at_least, check_option, require
+from unitk.errors import require
+from unitk.options.fields import Checked, Rate, Weight
 from unitk.registry import imported, register
 
 if TYPE_CHECKING:
@@ -15,29 +16,30 @@ if TYPE_CHECKING:
 
 @register("criterion", "cross_entropy")
 @dataclass(frozen=True, kw_only=True)
-class CrossEntropyConfig:
+class CrossEntropyConfig(Checked):
     """Negative log-likelihood of the labels, which are words or classes."""
 
-    label_smoothing: float = 0.0
+    KIND = "criterion"
+
+    label_smoothing: Rate = 0.0
     """Share of the weight of each label that is spread over other words."""
     smoothed_over: Literal["all", "others"] = "all"
     """Words that the share is spread over. all: the whole vocabulary. others: all but the label and
     [PAD]; the loss is then the divergence from these targets (UniLM)."""
-    z_loss: float = 0.0
+    z_loss: Weight = 0.0
     """Weight of the squared logarithm of the softmax's denominator, which keeps logits from
     drifting (PaLM: 1e-4; Chowdhery et al. 2022, arXiv 2204.02311, section 5). For words only."""
-    ar: float = 0.0
+    ar: Weight = 0.0
     """Weight of the mean square of the states, as dropout leaves them, in training (AR; ULMFiT: 2;
     Merity et al. 2017, arXiv 1708.01009)."""
-    tar: float = 0.0
+    tar: Weight = 0.0
     """Weight of the mean square of the differences between neighbouring states, before dropout, in
     training (TAR; ULMFiT: 1)."""
 
     def __post_init__(self) -> None:
-        check_option(self, "criterion.label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
+        super().__post_init__()
         idle = self.smoothed_over != "all" and not self.label_smoothing
         require(not idle, "--criterion.smoothed-over has no effect without a label-smoothing")
-        at_least(self, "criterion.", z_loss=0, ar=0, tar=0)
 
     def build(self, vocab: Vocab) -> Criterion:
         pad = vocab.pad if self.smoothed_over == "others" else None
@@ -47,8 +49,10 @@ class CrossEntropyConfig:
 
 @register("criterion", "cloze")
 @dataclass(frozen=True, kw_only=True)
-class ClozeConfig:
+class ClozeConfig(Checked):
     """The right answer's score against those of the other answers (GLM's `finetune_glm.py`)."""
+
+    KIND = "criterion"
 
     loss: Literal["cross_entropy", "hinge", "generative", "mixed"] = "cross_entropy"
     """Loss over the scores of the answers. cross_entropy: of their softmax. hinge: for each wrong

@@ -31,6 +31,7 @@ from unitk.data.mixture import mixed
 from unitk.data.texts import Records, Texts, Windows
 from unitk.errors import DataError, UsageError, require
 from unitk.options.config import Parsed, flag
+from unitk.options.settings import Origin
 from unitk.slots import Example, Ids, one_by_one
 from unitk.vocab.base import Vocab
 
@@ -112,7 +113,7 @@ def open_data(parsed: Parsed) -> Data:
         task.room = parsed.components["arch"].config.room
         for corpus in opened:
             _check_task(name, task, parsed, corpus)
-    if kind == "text" and parsed.origins.get("blocks", "").startswith("--"):
+    if kind == "text" and parsed.settings.given("blocks", Origin.FLAG):
         uncut = any(task.cut is None for task in tasks.values())
         require(uncut, f"--blocks has no effect: task {name} cuts sentence pairs itself")
     make = _makers(tasks, parsed, kind, corpora)
@@ -176,7 +177,7 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     for need in task.needs:
         enough = getattr(arch, need) > 0 or need in arch.spared
         require(enough, f"task {name} needs {flag(f'arch.{need}')} above 0")
-    if parsed.origins.get("arch.heads", "").startswith("--"):  # others are added
+    if parsed.settings.given("arch.heads", Origin.FLAG):  # others are added
         for head in task.heads:
             found = f"--arch.heads are {','.join(arch.heads) or 'none'}"
             require(head in arch.heads, f"task {name} asks {head}, but {found}: add it")

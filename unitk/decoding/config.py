@@ -7,12 +7,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from unitk.errors import UsageError, at_least, check_option, require
-from unitk.options.config import Given, resolve
-from unitk.options.fields import flag
-from unitk.options.values import given_text
+from unitk.errors import UsageError, check_option, require
+from unitk.options.config import resolve
+from unitk.options.fields import (
+    Bound,
+    Chance,
+    Checked,
+    Count,
+    Part,
+    Positive,
+    Weight,
+    flag,
+    given_text,
+)
+from unitk.options.settings import Origin, Settings
 from unitk.registry import nearest
 
 if TYPE_CHECKING:
@@ -60,14 +70,14 @@ LENGTH = re.compile(r"(?:(\d{1,6}(?:\.\d{1,18})?|\.\d{1,18})x(?:\+(\d{1,9}))?|(-
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchConfig:
+class SearchConfig(Checked):
     """Beam search."""
 
-    beam: int = 5
+    beam: Positive = 5
     """Beam size: open hypotheses of each input. 1 is greedy decoding."""
-    nbest: int = 1
+    nbest: Positive = 1
     """Outputs for each input, best first."""
-    lenpen: float = 1.0
+    lenpen: Annotated[float, Bound(-10, 10)] = 1.0
     """Length penalty: rank by log-probability / length ** lenpen. --search glm and unilm have other
     formulas. With --infill the default is 0."""
     search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = "likely"
@@ -77,9 +87,9 @@ class SearchConfig:
     end symbol."""
     diverse_beam_groups: int = 1
     """Groups of the beam that avoid each other's tokens (Vijayakumar et al. 2016)."""
-    diverse_beam_strength: float = 0.5
+    diverse_beam_strength: Weight = 0.5
     """Penalty of a token for each hypothesis of an earlier group that has it at the same place."""
-    max_tokens: int = 16384
+    max_tokens: Positive = 16384
     """Maximum slots of a batch: the prompt and the longest output of every beam."""
     capture: bool = False
     """On a GPU: record decoding steps as CUDA graphs of 32 steps and replay them, which is faster
@@ -87,7 +97,7 @@ class SearchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RulesConfig:
+class RulesConfig(Checked):
     """Limits and constraints of outputs."""
 
     min_len: str | int = 0
@@ -96,11 +106,11 @@ class RulesConfig:
     max_len: str | int = 64
     """Maximum tokens of an output or of each blank. 1.2x+10 depends on the x tokens of the
     source."""
-    max_words: int | None = None
+    max_words: Positive | None = None
     """Maximum tokens of all blanks of an output together. Further blanks stay empty (GLM)."""
     allow_symbols: str = ""
     """Special symbols to allow although the task bans them, separated by blanks."""
-    no_repeat_ngram_size: int = 0
+    no_repeat_ngram_size: Count = 0
     """Block repeated n-grams of this size. Each blank counts by itself. 0: off."""
     no_repeat_ngram_ignore: str = ""
     """N-grams with one of these words may repeat, such as ". , [SEP]"."""
@@ -111,36 +121,36 @@ class RulesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingConfig:
+class SamplingConfig(Checked):
     """Sampling instead of a search."""
 
     sampling: bool = False
     """Draw --nbest outputs token by token instead of searching. Scores are the model's own."""
-    temperature: float = 1.0
+    temperature: Annotated[float, Bound(1e-6)] = 1.0
     """Divides the logits: below 1 sharpens, above 1 flattens. A search ranks with it. The scores of
     draws are the model's own."""
-    sampling_topk: int = 0
+    sampling_topk: Count = 0
     """Sample from the k most probable tokens. 0: from all."""
-    sampling_topp: float = 1.0
+    sampling_topp: Part = 1.0
     """Sample from the most probable tokens that together have this probability."""
-    sampling_minp: float = 0.0
+    sampling_minp: Chance = 0.0
     """Sample from the tokens with at least this share of the highest probability, after top-k and
     top-p. 0: off."""
-    seed: int = 1
+    seed: Count = 1
     """Seed of the draws. Every input has its own draws."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiffusionConfig:
+class DiffusionConfig(Checked):
     """Diffusion: [MASK]s are filled in several passes; --max-len of them follow a source."""
 
-    steps: int | None = None
+    steps: Positive | None = None
     """Passes over the tokens of a block, each of which fixes some of them. Default: one for each
     token."""
     order: Literal["confident", "random", "ancestral"] = "confident"
     """Tokens that a pass fixes. confident: those with the highest probability (LLaDA). random: any,
     as many. ancestral: each one by chance, as its time decides (MDLM)."""
-    block_length: int | None = None
+    block_length: Positive | None = None
     """Length of the blocks that are written from left to right. Default: one block, or the blocks
     of the model's training (BD3-LM)."""
 
@@ -149,14 +159,12 @@ class DiffusionConfig:
 class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig):
     """Generation of outputs."""
 
-    max_source_len: int | None = None
+    max_source_len: Positive | None = None
     """Truncate the last part of longer sources; keep a window around the answer if the pairs of the
     training had one. Default: the limits used in training; none lifts them."""
 
     def __post_init__(self) -> None:
-        at_least(self, max_source_len=1, beam=1, nbest=1, max_tokens=1, max_words=1, seed=0)
-        at_least(self, steps=1, block_length=1)
-        at_least(self, no_repeat_ngram_size=0, diverse_beam_strength=0, sampling_topk=0)
+        super().__post_init__()
         for name in ("min_len", "max_len"):
             known = LENGTH.fullmatch(str(getattr(self, name))) is not None
             self._require(name, known, "a number of tokens or a formula such as 1.2x+10")
@@ -166,7 +174,6 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         ignores = self.no_repeat_ngram_size > 0 or not self.no_repeat_ngram_ignore
         size = "left out without --no-repeat-ngram-size"
         self._require("no_repeat_ngram_ignore", ignores, size)
-        self._require("lenpen", -10 <= self.lenpen <= 10, "between -10 and 10")
         groups = self.diverse_beam_groups
         parts = groups >= 1 and self.beam % groups == 0
         self._require("diverse_beam_groups", parts, f"a divisor of --beam {self.beam}")
@@ -181,12 +188,8 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         for name, plain in draws.items():
             idle = not self.sampling and getattr(self, name) != plain
             self._require(name, not idle, f"{plain} without --sampling")
-        # logits that are divided by less could be infinite
-        self._require("temperature", self.temperature >= 1e-6, "at least 1e-6")
         fits = self.max_words is None or not (slope(self.min_len) or length(self.min_len, 0))
         self._require("min_len", fits, "0 with --max-words")
-        self._require("sampling_topp", 0 < self.sampling_topp <= 1, "in (0, 1]")
-        self._require("sampling_minp", 0 <= self.sampling_minp <= 1, "in [0, 1]")
         # other lines are compared for each source
         lines = slope(self.min_len) + slope(self.max_len) > 0
         fits = lines or length(self.min_len, 0) <= length(self.max_len, 0)
@@ -207,7 +210,7 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedConfig:
+class EmbedConfig(Checked):
     """States that represent a text."""
 
     layer: int = -1
@@ -220,11 +223,11 @@ class EmbedConfig:
     """Include special symbols in the mean."""
     truncate: bool = False
     """Truncate the last part of a text that is too long for the model, instead of refusing it."""
-    max_tokens: int = 16384
+    max_tokens: Positive = 16384
     """Maximum slots of a batch."""
 
     def __post_init__(self) -> None:
-        at_least(self, max_tokens=1)
+        super().__post_init__()
         idle = self.specials and self.pool != "mean"
         require(not idle, f"--specials has no effect with --pool {self.pool}")
         idle = self.layer != -1 and self.pool == "latent"
@@ -232,7 +235,7 @@ class EmbedConfig:
 
 
 @dataclass(frozen=True)
-class PredictConfig:
+class PredictConfig(Checked):
     """How `unitk predict` reads texts."""
 
     null_threshold: float = 0.0
@@ -242,11 +245,8 @@ class PredictConfig:
     """Truncate the last part of a text that is too long for the model, instead of refusing it."""
     probabilities: bool = False
     """Also write the probabilities of all labels or choices, or of each tag."""
-    max_tokens: int = 16384
+    max_tokens: Positive = 16384
     """Maximum slots of a batch."""
-
-    def __post_init__(self) -> None:
-        at_least(self, max_tokens=1)
 
 
 LOCAL = ("bad_words", "capture", "max_tokens")
@@ -263,8 +263,8 @@ def made(kind: type[Config], options: Mapping[str, object]) -> Config:
         if name not in known:
             hint = nearest(name, known) or f" (known: {', '.join(known)})"
             raise UsageError(f"there is no option {name!r}{hint}")
-    given = [Given(name, given_text(value, name), name) for name, value in options.items()]
-    return resolve(kind, given).main
+    texts = {name: given_text(value, name) for name, value in options.items()}
+    return resolve(kind, Settings.of_texts(texts, Origin.FLAG)).main
 
 
 def length(text: str | int, words: int) -> int:

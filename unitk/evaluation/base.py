@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from unitk.errors import at_least
-from unitk.options.fields import options
+from unitk.options.fields import Checked, Positive, options
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
@@ -47,14 +46,11 @@ def lines_of(figures: dict[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(Checked):
     """What all evaluations have."""
 
-    max_tokens: int = 8192
+    max_tokens: Positive = 8192
     """Maximum slots of a forward pass. It changes the figures of a latent by rounding only."""
-
-    def __post_init__(self) -> None:
-        at_least(self, max_tokens=1)
 
     @classmethod
     def of(cls, given: Any) -> Self:
@@ -67,13 +63,9 @@ class CorpusEvaluation(Evaluation):
     """Measures of a model on --data, laid out by its task. Of those that fit it, the first is used,
     and `objective` where no other does."""
 
-    draws: int | None = None
+    draws: Positive | None = None
     """Draws for a bound. Optimus: of each latent, for the importance-weighted bound; default 100.
     Diffusion: of the hidden tokens of each text, whose mean is the bound; default 8."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, draws=1)
 
     @classmethod
     def fits(cls, setup: Setup) -> bool:

@@ -15,9 +15,10 @@ from unitk.data.corpus.encode import encoders, num_workers
 from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.data.corpus.preprocess import write_part
 from unitk.data.files.files import ReadingOptions, expand
-from unitk.errors import DataError, UsageError, at_least
+from unitk.errors import DataError, UsageError
 from unitk.evaluation.base import CorpusEvaluation, Judged, Progress, lines_of
 from unitk.options.config import Parsed, flag, options
+from unitk.options.fields import Count
 from unitk.registry import register
 from unitk.training.saving.folder import find
 from unitk.vocab.base import open_vocab
@@ -31,13 +32,9 @@ if TYPE_CHECKING:
 class Objective(CorpusEvaluation):
     """Losses and perplexities of the objective that a model was trained with, as in validation."""
 
-    stateful_rows: int = 0
+    stateful_rows: Count = 0
     """With --data: rows that read the texts in order, as in training, so that the model has its
     memory. 0: each text is read alone."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, stateful_rows=0)
 
     @classmethod
     def fits(cls, setup: Setup) -> bool:
@@ -65,7 +62,7 @@ def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
         return
     given.check()
     files = expand((str(path),), "--data")
-    given.held(files, "--data", parsed.origins)
+    given.held(files, "--data", parsed.settings)
     vocab = open_vocab(find(given.checkpoint))
     source = given.source(files, "--data")
     with tempfile.TemporaryDirectory(prefix="unitk-") as place:

@@ -18,7 +18,7 @@ from unitk.data.files.readers import records
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import UsageError, require
 from unitk.evaluation.base import Judged, Progress, Report, Writing
-from unitk.options.values import render
+from unitk.options.fields import Fraction
 from unitk.registry import register
 from unitk.score.bleu import bleu
 from unitk.slots import Bools, Ids
@@ -59,13 +59,12 @@ class Infilling(Writing):
     """Texts whose words are hidden and filled in again: json-lines with the field text, or lines.
     Reports BLEU of the filled texts."""
 
-    mask_ratio: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
+    mask_ratio: tuple[Fraction, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
     """With --infill: shares of the words to hide, each tried in turn."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fair = all(0 < share < 1 for share in self.mask_ratio) and self.mask_ratio
-        require(bool(fair), f"--mask-ratio must be in (0, 1), got {render(self.mask_ratio)}")
+        require(len(self.mask_ratio) > 0, "--mask-ratio needs shares of words, got none")
 
     def read(self, paths: Sequence[Path]) -> list[str]:
         each = (record for path in paths for record in records(path, plain="text"))

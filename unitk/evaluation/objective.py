@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +18,15 @@ from unitk.data.corpus.folders import is_corpus, parts
 from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError
 from unitk.models.state import StatefulRows
-from unitk.options.config import Given, Parsed, flag
+from unitk.options.config import Parsed, flag
+from unitk.options.settings import NOTHING, Origin, Settings
 from unitk.score.language import Units, perplexities
 from unitk.slots import DOC, Batch, Ids
 from unitk.training.config import CUT, TrainConfig
 from unitk.training.measures import Means
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import finding
-from unitk.training.saving.state import asked_as, read_state, tasks_in
+from unitk.training.saving.state import asked_as, read_state, recorded
 from unitk.training.start import check_data, check_stateful
 
 TEXT = "lm"  # the ask whose labels are a text's words, named like its head
@@ -79,7 +80,7 @@ def open_setup(
     device: torch.device,
     bf16: bool = False,
     task: str | None = None,
-    given: Sequence[Given] = (),
+    given: Settings = NOTHING,
     rows: int = 0,
 ) -> Setup:
     """Open a run or checkpoint, and a corpus (or the valid/ in what `unitk preprocess` made).
@@ -91,7 +92,7 @@ def open_setup(
     corpus, state = corpus_of(corpus), read_state(folder)
     asked = asked_as(state, task)
     if not asked and (task is not None or given):
-        option = "--task" if task is not None else flag(given[0].key)
+        option = "--task" if task is not None else flag(next(iter(given)))
         scores = "--pairs, --last-word, --choices or --stride"
         other = "a --task such as cloze, which the model was not trained with"
         raise UsageError(f"{option} has no effect without {scores}, or {other}")
@@ -99,17 +100,18 @@ def open_setup(
     options = {k: state["config"][k] for k in (*CUT, "max_epochs") if k in state["config"]}
     most = state.get("lengths") or ()
     options |= {key: str(tokens) for key, tokens in zip(CUT[2:], most, strict=False)}
-    for name, prefix in tasks_in(state["config"]).items():
+    for name, part in recorded(state).tasks().items():
         known = registry.get("task", name).hides if name in registry.names("task") else {}
         hidden = {} if asked else known
-        options |= {prefix + key: to for key, to in hidden.items()}
+        options |= {f"{part}.{key}": to for key, to in hidden.items()}
     options["stateful_rows"] = str(rows)
     # texts are cut as those of validation are, which have the seed 0 in any run
     place = {"data": f"{corpus}=1", "valid": "none", "seed": "0"}
     place |= {"save_dir": str(folder), "max_steps": "1"}
     wanted = ("task", "arch", "criterion")
+    own = Settings.of_texts(options | place, Origin.CHECKPOINT)
     parsed = checkpoint.components(
-        state, folder, wanted, TrainConfig, options | place, [*asked, *given]
+        state, folder, own.under(asked).under(given), wanted, TrainConfig
     )
     data = open_data(parsed)
     check_data(state, data, folder)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import field, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from unitk import registry
 from unitk.data.files.files import ReadingOptions
 from unitk.errors import require
 from unitk.evaluation.base import CorpusEvaluation, Evaluation, TextEvaluation
 from unitk.options.config import Parsed
-from unitk.options.fields import Option, flag, options
+from unitk.options.fields import Checked, Option, flag, options
 
 
 def evaluations() -> dict[str, type[Evaluation]]:
@@ -38,7 +38,8 @@ def with_evaluations(main: type) -> type:
     """
 
     def again(option: Option) -> tuple[Any, Any]:
-        return option.type, field(default=option.default, metadata={"owner": option.owner})
+        kind = Annotated[option.type, option.rule] if option.rule else option.type
+        return kind, field(default=option.default, metadata={"owner": option.owner})
 
     kinds, own = evaluations(), dict[str, tuple[Any, Any]]()
     each = [option for kind in kinds.values() for option in options(kind)]
@@ -54,6 +55,7 @@ def with_evaluations(main: type) -> type:
     ordered = {name: plain[name] for name in ("checkpoint", "data")} | own | plain
 
     def check(given: Any) -> None:
+        Checked.__post_init__(given)
         for kind in kinds.values():
             kind.of(given)
 

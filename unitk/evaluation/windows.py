@@ -18,8 +18,8 @@ import numpy as np
 
 from unitk.data.corpus.corpus import Corpus
 from unitk.data.corpus.folders import open_corpus
-from unitk.errors import at_least
 from unitk.evaluation.base import Judged, Progress, Scoring, lines_of
+from unitk.options.fields import Count, Positive
 from unitk.registry import register
 from unitk.score.language import Units, perplexities
 from unitk.slots import Ids
@@ -41,17 +41,13 @@ def windows(text: Ids, stride: int, context: int) -> list[tuple[Ids, Ids]]:
 class Windows(Scoring):
     """Perplexities of long texts, read in windows that overlap."""
 
-    stride: int | None = None
+    stride: Positive | None = None
     """With --data: compute the perplexity of its documents in windows that each predict this many
     tokens."""
-    context: int = 256
+    context: Count = 256
     """With --stride: tokens before a window that the model also reads. There are fewer at the start
     of a text."""
     on_corpus = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, stride=1, context=0)
 
     def cut(self, text: Ids) -> list[tuple[Ids, Ids]]:
         """The context of each window of a text, and its tokens."""

@@ -25,7 +25,8 @@ from unitk.formats.settings import preset_of
 from unitk.formats.vocabs import fitted
 from unitk.models.config import ModelConfig
 from unitk.models.model import build
-from unitk.options.config import Component, Given, NoOptions, Parsed, resolve
+from unitk.options.config import Component, NoOptions, Parsed, resolve
+from unitk.options.settings import NOTHING, Origin, Settings
 from unitk.tasks.base import Task
 from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab
@@ -69,7 +70,7 @@ class Found:
     says_heads: bool = True
     """Whether the checkpoint gives the number of heads; otherwise heads of 64 are assumed."""
 
-    def build(self, given: Sequence[Given]) -> Loaded:
+    def build(self, given: Settings) -> Loaded:
         """A model in evaluation mode, with the options `given`."""
         return build_found(self, given)
 
@@ -107,7 +108,7 @@ class Format:
         self,
         path: Path,
         vocab: Path | None = None,
-        given: Sequence[Given] = (),
+        given: Settings = NOTHING,
         asked: str = "--from",
     ) -> Loaded:
         """Read a checkpoint as a model in evaluation mode, with task and vocabulary.
@@ -124,7 +125,7 @@ class Format:
         return self.find(path, vocab).build(given)
 
 
-def build_found(found: Found, given: Sequence[Given]) -> Loaded:
+def build_found(found: Found, given: Settings) -> Loaded:
     """A model in evaluation mode of what was found in a checkpoint, with the options `given`.
 
     Symbols that the vocabulary has beyond the checkpoint's rows get rows of their own, whose logits
@@ -165,7 +166,7 @@ def build_found(found: Found, given: Sequence[Given]) -> Loaded:
     model.load_state_dict(state, strict=False, assign=True)
     # a row that nobody trained must not win against those that were: its logits are -inf
     model.leave_out(rows)
-    if not found.says_heads and all(item.key != "arch.num_heads" for item in given):
+    if not found.says_heads and "arch.num_heads" not in given:
         what = f"{found.path} does not say how many heads a layer has"
         require(arch.width % 64 == 0, f"--arch.num-heads is needed: {what}")
         log.warning("%s: %d heads of 64 are assumed (--arch.num-heads)", what, arch.num_heads)
@@ -185,13 +186,13 @@ class Assembled:
     """Rows that tables over the vocabulary have in the file."""
     tensors: Mapping[str, Tensor]  # by unitk's names
 
-    def build(self, given: Sequence[Given]) -> Loaded:
+    def build(self, given: Settings) -> Loaded:
         """A model in evaluation mode, with the options `given`.
 
         Raises `CheckpointError` if a tensor has another shape than the model's.
         """
-        of_file = [Given(key, text, str(self.path)) for key, text in self.options.items()]
-        parsed = resolve(NoOptions, [*of_file, *given], KINDS)
+        of_file = Settings.of_texts(self.options, Origin.CHECKPOINT, str(self.path))
+        parsed = resolve(NoOptions, of_file.under(given), KINDS)
         task_choice, arch = (parsed.components[kind] for kind in KINDS)
         task: Task = task_choice.made_from(task_choice.config, self.vocab)
         task.answers = False
@@ -214,19 +215,19 @@ class Assembled:
 
 def _kept(parsed: Parsed) -> dict[str, str]:
     """The options of task and architecture."""
-    return {key: text for key, text in parsed.values().items() if key.partition(".")[0] in KINDS}
+    return parsed.settings.only(*KINDS).texts
 
 
-def _parsed(found: Found, given: Sequence[Given]) -> Parsed:
+def _parsed(found: Found, given: Settings) -> Parsed:
     """Resolve the options of task and architecture: those of the checkpoint, then those given."""
     arch = Component(found.arch, registry.get("arch", found.arch), found.config)
-    values = Parsed(NoOptions(), {"arch": arch}, {}).values() | {"task": found.task}
+    values = Parsed(NoOptions(), {"arch": arch}).settings.texts | {"task": found.task}
     values |= {f"task.{name}": text for name, text in found.options.items()}
-    name = next((item.text or "" for item in reversed(given) if item.key == "task"), found.task)
+    name = given["task"].text if "task" in given else found.task
     if 0 < found.config.num_segments < (least := len(registry.get("task", name).segments)):
         values["arch.num_segments"] = str(least)
-    of_checkpoint = [Given(key, text, str(found.path)) for key, text in values.items()]
-    return resolve(NoOptions, [*of_checkpoint, *given], KINDS)
+    of_checkpoint = Settings.of_texts(values, Origin.CHECKPOINT, str(found.path))
+    return resolve(NoOptions, of_checkpoint.under(given), KINDS)
 
 
 def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:

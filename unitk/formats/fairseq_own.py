@@ -12,7 +12,8 @@ from torch import Tensor
 from unitk.data.corpus.folders import open_corpus
 from unitk.formats.base import KINDS, Found
 from unitk.formats.names import Layout
-from unitk.options.config import Given, NoOptions, resolve
+from unitk.options.config import NoOptions, resolve
+from unitk.options.settings import Origin, gather
 from unitk.tasks.understanding.base import Understanding
 from unitk.training.start import with_heads
 from unitk.vocab.base import open_vocab
@@ -35,13 +36,14 @@ def read_ours(
     The names of labels, which the checkpoint lacks, come from its data.
     """
     origin, task = str(path), cfg["task"]
-    given = [Given("task", task["_name"].removeprefix(TASK), origin)]
+    found = [("task", task["_name"].removeprefix(TASK), origin)]
     if arch := dict(cfg.get("model") or {}).get("unitk_arch"):
-        given.append(Given("arch", str(arch), origin))
+        found.append(("arch", str(arch), origin))
     for word in str(task.get("unitk_options") or "").split():
         name, equals, text = word.partition("=")
         if name.partition(".")[0] in KINDS:
-            given.append(Given(name.replace("-", "_"), text if equals else None, origin))
+            found.append((name.replace("-", "_"), text if equals else None, origin))
+    given = gather(found, Origin.CHECKPOINT)
     parsed = resolve(NoOptions, given, KINDS)
     parts, data = parsed.components, Path(str(task.get("data")))
     opened = open_vocab(vocab or data)
@@ -57,7 +59,7 @@ def read_ours(
         parts["arch"].config,
         parts["task"].name,
         opened,
-        {item.key.removeprefix("task."): str(item.text) for item in given if "task." in item.key},
+        given.of("task").texts,
         labels=objective.labels,
     )
 

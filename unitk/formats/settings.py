@@ -15,7 +15,7 @@ from unitk.foreign import JSON_NAMES
 from unitk.formats.archive import LARGEST
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.options.config import flag
-from unitk.options.values import render
+from unitk.options.fields import render
 
 Config = TypeVar("Config", bound=ModelConfig)
 Keys = Mapping[str, tuple[str, ...]]

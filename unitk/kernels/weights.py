@@ -16,7 +16,7 @@ from unitk.kernels.products import packs
 from unitk.models.layers import ACTIVATIONS, FeedForward
 from unitk.models.model import Model
 from unitk.models.stack import Stack
-from unitk.options.values import parse_value
+from unitk.options.fields import parse_value
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
 KINDS = {

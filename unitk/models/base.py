@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from unitk import registry
 from unitk.errors import check_option
+from unitk.options.fields import Checked
 from unitk.registry import imported
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from unitk.slots import Ask, Batch
 
 
-class ArchConfig:
+class ArchConfig(Checked):
     """A registered architecture: a frozen dataclass whose fields are the options `--arch.*`."""
+
+    KIND = "arch"
 
     towers: tuple[str, ...] = ("x",)
     """The names of the towers, the decoded one last; a task lays out the same."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
-from unitk.errors import UsageError, at_least, require
+from unitk.errors import UsageError, require
 from unitk.models.base import ArchConfig
+from unitk.options.fields import Above, Count, Part, Positive, Rate, Weight
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "silu"]
 Norm = Literal["layer", "rms"]
@@ -32,13 +33,13 @@ class ModelConfig(ArchConfig):
     cross_attention_type: ClassVar[str] = "unitk.models.attention:CrossAttention"
     """The modules of a layer; a family that computes otherwise names others."""
 
-    num_layers: int = 12
+    num_layers: Positive = 12
     """Transformer layers."""
-    width: int = 768
+    width: Positive = 768
     """Width of the hidden states."""
-    num_heads: int = 12
+    num_heads: Positive = 12
     """Attention heads of a layer. They divide the width unless --arch.head-width is given."""
-    head_width: int = 0
+    head_width: Count = 0
     """Width of the queries, keys and values of a head (T5: 64 in every size). 0: the width divided
     by the heads."""
     layer_heads: tuple[int, ...] = ()
@@ -50,7 +51,7 @@ class ModelConfig(ArchConfig):
     layer_windows: tuple[int, ...] = ()
     """How many positions away each layer sees other slots, 0 for any number. Further layers repeat
     the list: 0,64,64 (ModernBERT) is full attention in every third layer. Default: 0."""
-    ffn_width: int = 3072
+    ffn_width: Positive = 3072
     """Inner width of the feed-forward part."""
     ffn_gate: bool = False
     """Gated feed-forward part: the activation of a second linear map multiplies the inner values
@@ -59,44 +60,44 @@ class ModelConfig(ArchConfig):
     """learned: a row of a table is added to the embedding. rotary: queries and keys turn by angles
     that grow with the position, so that attention depends on differences of positions (Su et al.
     2021, arXiv 2104.09864)."""
-    rotary_base: float = 10000.0
+    rotary_base: Above = 10000.0
     """Base of the angles of rotary positions: the last pair of channels turns this many times
     slower than the first."""
     layer_rotary_bases: tuple[float, ...] = ()
     """The base of each layer, 0 for a layer without positions. Further layers repeat the list, such
     as 160000,10000,10000 (ModernBERT). Default: --arch.rotary-base in each."""
-    rotary_share: float = 1.0
+    rotary_share: Part = 1.0
     """Share of the channels of a head that turn, from the first one on (GPT-NeoX: 0.25)."""
-    rotary_factor: float = 1.0
+    rotary_factor: Above = 1.0
     """Divide the angles of rotary positions, for longer texts than a model was trained on (Chen et
     al. 2023, arXiv 2306.15595)."""
     rotary_wavelengths: tuple[float, ...] = ()
     """Two numbers of positions (Llama 3: 2048,8192). Pairs of channels that turn once within fewer
     than the first keep their angles. --arch.rotary-factor divides those of pairs that need more
     than the second, and less in between. Default: all are divided."""
-    max_positions: int = 512
+    max_positions: Count = 512
     """Number of positions, which are the rows of the table of learned positions. 0: no table, and
     no limit."""
-    max_positions2: int = 0
+    max_positions2: Count = 0
     """Number of second positions (GLM: the place within a blank). Rotary ones turn the second half
     of every head (ChatGLM-6B). 0: there is no table of them, and rotary positions are the sum of
     both."""
-    position_offset: int = 0
+    position_offset: Count = 0
     """Rows of the position table before the row of position 0 (RoBERTa: 2)."""
-    num_segments: int = 0
+    num_segments: Count = 0
     """Segment (token type) embeddings. 0: none."""
-    num_tasks: int = 0
+    num_tasks: Count = 0
     """Task embeddings, one for each number that a task gives its examples (ERNIE 2.0: one for each
     objective). Examples without a number have that of 0. 0: none."""
-    num_virtual: int = 0
+    num_virtual: Count = 0
     """Input ids beyond the vocabulary, which are never predicted (UniLMv2: a pseudo token)."""
-    relative_buckets: int = 0
+    relative_buckets: Count = 0
     """Buckets of relative positions, each with a learned bias on the attention scores of every
     head, the same in all layers (UniLMv2, T5: 32). In a decoder with an encoder, all buckets are
     for tokens before the slot. 0: no bias."""
     relative_distance: int = 128
     """Distances from this one on share a bucket."""
-    embedding_width: int = 0
+    embedding_width: Count = 0
     """Width of the embedding tables. A linear map takes it to the width of the hidden states
     (ALBERT: 128). 0: the same width, no map."""
     layer_groups: int = 0
@@ -126,7 +127,7 @@ class ModelConfig(ArchConfig):
     arXiv 1910.07467)."""
     norm_bias: bool = True
     """Biases in LayerNorms (ModernBERT: off)."""
-    norm_eps: float = 1e-5
+    norm_eps: Above = 1e-5
     """Epsilon of every norm, added to the variance or mean square."""
     norm_inside: bool = False
     """Also normalize the inputs of the output maps of attention and feed-forward part, without
@@ -162,7 +163,7 @@ class ModelConfig(ArchConfig):
     """Use the token embedding as the output matrix."""
     output_scale: bool = False
     """Divide the input of the output matrix by the square root of the width (T5)."""
-    logit_cap: float = 0.0
+    logit_cap: Weight = 0.0
     """Bound the logits over the vocabulary smoothly: cap * tanh(logit / cap). 0: no bound."""
     output_bias: bool = False
     """Add a bias to the logit of each token of the vocabulary (BERT)."""
@@ -181,13 +182,13 @@ class ModelConfig(ArchConfig):
     head_pooler: bool = True
     """Heads over classes, numbers and choices have a dense layer, tanh and a linear map (BERT).
     off: a linear map without a bias (GPT)."""
-    dropout: float = 0.1
+    dropout: Rate = 0.1
     """Dropout of the embeddings and of the outputs of attention and feed-forward part."""
-    attention_dropout: float = 0.1
+    attention_dropout: Rate = 0.1
     """Dropout of the attention weights. The papers use 0.1. On a CPU, 0 is 2 to 3 times faster."""
-    activation_dropout: float = 0.0
+    activation_dropout: Rate = 0.0
     """Dropout of the inner values of the feed-forward part, after the activation (MASS: 0.1)."""
-    init_std: float = 0.02
+    init_std: Above = 0.02
     """Standard deviation of the normal law that weights are drawn from."""
     scaled_init: bool = True
     """Divide --arch.init-std by sqrt(2 * layers) for the two maps of a layer that add to the hidden
@@ -200,14 +201,7 @@ class ModelConfig(ArchConfig):
     the width of a head if scores are not scaled (T5)."""
 
     def __post_init__(self) -> None:
-        at_least(self, "arch.", num_layers=1, width=1, num_heads=1, ffn_width=1, head_width=0)
-        at_least(self, "arch.", max_positions=0, max_positions2=0, position_offset=0)
-        at_least(self, "arch.", num_segments=0, embedding_width=0, num_tasks=0, num_virtual=0)
-        at_least(self, "arch.", relative_buckets=0, logit_cap=0)
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
-        for name in ("norm_eps", "init_std", "rotary_base"):
-            self._require(name, getattr(self, name) > 0, "above 0")
+        super().__post_init__()
         weighed = self.qk_norm or not self.qk_norm_weights
         require(weighed, "--arch.qk-norm-weights on has no effect without --arch.qk-norm")
         joint = self.qk_norm_weights or not self.qk_norm_joint
@@ -216,10 +210,6 @@ class ModelConfig(ArchConfig):
         self._require("num_heads", divides, f"a divisor of --arch.width {self.width}")
         self._check_layer_heads()
         self._check_layers()
-        choices = {"activation": Activation, "norm": Norm, "positions": Positions}
-        for name, kind in (choices | {"layer_share": Share}).items():
-            known = get_args(kind)
-            self._require(name, getattr(self, name) in known, f"one of {', '.join(known)}")
         self._check_positions()
         groups = self.layer_groups == 0 or self.num_layers % self.layer_groups == 0
         self._require("layer_groups", groups and self.layer_groups >= 0, "a divisor of the layers")
@@ -251,8 +241,6 @@ class ModelConfig(ArchConfig):
         for name in [one for one in UNSHAPED if "rotary" in one]:
             own = getattr(self, name) != getattr(ModelConfig, name)
             self._require(name, rotary or not own, "left out where positions are learned")
-        self._require("rotary_share", 0 < self.rotary_share <= 1, "in (0, 1]")
-        self._require("rotary_factor", self.rotary_factor > 0, "above 0")
         bases = min(self.layer_rotary_bases, default=0) >= 0
         self._require("layer_rotary_bases", bases, "numbers of at least 0")
         if waves := self.rotary_wavelengths:
@@ -415,9 +403,9 @@ class ModelConfig(ArchConfig):
 class EncoderDecoderConfig(ModelConfig):
     """Two towers with the same settings; the decoder reads the encoder (MASS, BART, T5)."""
 
-    num_layers: int = 6
+    num_layers: Positive = 6
     """Layers of the encoder."""
-    decoder_layers: int = 0
+    decoder_layers: Count = 0
     """Layers of the decoder. 0: as many as the encoder."""
     shared_embeddings: bool = True
     """Share one token embedding between encoder and decoder."""
@@ -426,7 +414,6 @@ class EncoderDecoderConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, "arch.", decoder_layers=0)
         # in the decoder, half of the buckets have one distance each
         fits = self.relative_distance > self.relative_buckets // 2
         self._require("relative_distance", fits, "above half of --arch.relative-buckets")

@@ -7,9 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from unitk.errors import UsageError, at_least, check_option, require
-from unitk.options.fields import flag, options
-from unitk.options.values import Schedule, parse_value
+from unitk.errors import UsageError, require
+from unitk.options.fields import (
+    Above,
+    Checked,
+    Part,
+    Rate,
+    Schedule,
+    Weight,
+    flag,
+    options,
+    parse_value,
+)
 from unitk.registry import get, imported, nearest, register
 
 if TYPE_CHECKING:
@@ -20,22 +29,20 @@ Groups = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
+class OptimizerConfig(Checked):
     """The options that every optimizer has."""
+
+    KIND = "optimizer"
 
     built_by: ClassVar[str]
     """`module:name` of what is called with the options and the groups to build the optimizer."""
 
-    weight_decay: float = 0.0
+    weight_decay: Weight = 0.0
     """Weight decay of matrices. Biases, norms and other vectors decay only where a --group of such
     alone has this option."""
-    layer_decay: float = 1.0
+    layer_decay: Part = 1.0
     """Layer-wise decay: factor on the learning rate from each layer to the one below it. The output
     layers have 1, the embeddings the smallest rate."""
-
-    def __post_init__(self) -> None:
-        at_least(self, "optimizer.", weight_decay=0)
-        check_option(self, "optimizer.layer_decay", 0 < self.layer_decay <= 1, "in (0, 1]")
 
     def build(self, groups: Groups) -> Optimizer:
         """Build the optimizer of these groups; it reads each group's "lr" and "weight_decay"."""
@@ -59,18 +66,11 @@ class AdamWConfig(OptimizerConfig):
     """Adam with decoupled weight decay; the defaults are GLM's."""
 
     built_by = "unitk.optim.optimizers:adamw"
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[Rate, Rate] = (0.9, 0.98)
     """Decay rates of the running means of the gradient and of its square."""
-    eps: float = 1e-6
+    eps: Above = 1e-6
     """Epsilon, added to the root of the second mean."""
-    weight_decay: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not all(0 <= beta < 1 for beta in self.betas):
-            given = ",".join(f"{beta:g}" for beta in self.betas)
-            raise UsageError(f"--optimizer.betas must be in [0, 1), got {given}")
-        check_option(self, "optimizer.eps", self.eps > 0, "above 0")
+    weight_decay: Weight = 0.1
 
 
 @register("optimizer", "bert_adam")
@@ -79,15 +79,11 @@ class BertAdamConfig(AdamWConfig):
     """BertAdam of BERT's and UniLM's official code: Adam without bias correction."""
 
     built_by = "unitk.optim.optimizers:BertAdam"
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
+    betas: tuple[Rate, Rate] = (0.9, 0.999)
+    weight_decay: Weight = 0.01
+    clip_norm: Weight = 1.0
     """Clip the gradient of each tensor to this norm, as BERT's code does. 0: no clipping.
     --clip-norm, which is for the whole gradient, comes first."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, "optimizer.", clip_norm=0)
 
 
 @register("optimizer", "lamb")
@@ -96,8 +92,8 @@ class LambConfig(AdamWConfig):
     """LAMB: Adam whose update of each tensor is scaled to the norm of its weights."""
 
     built_by = "unitk.optim.optimizers:Lamb"
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = 0.01
+    betas: tuple[Rate, Rate] = (0.9, 0.999)
+    weight_decay: Weight = 0.01
     always_adapt: bool = True
     """Also scale the updates of biases and norms, as in the paper. GPT-BERT's code does not."""
 
@@ -125,15 +121,10 @@ class AdagradConfig(OptimizerConfig):
     Duchi et al. 2011. Weight decay is added to the gradients.
     """
 
-    accumulator: float = 0.0
+    accumulator: Weight = 0.0
     """Value that the sums begin with (ELMo: 1)."""
-    eps: float = 1e-10
+    eps: Above = 1e-10
     """Epsilon, added to the root of the sum."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, "optimizer.", accumulator=0)
-        check_option(self, "optimizer.eps", self.eps > 0, "above 0")
 
     def build(self, groups: Groups) -> Optimizer:
         return imported("torch.optim:Adagrad")(
@@ -146,12 +137,8 @@ class AdagradConfig(OptimizerConfig):
 class SGDConfig(OptimizerConfig):
     """Stochastic gradient descent. Weight decay is added to the gradients."""
 
-    momentum: float = 0.0
+    momentum: Rate = 0.0
     """Decay rate of the sum of past gradients, which is the update. 0: the gradient is."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option(self, "optimizer.momentum", 0 <= self.momentum < 1, "in [0, 1)")
 
     def build(self, groups: Groups) -> Optimizer:
         return imported("torch.optim:SGD")(groups, momentum=self.momentum)
@@ -164,17 +151,13 @@ class MuonConfig(AdamWConfig):
     and biases, with these betas and eps."""
 
     built_by = "unitk.optim.muon:Muon"
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Rate, Rate] = (0.9, 0.95)
     """AdamW's decay rates of the running means of the gradient and of its square."""
-    momentum: float = 0.95
+    momentum: Rate = 0.95
     """Muon's decay rate of the running mean of the gradient."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Precision in which matrices are orthogonalized. auto: bf16 where the processor computes in
     it."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option(self, "optimizer.momentum", 0 <= self.momentum < 1, "in [0, 1)")
 
     def of(self, name: str, dims: int) -> OptimizerConfig:
         if dims == 2 and re.search(r"(^|\.)layers\.\d+\..*weight$", name):

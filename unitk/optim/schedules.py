@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from unitk.errors import UsageError, require
+from unitk.options.fields import Above, Bound, Chance, Checked, Part, Weight
 from unitk.registry import register
+
+
+class Options(Checked):
+    """Options of schedules, which are named by their class."""
+
+    def _called(self, name: str) -> str:
+        return f"schedule {type(self).__name__}: {name}"
 
 
 @register("schedule", "constant")
 @dataclass(frozen=True, kw_only=True)
-class Constant:
+class Constant(Options):
     """A constant value after the warm-up; needs no end."""
 
     value: float = 1.0
     """Value that the warm-up rises to."""
-    warmup: float = 0.0
+    warmup: Weight = 0.0
     """Length of the warm-up. Below 1 it is a share of the run, otherwise a number of updates."""
-
-    def __post_init__(self) -> None:
-        _check(self, "warmup", self.warmup >= 0, "at least 0")
 
     def __call__(self, step: int, total: int | None) -> float:
         warmup = self._warmup(total)
@@ -44,12 +50,8 @@ class Constant:
 class Falling(Constant):
     """A schedule that falls after the warm-up."""
 
-    floor: float = 0.0
+    floor: Chance = 0.0
     """Lowest value, as a share of the peak."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check(self, "floor", 0 <= self.floor <= 1, "in [0, 1]")
 
     def _gone(self, step: int, start: float, total: int | None) -> float:
         """The fraction of the way from `start` to the run's end that is done, at most 1."""
@@ -74,14 +76,10 @@ class Slanted(Constant):
     Howard and Ruder 2018, arXiv 1801.06146, section 3.2, equation 3.
     """
 
-    warmup: float = 0.1
+    warmup: Weight = 0.1
     """Length of the way up. Below 1 it is a share of the run, otherwise a number of updates."""
-    ratio: float = 32.0
+    ratio: Annotated[float, Bound(1)] = 32.0
     """How many times larger the value is than the first and the last one."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check(self, "ratio", self.ratio >= 1, "at least 1")
 
     def __call__(self, step: int, total: int | None) -> float:
         end = _end(self, total)
@@ -95,11 +93,7 @@ class Slanted(Constant):
 class Exponential(Falling):
     """The same factor in each update, from the warm-up's end to the floor at the end of the run."""
 
-    floor: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check(self, "floor", self.floor > 0, "above 0")
+    floor: Part = 0.01
 
     def _after(self, step: int, warmup: float, total: int | None) -> float:
         return self.floor ** self._gone(step, warmup, total)
@@ -123,13 +117,9 @@ class Wsd(Falling):
     Hu et al. 2024, arXiv 2404.06395, section 4; linear as in Haegele et al. 2024, arXiv 2405.18392.
     """
 
-    decay: float = 0.2
+    decay: Above = 0.2
     """Length of the final decay. Below 1 it is a share of the run, otherwise a number of
     updates."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check(self, "decay", self.decay > 0, "above 0")
 
     def _after(self, step: int, warmup: float, total: int | None) -> float:
         end = _end(self, total)
@@ -149,7 +139,7 @@ class InverseSqrt(Falling):
 
 @register("schedule", "cyclical")
 @dataclass(frozen=True, kw_only=True)
-class Cyclical:
+class Cyclical(Options):
     """Cycles of nothing, a straight rise and the value held, for the weight beta of a divergence.
 
     Fu et al. 2019, arXiv 1903.10145; with the part of nothing, Optimus (arXiv 2004.04092, section
@@ -158,7 +148,7 @@ class Cyclical:
 
     value: float = 1.0
     """Value that each cycle rises to and holds."""
-    cycles: float = 10
+    cycles: Annotated[float, Bound(1)] = 10
     """Cycles of the run. Optimus fine-tunes with 1."""
     zero: float = 0.5
     """Share of a cycle at 0."""
@@ -166,7 +156,7 @@ class Cyclical:
     """Share of a cycle that rises. The rest holds the value."""
 
     def __post_init__(self) -> None:
-        _check(self, "cycles", self.cycles >= 1, "at least 1")
+        super().__post_init__()
         shares = min(self.zero, self.ramp) >= 0 and self.zero + self.ramp <= 1
         got = f"got {self.zero:g} and {self.ramp:g}"
         require(shares, f"schedule Cyclical: zero and ramp are shares of a cycle, {got}")
@@ -184,11 +174,6 @@ class Cyclical:
             return 0.0
         rise = period * self.ramp
         return self.value * min(1.0, (at - idle) / rise) if rise else self.value
-
-
-def _check(schedule: object, name: str, holds: bool, what: str) -> None:
-    given = f"{name} must be {what}, got {getattr(schedule, name):g}"
-    require(holds, f"schedule {type(schedule).__name__}: {given}")
 
 
 def _end(schedule: object, total: int | None) -> int:

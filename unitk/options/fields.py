@@ -1,19 +1,107 @@
-"""The fields of a config dataclass as options: names, types, defaults, help; chosen components."""
+"""The fields of a config dataclass as options: types, bounds, help, and values as text.
+
+Types: int, float, bool, str, Path, X | None, tuple[X, ...], Literal[...], a `Named` component, and
+`Schedule`: a registered schedule written `NAME:field=value,field=value`, or a plain number. What a
+number must be is a part of its type (`Positive`); `Checked` refuses others, help pages show it.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
 import inspect
+import math
+import operator
+import os
+import re
 import textwrap
 import threading
 import typing
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any
+from pathlib import Path
+from types import GenericAlias, NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
+
+import numpy as np
+
+from unitk import registry
+from unitk.errors import UsageError, require
 
 # Python's parser can fail where several threads use it at once (CPython issue 106905)
 PARSING = threading.Lock()
+
+
+class Rule:
+    """What the values of an option must be, as a part of its type."""
+
+    def fault(self, value: Any) -> str:
+        """What messages say of a value that breaks the rule; nothing of others."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Bound(Rule):
+    """Numbers in [low, high], without the low end if `above`, without the high one if `below`.
+
+    Each of several numbers must be there, and of a schedule its `value`. NaN never is.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    below: bool = False
+
+    def fault(self, value: Any) -> str:
+        if isinstance(value, tuple):
+            return next(filter(None, map(self.fault, value)), "")
+        if callable(value) and not hasattr(value, "value"):
+            return "needs a schedule with a largest `value`"
+        number = value.value if callable(value) else value
+        fine = not isinstance(number, int | float) or self.holds(number)
+        return "" if fine else f"must be {self}"
+
+    def holds(self, value: float) -> bool:
+        """Whether a number is in these bounds."""
+        # NaN fails every comparison
+        low = self.low < value if self.above else self.low <= value
+        return low and (value < self.high if self.below else value <= self.high)
+
+    def __str__(self) -> str:
+        # 1e-6, not 1e-06
+        low, high = (f"{end:g}".replace("e-0", "e-") for end in (self.low, self.high))
+        if self.high < math.inf:
+            between = f"{'(' if self.above else '['}{low}, {high}{')' if self.below else ']'}"
+            return f"in {between}" if self.low + self.high else f"between {low} and {high}"
+        finite = " and finite" if self.below else ""
+        return f"{'above' if self.above else 'at least'} {low}{finite}"
+
+
+@dataclass(frozen=True)
+class Weighted(Rule):
+    """Weights that can be drawn from."""
+
+    def fault(self, value: Any) -> str:
+        fair = min(value) >= 0 < sum(value)
+        return "" if fair else "needs a weight above 0 and none below"
+
+
+Schedule = Annotated[Any, "schedule"]
+"""Marks a field whose value is a schedule: `(step, total) -> float`."""
+Count = Annotated[int, Bound(0)]
+Positive = Annotated[int, Bound(1)]
+Weight = Annotated[float, Bound(0)]
+Chance = Annotated[float, Bound(0, 1)]
+Part = Annotated[float, Bound(0, 1, above=True)]
+"""Of a whole, but not nothing."""
+Rate = Annotated[float, Bound(0, 1, below=True)]
+"""Of dropout, or of a running mean."""
+Fraction = Annotated[float, Bound(0, 1, above=True, below=True)]
+Above = Annotated[float, Bound(0, above=True)]
+Finite = Annotated[float, Bound(0, above=True, below=True)]
+Weights = Annotated[tuple[float, float, float], Weighted()]
+Share = Annotated[float | Schedule, Bound(0, 1, above=True)]
+"""A part that may change in the run."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +112,7 @@ class Option:
     type: Any
     default: Any
     owner: type
+    rule: Rule | None = None
     about: str = ""  # its help, where it is not found in a source
 
     @property
@@ -68,16 +157,71 @@ def options(cls: type) -> tuple[Option, ...]:
 def _options(cls: Hashable) -> tuple[Option, ...]:  # so mypy has what a cache takes
     assert isinstance(cls, type) and is_dataclass(cls), cls
     hints = typing.get_type_hints(cls, include_extras=True)
+    # a subclass that has another default need not repeat the rule
+    bases = [base for base in reversed(cls.__mro__[1:]) if is_dataclass(base)]
+    rules = {option.name: option.rule for base in bases for option in _options(base)}
     return tuple(
         Option(
             field.name,
-            hints[field.name],
+            _plain(hints[field.name]),
             field.default_factory() if field.default_factory is not MISSING else field.default,
             field.metadata.get("owner", cls),
+            next(_rules(hints[field.name]), rules.get(field.name)),
             field.metadata.get("help", ""),
         )
         for field in fields(cls)
     )
+
+
+def _plain(kind: Any) -> Any:
+    """A type without rules."""
+    inner = tuple(_plain(part) for part in get_args(kind))
+    if get_origin(kind) is Annotated:
+        return inner[0] if any(isinstance(mark, Rule) for mark in get_args(kind)) else kind
+    if get_origin(kind) in (Union, UnionType):
+        return functools.reduce(operator.or_, inner)
+    return GenericAlias(tuple, inner) if get_origin(kind) is tuple else kind
+
+
+def _rules(kind: Any) -> Iterator[Rule]:
+    """The rules in a type."""
+    for part in get_args(kind):
+        if isinstance(part, Rule):
+            yield part
+        yield from _rules(part)
+
+
+class Checked:
+    """A base of config dataclasses that refuses values which their types exclude."""
+
+    KIND: ClassVar[str] = ""
+    """The kind of component that has these options, as in `--task.mean-span`."""
+
+    def __post_init__(self) -> None:
+        check_values(self, self._called)
+
+    def _called(self, name: str) -> str:
+        """What messages call an option."""
+        return flag(f"{self.KIND}.{name}" if self.KIND else name)
+
+
+def check_values(config: Any, called: Callable[[str], str]) -> None:
+    """Raise a `UsageError` for an option whose type excludes its value, by what it is `called`."""
+    for option in options(type(config)):
+        value = getattr(config, option.name)
+        fault = option.rule.fault(value) if option.rule and value is not None else ""
+        if get_origin(option.type) is Literal and value not in get_args(option.type):
+            fault = f"must be one of {', '.join(get_args(option.type))}"
+        require(not fault, f"{called(option.name)} {fault}, got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    """A value as messages show it; of a schedule its highest one."""
+    if isinstance(value, tuple):
+        return ",".join(map(_shown, value))
+    if callable(value):
+        return _shown(value.value) if hasattr(value, "value") else type(value).__name__
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @functools.cache
@@ -102,3 +246,185 @@ def _field_docs(cls: Hashable) -> dict[str, str]:
         ):
             found[statement.target.id] = " ".join(following.value.value.split())
     return found
+
+
+class Named(NamedTuple):
+    """Marks a field whose value is the name of a component of this kind, or another word."""
+
+    kind: str
+    other: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every value; plug-ins are to be loaded before."""
+        return self.other, *registry.names(self.kind)
+
+
+COMMA = re.compile(r"(?<!\\),")  # what parts the values of a list; `\,` is a comma within one
+SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
+WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+def parse_value(text: str | None, kind: Any, name: str) -> Any:
+    """`text` as a value of type `kind`; `name` is the option for the error message."""
+    if kind is bool:
+        if text is None:
+            return True
+        if text.lower() not in WORDS:
+            raise UsageError(f"{name} must be on or off, got {text!r}")
+        return WORDS[text.lower()]
+    if text is None:
+        raise UsageError(f"{name} needs a value ({type_name(kind)})")
+    origin = get_origin(kind)
+    if choices := _choices(kind):
+        if text not in choices:
+            hint = registry.nearest(text, choices)
+            raise UsageError(f"{name} must be one of {', '.join(choices)}, got {text!r}{hint}")
+        return text
+    if origin is Annotated:
+        return parse_schedule(text, name)
+    if origin in (Union, UnionType):
+        inner = [part for part in get_args(kind) if part is not NoneType]
+        if len(inner) < len(get_args(kind)) and text.lower() in ("none", ""):
+            return None
+        # int | Schedule: what begins with a letter is no number
+        scheduled = inner[-1] == Schedule and text[:1].isalpha()
+        return parse_value(text, Schedule if scheduled else inner[0], name)
+    if origin is tuple:
+        return _parse_tuple(text, get_args(kind), name)
+    if kind in (int, float):
+        return _parse_number(text, kind, name)
+    assert kind in (str, Path), f"{name}: no parser for {kind}"
+    return text if kind is str else local(text, name)
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    """The words that a value must be one of; none where it may be another."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    mark = get_args(kind)[1] if get_origin(kind) is Annotated else None
+    return mark.names if isinstance(mark, Named) else ()
+
+
+def local(text: str, name: str) -> Path:
+    """A path; an address such as https://... is refused."""
+    if re.match(r"[A-Za-z][\w+.-]+://", text):
+        raise UsageError(f"{name}: {text} is an address; download it and name the file")
+    return Path(text)
+
+
+def _parse_tuple(text: str, inner: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    parts = [part.replace("\\,", ",").strip() for part in COMMA.split(text)] if text else []
+    if len(inner) == 2 and inner[1] is Ellipsis:
+        if inner[0] is Path and len(parts) > 1 and os.path.lexists(text):
+            return (Path(text),)  # a file or folder with a comma in its name
+        if inner[0] is int and "..." in parts:
+            return _progressions(parts, name)
+        return tuple(parse_value(part, inner[0], name) for part in parts)
+    if len(parts) != len(inner):
+        form = ",".join(type_name(one) for one in inner)
+        raise UsageError(f"{name} must be {len(inner)} values ({form}), got {text!r}")
+    return tuple(parse_value(part, one, name) for part, one in zip(parts, inner, strict=True))
+
+
+def _progressions(parts: list[str], name: str) -> tuple[int, ...]:
+    """Whole numbers, of which `a,b,...,z` are all from a to z at the distance of a and b."""
+    found: list[int] = []
+    for before, part in zip(["", *parts], [*parts, ""], strict=True):
+        step = found[-1] - found[-2] if len(found) > 1 else 0
+        if part not in ("...", ""):
+            number = int(_parse_number(part, int, name))
+            if before == "..." and step > 0 and number in range(found[-1], number + 1, step):
+                found += range(found[-1] + step, number, step)
+                before = part
+            found.append(number)
+        if before == "...":
+            form = "numbers that rise in equal steps, as in 1M,2M,...,10M"
+            raise UsageError(f"{name}: ... stands between {form}")
+    return tuple(found)
+
+
+def _parse_number(text: str, kind: type, name: str) -> int | float:
+    digits, scale = text.strip(), 1
+    if digits[-1:] in SUFFIXES and digits[:-1]:
+        digits, scale = digits[:-1], SUFFIXES[digits[-1]]
+    try:
+        number = float(digits) * scale
+        if kind is float:
+            return number
+        if number == int(number):
+            # a float has 53 bits, a seed may have more
+            return int(digits) * scale if digits.lstrip("+-").isdigit() else int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise UsageError(f"{name} must be a {type_name(kind)}, got {text!r}")
+
+
+def parse_schedule(text: str, name: str) -> Any:
+    """A number is a constant; otherwise `NAME:field=value,...` of a registered schedule."""
+    try:
+        return registry.get("schedule", "constant")(value=float(text))
+    except ValueError:
+        pass
+    label, _, rest = text.partition(":")
+    cls = registry.get("schedule", label, name)
+    kinds = {field.name: field.type for field in fields(cls)}
+    values = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or key not in kinds:
+            hint = registry.nearest(key, kinds) or f"; its fields are {', '.join(kinds)}"
+            raise UsageError(f"{name}: {part!r} is not a field=value of schedule {label}{hint}")
+        values[key] = _parse_number(value, float, f"{name}: {key}")
+    return cls(**values)
+
+
+def render(value: Any) -> str:
+    """The text that `parse_value` turns back into `value`."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ",".join(render(part).replace(",", "\\,") for part in value)
+    if isinstance(value, (int, float, str, Path)):
+        return str(value)
+    for label in registry.names("schedule"):
+        if registry.get("schedule", label) is type(value):
+            given = [f"{f.name}={float(getattr(value, f.name))}" for f in fields(value)]
+            return f"{label}:{','.join(given)}" if given else label
+    raise AssertionError(f"no text for {value!r}")
+
+
+def given_text(value: object, name: str) -> str:
+    """The text of a value that a caller of Python gives for the option `name`.
+
+    A list has the form of a tuple. Raises UsageError for types that no option has.
+    """
+    if isinstance(value, list | tuple):
+        flat = not any(isinstance(one, list | tuple | dict) for one in value)
+        if not flat:
+            raise UsageError(f"{name} cannot be a list of lists or objects")
+        return ",".join(given_text(one, name).replace(",", "\\,") for one in value)
+    try:
+        return render(value.item() if isinstance(value, np.generic) else value)
+    except AssertionError:
+        kind = type(value).__name__
+        raise UsageError(f"{name} cannot be {value!r}: no option takes a {kind}") from None
+
+
+def type_name(kind: Any) -> str:
+    """What a help page and an error call a type."""
+    origin = get_origin(kind)
+    if kind is bool:
+        return "on|off"
+    if choices := _choices(kind):
+        return "|".join(choices)
+    if origin is Annotated:
+        return "number or NAME:field=value,..."
+    if origin in (Union, UnionType):
+        return type_name(next(part for part in get_args(kind) if part is not NoneType))
+    if origin is tuple:
+        return type_name(get_args(kind)[0]) + ",..."
+    return {int: "whole number", float: "number", str: "text", Path: "path"}[kind]

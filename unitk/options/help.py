@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -10,8 +11,7 @@ from dataclasses import MISSING
 from typing import Any
 
 from unitk import registry
-from unitk.options.fields import Component, Option, flag, options
-from unitk.options.values import render, type_name
+from unitk.options.fields import Bound, Component, Option, flag, options, render, type_name
 
 
 def help_page(
@@ -93,7 +93,7 @@ def _table(
     lines = []
     for name, option, value in rows:
         about = option.brief if brief else option.help.rstrip(".")
-        about = f"{about} [{_notes(option, value)}]"
+        about = f"{about} [{_notes(option, value, brief)}]"
         text = textwrap.wrap(about, width - left, break_on_hyphens=False)
         head = f"  {name}".ljust(left)
         if len(head) > left:
@@ -103,12 +103,16 @@ def _table(
     return lines
 
 
-def _notes(option: Option, value: Any) -> str:
-    """The default; where there is none, or only some words are possible, also what is possible."""
-    kind = type_name(option.type)
+def _notes(option: Option, value: Any, brief: bool) -> str:
+    """The default; where there is none, or only some words are possible, also what is possible.
+
+    Unless `brief`, the bounds of a share are shown too; that a count is not negative is plain.
+    """
+    kind, rule = type_name(option.type), option.rule
     if value is MISSING:
         return f"{kind}, needed"
     default = "" if render(value) in ("none", "") else render(value)
-    if not default or "|" in kind and option.type is not bool:
-        return ", ".join(filter(None, [kind, default]))
-    return default
+    shown = not default or "|" in kind and option.type is not bool
+    notes = ", ".join(filter(None, [kind * shown, default]))
+    both = isinstance(rule, Bound) and rule.high < math.inf and not brief
+    return f"{notes} {rule}" if both else notes

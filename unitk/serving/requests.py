@@ -17,8 +17,9 @@ from unitk.decoding.files.defaults import beside, naming
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError, require
 from unitk.foreign import parse_json
-from unitk.options.config import Given, resolve
-from unitk.options.values import given_text
+from unitk.options.config import resolve
+from unitk.options.fields import given_text
+from unitk.options.settings import Origin, Settings
 from unitk.registry import nearest
 from unitk.serving.batching import Job
 from unitk.serving.config import Limits
@@ -71,17 +72,17 @@ class Service:
             single = key not in options or not isinstance(given[key], list)
             require(single, f"{key} must be one value, got a list")
         # through the grammar of the command line, which knows types and choices
-        flags = [Given(key, given_text(given[key], key), key) for key in given if key in options]
+        texts = {key: given_text(given[key], key) for key in given if key in options}
         if verb == "infill" and "lenpen" not in given:
-            flags.append(Given("lenpen", str(INFILL_LENPEN), "lenpen"))
+            texts["lenpen"] = str(INFILL_LENPEN)
         used = beside(self.tasks[task].defaults, given) if verb in ("generate", "score") else {}
         # of what a request leaves out, the server grants as much as it allows
         lowered = self._lowered(known.config, used)
         used = {key: value for key, value in used.items() if key not in lowered}
         left_out = {key: value for key, value in (used | lowered).items() if key not in given}
-        flags += [Given(key, given_text(value, key), key) for key, value in left_out.items()]
+        texts |= {key: given_text(value, key) for key, value in left_out.items()}
         with naming(used):
-            config = resolve(known.config, flags).main
+            config = resolve(known.config, Settings.of_texts(texts, Origin.FLAG)).main
             if "max_tokens" in {one.name for one in fields(known.config)}:
                 config = replace(config, max_tokens=self.limits.max_tokens)
             # before any text is read: what is asked for may not be affordable

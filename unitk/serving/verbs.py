@@ -7,10 +7,10 @@ from typing import Any
 
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.generator import Generator
-from unitk.errors import at_least
 from unitk.families.latent import geometry
 from unitk.families.latent.model import LatentModel
 from unitk.models.model import Model
+from unitk.options.fields import Checked, Count
 from unitk.tasks.understanding.base import Understanding
 
 
@@ -41,14 +41,11 @@ class Walking(GenerateConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Showing:
+class Showing(Checked):
     """Slots and mask of a text, laid out as in training."""
 
-    seed: int = 0
+    seed: Count = 0
     """Seed of the random draws."""
-
-    def __post_init__(self) -> None:
-        at_least(self, seed=0)
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,11 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
-from unitk.errors import at_least
-from unitk.options.values import Schedule
+from unitk.options.fields import Count, Positive, Share, Weights
 from unitk.registry import register
 from unitk.slots import Example
 from unitk.spans import length_law, word_ngrams
-from unitk.tasks.base import check_share, check_weights, framed, share_at
+from unitk.tasks.base import framed, share_at
 from unitk.tasks.mlm import Masked, sentences
 from unitk.vocab.base import Vocab
 
@@ -38,26 +37,21 @@ class ALBERT(Masked):
     """Predict hidden n-grams, and whether two parts are swapped (ALBERT)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Masked.Config):
         """Which words are hidden, what is shown of them, and the order of sentences."""
 
-        mask_ratio: float | Schedule = 0.15
+        mask_ratio: Share = 0.15
         """Share of hidden tokens; special symbols count. A schedule is possible: validation and
         evaluation use its last value."""
-        max_ngram: int = 3
+        max_ngram: Positive = 3
         """Longest n-gram, in words (section 4.1)."""
-        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        mask_keep_random: Weights = (0.8, 0.1, 0.1)
         """Weights of the replacements of a hidden token: [MASK], itself, a random word."""
-        copies: int = 0
+        copies: Count = 0
         """Repeat the same masks after this many epochs (official code: 40). 0: never."""
         sop: bool = True
         """Sentence order prediction: texts are pairs of parts, half of them swapped, and the model
         predicts which (section 3.1)."""
-
-        def __post_init__(self) -> None:
-            check_share("mask-ratio", self.mask_ratio)
-            check_weights("mask-keep-random", self.mask_keep_random)
-            at_least(self, "task.", copies=0, max_ngram=1)
 
     config: Config
     arch = "albert_small"

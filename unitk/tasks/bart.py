@@ -20,17 +20,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import check_option
-from unitk.options.values import Schedule
+from unitk.options.fields import Bound, Chance, Share
 from unitk.registry import register
 from unitk.slots import Example, Ids, unroll
 from unitk.spans import Spans, poisson_counts
-from unitk.tasks.base import check_chance, check_share, largest, share_at
+from unitk.tasks.base import largest, share_at
 from unitk.tasks.seq2seq import Seq2Seq
 
 
@@ -53,26 +52,20 @@ class BART(Seq2Seq):
     class Config(Seq2Seq.Config):
         """The law of spans, and which sentences change places."""
 
-        mask_ratio: float | Schedule = 0.3
+        mask_ratio: Share = 0.3
         """Share of the words that spans hide (section 3). A schedule is possible: validation and
         evaluation use its last value."""
-        mean_span: float = 3.0
+        mean_span: Annotated[float, Bound(0.1, above=True)] = 3.0
         """Mean of the Poisson law of span lengths, in words (section 2.2). fairseq's commands have
         3.5."""
-        permute_sentences: float = 1.0
+        permute_sentences: Chance = 1.0
         """Share of the sentences that change places (section 3)."""
-        mask_random: float = 0.0
+        mask_random: Chance = 0.0
         """Probability that a random word replaces a span instead of [MASK]. fairseq's commands have
         0.1."""
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "both"
         """Symbols before source and target. both: [CLS] before the source, [SEP] [CLS] before the
         target, as in the released models. The other values are those of task seq2seq."""
-
-        def __post_init__(self) -> None:
-            check_share("mask-ratio", self.mask_ratio)
-            check_option(self, "task.mean_span", self.mean_span > 0.1, "above 0.1")
-            check_chance("permute-sentences", self.permute_sentences)
-            check_chance("mask-random", self.mask_random)
 
     config: Config
     arch = "bart_small"

@@ -14,7 +14,7 @@ import numpy as np
 from unitk import registry
 from unitk.data.cuts import Cutter, Text, When
 from unitk.errors import UsageError, require
-from unitk.options.values import Schedule
+from unitk.options.fields import Checked, Schedule
 from unitk.slots import Bools, Example, Floats, Ids, Protocol, Slots, concatenate, lm, stay, unroll
 from unitk.vocab.base import BLANKS, Vocab
 
@@ -52,8 +52,10 @@ class Task:
     """
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Checked):
         """No options."""
+
+        KIND = "task"
 
     symbols: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep")
     """Special symbols the vocabulary must have."""
@@ -386,14 +388,3 @@ def check_share(option: str, share: float | Schedule, most: float = 1, why: str 
     require(bounded, f"--task.{option}: schedule {type(share).__name__} has no largest `value`")
     value = largest(share)
     require(0 < value <= most, f"--task.{option} must be in (0, {most:.2g}]{why}, got {value:g}")
-
-
-def check_chance(option: str, chance: float) -> None:
-    """Raise a `UsageError` unless the option's value is a probability."""
-    require(0 <= chance <= 1, f"--task.{option} must be in [0, 1], got {chance:g}")
-
-
-def check_weights(option: str, weights: tuple[float, ...]) -> None:
-    """Raise a `UsageError` unless the weights can be drawn from."""
-    fair = min(weights) >= 0 < sum(weights)
-    require(fair, f"--task.{option} needs a weight above 0 and none below, got {weights}")

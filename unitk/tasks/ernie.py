@@ -32,11 +32,11 @@ from unitk.data.corpus.annotate import ANSWERER, ASKER, ENTITY_FIRST, ENTITY_INS
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs, Turns
 from unitk.errors import require
-from unitk.options.values import Schedule
+from unitk.options.fields import Share, Weights
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids
 from unitk.spans import choose
-from unitk.tasks.base import check_share, check_weights, framed, share_at, stage_at
+from unitk.tasks.base import framed, share_at, stage_at
 from unitk.tasks.mlm import Masked, sentences
 from unitk.vocab.base import Vocab
 
@@ -71,19 +71,19 @@ class ERNIE(Masked):
     """Predict hidden words, phrases and entities, and whether two parts follow (ERNIE 1.0)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Masked.Config):
         """Which units are hidden, what is shown of them, and the question about the parts."""
 
-        mask_ratio: float | Schedule = 0.15
+        mask_ratio: Share = 0.15
         """Probability that a unit is hidden (section 3.2). A schedule is possible: validation and
         evaluation use its last value."""
-        levels: tuple[float, float, float] = (1.0, 0.0, 0.0)
+        levels: Weights = (1.0, 0.0, 0.0)
         """Weights of the levels: how often the units of a text are words, phrases or entities.
         The latter two need a corpus with annotations (paper: 1,1,1 with --task.stages on)."""
         stages: bool = False
         """Train the levels one after the other. Their weights are shares of the run (section
         3.2)."""
-        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        mask_keep_random: Weights = (0.8, 0.1, 0.1)
         """Weights of the replacements of a hidden token: [MASK], itself, a random word."""
         nsp: bool = True
         """Next sentence prediction: texts are pairs of parts, half of them from two documents, and
@@ -93,9 +93,7 @@ class ERNIE(Masked):
         another dialogue (section 4.2)."""
 
         def __post_init__(self) -> None:
-            check_share("mask-ratio", self.mask_ratio)
-            check_weights("levels", self.levels)
-            check_weights("mask-keep-random", self.mask_keep_random)
+            super().__post_init__()
             several = sum(weight > 0 for weight in self.levels) > 1
             idle = "--task.stages on has no effect with one level in --task.levels"
             require(several or not self.stages, idle)

@@ -19,12 +19,11 @@ from typing import Literal
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import check_option
-from unitk.options.values import Schedule
+from unitk.options.fields import Above, Positive, Schedule, Weights
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
 from unitk.spans import choose, long_span, most_share, most_spans, poisson_spans, sentence_spans
-from unitk.tasks.base import Encoded, Task, check_share, check_weights, largest, places_of, share_at
+from unitk.tasks.base import Encoded, Task, check_share, largest, places_of, share_at
 
 MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-tuning
 
@@ -52,17 +51,17 @@ class GLMInfill(Task):
     """Blank infilling: spans, sentences or one long span, spelt out autoregressively (GLM)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Task.Config):
         """Span laws and mixture of GLM pre-training; where the blank stands in fine-tuning."""
 
         mask_ratio: float | Schedule = 0.15
         """Share of the text that moves to part B in token and sentence mode (section 2.1). A
         schedule is possible, of which validation uses the last value."""
-        mean_span: float = 3.0
+        mean_span: Above = 3.0
         """Mean of the Poisson law of span lengths."""
-        max_span: int = 39
+        max_span: Positive = 39
         """Longest span of the Poisson law."""
-        mixture: tuple[float, float, float] = (1.0, 0.0, 0.0)
+        mixture: Weights = (1.0, 0.0, 0.0)
         """Weights of three modes (section 2.1): short spans [MASK], whole sentences [sMASK], one
         span of 50 to 100 % of the text [gMASK]. The loss is the weighted sum of their means."""
         mode_symbols: bool = True
@@ -79,12 +78,10 @@ class GLMInfill(Task):
         """Scores of texts: part A has only the first token of the context (section 3.3)."""
 
         def __post_init__(self) -> None:
-            for name in ("mean_span", "max_span"):
-                check_option(self, f"task.{name}", getattr(self, name) > 0, "above 0")
+            super().__post_init__()
             most = most_share(self.mean_span, self.max_span)
             why = f" with spans of {self.mean_span:g} tokens on average, at most {self.max_span}"
             check_share("mask-ratio", self.mask_ratio, most, why)
-            check_weights("mixture", self.mixture)
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")

@@ -26,7 +26,8 @@ from typing import Literal
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import at_least, require
+from unitk.errors import require
+from unitk.options.fields import Weight
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, Slots, lm, stay, unroll
 from unitk.tasks.base import Encoded, Task, places_of
@@ -46,7 +47,7 @@ class LM(Task):
     """Predict each token from those before it (GPT, GPT-2, ULMFiT, SiATL)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Task.Config):
         """Ends of texts; how source and target of a pair are joined and weighted."""
 
         ends: bool = True
@@ -55,7 +56,7 @@ class LM(Task):
         cut_ends: bool = False
         """Read every text as a document of its own: it has an end also where --blocks cuts a
         document. Models of 0.1.0 were trained so."""
-        source_weight: float = 0.0
+        source_weight: Weight = 0.0
         """Pairs: weight of the mean loss over the source, beside that over the target. GPT's
         auxiliary loss has 0.5 (section 3.2). 0: off."""
         opening: Literal["cls", "sep", "none"] = "cls"
@@ -68,9 +69,6 @@ class LM(Task):
         backward: bool = False
         """Read and write texts from their end to their beginning (ULMFiT's second model; ELMo has
         both directions in one). For texts, not for pairs."""
-
-        def __post_init__(self) -> None:
-            at_least(self, "task.", source_weight=0)
 
     config: Config
     arch = "gpt2_mini"

@@ -19,16 +19,17 @@ of an encoder-decoder. A prompt with a run of MASKs has it filled.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import UsageError, at_least, check_option
-from unitk.options.values import Schedule
+from unitk.errors import UsageError
+from unitk.options.fields import Bound, Count, Share, Weights
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
 from unitk.spans import Spans, corrupt, edge_start, places
-from unitk.tasks.base import check_share, check_weights, framed, share_at
+from unitk.tasks.base import framed, share_at
 from unitk.tasks.seq2seq import Seq2Seq
 
 
@@ -56,25 +57,19 @@ class MASS(Seq2Seq):
         --task.cross-masks on.
         """
 
-        mask_ratio: float | Schedule = 0.5
+        mask_ratio: Share = 0.5
         """Share of the text that a span hides (section 3.2). A schedule is possible: validation and
         evaluation use its last value."""
-        edge_chance: float = 0.2
+        edge_chance: Annotated[float, Bound(0, 0.5)] = 0.2
         """Probability that a span begins the text, and that it ends the text. Otherwise it is
         anywhere (official code)."""
-        block_size: int = 0
+        block_size: Count = 0
         """Hide one span in every block of this many tokens. 0: one span in the text."""
-        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        mask_keep_random: Weights = (0.8, 0.1, 0.1)
         """Weights of what the encoder reads in place of a hidden token: [MASK], the token, a random
         word (section 4.1)."""
         cross_masks: bool = False
         """Let the decoder attend to encoder slots that read [MASK]."""
-
-        def __post_init__(self) -> None:
-            check_share("mask-ratio", self.mask_ratio)
-            check_option(self, "task.edge_chance", 0 <= self.edge_chance <= 0.5, "in [0, 0.5]")
-            at_least(self, "task.", block_size=0)
-            check_weights("mask-keep-random", self.mask_keep_random)
 
     config: Config
     arch = "mass_small"

@@ -25,12 +25,12 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
-from unitk.errors import at_least, require
-from unitk.options.values import Schedule
+from unitk.errors import require
+from unitk.options.fields import Count, Positive, Share, Weights
 from unitk.registry import register
 from unitk.slots import Ask, Bools, Example, Ids, lm, stay
 from unitk.spans import corrupt, fitting, run_places
-from unitk.tasks.base import Task, check_share, check_weights, framed, share_at
+from unitk.tasks.base import Task, framed, share_at
 from unitk.vocab.base import Vocab
 
 
@@ -85,27 +85,27 @@ class MLM(Masked):
     """Predict hidden tokens from both sides, with or without next sentences (BERT, RoBERTa)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Task.Config):
         """Which tokens are hidden, what is shown of them, and next-sentence prediction."""
 
-        mask_ratio: float | Schedule = 0.15
+        mask_ratio: Share = 0.15
         """Share of hidden tokens; special symbols count (section 3.1). A schedule is possible:
         validation and evaluation use its last value."""
         rounding: Literal["nearest", "random"] = "nearest"
         """Rounding of the number of hidden tokens. nearest: as BERT. random: up with the
         probability of its fraction (RoBERTa)."""
-        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        mask_keep_random: Weights = (0.8, 0.1, 0.1)
         """Weights of the replacements of a hidden token: [MASK], itself, a random word (appendix
         A.1)."""
         whole_words: bool = False
         """Hide all tokens of a word or none."""
-        max_span: int = 1
+        max_span: Positive = 1
         """Hide runs of 1 to this many tokens or whole words, of uniform length, until
         --task.mask-ratio is reached. All tokens of a run are masked, kept or random (GPT-BERT:
         3)."""
         shift: bool = False
         """Predict a hidden token at the slot before it, like a causal model (GPT-BERT: on)."""
-        copies: int = 0
+        copies: Count = 0
         """Repeat the same masks after this many epochs (BERT: 10). 0: never."""
         nsp: bool = False
         """Next sentence prediction: texts are pairs of parts, half of them from two documents, and
@@ -115,9 +115,7 @@ class MLM(Masked):
         SENTENCE-PAIR)."""
 
         def __post_init__(self) -> None:
-            check_share("mask-ratio", self.mask_ratio)
-            check_weights("mask-keep-random", self.mask_keep_random)
-            at_least(self, "task.", copies=0, max_span=1)
+            super().__post_init__()
             idle = self.parts == "segments" or self.nsp
             require(idle, "--task.parts sentences has no effect without --task.nsp on")
 

@@ -29,15 +29,12 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
-from unitk.options.values import Schedule
+from unitk.options.fields import Chance, Share, Weights
 from unitk.registry import register
 from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, concatenate, lm, probe, stay, unroll
 from unitk.spans import block_places, corrupt
 from unitk.tasks.base import (
     Task,
-    check_chance,
-    check_share,
-    check_weights,
     framed,
     largest,
     share_at,
@@ -67,7 +64,7 @@ class PMLM(Task):
     """Predict hidden blocks at once and step by step in one pass (UniLMv2)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Task.Config):
         """The two objectives, the law of the blocks, what is shown, and word drop."""
 
         objective: Literal["ae", "par", "ae+par"] = "ae+par"
@@ -75,26 +72,20 @@ class PMLM(Task):
         blockwise: bool = True
         """Predict blocks of several tokens in one step. off: every block is one token, so that PAR
         is autoregressive (table 6)."""
-        mask_ratio: float | Schedule = 0.15
+        mask_ratio: Share = 0.15
         """Share of hidden tokens; special symbols count (algorithm 1). A schedule is possible:
         validation and evaluation use its last value."""
-        ngram_chance: float = 0.4
+        ngram_chance: Chance = 0.4
         """Probability that a block has 2 to 6 tokens instead of one (algorithm 1)."""
-        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        mask_keep_random: Weights = (0.8, 0.1, 0.1)
         """Weights of what M and P read, drawn once for both: themselves, the token, a random word
         (section 4.1)."""
         pseudo: Literal["own", "mask"] = "own"
         """Embedding of P: its own (section 3.2), or that of [MASK] (released models)."""
         pairs: bool = True
         """Texts are two parts of a document, with a segment each. off: --blocks cuts them."""
-        word_drop: float = 0.5
+        word_drop: Chance = 0.5
         """Fine-tuning: probability that a visible target token reads what P drew (s2s-ft)."""
-
-        def __post_init__(self) -> None:
-            check_share("mask-ratio", self.mask_ratio)
-            check_chance("ngram-chance", self.ngram_chance)
-            check_chance("word-drop", self.word_drop)
-            check_weights("mask-keep-random", self.mask_keep_random)
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask")

@@ -28,7 +28,7 @@ class Seq2Seq(Task):
     """Translate a source into a target with an encoder and a decoder, from scratch."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Task.Config):
         """What stands before source and target."""
 
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "cls"

@@ -23,12 +23,11 @@ from math import ceil
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import at_least, check_option
-from unitk.options.values import Schedule
+from unitk.options.fields import Part, Positive, Share, Weight, Weights
 from unitk.registry import register
 from unitk.slots import Ask, Example, Ids
 from unitk.spans import length_law, word_spans
-from unitk.tasks.base import check_share, check_weights, framed, share_at
+from unitk.tasks.base import framed, share_at
 from unitk.tasks.mlm import Masked
 
 
@@ -45,27 +44,21 @@ class SpanBERT(Masked):
     """Predict hidden spans at their places and from their borders (SpanBERT)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Masked.Config):
         """The law of spans, and what is shown of them."""
 
-        mask_ratio: float | Schedule = 0.15
+        mask_ratio: Share = 0.15
         """Share of hidden tokens, rounded up (section 3.1). A schedule is possible: validation and
         evaluation use its last value."""
-        stop_chance: float = 0.2
+        stop_chance: Part = 0.2
         """Parameter of the geometric law of span lengths: probability that a span ends with each
         word (section 3.1)."""
-        max_span: int = 10
+        max_span: Positive = 10
         """Longest span, in words. The law is restricted to it (section 3.1)."""
-        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        mask_keep_random: Weights = (0.8, 0.1, 0.1)
         """Weights of what a span reads: [MASK]s, itself, random words."""
-        sbo_weight: float = 1.0
+        sbo_weight: Weight = 1.0
         """Weight of the mean loss of the span boundary objective, beside that of mlm."""
-
-        def __post_init__(self) -> None:
-            check_share("mask-ratio", self.mask_ratio)
-            check_weights("mask-keep-random", self.mask_keep_random)
-            check_option(self, "task.stop_chance", 0 < self.stop_chance <= 1, "in (0, 1]")
-            at_least(self, "task.", max_span=1, sbo_weight=0)
 
     config: Config
     arch = "spanbert_small"

@@ -19,17 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import UsageError, at_least
-from unitk.options.values import Schedule
+from unitk.errors import UsageError
+from unitk.options.fields import Bound, Positive, Share
 from unitk.registry import register
 from unitk.slots import Example, Ids, unroll
 from unitk.spans import Spans, alternating_spans, places
-from unitk.tasks.base import check_share, largest, share_at
+from unitk.tasks.base import largest, share_at
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab.base import Vocab
 
@@ -62,7 +62,7 @@ class Sentinels(Seq2Seq):
     class Config(Seq2Seq.Config):
         """Sentinels, and what stands before source and target."""
 
-        sentinels: int = 100
+        sentinels: Positive = 100
         """Number of sentinels <extra_id_0>, <extra_id_1> and so on that are added if the vocabulary
         has none."""
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "pad"
@@ -125,15 +125,14 @@ class T5(Sentinels):
     class Config(Sentinels.Config):
         """The law of spans, and how many sentinels there are."""
 
-        mask_ratio: float | Schedule = 0.15
+        mask_ratio: Share = 0.15
         """Share of hidden tokens (section 3.3.3). A schedule is possible: validation and evaluation
         use its last value."""
-        mean_span: float = 3.0
+        mean_span: Annotated[float, Bound(1)] = 3.0
         """Mean length of a span, in tokens (section 3.3.4)."""
 
         def __post_init__(self) -> None:
-            check_share("mask-ratio", self.mask_ratio)
-            at_least(self, "task.", mean_span=1, sentinels=1)
+            super().__post_init__()
 
     config: Config
 

@@ -29,10 +29,11 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.errors import check_option, require
+from unitk.options.fields import Weights
 from unitk.registry import register
 from unitk.slots import Example, Ids, stay, unroll
 from unitk.spans import choose
-from unitk.tasks.base import Encoded, check_weights, places_of
+from unitk.tasks.base import Encoded, places_of
 from unitk.tasks.t5 import Sentinels, hidden_counts
 from unitk.vocab.base import Vocab
 
@@ -53,7 +54,7 @@ class UL2(Sentinels):
     class Config(Sentinels.Config):
         """The mixture of denoisers, their symbols, and in how many towers."""
 
-        mixture: tuple[float, float, float] = (2.0, 1.0, 4.0)
+        mixture: Weights = (2.0, 1.0, 4.0)
         """Weights of the modes R, S and X. All denoisers of a mode have the same probability; by
         default a mode weighs as much as it has denoisers (table 1)."""
         modes: tuple[str, ...] = ()
@@ -63,7 +64,7 @@ class UL2(Sentinels):
         """two: an encoder and a decoder. one: one tower, in which a source sees only itself."""
 
         def __post_init__(self) -> None:
-            check_weights("mixture", self.mixture)
+            super().__post_init__()
             given = f"--task.modes must be three texts, got {len(self.modes)}"
             require(len(self.modes) in (0, 3), given)
             check_option(self, "task.sentinels", self.sentinels > 3, "above 3")

@@ -22,17 +22,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.errors import require
-from unitk.options.values import Schedule
+from unitk.options.fields import Chance, Share, Weighted, Weights
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, probe, stay, unroll
 from unitk.spans import choose, corrupt, ngram_places
-from unitk.tasks.base import Task, check_chance, check_share, check_weights, framed, share_at
+from unitk.tasks.base import Task, check_share, framed, share_at
 from unitk.tasks.mlm import sentences
 from unitk.vocab.base import Vocab
 
@@ -57,18 +58,18 @@ class UniLM(Task):
     """Predict hidden tokens under bidirectional, seq2seq and one-directional masks (UniLM)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Task.Config):
         """The four masks, which tokens are hidden, and what is shown of them."""
 
-        shares: tuple[float, float, float, float] = (2.0, 2.0, 1.0, 1.0)
+        shares: Annotated[tuple[float, float, float, float], Weighted()] = (2.0, 2.0, 1.0, 1.0)
         """Weights of the masks: both directions, seq2seq, left to right, right to left (section
         2.3: 1/3, 1/3, 1/6, 1/6)."""
-        mask_ratio: float | Schedule = 0.15
+        mask_ratio: Share = 0.15
         """Share of hidden tokens; special symbols count (section 2.3). A schedule is possible:
         validation and evaluation use its last value."""
-        ngram_chance: float = 0.2
+        ngram_chance: Chance = 0.2
         """Probability that a bigram or trigram is hidden instead of one token (section 2.3)."""
-        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        mask_keep_random: Weights = (0.8, 0.1, 0.1)
         """Weights of the replacements of a hidden token: [MASK], itself, a random word (section
         2.3)."""
         nsp: bool = True
@@ -80,10 +81,7 @@ class UniLM(Task):
         """Pairs: predict each token of the target at the one before it (s2s-ft, v0)."""
 
         def __post_init__(self) -> None:
-            check_weights("shares", self.shares)
-            check_share("mask-ratio", self.mask_ratio)
-            check_chance("ngram-chance", self.ngram_chance)
-            check_weights("mask-keep-random", self.mask_keep_random)
+            super().__post_init__()
             check_share("target-mask-ratio", self.target_mask_ratio or float(self.position_shift))
 
     config: Config

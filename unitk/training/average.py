@@ -18,7 +18,7 @@ from unitk.options.fields import flag
 from unitk.training.saving.checkpoint import EMA, IMPORTED, WEIGHTS, check_finite
 from unitk.training.saving.checkpoint import save_tensors as save
 from unitk.training.saving.folder import OPTIMIZER
-from unitk.training.saving.state import COPIES, read_state, tasks_in
+from unitk.training.saving.state import COPIES, read_state, recorded
 
 
 def average(checkpoints: Sequence[Path], folder: Path) -> None:
@@ -63,19 +63,20 @@ def check_alike(first: Path, one: dict[str, Any], path: Path, other: dict[str, A
     for key, what in {"vocab": "vocabularies", "labels": "labels"}.items():
         if one.get(key) != other.get(key):
             raise CheckpointError(f"{fault}: their {what} differ")
-    a, b = _kind(one["config"]), _kind(other["config"])
+    a, b = _kind(one), _kind(other)
     for key in [*a, *b]:
         if a.get(key) != b.get(key):
             here, there = b.get(key, "none"), a.get(key, "none")
             raise CheckpointError(f"{fault}: {flag(key)} is {here}, there {there}")
 
 
-def _kind(config: dict[str, str]) -> dict[str, str]:
+def _kind(state: dict[str, Any]) -> dict[str, str]:
     """What determines the meaning of weights: tasks, and the architecture without dropout."""
-    names = " ".join(sorted(tasks_in(config)))
-    arch = {k: text for k, text in config.items() if k.startswith("arch.")}
+    there = recorded(state)
+    arch = there.of("arch").texts
     idle = ("dropout", "init_std", "scaled_init")  # change training alone, not what weights mean
-    return {"task": names} | {k: v for k, v in arch.items() if not k.endswith(idle)}
+    kept = {f"arch.{k}": v for k, v in arch.items() if not k.endswith(idle)}
+    return {"task": " ".join(sorted(there.tasks()))} | kept
 
 
 def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:

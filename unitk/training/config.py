@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from unitk.errors import at_least, check_option, require
+from unitk.errors import check_option, require
 from unitk.optim.schedules import Linear
-from unitk.options.config import flag
-from unitk.options.values import Schedule, local
+from unitk.options.fields import Checked, Count, Finite, Fraction, Positive, Schedule, Weight, local
 
 KINDS = ("task", "arch", "criterion", "optimizer")  # components a run is made of
 CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
@@ -20,7 +19,7 @@ FROZEN = ("seed", "per_label", "stateful_rows", "freeze", "thaw", "group", *CUT)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Checked):
     """Train a model: pre-train where the data are text, fine-tune where they are pairs.
 
     unitk train --task lm --data docs --save-dir lm --max-steps 9000
@@ -67,25 +66,25 @@ class TrainConfig:
     """YAML file with options. Flags override it."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
-    seeds: int | None = None
+    seeds: Positive | None = None
     """Number of runs, with --seed, --seed + 1, and so on, each in its own folder of --save-dir.
     seeds.json has the mean and the standard deviation of their best validations."""
-    per_label: int | None = None
+    per_label: Positive | None = None
     """Train on this many texts of each class, drawn with --seed. A smaller number draws a subset of
     a larger one."""
 
-    max_steps: int | None = None
+    max_steps: Positive | None = None
     """Stop after this many updates."""
-    max_epochs: int | None = None
+    max_epochs: Positive | None = None
     """Stop after this many passes over the data."""
-    max_words: int | None = None
+    max_words: Positive | None = None
     """Stop after reading this many words of text, such as 100M. Repetitions count."""
-    max_hours: float | None = None
+    max_hours: Finite | None = None
     """Stop after this many hours of training. Hours before a --resume count."""
-    patience: int | None = None
+    patience: Positive | None = None
     """Stop after this many validations without a better --best-metric. They count in a row."""
 
-    lr: float = 4e-4
+    lr: Finite = 4e-4
     """Peak learning rate."""
     lr_schedule: Schedule = Linear(warmup=0.06)
     """Schedule that multiplies --lr. `unitk list schedule` names the schedules, `linear:warmup=0.1`
@@ -99,35 +98,35 @@ class TrainConfig:
     """Other settings for the parameters whose names match: 'PATTERN NAME=VALUE ...'. Names are
     lr-factor, lr-schedule, optimizer and the options of that optimizer. May be repeated; the first
     match counts."""
-    ema: float | None = None
+    ema: Fraction | None = None
     """Keep an exponential moving average of the weights with this decay, such as 0.999. Validation
     and later use of the model read the average."""
-    average_last: float | None = None
+    average_last: Fraction | None = None
     """Average the weights over this last share of the updates, such as 0.2. The average is used
     like that of --ema."""
-    clip_norm: float = 1.0
+    clip_norm: Weight = 1.0
     """Clip gradients to this norm. 0: no clipping."""
 
-    max_tokens: int = 8192
+    max_tokens: Positive = 8192
     """Maximum slots of one forward pass on one device. A slot is a position of the input. An
     encoder and a decoder count as the longer of both."""
-    batch_tokens: int | None = None
+    batch_tokens: Positive | None = None
     """Slots of one update over all devices. Default: --max-tokens times devices."""
-    batch_texts: int | None = None
+    batch_texts: Positive | None = None
     """Texts or pairs of one update, instead of --batch-tokens."""
-    stateful_rows: int = 0
+    stateful_rows: Count = 0
     """Rows of an update that each read their own part of the texts in order. The model carries its
     state (memory, recurrence) from update to update. 0: texts are shuffled."""
     blocks: Literal["doc", "full", "stream", "line"] = "doc"
     """How documents become training texts. doc: texts end with their document. full: texts may span
     documents. stream: windows of fixed size over all documents. line: one text a line. full and
     stream have a [SEP] between documents (stream: not with --task.ends off)."""
-    block_size: int | Schedule = 512
+    block_size: Positive | Schedule = 512
     """Maximum tokens of a text, with its special symbols. A schedule counts epochs:
     constant:value=512,warmup=4 gives 128, 256, 384, then 512."""
-    max_source_len: int | None = None
+    max_source_len: Positive | None = None
     """Truncate longer sources. Default: what the positions of the architecture allow."""
-    max_target_len: int | None = None
+    max_target_len: Positive | None = None
     """Truncate longer targets. Default: half of the positions of the architecture."""
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
@@ -154,16 +153,16 @@ class TrainConfig:
     """Let PyTorch name the operation whose gradient is NaN. Slow."""
     deterministic: bool = False
     """Use deterministic CUDA kernels, so that a resumed run is bit-identical. Slower."""
-    threads: int | None = None
+    threads: Positive | None = None
     """Processor threads. Default: PyTorch's choice."""
-    nproc: int = 1
+    nproc: Positive = 1
     """Processes (GPUs) to use on this machine. For several machines use torchrun."""
     shard: bool = False
     """Shard weights, gradients and optimizer state over the processes (FSDP2), for models that do
     not fit on one device."""
-    rank_timeout: float = 600.0
+    rank_timeout: Finite = 600.0
     """Seconds without an answer after which a process counts as lost."""
-    seed: int = 1
+    seed: Count = 1
     """Seed of weights, order, draws and dropout. Order is that of the examples, and each example
     has its own draws."""
     on_nonfinite: str = "skip:10"
@@ -172,25 +171,25 @@ class TrainConfig:
     oom_retry: bool = False
     """If a micro-batch does not fit into memory, try again with half of it."""
 
-    log_every: int | None = None
+    log_every: Positive | None = None
     """Updates between log lines. Default: a 40th of the run, at most 50."""
-    valid_every: int = 500
+    valid_every: Positive = 500
     """Updates between validations. One more follows at the end."""
-    valid_texts: int | None = None
+    valid_texts: Positive | None = None
     """Texts or pairs to use of each validation set, at equal distances. Default: all."""
-    panel_every: int = 500
+    panel_every: Count = 500
     """Updates between diagnostics of the criterion (elbo: whether the latent is used). One more
     follows at the end. 0: none."""
-    panel_texts: int = 256
+    panel_texts: Positive = 256
     """Texts of the first validation set that the diagnostics read."""
-    save_every: int = 500
+    save_every: Positive = 500
     """Updates between checkpoints. One more follows at the end."""
-    save_at_words: tuple[int, ...] = ()
+    save_at_words: tuple[Positive, ...] = ()
     """Word counts at which a permanent checkpoint is saved: 1M,2M,...,10M,20M,...,100M makes
     --save-dir/words_1M and so on. Older ones lose their optimizer state."""
-    keep_last: int = 2
+    keep_last: Positive = 2
     """Number of newest checkpoints to keep."""
-    keep_best: int = 1
+    keep_best: Positive = 1
     """Number of best checkpoints to keep beside them."""
     writers: tuple[str, ...] = ("auto",)
     """Loggers beside log.jsonl: csv, tensorboard, wandb, none. auto: TensorBoard if it is
@@ -201,22 +200,10 @@ class TrainConfig:
     valid/loss of the first set."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(len(self.data) > 0, "--data needs a corpus folder")
-        scheduled = () if isinstance(self.block_size, int) else ("block_size",)
-        at_least(self, **{name: 1 for name in COUNTS if name not in scheduled})
-        at_least(self, seed=0, clip_norm=0, panel_every=0, stateful_rows=0)
-        least = min(self.save_at_words, default=1)
-        require(least >= 1, f"--save-at-words must be at least 1, got {least}")
-        for name in ("lr", "max_hours", "rank_timeout"):
-            value = getattr(self, name)
-            good = value is None or 0 < value < float("inf")
-            require(good, f"{flag(name)} must be above 0 and finite, got {value}")
         most = 64 * (os.cpu_count() or 1)
         check_option(self, "threads", (self.threads or 1) <= most, f"at most {most}")
-        for name in ("ema", "average_last"):
-            value = getattr(self, name)
-            good = value is None or 0 < value < 1
-            require(good, f"{flag(name)} must be in (0, 1), got {value}")
         require(not (self.ema and self.average_last), "--ema and --average-last exclude each other")
         require(
             not self.average_last or bool(self.max_steps or self.max_epochs),
@@ -269,15 +256,6 @@ class TrainConfig:
     def named_valid(self) -> list[tuple[str, Path]]:
         """The sets of `--valid`."""
         return [] if self.valid == ("none",) else [named(text) for text in self.valid]
-
-
-COUNTS = (
-    "max_steps", "max_epochs", "max_words", "patience", "max_tokens", "batch_tokens", "batch_texts",
-    "block_size", "max_source_len", "max_target_len", "threads",
-    "log_every", "valid_every", "save_every", "keep_last", "keep_best", "nproc",
-    "panel_texts", "valid_texts", "seeds", "per_label",
-)  # fmt: skip
-"""Options that count something: 1 or more."""
 
 
 MEETING = "UNITK_MEETING"

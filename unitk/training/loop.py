@@ -300,7 +300,7 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
         try:
             if ranks.leads:
                 stack.enter_context(folder.locked())
-                folder.create(start.parsed.yaml())
+                folder.create(start.parsed.settings.yaml())
                 if start.resumed is not None:
                     folder.rewind(at.step)
                     folder.link("last", at.step)

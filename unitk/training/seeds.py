@@ -45,7 +45,7 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
         require(bool(start.data.valid), "--seeds compares validations: give --valid")
         if seed == seeds[0]:
             folder.mkdir(parents=True, exist_ok=True)
-            files.write(folder / CONFIG, parsed.yaml())
+            files.write(folder / CONFIG, parsed.settings.yaml())
         if start.resumed is None or not Progress.of(read_state(start.resumed)).end(own):
             from unitk.training.loop import train
 

@@ -9,19 +9,21 @@ averages, the stateful rows and the progress; `train` puts later checkpoints asi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from unitk import registry
 from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
 from unitk.files import sealed
 from unitk.models.config import UNSHAPED
 from unitk.optim.config import AdafactorConfig, parse_rules
-from unitk.options.config import Parsed, flag, options, parse, read_flags, read_yaml
-from unitk.options.values import parse_value, render
+from unitk.options.config import Parsed, flag, options, peek, read_words, resolve
+from unitk.options.fields import parse_value, render
+from unitk.options.settings import Origin, Setting, Settings
 from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, launched, process_ranks, weighted
 from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
@@ -29,10 +31,10 @@ from unitk.training.saving.state import (
     Identity,
     copies_in,
     layout_in,
-    options_of,
     plugins_named,
     read_state,
-    tasks_in,
+    recorded,
+    settings_of,
 )
 from unitk.vocab.base import Vocab, open_vocab
 
@@ -74,7 +76,7 @@ class Start:
     @property
     def judged_by(self) -> str:
         """The value that ranks validations and the texts it is of; empty without such texts."""
-        name, values = re.split("[./]", self.metric)[0], self.parsed.values()
+        name, values = re.split("[./]", self.metric)[0], self.parsed.settings.texts
         if name not in self.data.valid:
             return ""
         what = self.metric.removeprefix(name), self.data.valid_fingerprints[name]
@@ -85,7 +87,7 @@ class Start:
         """The identity that its checkpoints record."""
         folder = self.config.user_dir
         user_dir = str(folder.resolve()) if folder else None
-        values = self.parsed.values()
+        values = self.parsed.settings.texts
         data = self.data
         most, labels, window = data.train.most, data.task.labels, data.task.window
         return Identity(
@@ -103,87 +105,87 @@ class Start:
 
 def parse_train(argv: Sequence[str]) -> Parsed:
     """Parse the options of a run; with `--resume`, missing ones come from the run's config.yaml."""
-    given = {item.key: item.text for item in read_flags(argv, TrainConfig)}
-    path = Path(given.get("save_dir") or "") / CONFIG
-    resumes = parse_value(given.get("resume", "off"), bool, "--resume")
-    if not (resumes and given.get("save_dir") and "config" not in given and path.is_file()):
-        lost = resumes and "save_dir" in given and not {"task", "config"} & given.keys()
-        require(not lost, f"--resume: {path.parent} holds no run, and a new one needs a --task")
-        return _parse(argv)
-    there = {item.key: item.text for item in read_yaml(path)}
-    plugins = there.get("user_dir", "none")  # never loaded unasked: plug-ins are code
+    given = read_words("train", TrainConfig, argv, KINDS)
+    if (path := _resumed(given)) is None:
+        return _with_parent(given)
+    recorded = Settings.read(path)
+    plugins = recorded.texts.get("user_dir", "none")  # never loaded unasked: plug-ins are code
     require(
         plugins == "none" or "user_dir" in given,
         f"--resume: {path.parent} was trained with plug-ins: give --user-dir {plugins}",
     )
-    words = [f"--config={path}"]  # what argv gives wins over it
+    changed = {}
     for one, other in (("batch_tokens", "batch_texts"), ("batch_texts", "batch_tokens")):
-        if one in given and other not in given:
-            words.append(f"{flag(other)}=none")
-    nproc = given.get("nproc") or there.get("nproc", "1")
-    if "shard" not in given and process_ranks()[1] == 1 and (launched() or nproc == "1"):
-        words.append("--shard=off")  # the number of processes may change
-    parsed = _parse([*words, *argv])
-    lines = path.read_text(encoding="utf-8").splitlines()
-    first = {line.partition(":")[0]: line.rpartition("  # ")[2] for line in lines}
-    origins = {k: first.get(k, o) if o == str(path) else o for k, o in parsed.origins.items()}
-    return replace(parsed, origins=origins)
+        if one in given:
+            changed[other] = "none"
+    nproc = (given if "nproc" in given else recorded).texts.get("nproc", "1")
+    if process_ranks()[1] == 1 and (launched() or nproc == "1"):
+        changed["shard"] = "off"  # the number of processes may change
+    given = Settings.of_texts(changed, Origin.FLAG).under(given)
+    # for this run all of them are given; what they say of their origin is kept
+    of_run = Settings.of_texts(recorded.texts, Origin.FILE, str(path))
+    parsed = _with_parent(of_run.under(given))
+    return replace(parsed, given=Settings({**parsed.given, **recorded.without(given)}))
 
 
-def _parse(argv: Sequence[str]) -> Parsed:
-    """Parse the options of a run; missing ones come from the checkpoint that it starts from.
+def _resumed(given: Settings) -> Path | None:
+    """The config.yaml of the run that these options continue, if they name no other file."""
+    folder: Path | None = peek(TrainConfig, given, "save_dir") if "save_dir" in given else None
+    if not peek(TrainConfig, given, "resume") or folder is None or "config" in given:
+        return None
+    if not (folder / CONFIG).is_file():
+        require("task" in given, f"--resume: {folder} holds no run, and a new one needs a --task")
+        return None
+    return folder / CONFIG
+
+
+def _with_parent(given: Settings) -> Parsed:
+    """The options of a run; missing ones come from the checkpoint that it starts from.
 
     This is the newest one with `--resume`, or that of `--init-from`. Its task's options apply if
     the task is the same, and its architecture if there is no `--arch`.
     """
-    parsed = parse("train", TrainConfig, argv, kinds=KINDS)
-    given = {key for key, origin in parsed.origins.items() if not re.match("preset |task ", origin)}
-    own = {key for key in parsed.values() if key.partition(".")[0] in ("task", "arch")}
     folder = None
-    if not own <= given and parsed.main.resume:
-        folder = RunFolder(parsed.main.save_dir).newest()
-    if not own <= given and parsed.main.init_from is not None and folder is None:
-        folder = find(parsed.main.init_from)
+    if "task" in given and peek(TrainConfig, given, "resume") and "save_dir" in given:
+        run = RunFolder(peek(TrainConfig, given, "save_dir"))
+        # `prepare` reads the other files
+        folder = run.newest(hashed=lambda name: name == "state.json")
+    if "task" in given and folder is None and "init_from" in given:
+        path = peek(TrainConfig, given, "init_from")
+        folder = find(path) if path is not None else None
     if folder is None:
-        return parsed
+        return resolve(TrainConfig, given, KINDS)
     state = read_state(folder)
-    values = options_of(state, folder)
-    inherited = _of_same_tasks(values, parsed)
-    if "task.layout" in parsed.values():
-        inherited["task.layout"] = layout_in(values)
-    if parsed.origins["arch"].startswith("task "):
-        inherited |= {key: v for key, v in values.items() if key.partition(".")[0] == "arch"}
-        least = len(parsed.components["task"].made_from.segments)
-        if 0 < int(inherited.get("arch.num_segments", 0)) < least:
+    there, tasks = settings_of(state, folder), given.tasks()
+    inherited = _of_same_tasks(there, tasks).texts
+    first = registry.get("task", next(iter(tasks)))
+    if "task" in tasks.values() and any(one.name == "layout" for one in options(first.Config)):
+        inherited["task.layout"] = layout_in(there)
+    if "arch" not in given:
+        inherited |= there.only("arch").texts
+        if 0 < int(inherited.get("arch.num_segments", 0)) < (least := len(first.segments)):
             inherited["arch.num_segments"] = str(least)
-    inherited = {key: text for key, text in inherited.items() if key not in given}
-    words = [f"{flag(key)}={text}" for key, text in inherited.items()]
-    origin = f"checkpoint {folder}"
+    of_checkpoint = Settings.of_texts(inherited, Origin.CHECKPOINT, f"checkpoint {folder}")
     with plugins_named(state, folder):
-        parsed = parse("train", TrainConfig, [*argv, *words], kinds=KINDS)
-    return replace(parsed, origins=parsed.origins | dict.fromkeys(inherited, origin))
+        return resolve(TrainConfig, of_checkpoint.under(given), KINDS)
 
 
-def _of_same_tasks(there: dict[str, str], parsed: Parsed) -> dict[str, str]:
+def _of_same_tasks(there: Settings, tasks: Mapping[str, str]) -> Settings:
     """The options that a checkpoint has for the run's task or tasks, under this run's keys."""
-    trained = tasks_in(there)
-    found: dict[str, str] = {}
-    for name in parsed.mixture or (parsed.components["task"].name,):
-        if name in trained:
-            theirs, ours = trained[name], f"task.{name}." if parsed.mixture else "task."
-            own = {key: text for key, text in there.items() if key.startswith(theirs)}
-            found |= {ours + key.removeprefix(theirs): text for key, text in own.items()}
-    return found
+    trained = there.tasks()
+    found: dict[str, Setting] = {}
+    for name in [name for name in tasks if name in trained]:
+        own = there.of(trained[name])
+        found |= {f"{tasks[name]}.{key}": setting for key, setting in own.items()}
+    return Settings(found)
 
 
-def _differences(
-    parsed: Parsed, there: dict[str, str], checkpoint: Path, tower: str = "x"
-) -> list[str]:
+def _differences(parsed: Parsed, there: Settings, checkpoint: Path, tower: str = "x") -> list[str]:
     """The options that were given and differ from the checkpoint that the weights come from."""
-    here, named = parsed.values(), list[str]()
-    theirs = {key: there[key] for name in UNSHAPED if (key := f"arch.{name}") in there}
+    here, named = parsed.settings.texts, list[str]()
+    theirs = {key: there.texts[key] for name in UNSHAPED if (key := f"arch.{name}") in there}
     if tower == "x":
-        theirs |= _of_same_tasks(there, parsed)
+        theirs |= _of_same_tasks(there, parsed.settings.tasks()).texts
     elif tower == "enc" and "arch.encoder" in there:
         return []  # its settings are those of a preset
     own = parsed.components["arch"].config.tower(tower)
@@ -191,7 +193,7 @@ def _differences(
     for key, text in theirs.items():
         if key in here and here[key] != text:
             what = f"{flag(key)} is {here[key]}, but {text} in {checkpoint}"
-            if parsed.origins[key].startswith("preset ") and key != "arch.norm_eps":
+            if parsed.settings[key].origin == Origin.PRESET and key != "arch.norm_eps":
                 arch = parsed.components["arch"]
                 cure = f"add {flag(key)} {text}" + (", or leave out --arch" if tower == "x" else "")
                 if own is not arch.config:
@@ -290,7 +292,7 @@ def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
     even = all(weighted(text)[1] == 1 for text in parsed.main.data)
     require(even, f"{name} reads each text once: --data takes no weight")
     for option in ("batch_tokens", "batch_texts"):
-        given = parsed.origins.get(option, "").startswith("--")
+        given = parsed.settings.given(option, Origin.FLAG)
         require(not given, f"{flag(option)} has no effect with {name}: an update is a text a row")
 
 
@@ -309,7 +311,7 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
         )
         has = f"--init-from: {init_from} has {theirs} sentinels, but --task of this run {ours}"
         require(theirs == ours, f"{has}: {cure}")
-        changed = _differences(parsed, options_of(state, init_from), init_from)
+        changed = _differences(parsed, settings_of(state, init_from), init_from)
     given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
     towers = {name: find(path) for name, path in given.items() if path is not None}
     for name, path in towers.items():
@@ -320,7 +322,7 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
         )
         state = read_state(path)
         check_vocab(state, data.task.source_vocab if name == "encoder" else data.vocab, path)
-        changed += _differences(parsed, state["config"], path, name[:3])
+        changed += _differences(parsed, recorded(state), path, name[:3])
     require(
         not (arch.config.shared_embeddings and len(set(towers.values())) > 1),
         "--init-encoder and --init-decoder have a token embedding each: they need"
@@ -361,7 +363,7 @@ def _check_frozen(
     Returns whether the data, or how examples are made of them, have changed (`--new-data`), and
     the options that differ, in words.
     """
-    there, here = options_of(state, checkpoint), parsed.fields()
+    there, here = settings_of(state, checkpoint).texts, parsed.fields()
     # of files that are copied, the run's own are named; what they contain is compared
     there |= {key: state["config"][key] for key in copies_in(there, checkpoint)}
     for name, text in data.task.files.items():
@@ -374,10 +376,11 @@ def _check_frozen(
         for key, (kind, value) in here.items()
         if key in there and parse_value(there[key], kind, flag(key)) != value
     ]
+    components = parsed.settings.only(*KINDS)
     free = CUT if parsed.main.new_data else ()
     changed = {key for key in free if key in differing}
     for key in sorted(differing, key=lambda key: (key not in KINDS, key)):
-        fixed = key in FROZEN or key.partition(".")[0] in KINDS
+        fixed = key in FROZEN or key in components
         # a schedule of the block size counts epochs up to the last one
         fixed |= key == "max_epochs" and not isinstance(parsed.main.block_size, int)
         if fixed and key not in changed:

@@ -145,7 +145,7 @@ def test_starting_from_weights_takes_the_architecture_along(train, tmp_path, toy
     parsed = parse_train(words.split())
     arch = parsed.components["arch"]
     assert (arch.name, arch.config.width, arch.config.dropout) == ("glm_tiny", 32, 0.2)
-    assert "arch.width: '32'  # checkpoint" in parsed.yaml()
+    assert "arch.width: '32'  # checkpoint" in parsed.settings.yaml()
     trainer = Trainer(prepare(parsed))
     before = checkpoint.load(tmp_path / "first").model.state_dict()
     assert all(torch.equal(before[k], v) for k, v in trainer.model.cpu().state_dict().items())
@@ -180,7 +180,7 @@ def test_a_plug_in_comes_along_only_when_its_user_says_so(tmp_path, start, toy_d
     (tmp_path / "plugins" / "mine.py").write_text(PLUGIN)
     words = f"--max-steps 1 --arch mine_tiny --user-dir {tmp_path / 'plugins'}"
     begun = start(words)
-    begun.run.create(begun.parsed.yaml())
+    begun.run.create(begun.parsed.settings.yaml())
     trainer = Trainer(begun)
     trainer.save()
     trainer.saver.finish()

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from unitk import registry
 from unitk.data.corpus.corpus import CorpusWriter, Counts, close_corpus, manifest_of
@@ -28,9 +28,9 @@ from unitk.data.files.lines import Block
 from unitk.data.files.pairs import PairBlock
 from unitk.data.files.squad import SENTENCE
 from unitk.data.kinds import KINDS
-from unitk.errors import DataError, UsageError, at_least, require, say
+from unitk.errors import DataError, UsageError, require, say
 from unitk.options.config import Parsed
-from unitk.options.fields import flag
+from unitk.options.fields import Bound, Count, Positive, flag
 from unitk.vocab.base import Vocab, fit_pieces, open_vocab, train_vocab
 
 MANY_UNKNOWN = 0.01
@@ -96,7 +96,7 @@ class Options(ReadingOptions):
     """Vocabulary to use: a folder of unitk (vocabulary, corpus, checkpoint, run), *.model, a
     tokenizers *.json, WordPiece vocab.txt, or a folder with tokenizer.json, vocab.txt, or GPT-2's
     vocab.json and merges.txt."""
-    vocab_size: int | None = None
+    vocab_size: Positive | None = None
     """Size of the vocabulary to train when there is no --vocab."""
     vocab_kind: Literal["unigram", "bpe"] = "unigram"
     """Algorithm of sentencepiece that trains the vocabulary."""
@@ -107,13 +107,13 @@ class Options(ReadingOptions):
     )
     """Unicode normalization of the vocabulary. cf folds to lower case. nmt makes zero-width
     characters blanks. Characters that it changes are logged when a vocabulary is trained."""
-    vocab_coverage: float | None = None
+    vocab_coverage: Annotated[float, Bound(0.98, 1)] | None = None
     """Share of the text whose characters get a piece of their own. The rarest characters are
     unknown. Default: all characters if they are few; with thousands 0.9995 and all letters and
     digits."""
-    vocab_sample: int = 10_000_000
+    vocab_sample: Positive = 10_000_000
     """Maximum lines to train the vocabulary on, drawn at random."""
-    vocab_threshold: int = 0
+    vocab_threshold: Count = 0
     """--format fairseq: minimum count of a word in the dictionary. Rarer words are unknown."""
     vocab_only: bool = False
     """Write only the vocabulary to --dest."""
@@ -150,12 +150,6 @@ class Options(ReadingOptions):
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 
-    def __post_init__(self) -> None:
-        at_least(self, vocab_size=1, vocab_sample=1, vocab_threshold=0)
-        share = self.vocab_coverage
-        fits = share is None or 0.98 <= share <= 1  # sentencepiece wants so much
-        require(fits, f"--vocab-coverage must be in [0.98, 1], got {share}")
-
 
 def check(parsed: Parsed) -> None:
     """Refuse options that have no effect."""
@@ -164,7 +158,7 @@ def check(parsed: Parsed) -> None:
         parsed.idle(f"with --vocab {given.vocab}", *TRAINING)
     name = next((one for one in ("input", "valid", "test") if getattr(given, one)), "input")
     files = expand(getattr(given, name), flag(name))
-    held = given.held(files, flag(name), parsed.origins) or ["pairs of lines"]
+    held = given.held(files, flag(name), parsed.settings) or ["pairs of lines"]
     of_other = UNITK if given.format == "fairseq" else FAIRSEQ
     parsed.idle(f"with --format {given.format}", *of_other)
     if given.format == "fairseq" and not {*held} <= {"text", "pairs of lines"}:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -18,8 +18,9 @@ from unitk.data.files.pairs import Fields, PairBlock, pair_blocks, record_blocks
 from unitk.data.files.readers import Format, format_of, reader, readers
 from unitk.data.files.squad import SQUAD_SOURCE, check_form, read_squad
 from unitk.data.files.tables import saved_files
-from unitk.errors import DataError, UsageError, at_least, require
-from unitk.options.fields import flag
+from unitk.errors import DataError, UsageError, require
+from unitk.options.fields import Checked, Positive, flag
+from unitk.options.settings import Settings
 from unitk.pretrained import from_hub
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+]+:(/|[\w-]+/)", re.IGNORECASE)
@@ -75,7 +76,7 @@ class Source:
     reading: Reading | None  # None: the files hold pairs
     fields: Fields | None = None
     """The fields of pairs in records; None: pairs are in SQuAD's json, or in parallel files."""
-    window: int | None = None
+    window: Positive | None = None
     form: str = ""  # of SQuAD's pairs, as `window`: see `PairBlock`
     formats: list[str] = field(default_factory=list)
     """The format of each of `paths`; none: they are plain text."""
@@ -130,7 +131,7 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingOptions:
+class ReadingOptions(Checked):
     """How files are read."""
 
     input_format: Format = "auto"
@@ -165,7 +166,7 @@ class ReadingOptions:
     """Mark between the sentences of a target of several lines, for `unitk score --separator`."""
     skip_empty: bool = False
     """Skip records with an empty source or target instead of refusing them."""
-    window: int | None = None
+    window: Positive | None = None
     """SQuAD: maximum tokens of a source. Of a longer passage, a window around the answer is
     kept."""
     squad_source: str = SQUAD_SOURCE
@@ -174,7 +175,6 @@ class ReadingOptions:
 
     def check(self) -> None:
         """Refuse values that make no sense."""
-        at_least(self, window=1)
         check_form(self.squad_source)
         both = bool(self.source_field) == bool(self.target_field or self.label_field)
         cure = "belong together: give both, or --label-field instead of the second"
@@ -190,7 +190,7 @@ class ReadingOptions:
         got = f"got {','.join(self.source_field)}"
         require(one, f"--labels tags are of the words of one --source-field, {got}")
 
-    def held(self, paths: Sequence[Path], option: str, origins: Container[str]) -> list[str]:
+    def held(self, paths: Sequence[Path], option: str, settings: Settings) -> list[str]:
         """What the files of an option contain; an option without effect on it is an error."""
         held = sorted({format_of(path, self.input_format, option) for path in paths})
         holds: set[str] = {reader(name).holds for name in held}
@@ -198,7 +198,7 @@ class ReadingOptions:
             holds = {"labelled records" if self.label_field else "pairs of records"}
             held = [*holds]
         for name, kinds in CONCERNS.items():
-            if name in origins and holds.isdisjoint(kinds):
+            if settings.given(name) and holds.isdisjoint(kinds):
                 about = ", ".join(held or ["pairs of lines"])
                 raise UsageError(f"{flag(name)} has no effect on {about}")
         return held

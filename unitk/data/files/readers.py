@@ -18,7 +18,7 @@ from unitk import registry
 from unitk.data.files.lines import Block, blocks, head, is_stream, numbered, unpacked
 from unitk.errors import DataError, UsageError
 from unitk.foreign import parse_json
-from unitk.options.values import Named
+from unitk.options.fields import Named
 
 Format = Annotated[str, Named("reader", "auto")]
 """Type of an option: the name of a reader, or auto."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,9 @@ from unitk import pretrained
 from unitk.decoding.config import LOCAL, GenerateConfig
 from unitk.errors import CheckpointError, UsageError, require
 from unitk.files import create
-from unitk.options.config import read_yaml, resolve
+from unitk.options.config import resolve
 from unitk.options.fields import flag, options
+from unitk.options.settings import read_yaml
 from unitk.registry import nearest
 
 NAME = "generate.yaml"
@@ -44,11 +44,11 @@ def read_defaults(path: Path) -> dict[str, Any]:
         return {}
     known = [one.flag for one in options(GenerateConfig) if one.name not in LOCAL]
     try:
-        found = {one.key: replace(one, origin=flag(one.key)) for one in read_yaml(file, "it")}
+        found = read_yaml(file, "it")
         for name in map(flag, found):
             hint = nearest(name, known) or f" (known: {', '.join(known)})"
             require(name in known, f"{name} is no option of decoding{hint}")
-        config = resolve(GenerateConfig, list(found.values())).main
+        config = resolve(GenerateConfig, found).main
     except UsageError as error:
         raise CheckpointError(f"{file}: {Exception.__str__(error)}") from error
     values = {key: getattr(config, key) for key in found}

@@ -22,7 +22,7 @@ from unitk.files import new_file
 from unitk.kernels.lean import RMSNorm
 from unitk.models.attention import Heads
 from unitk.models.model import Model
-from unitk.options.values import render
+from unitk.options.fields import render
 from unitk.pictures import save
 from unitk.training.average import mean, rewrite
 from unitk.training.saving.checkpoint import check_finite

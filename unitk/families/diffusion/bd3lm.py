@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unitk.errors import at_least, require
+from unitk.errors import require
 from unitk.families.diffusion.mdlm import Diffusion, Share, draw
+from unitk.options.fields import Positive
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids, lm, probe, stay
 
@@ -52,14 +53,14 @@ class BD3LM(Diffusion):
     class Config(Diffusion.Config):
         """The blocks, and which shares of them are hidden."""
 
-        block_length: int = 4
+        block_length: Positive = 4
         """Tokens of a block; the first block has [CLS] too (4, 8 and 16 in section 6)."""
         clip: Share = (0.0, 1.0)
         """Least and largest share of a block that training hides, which makes the loss vary less
         (section 5.2; 0.45,0.95 for blocks of 4). `unitk evaluate` hides any share."""
 
         def __post_init__(self) -> None:
-            at_least(self, "task.", block_length=1)
+            super().__post_init__()
             low, high = self.clip
             given = f"--task.clip must be two rising shares in [0, 1], got {low:g},{high:g}"
             require(0 <= low < high <= 1, given)

@@ -68,7 +68,7 @@ class Diffusion(Task):
     infills = diffuses = from_nothing = True
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Task.Config):
         """Ends of texts, and where hidden tokens are asked for."""
 
         ends: bool = True

@@ -26,7 +26,7 @@ from unitk.data.sentence_pairs import Queries, SentencePairs
 from unitk.errors import check_option, require
 from unitk.families.ernie2.sentences import connected, layout, num_orders, shuffled
 from unitk.families.ernie2.words import capital, document, lower_cased
-from unitk.options.values import Schedule
+from unitk.options.fields import Share, Weights
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids
 from unitk.spans import choose
@@ -61,7 +61,7 @@ class ERNIE2(Masked):
     """Predict hidden units, capitals, words of a document, orders and relations (ERNIE 2.0)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Masked.Config):
         """The objectives, how they are learnt one after the other, and what each asks."""
 
         objectives: tuple[str, ...] = OBJECTIVES[:-1]
@@ -70,13 +70,13 @@ class ERNIE2(Masked):
         learning: Literal["sequential", "multitask", "continual"] = "sequential"
         """sequential: continual multi-task learning, each stage adds an objective. multitask: all
         of them all the time. continual: one after the other."""
-        mask_ratio: float | Schedule = 0.15
+        mask_ratio: Share = 0.15
         """Probability that a unit is hidden. A schedule is possible: validation and evaluation use
         its last value."""
-        levels: tuple[float, float, float] = (1.0, 0.0, 0.0)
+        levels: Weights = (1.0, 0.0, 0.0)
         """Weights of words, phrases and entities as hidden units. The latter two need a corpus with
         annotations."""
-        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        mask_keep_random: Weights = (0.8, 0.1, 0.1)
         """Weights of the replacements of a hidden token: [MASK], itself, a random word."""
         max_segments: int = 3
         """Most segments that are shuffled, from 2 to 4. 3 have 9 orders, 4 have 33."""
@@ -85,6 +85,7 @@ class ERNIE2(Masked):
         out, too."""
 
         def __post_init__(self) -> None:
+            super().__post_init__()
             given = f"got {','.join(self.objectives) or 'none'}"
             known = 0 < len(self.objectives) == len({*self.objectives} & {*OBJECTIVES})
             require(known, f"--task.objectives must be some of {', '.join(OBJECTIVES)}, {given}")

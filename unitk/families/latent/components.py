@@ -6,12 +6,12 @@ Optimus: Li et al. 2020, arXiv 2004.04092. Torch is imported when one of them is
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from unitk.errors import UsageError, at_least, check_option
+from unitk.errors import UsageError
 from unitk.models.archs import Preset, for_cpu, preset, tiny
 from unitk.models.config import ModelConfig
-from unitk.options.values import Schedule, parse_schedule
+from unitk.options.fields import Checked, Count, Part, Positive, Schedule, Weight, parse_schedule
 from unitk.registry import get, imported, register
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class LatentConfig(ModelConfig):
 
     encoder: str = "bert_base"
     """Registered architecture of the encoder. It gets the dropouts given here."""
-    latent: int = 32
+    latent: Positive = 32
     """Dimensions of the latent (section 5.1: 32; 768 to manipulate sentences)."""
     inject: Inject = "both"
     """How the latent enters the decoder (section 4.2): memory, a key and value in every layer;
@@ -42,13 +42,10 @@ class LatentConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, "arch.", latent=1)
         for name in ("embedding_width", "num_tasks"):
             self._require(name, not getattr(self, name), "0 with a latent")
         alone = not (self.head_latent and self.head_layers)
         self._require("head_layers", alone, "left out with --arch.head-latent")
-        known = get_args(Inject)
-        self._require("inject", self.inject in known, f"one of {', '.join(known)}")
         plain = type(get("arch", self.encoder, "--arch.encoder")()) is ModelConfig
         self._require("encoder", plain, "an architecture of a single tower")
 
@@ -124,11 +121,13 @@ KLMode = Literal["mask", "hinge", "mean-hinge", "sum"]
 
 @register("criterion", "elbo")
 @dataclass(frozen=True, kw_only=True)
-class ELBOConfig:
+class ELBOConfig(Checked):
     """Reconstruction and KL divergence of a variational autoencoder, in nats a text.
 
     Validation uses the final beta of the schedule, so that losses are comparable.
     """
+
+    KIND = "criterion"
 
     beta: Schedule = field(default_factory=lambda: parse_schedule("cyclical", "--criterion.beta"))
     """Weight of the KL divergence. cyclical: Optimus' cycles, half of each at 0, a quarter rising.
@@ -138,21 +137,19 @@ class ELBOConfig:
     threshold, which has the same gradient (its equation 9). mean-hinge: hinge of the mean over the
     batch, which must be one micro-batch (Kingma et al. 2016, arXiv 1606.04934). sum: no
     threshold."""
-    kl_threshold: float = 0.5
+    kl_threshold: Weight = 0.5
     """KL threshold: nats of each dimension that are free (Optimus' lambda)."""
     length_weighted: bool = False
     """Divide the reconstruction of a text, but not its divergence, by its length with begin and
     end."""
-    aggressive_steps: int = 0
+    aggressive_steps: Count = 0
     """Updates of the encoder alone before each update of both (He et al. 2019, arXiv
     1901.05534)."""
-    aggressive_share: float = 0.2
+    aggressive_share: Part = 0.2
     """Share of the run in which --criterion.aggressive-steps applies."""
 
     def __post_init__(self) -> None:
-        at_least(self, "criterion.", kl_threshold=0, aggressive_steps=0)
-        fits = 0 < self.aggressive_share <= 1
-        check_option(self, "criterion.aggressive_share", fits, "in (0, 1]")
+        super().__post_init__()
         # at the end of a run of a million updates
         name, end = type(self.beta).__name__.lower(), self.beta(1 << 20, 1 << 20)
         if end < self.beta.value:
@@ -167,21 +164,20 @@ class ELBOConfig:
 
 @register("criterion", "fusion")
 @dataclass(frozen=True, kw_only=True)
-class FusionConfig:
+class FusionConfig(Checked):
     """Reconstruction of responses, and latents of contexts near those of their responses.
 
     SpaceFusion: Gao et al. 2019, arXiv 1902.11205, as Optimus fine-tunes for dialogue. Latents are
     not drawn; an update is one micro-batch. For --task optimus --task.fusion on.
     """
 
-    beta: float = 2.0
+    KIND = "criterion"
+
+    beta: Weight = 2.0
     """Weight of the distances: from a context to its response, less those from a context to the
     nearest other context and from a response to the nearest other response."""
-    noise: float = 0.1
+    noise: Weight = 0.1
     """Standard deviation of the normal noise added to the latent between context and response."""
-
-    def __post_init__(self) -> None:
-        at_least(self, "criterion.", beta=0, noise=0)
 
     def build(self, vocab: Vocab) -> Criterion:
         return imported("unitk.families.latent.elbo:Fusion")(self)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from unitk.data.files.readers import Format
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.files.outputs import STDOUT
-from unitk.errors import at_least, check_option, require
+from unitk.errors import require
 from unitk.families.latent.geometry import Curve, Metric
+from unitk.options.fields import Above, Bound, Checked, Count, Positive, Weight
 from unitk.pictures import check_picture
 
 Feature = Literal["mean", "std", "kl", "pooled"]
-LEAST = {"max_tokens": 1, "count": 1, "spread": 0, "steps": 2, "active": 1, "seeds": 2}
-LEAST |= {"names": 0, "seed": 0}
-"""Options of any verb and the least that they may be."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Common:
+class Common(Checked):
     """Input, output and device."""
 
     texts: tuple[str, ...] = ()
@@ -43,15 +41,12 @@ class Common:
     """Device to compute on. auto: CUDA if there is a GPU."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of weights and cache."""
-    max_tokens: int = 16384
+    max_tokens: Positive = 16384
     """Maximum slots of a batch."""
     config: Path | None = None
     """YAML file with options. Flags override it."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
-
-    def __post_init__(self) -> None:
-        at_least(self, **{name: n for name, n in LEAST.items() if hasattr(self, name)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +60,6 @@ class Written(Common):
 @dataclass(frozen=True, kw_only=True)
 class Decoding(Written, GenerateConfig):
     """Decode latents."""
-
-    def __post_init__(self) -> None:
-        Common.__post_init__(self)
-        GenerateConfig.__post_init__(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +76,9 @@ class Sample(Decoding):
     """Write random texts: from the prior, from the posteriors of given texts, or from the latents
     of the texts of a label."""
 
-    count: int = 10
+    count: Positive = 10
     """Latents to draw, for each text if texts are given."""
-    spread: float = 1.0
+    spread: Weight = 1.0
     """Factor on the standard deviation. Below 1 the texts are more typical, above 1 more
     unusual."""
     among: Path | None = None
@@ -107,7 +98,7 @@ class Interpolate(Decoding):
     """Write the texts on a path between two texts. A file has the two texts of a path on a line,
     with a tab between them."""
 
-    steps: int = 9
+    steps: Annotated[int, Bound(2)] = 9
     """Points on the path, both ends included."""
     path: Curve = "lerp"
     """lerp: a straight line; slerp: an arc around the origin, at the distance where most latents
@@ -157,17 +148,13 @@ class Traverse(Decoding):
 
     dimension: tuple[int, ...] = ()
     """Dimensions to move, counted from 0. Default: the --active ones."""
-    active: int = 3
+    active: Positive = 3
     """Number of dimensions: those that hold most about the texts, in nats."""
-    reach: float = 3.0
+    reach: Above = 3.0
     """A dimension moves from minus this value to this value, in standard deviations of the
     prior."""
-    steps: int = 7
+    steps: Annotated[int, Bound(2)] = 7
     """Values of a dimension."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option(self, "reach", self.reach > 0, "above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +163,7 @@ class Neighbors(Written):
 
     among: Path
     """File of texts to search, one a line, or json-lines (field source)."""
-    count: int = 5
+    count: Positive = 5
     """Neighbours of each text."""
     metric: Metric = "euclidean"
     """Distance between two latents: euclidean, or one minus the cosine of their angle."""
@@ -196,9 +183,9 @@ class Plot(Common):
     need scikit-learn or umap-learn (pip install 'unitk[latent]')."""
     feature: Literal["mean", "pooled"] = "mean"
     """mean: the most likely latents; pooled: the encoder's states."""
-    names: int = 0
+    names: Count = 0
     """Number of texts to write beside their points, counted from the first."""
-    seed: int = 1
+    seed: Count = 1
     """Seed of tsne and umap."""
 
     def __post_init__(self) -> None:
@@ -215,17 +202,16 @@ class Probe(Written):
     """Labelled texts to measure accuracy on. --input holds the texts to learn from."""
     per_class: tuple[int, ...] = (1, 10, 100)
     """Labelled texts of each class to learn from. 0: all of them."""
-    seeds: int = 10
+    seeds: Annotated[int, Bound(2)] = 10
     """Draws of the labelled texts, for the mean and the standard deviation."""
     feature: Literal["pooled", "mean"] = "pooled"
     """pooled: the encoder's pooled state, as in Optimus' section 5.3; mean: the most likely
     latents."""
-    penalty: float = 1.0
+    penalty: Above = 1.0
     """L2 penalty: half of it times the squared weights is added to the summed negative
     log-likelihood."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_option(self, "penalty", self.penalty > 0, "above 0")
         some = len(self.per_class) > 0 and min(self.per_class) >= 0
         require(some, "--per-class needs numbers of at least 0, such as 1,10,100")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from unitk.errors import at_least, require
+from unitk.errors import require
 from unitk.evaluation.base import CorpusEvaluation, Judged, Progress
+from unitk.options.fields import Count, Positive
 from unitk.registry import imported, register
 
 if TYPE_CHECKING:
@@ -18,15 +19,14 @@ if TYPE_CHECKING:
 class LatentMeasures(CorpusEvaluation):
     """Measures of a latent: bound, divergence, mutual information, what is written again."""
 
-    beam: int = 1
+    beam: Count = 1
     """Optimus: beam size when a text is decoded from the mean of its latent. 1: greedy. 0: nothing
     is decoded."""
-    max_len: int | None = None
+    max_len: Positive | None = None
     """Optimus: maximum tokens of a decoded text. Default: the length of the longest text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, beam=0, max_len=1)
         require(self.beam > 0 or self.max_len is None, "--max-len has no effect with --beam 0")
 
     @classmethod

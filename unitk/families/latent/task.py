@@ -30,9 +30,10 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
+from unitk.options.fields import Chance
 from unitk.registry import register
 from unitk.slots import NEVER, Example, Ids, Slots, stay
-from unitk.tasks.base import Encoded, check_chance, framed, places_of, side_by_side
+from unitk.tasks.base import Encoded, framed, places_of, side_by_side
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab.base import Vocab, open_vocab
 
@@ -42,27 +43,23 @@ class Optimus(Seq2Seq):
     """Write a text from its latent, a variational autoencoder (Optimus)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Seq2Seq.Config):
         """What the two towers read."""
 
         source_vocab: Path | None = None
         """Vocabulary of the encoder (Optimus: BERT's WordPiece beside GPT-2's bytes). Default: that
         of the corpus. Checkpoints include it. The encoder reads at most twice as many tokens as the
         text has, and as many as it has positions; the log counts longer texts."""
-        encoder_drop: float = 0.0
+        encoder_drop: Chance = 0.0
         """Probability that the encoder misses a word (denoising: Shen et al. 2020, arXiv
         1905.12777, drop 0.3)."""
-        decoder_drop: float = 0.0
+        decoder_drop: Chance = 0.0
         """Probability that the decoder reads an unknown word instead of the last one (Bowman et al.
         2016, arXiv 1511.06349, section 3.1)."""
 
         fusion: bool = False
         """Learn dialogue: write a target from the latent of its source, from its own, and from one
         between them (SpaceFusion). Needs --criterion fusion."""
-
-        def __post_init__(self) -> None:
-            check_chance("encoder-drop", self.encoder_drop)
-            check_chance("decoder-drop", self.decoder_drop)
 
     config: Config
     symbols = ("pad", "unk", "cls", "sep", "mask")

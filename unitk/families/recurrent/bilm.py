@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import at_least
+from unitk.options.fields import Bound
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
 from unitk.tasks.base import Encoded, Task, framed, places_of
@@ -65,17 +66,14 @@ class BiLM(Task):
     """Predict each word from those before it, and from those behind it (ELMo)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Task.Config):
         """Ends of texts, and characters of words."""
 
         ends: bool = True
         """Enclose documents in [CLS] and [SEP], which are read and predicted, too. Where --blocks
         cuts a document, there are none. off: there are none at all, nor separators in a stream."""
-        characters: int = 50
+        characters: Annotated[int, Bound(3)] = 50
         """Length of a word in bytes of UTF-8, with its begin and end. Longer ones are cut off."""
-
-        def __post_init__(self) -> None:
-            at_least(self, "task.", characters=3)
 
     config: Config
     arch = "elmo_small"

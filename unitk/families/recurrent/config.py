@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
-from unitk.errors import at_least, require
+from unitk.errors import require
 from unitk.models.archs import TESTS, Preset
 from unitk.models.base import ArchConfig
 from unitk.models.config import ModelConfig
-from unitk.options.fields import flag
+from unitk.options.fields import Above, Count, Positive, Rate, Weight, flag
 from unitk.registry import register
 
 Config = TypeVar("Config", bound="RecurrentConfig")
@@ -34,11 +34,11 @@ class RecurrentConfig(ArchConfig):
     """LSTM layers that read texts from one end to the other."""
 
     network = "unitk.families.recurrent.stack:RecurrentModel"
-    num_layers: int = 3
+    num_layers: Positive = 3
     """LSTM layers."""
-    width: int = 400
+    width: Positive = 400
     """Width of the embeddings, and of the states that output layers read."""
-    cell_width: int = 1152
+    cell_width: Positive = 1152
     """Width of the cells of a layer."""
     narrowing: Narrowing = "layer"
     """How cells become states of the width of the embeddings. layer: the last layer has cells of
@@ -46,10 +46,10 @@ class RecurrentConfig(ArchConfig):
     (ELMo; Sak et al. 2014, arXiv 1402.1128). map: a linear map behind the last layer (SiATL)."""
     residual: bool = False
     """Add the input of each layer but the first to its output (ELMo)."""
-    cell_clip: float = 0.0
+    cell_clip: Weight = 0.0
     """Bound on the values of the cells, which are cut at plus and minus this value (ELMo: 3). 0: no
     bound."""
-    projection_clip: float = 0.0
+    projection_clip: Weight = 0.0
     """The same bound on projected outputs (ELMo: 3)."""
     forget_bias: float = 0.0
     """Bias that the forget gates begin with (ELMo: 1)."""
@@ -66,41 +66,41 @@ class RecurrentConfig(ArchConfig):
     head_pooler: bool = True
     """Heads over classes, numbers and choices have a dense layer, tanh and a linear map (BERT).
     off: a linear map without a bias (GPT)."""
-    dropout: float = 0.1
+    dropout: Rate = 0.1
     """Dropout of the states that output layers read."""
-    input_dropout: float = 0.25
+    input_dropout: Rate = 0.25
     """Dropout of the input of the first layer."""
-    hidden_dropout: float = 0.15
+    hidden_dropout: Rate = 0.15
     """Dropout of the inputs of the other layers."""
-    embedding_dropout: float = 0.02
+    embedding_dropout: Rate = 0.02
     """Dropout of whole rows of the embedding: a word is dropped wherever it stands."""
-    weight_dropout: float = 0.2
+    weight_dropout: Rate = 0.2
     """Dropout of the recurrent weights (DropConnect), the same in all steps and rows."""
     locked_dropout: bool = True
     """Drop the same values of inputs and states in all steps of a text (variational dropout; Gal
     and Ghahramani 2016, arXiv 1512.05287). off: other values in each step."""
-    init_range: float = 0.1
+    init_range: Above = 0.1
     """Embeddings begin uniformly between minus and plus this value; so does an output matrix."""
     head_layer_norm: bool = False
     """Normalize the states of each layer before they are mixed, without weights (Peters et al.
     2018, section 3.2)."""
-    head_dropout: float = 0.0
+    head_dropout: Rate = 0.0
     """Dropout of the states that heads read, but not the output layer over the vocabulary."""
-    char_width: int = 0
+    char_width: Count = 0
     """Width of the embeddings of characters, of which words are made by convolutions (ELMo: 16). 0:
     words have a table of embeddings."""
     char_filters: tuple[str, ...] = FILTERS
     """Convolutions over the characters of a word: WIDTH:COUNT,..."""
-    highways: int = 2
+    highways: Count = 2
     """Highway layers behind the convolutions."""
-    sampled_words: int = 0
+    sampled_words: Count = 0
     """Words that the softmax of training is over beside the right one, drawn by Zipf's law of their
     ids (bilm-tf: 8192). Evaluation has the full softmax. 0: training has, too."""
-    bptt: int = 0
+    bptt: Count = 0
     """Steps after which gradients through the states end, while the states go on (BPTT for text
     classification; Howard and Ruder 2018, arXiv 1801.06146, section 3.3: 70). 0: gradients reach
     the beginning of a text."""
-    bptt_chunks: int = 0
+    bptt_chunks: Count = 0
     """Chunks of --arch.bptt steps at the end of a text that gradients reach, and whose states
     concat pooling reads, in models of one direction. The steps before them need no memory for
     gradients. 0: all."""
@@ -108,19 +108,13 @@ class RecurrentConfig(ArchConfig):
     max_positions = max_positions2 = num_segments = num_virtual = num_tasks = 0
 
     def __post_init__(self) -> None:
-        at_least(self, "arch.", num_layers=1, width=1, cell_width=1, cell_clip=0, projection_clip=0)
-        for name in (*DROPOUTS, "head_dropout"):
-            self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
-        self._require("init_range", self.init_range > 0, "above 0")
-        known = get_args(Narrowing)
-        self._require("narrowing", self.narrowing in known, f"one of {', '.join(known)}")
+        super().__post_init__()
         projects = self.narrowing == "projection"
         for name in ("residual", "projection_clip"):
             needs = f"{flag('arch.' + name)} needs --arch.narrowing projection"
             require(projects or not getattr(self, name), needs)
         same = "--arch.head-layers mixes states of one width: it needs --arch.narrowing projection"
         require(projects or not self.head_layers, same)
-        at_least(self, "arch.", char_width=0, highways=0, sampled_words=0, bptt=0, bptt_chunks=0)
         require(self.bptt > 0 or not self.bptt_chunks, "--arch.bptt-chunks needs --arch.bptt")
         both = (
             "--arch.bptt-chunks ends at one end of a text, but this --arch reads it from both ends"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 
-from unitk.errors import at_least
 from unitk.models.archs import BERT, CPU, TESTS, Preset, for_cpu, tiny
 from unitk.models.config import ModelConfig
+from unitk.options.fields import Count, Positive
 from unitk.registry import register
 
 CANDIDATES = "candidates:entity"
@@ -17,18 +17,17 @@ CANDIDATES = "candidates:entity"
 class THUERNIEConfig(ModelConfig):
     """BERT whose last layers read entities beside tokens (Zhang et al. 2019, arXiv 1905.07129)."""
 
-    entity_layers: int = 0
+    entity_layers: Count = 0
     """Last layers that mix the states of entities and tokens (K-encoder, section 3.3). 0: half of
     the layers (paper: 6 of 12)."""
-    entity_width: int = 100
+    entity_width: Positive = 100
     """Width of the vectors and states of entities (section 4.1)."""
-    entity_heads: int = 4
+    entity_heads: Positive = 4
     """Heads of the attention of entities to each other (section 4.1)."""
     network = "unitk.families.thu_ernie.network:THUERNIE"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, "arch.", entity_layers=0, entity_width=1, entity_heads=1)
         fits = self.entity_layers <= self.num_layers
         self._require("entity_layers", fits, f"{self.num_layers} (--arch.num-layers) at most")
         divides = self.entity_width % self.entity_heads == 0

@@ -28,9 +28,10 @@ from unitk import registry
 from unitk.data.cuts import Text
 from unitk.data.entities import Link, Linker, read_vectors
 from unitk.errors import require
+from unitk.options.fields import Weights
 from unitk.registry import register
 from unitk.slots import Ask, Example, Ids
-from unitk.tasks.base import Encoded, check_weights, places_of
+from unitk.tasks.base import Encoded, places_of
 from unitk.tasks.mlm import MLM
 from unitk.vocab.base import Vocab
 
@@ -67,12 +68,11 @@ class THUERNIE(MLM):
         forms: str = ""
         """File of the linker. forms: a name as it stands in texts, a tab and its entity a line;
         without it, texts without links have no entities, in fine-tuning and prediction."""
-        random_none_keep: tuple[float, float, float] = (0.05, 0.15, 0.8)
+        random_none_keep: Weights = (0.05, 0.15, 0.8)
         """Weights of what is read of a linked entity: another one, none, itself (section 3.4)."""
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            check_weights("random-none-keep", self.random_none_keep)
             idle = "has no effect without --task.entities FILE"
             require(bool(self.entities) or not self.forms, f"--task.forms {idle}")
             require(bool(self.entities) or self.linker == "forms", f"--task.linker {idle}")

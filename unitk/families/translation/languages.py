@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import at_least, check_option, require
+from unitk.errors import require
 from unitk.models.archs import MASS as SUMMARIZING
 from unitk.models.archs import Preset, sized
 from unitk.models.config import EncoderDecoderConfig
+from unitk.options.fields import Checked, Count, Rate, Weight
 from unitk.registry import imported, register
 from unitk.slots import Example, Ids, Slots
 from unitk.tasks.mass import MASS
@@ -91,13 +92,9 @@ class Multilingual(Seq2Seq):
         """The languages, and what stands before source and target."""
 
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "seps"
-        languages: tuple[int, int] = (0, 0)
+        languages: tuple[Count, Count] = (0, 0)
         """Language numbers of source and target, where a corpus has none of its own (unitk
         preprocess --languages). Pre-training texts are in the source language."""
-
-        def __post_init__(self) -> None:
-            least = min(self.languages)
-            require(least >= 0, f"--task.languages must be at least 0, got {least}")
 
     config: Config
     arch = PRESET
@@ -128,10 +125,6 @@ class Translation(Multilingual, MASS):
     class Config(Multilingual.Config, MASS.Config):
         """The languages, and the distribution of spans."""
 
-        def __post_init__(self) -> None:
-            Multilingual.Config.__post_init__(self)
-            MASS.Config.__post_init__(self)
-
     config: Config
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
@@ -154,7 +147,7 @@ class BackTranslation(Multilingual):
     class Config(Multilingual.Config):
         """The languages between which texts are translated."""
 
-        languages: tuple[int, int] = (0, 1)
+        languages: tuple[Count, Count] = (0, 1)
         """The two languages. Texts are in the first, unless their corpus says another."""
 
         def __post_init__(self) -> None:
@@ -190,21 +183,19 @@ def longest(n: Ids) -> Ids:
 
 @register("criterion", "back_translation")
 @dataclass(frozen=True, kw_only=True)
-class BackTranslationConfig:
+class BackTranslationConfig(Checked):
     """Cross-entropy of texts given their translations, which the model writes before each update.
 
     Sennrich et al. 2016, arXiv 1511.06709; of both directions at once, Lample et al. 2018, arXiv
     1711.00043, section 2.4. No gradient passes through a translation. Pairs are learnt as they are.
     """
 
-    label_smoothing: float = 0.0
-    """Share of the weight of each label that is spread over all other words."""
-    temperature: float = 0.0
-    """Temperature at which translations are sampled. 0: greedy search (XLM)."""
+    KIND = "criterion"
 
-    def __post_init__(self) -> None:
-        check_option(self, "criterion.label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
-        at_least(self, "criterion.", temperature=0)
+    label_smoothing: Rate = 0.0
+    """Share of the weight of each label that is spread over all other words."""
+    temperature: Weight = 0.0
+    """Temperature at which translations are sampled. 0: greedy search (XLM)."""
 
     def build(self, vocab: Vocab) -> Criterion:
         build = imported("unitk.families.translation.back:BackTranslating")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unitk.errors import at_least
 from unitk.models.archs import CPU, TESTS, Preset, for_cpu, sized, tiny
 from unitk.models.config import ModelConfig
+from unitk.options.fields import Count
 from unitk.registry import register
 
 
@@ -14,16 +14,12 @@ from unitk.registry import register
 class XLNetConfig(ModelConfig):
     """Transformer-XL's attention and memory (Yang et al. 2019, arXiv 1906.08237, section 2.5)."""
 
-    memory_length: int = 384
+    memory_length: Count = 384
     """States of each layer that a stateful row carries to its next text (--stateful-rows). 0: no
     memory."""
     static_steps = False  # a table of the distances that there are
     network = "unitk.families.xlnet.network:XLNet"
     attention_type = "unitk.families.xlnet.network:RelativeAttention"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, "arch.", memory_length=0)
 
     @property
     def carries(self) -> bool:  # type: ignore[override]

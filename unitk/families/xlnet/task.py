@@ -26,11 +26,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import at_least
+from unitk.options.fields import Bound, Positive
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids, Protocol, Slots, lm, query, stay, unroll
 from unitk.spans import context_spans, length_law, places
@@ -67,15 +68,15 @@ class XLNet(Task):
     """Predict spans in a random order, from both sides (XLNet)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Task.Config):
         """How much is predicted, in which order, and how texts are read."""
 
-        one_in: int = 6
+        one_in: Annotated[int, Bound(2)] = 6
         """Predict one token of this many (K in section 2.3)."""
-        max_span: int = 5
+        max_span: Positive = 5
         """Maximum tokens of a span (section 3.1). A span of n tokens is drawn with a weight of 1/n
         (official code)."""
-        perm_size: int = 256
+        perm_size: Annotated[int, Bound(RUN)] = 256
         """Slots that are permuted together. Longer texts are permuted in runs of this many."""
         pairs: bool = True
         """The second half of a text is cut at a random token into two segments, of which each has a
@@ -83,9 +84,6 @@ class XLNet(Task):
         both_ways: bool = True
         """Read each text from its beginning and, as another example, from its end (section
         3.1)."""
-
-        def __post_init__(self) -> None:
-            at_least(self, "task.", one_in=2, max_span=1, perm_size=RUN)
 
     config: Config
     arch = "xlnet_small"

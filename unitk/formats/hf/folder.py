@@ -54,7 +54,7 @@ from unitk.formats.hf.heads import (
 from unitk.formats.hf.tokenizer import write_tokenizer
 from unitk.formats.names import count_from, current_name
 from unitk.formats.vocabs import extra_ids, vocab_beside
-from unitk.options.values import render
+from unitk.options.fields import render
 from unitk.pretrained import from_hub
 from unitk.registry import register
 from unitk.tasks.base import Task

@@ -17,16 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from unitk import registry
 from unitk.errors import UsageError, check_option, require
-from unitk.options.config import Given, build, options
-from unitk.options.values import COMMA, Schedule
+from unitk.options.config import build, options
+from unitk.options.fields import COMMA, Bound, Schedule
+from unitk.options.settings import Origin, gather
 from unitk.slots import Ask, Example, Floats, Ids
-from unitk.tasks.base import Encoded, Task, largest
+from unitk.tasks.base import Encoded, Task
 from unitk.vocab.base import Vocab
 
 LAYOUT = "--task.layout"
@@ -39,16 +40,16 @@ def layout_of(text: str) -> tuple[type[Task], Any]:
     name, _, rest = text.partition(":")
     task = registry.get("task", name, LAYOUT)
     require(not issubclass(task, Understanding), f"{LAYOUT} needs another objective, not {name}")
-    keys, given = [option.name for option in options(task.Config)], list[Given]()
+    keys, found = [option.name for option in options(task.Config)], list[tuple[str, str, str]]()
     for part in filter(None, COMMA.split(rest)):
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or key not in keys:
             hint = registry.nearest(key, keys) or f"; {name} has {', '.join(keys)}"
             raise UsageError(f"{LAYOUT}: {part!r} is not an option=value of task {name}{hint}")
-        given.append(Given(key, value.replace("\\,", ","), LAYOUT))
+        found.append((key, value.replace("\\,", ","), LAYOUT))
     try:
-        return task, build(task.Config, "", given, {})
+        return task, build(task.Config, gather(found, Origin.FLAG))
     except UsageError as error:
         raise UsageError(f"{LAYOUT} {name}: {error}") from error
 
@@ -57,7 +58,7 @@ class Understanding(Task):
     """A task that predicts something about texts, over the inputs of another objective."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Task.Config):
         """The objective that lays out the inputs."""
 
         layout: str = "mlm"
@@ -103,14 +104,13 @@ class Headed(Understanding):
     class Config(Understanding.Config):
         """The objective that lays out the inputs, the auxiliary loss and the separators."""
 
-        lm_weight: float | Schedule = 0.5
+        lm_weight: Annotated[float | Schedule, Bound(0)] = 0.5
         """Layout lm: weight of the mean loss over words, or a schedule of it (GPT: 0.5). 0: off."""
         separators: int = 1
         """Number of [SEP]s between two texts (RoBERTa and BART in transformers: 2)."""
 
         def __post_init__(self) -> None:
-            weight = largest(self.lm_weight)
-            require(weight >= 0, f"--task.lm-weight must be at least 0, got {weight:g}")
+            super().__post_init__()
             check_option(self, "task.separators", self.separators in (1, 2), "1 or 2")
 
     config: Config

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from unitk.errors import DataError, at_least, require
+from unitk.errors import DataError, require
+from unitk.options.fields import Count
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
 from unitk.tasks.understanding.base import Understanding
@@ -32,19 +33,16 @@ class Cloze(Understanding):
 
         patterns: str = ""
         """Patterns and answers: a bundled set (boolq, cb and others), or a YAML file."""
-        pattern: int = 0
+        pattern: Count = 0
         """Number of the pattern to use, counted from 0."""
         multi_token: bool = False
         """Score answers of any length, which takes longer. off: the answer of a label is one token.
         Choices that come with the texts are always scored in full."""
         length_penalty: float = 0.0
         """Divide the score of several tokens by their number to this power. The end counts."""
-        max_length: int = 0
+        max_length: Count = 0
         """Maximum tokens of a text in its pattern; the longest field is truncated. 0: the positions
         of the model."""
-
-        def __post_init__(self) -> None:
-            at_least(self, "task.", pattern=0, max_length=0)
 
     config: Config
     criterion, shortens, untrained = "cloze", True, True

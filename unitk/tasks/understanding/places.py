@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unitk.errors import at_least
+from unitk.options.fields import Positive
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
 from unitk.tasks.base import Encoded, side_by_side
@@ -22,12 +22,8 @@ class Span(Headed):
     class Config(Headed.Config):
         """The objective that lays out the inputs, the auxiliary loss, and the length of answers."""
 
-        max_answer: int = 30
+        max_answer: Positive = 30
         """Maximum tokens of a predicted answer (BERT's code: 30)."""
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            at_least(self, "task.", max_answer=1)
 
     config: Config
     head, form = "span", "span"

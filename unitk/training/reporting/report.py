@@ -14,6 +14,7 @@ from unitk.data.batching import Feed
 from unitk.files import VERSION
 from unitk.optim.schedules import Constant
 from unitk.options.config import flag
+from unitk.options.settings import Origin
 from unitk.training.measures import values_line
 from unitk.training.reporting.sinks import validation_at
 from unitk.training.run import Run
@@ -31,7 +32,9 @@ def first_lines(run: Run) -> list[str]:
     examples = round(_per_epoch(feed))
     weights = sum(parameter.numel() for parameter in run.model.parameters())
     # a share that never changes is a number, as it was given
-    tasks = re.sub(r"=constant:value=(\S+?),warmup=0\.0", r"=\1", start.parsed.values()["task"])
+    tasks = re.sub(
+        r"=constant:value=(\S+?),warmup=0\.0", r"=\1", start.parsed.settings["task"].text
+    )
     valid = [f"{name}: {source.about}" for name, source in data.valid.items()]
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     return [
@@ -148,15 +151,12 @@ def scores(run: Run) -> str:
 def readme(run: Run) -> str:
     """README.md of a run folder: what the run is, and how to resume it."""
     start, at = run.start, run.progress
-    values, folder = start.parsed.values(), start.run.path
-    given = {
-        key: origin
-        for key, origin in start.parsed.origins.items()
-        if key in values and not origin.startswith(("default", "preset "))
-    }
+    settings, folder = start.parsed.settings, start.run.path
     done = [summary(at), *last_lines(run)] if at.step else ["nothing is trained yet"]
     rows = "\n".join(
-        f"| `{flag(key)}` | {values[key]} | {origin} |" for key, origin in given.items()
+        f"| `{flag(key)}` | {one.text} | {one.where} |"
+        for key, one in settings.items()
+        if one.origin not in (Origin.DEFAULT, Origin.PRESET)
     )
     quoted = shlex.quote(str(folder))  # pasted into a shell as it stands
     user_dir = start.config.user_dir

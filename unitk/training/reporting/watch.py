@@ -13,6 +13,7 @@ from unitk.data.batching import single_batches, spread
 from unitk.errors import UsageError
 from unitk.kernels.products import computing
 from unitk.options.fields import flag
+from unitk.options.settings import Origin
 from unitk.slots import Batch
 from unitk.training.reporting.log import Journal
 from unitk.training.run import Run
@@ -34,7 +35,7 @@ class Watch:
         self.every, self.batches = sys.maxsize, list[Batch]()  # never due
         if not isinstance(criterion, Watching):
             for name in ("panel_every", "panel_texts"):
-                if start.parsed.origins.get(name, "").startswith("--"):
+                if start.parsed.settings.given(name, Origin.FLAG):
                     what = start.parsed.components["criterion"].name
                     raise UsageError(f"{flag(name)} has no effect: criterion {what} has no panel")
             return

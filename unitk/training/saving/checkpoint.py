@@ -40,7 +40,8 @@ from unitk.errors import CheckpointError, NonFiniteError, UsageError, require
 from unitk.files import VERSION, create, sealed
 from unitk.foreign import read_json
 from unitk.models.model import Model, build
-from unitk.options.config import Given, NoOptions, Parsed, resolve
+from unitk.options.config import NoOptions, Parsed, resolve
+from unitk.options.settings import NOTHING, Settings
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
 from unitk.training.ema import Average
@@ -50,9 +51,9 @@ from unitk.training.saving.state import (
     Identity,
     Progress,
     asked_as,
-    options_of,
     plugins_named,
     read_state,
+    settings_of,
     write_files,
 )
 from unitk.vocab.base import Vocab
@@ -99,7 +100,7 @@ def load(
     folder: Path,
     device: str | torch.device = "cpu",
     task_name: str | None = None,
-    given: Sequence[Given] = (),
+    given: Settings = NOTHING,
 ) -> Loaded:
     """Load the model of a run folder (its best checkpoint, else the newest good one) or checkpoint.
 
@@ -110,7 +111,8 @@ def load(
     state = read_state(folder)
     with plugins_named(state, folder):
         vocab = Vocab.load(folder / "vocab")
-    parsed = components(state, folder, given=(given := [*asked_as(state, task_name), *given]))
+    given = asked_as(state, task_name).under(given)
+    parsed = components(state, folder, given)
     parts, chosen = parsed.components, parsed.components["task"]
     tasks = parsed.mixture or {chosen.name: chosen}
     task_name = task_name or state.get("default_task")  # of models that come with unitk
@@ -155,47 +157,42 @@ def imported_rows(folder: Path) -> dict[str, int]:
 def components(
     state: dict[str, Any],
     folder: Path,
+    given: Settings = NOTHING,
     wanted: Sequence[str] = ("task", "arch"),
     main: type | None = None,
-    options: Mapping[str, str] | None = None,
-    given: Sequence[Given] = (),
 ) -> Parsed:
     """The run's task or tasks, and its architecture; plug-ins come from `--user-dir` only.
 
-    `wanted` may name further kinds of components. `main` and `options` are the other options and
-    their values; `given` overrides all.
+    `given` overrides the options of the run. `wanted` may name further kinds of components, and
+    `main` has the options of none.
     """
     registry.load_plugins()  # entry points only; --user-dir was loaded by whoever asked for it
-    origin = str(folder / "state.json")
-    other = any(item.key == "task" for item in given)  # than it was trained with
-    kinds = [kind for kind in wanted if kind == "arch" or not other]
-    values = {k: v for k, v in options_of(state, folder).items() if k.partition(".")[0] in kinds}
-    own = [Given(key, text, origin) for key, text in {**values, **(options or {})}.items()]
+    # of another task than it was trained with, only its architecture can be meant
+    kinds = ("arch",) if "task" in given else wanted
     with plugins_named(state, folder):
-        return resolve(main or NoOptions, [*own, *given], wanted)
+        own = settings_of(state, folder).only(*kinds)
+        return resolve(main or NoOptions, own.under(given), wanted)
 
 
-def _check_shapes(
-    state: dict[str, Any], folder: Path, given: Sequence[Given], vocab: Vocab
-) -> None:
+def _check_shapes(state: dict[str, Any], folder: Path, given: Settings, vocab: Vocab) -> None:
     """Raise `UsageError` naming the option that would change the shape of a weight."""
 
-    def shapes(some: Sequence[Given]) -> dict[str, torch.Size]:
-        parsed = components(state, folder, given=some)
+    def shapes(some: Settings) -> dict[str, torch.Size]:
+        parsed = components(state, folder, some)
         chosen = parsed.components["task"]
         task = chosen.made_from(chosen.config, vocab)
         with torch.device("meta"):  # shapes only: no weight takes memory
             model = build(parsed.components["arch"].config, len(vocab), len(task.source_vocab))
         return {name: tensor.shape for name, tensor in tensors_of(model).items()}
 
-    if shapes(given) == (there := shapes(())):  # as trained
+    if shapes(given) == (there := shapes(NOTHING)):  # as trained
         return
-    for item in given:
-        here = shapes([item])
+    for key, setting in given.items():
+        here = shapes(Settings({key: setting}))
         changed = [name for name in here | there if here.get(name) != there.get(name)]
         if changed:
             only = "only training or `unitk convert` can change a weight's shape"
-            raise UsageError(f"{item.origin} changes {min(changed)} of {folder}: {only}")
+            raise UsageError(f"{setting.where} changes {min(changed)} of {folder}: {only}")
 
 
 @dataclass(frozen=True)

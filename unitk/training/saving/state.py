@@ -15,8 +15,8 @@ from unitk import registry
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import create, sealed
 from unitk.foreign import read_json
-from unitk.options.config import Given, modern, options
-from unitk.options.values import SUFFIXES, render
+from unitk.options.fields import SUFFIXES, options, render
+from unitk.options.settings import NOTHING, Origin, Settings, renamed
 from unitk.tasks.base import Task
 from unitk.training.config import TrainConfig
 
@@ -40,22 +40,23 @@ FIELDS: dict[str, Any] = {
 """What state.json must hold beside the progress."""
 
 
-def tasks_in(config: dict[str, str]) -> dict[str, str]:
-    """The names of a run's tasks, and what the keys of each one's options begin with."""
-    words = (word.partition("=") for word in config["task"].split())
-    return {name: f"task.{name}." if share else "task." for name, share, _ in words}
-
-
-def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Every option of the run as text; files that the checkpoint copied are named as copies.
+def settings_of(state: dict[str, Any], folder: Path) -> Settings:
+    """Every option of the run; files that the checkpoint copied are named as copies.
 
     A task fills in options that an earlier version did not have.
     """
-    values: dict[str, str] = dict(state["config"])
-    for name, prefix in tasks_in(values).items():
+    texts: dict[str, str] = {}
+    for name, part in recorded(state).tasks().items():
         known = registry.get("task", name).earlier if registry.has("task", name) else {}
-        values = {prefix + option: text for option, text in known.items()} | values
-    return values | copies_in(values, folder)
+        texts |= {f"{part}.{option}": text for option, text in known.items()}
+    texts |= state["config"]
+    where = f"checkpoint {folder}"
+    return Settings.of_texts(texts | copies_in(texts, folder), Origin.CHECKPOINT, where)
+
+
+def recorded(state: dict[str, Any]) -> Settings:
+    """Every option of the run, as it was written."""
+    return Settings.of_texts(state["config"], Origin.CHECKPOINT)
 
 
 def copies_in(values: dict[str, str], folder: Path) -> dict[str, str]:
@@ -242,31 +243,29 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     config = state["config"]
     if not ({"task", "arch"} <= set(config) and all(isinstance(v, str) for v in config.values())):
         raise CheckpointError(f"{path} is damaged: its 'config' is not that of a run")
-    return {**state, "config": dict(modern(config.items()))}
+    now = renamed(Settings.of_texts(config, Origin.CHECKPOINT))
+    return {**state, "config": now.texts}
 
 
-def asked_as(state: dict[str, Any], task: str | None) -> list[Given]:
+def asked_as(state: dict[str, Any], task: str | None) -> Settings:
     """The options with which a checkpoint is read as a task that it was not trained with, but that
     needs no training; none where it was."""
-    trained = tasks_in(state["config"])
-    known = task is not None and task not in trained and registry.has("task", task)
-    if not known or not registry.get("task", task or "").untrained:
-        return []
-    return [
-        Given("task", task, "--task"),
-        Given("task.layout", layout_in(state["config"]), "--task"),
-    ]
+    there = recorded(state)
+    known = task is not None and task not in there.tasks() and registry.has("task", task)
+    if task is None or not known or not registry.get("task", task).untrained:
+        return NOTHING
+    texts = {"task": task, "task.layout": layout_in(there)}
+    return Settings.of_texts(texts, Origin.FLAG, "--task")
 
 
-def layout_in(there: dict[str, str]) -> str:
+def layout_in(there: Settings) -> str:
     """The layout of a checkpoint's inputs, as `--task.layout`; of mixed tasks, the first's."""
     if "task.layout" in there:
-        return there["task.layout"]
-    name, prefix = next(iter(tasks_in(there).items()))
-    given = {key.removeprefix(prefix): v for key, v in there.items() if key.startswith(prefix)}
+        return there["task.layout"].text
+    name, part = next(iter(there.tasks().items()))
     known = {
         option.name: render(option.default) for option in options(registry.get("task", name).Config)
     }
-    own = (f"{key}={v}" for key, v in given.items() if known.get(key, v) != v)
+    own = (f"{k}={v}" for k, v in there.of(part).texts.items() if known.get(k, v) != v)
     escaped = ",".join(one.replace(",", "\\,") for one in own)
     return f"{name}:{escaped}" if escaped else name

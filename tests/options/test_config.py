@@ -10,9 +10,10 @@ import pytest
 from unitk import registry
 from unitk.errors import UsageError
 from unitk.options import config
-from unitk.options.config import HELP, Given, flag, options, parse, read_yaml, resolve
+from unitk.options.config import flag, options, parse, resolve
+from unitk.options.fields import parse_value, render
 from unitk.options.help import groups, help_page
-from unitk.options.values import parse_value, render
+from unitk.options.settings import HELP, Origin, Setting, read_yaml
 from unitk.training.config import TrainConfig, weighted
 from unitk_cli import generate, latent
 
@@ -100,7 +101,8 @@ def test_a_config_file_has_the_same_words_and_flags_win(tmp_path):
     parsed = parse("test", Options, ["--config", str(path), "--max-steps", "7", "--input", "c"])
     assert (parsed.main.lr, parsed.main.max_steps) == (1e-4, 7)
     assert parsed.main.input == (Path("c"),)
-    assert parsed.origins["lr"] == str(path) and parsed.origins["max_steps"] == "--max-steps"
+    assert parsed.settings["lr"] == Setting(("0.0001",), Origin.FILE, str(path))
+    assert parsed.settings["max_steps"] == Setting(("7",), Origin.FLAG, "--max-steps")
     path.write_text("lrr: 1\n")
     with pytest.raises(UsageError, match=rf"--lrr \(in {path}\): no such option"):
         parse("test", Options, ["--config", str(path)])
@@ -121,25 +123,25 @@ def test_components_come_from_the_task_unless_named():
     assert parsed.components["task"].config.mean_span == 5.0
     assert parsed.components["arch"].name == "glm_small"
     assert parsed.components["criterion"].name == "cross_entropy"
-    assert parsed.origins["task.mean_span"] == "--task.mean-span"
-    assert parsed.origins["arch.num_layers"] == "preset glm_small"
+    assert parsed.settings["task.mean_span"].where == "--task.mean-span"
+    assert parsed.settings["arch.num_layers"].where == "preset glm_small"
+    assert parsed.settings["arch"].where == "task glm_infill"
 
 
 def test_a_preset_gives_way_to_flags_and_values_read_back():
     parsed = components("--task=glm_infill", "--arch", "glm_tiny", "--arch.dropout", "0.3")
     assert parsed.components["arch"].config.dropout == 0.3
-    given = [Given(key, text, "x") for key, text in parsed.values().items()]
-    again = resolve(Options, given, KINDS)
-    assert again.values() == parsed.values() and again.components == parsed.components
+    again = resolve(Options, parsed.settings, KINDS)
+    assert again.settings == parsed.settings and again.components == parsed.components
 
 
 def test_the_written_yaml_is_a_config_file(tmp_path):
     parsed = components("--task=glm_infill", "--lr", "3e-4", "--task.mask-ratio", "0.2")
     path = tmp_path / "config.yaml"
-    path.write_text(parsed.yaml())
+    path.write_text(parsed.settings.yaml())
     assert "task.mask_ratio: '0.2'  # --task.mask-ratio" in path.read_text()
-    assert components("--config", str(path)).values() == {
-        **parsed.values(),
+    assert components("--config", str(path)).settings.texts == {
+        **parsed.settings.texts,
         "config": str(path),
     }
 
@@ -183,7 +185,7 @@ def test_component_mistakes(argv, message):
 
 @pytest.mark.parametrize("text", ["0.5", "linear:warmup=0.1,floor=0.2", "cosine"])
 def test_a_schedule_is_a_value(text):
-    from unitk.options.values import Schedule
+    from unitk.options.fields import Schedule
 
     made = parse_value(text, Schedule, "--lr-schedule")
     assert parse_value(render(made), Schedule, "x") == made

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unitk.errors import UsageError
-from unitk.options.config import Given, parse, resolve
+from unitk.options.config import parse, resolve
 
 KINDS = ("task", "arch", "criterion", "optimizer")
 MIXED = ["--task", "mlm=0.7", "--task", "unilm=linear:value=0.3,floor=0.1", "--arch", "unilm_tiny"]
@@ -29,18 +29,17 @@ def test_tasks_are_mixed_by_their_shares():
     mlm, unilm = parsed.mixture.values()
     assert (mlm.config.mask_ratio, unilm.config.mask_ratio, unilm.config.nsp) == (0.2, 0.15, False)
     assert mlm.share(3, 10) == 0.7 and unilm.share(10, 10) == pytest.approx(0.03)
-    assert parsed.components["task"] is mlm and parsed.origins["task"] == "--task"
-    assert parsed.origins["task.mlm.mask_ratio"] == "--task.mlm.mask-ratio"
+    assert parsed.components["task"] is mlm and parsed.settings["task"].where == "--task"
+    assert parsed.settings["task.mlm.mask_ratio"].where == "--task.mlm.mask-ratio"
     assert not read("--task", "mlm").mixture
 
 
 def test_values_and_yaml_read_back(tmp_path):
     parsed = read(*MIXED, "--task.mlm.mask-ratio", "0.2")
-    given = [Given(key, text, "x") for key, text in parsed.values().items()]
-    again = resolve(Options, given, KINDS)
-    assert again.values() == parsed.values() and again.mixture == parsed.mixture
+    again = resolve(Options, parsed.settings, KINDS)
+    assert again.settings.texts == parsed.settings.texts and again.mixture == parsed.mixture
     path = tmp_path / "config.yaml"
-    path.write_text(parsed.yaml())
+    path.write_text(parsed.settings.yaml())
     assert read("--config", str(path)).mixture == parsed.mixture
     path.write_text("task: [mlm=0.7, unilm=0.3]\ntask.unilm.nsp: off\narch: unilm_tiny\n")
     listed = read("--config", str(path))

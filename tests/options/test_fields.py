@@ -1,0 +1,148 @@
+"""What the types of options exclude is refused at its ends, for everything that is registered."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal, get_args, get_origin
+
+import pytest
+
+from unitk import registry
+from unitk.api.evaluate import Options as EvaluateOptions
+from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
+from unitk.errors import UsageError
+from unitk.optim.schedules import Constant
+from unitk.options.config import build
+from unitk.options.fields import (
+    Bound,
+    Checked,
+    Count,
+    Option,
+    Positive,
+    Rate,
+    Schedule,
+    Share,
+    Weights,
+    options,
+)
+from unitk.options.settings import Origin, Settings
+from unitk.serving.config import Limits
+from unitk.training.config import TrainConfig
+
+VERBS = {
+    "train": TrainConfig(data=("x",), save_dir="y", max_steps=1),
+    "evaluate": EvaluateOptions(checkpoint="x"),
+    "serve": Limits(),
+    **{one.__name__: one() for one in (GenerateConfig, EmbedConfig, PredictConfig)},
+}
+
+
+def components():
+    """Every config that is registered, with its defaults."""
+    for kind in ("task", "arch", "criterion", "optimizer", "schedule"):
+        for name in registry.names(kind):
+            made_from = registry.get(kind, name)
+            yield f"{kind} {name}", (made_from.Config if kind == "task" else made_from)()
+
+
+CONFIGS = {**VERBS, **dict(components())}
+RULED = [name for name, config in CONFIGS.items() if any(o.rule for o in options(type(config)))]
+
+
+def outside(bound: Bound, kind: type) -> list[float]:
+    """Numbers just beyond the ends of a bound, which an option of this type can have."""
+    step = 1 if kind is int else 1e-3
+    low = bound.low if bound.above else bound.low - step
+    high = bound.high if bound.below else bound.high + step
+    ends = [low, *([high] if bound.below or math.isfinite(high) else [])]
+    return [kind(end) for end in ends] + [math.nan] * (kind is float)
+
+
+def inside(bound: Bound, kind: type) -> list[float]:
+    """The first and the last number in a bound."""
+    step = 1 if kind is int else 1e-3
+    ends = bound.low + step * bound.above, bound.high - step * bound.below
+    return [kind(end) for end in ends if math.isfinite(end)]
+
+
+def shaped(option: Option, default: object, number: float) -> list[object]:
+    """Values of the option that are or hold a number."""
+    if get_origin(option.type) is tuple:
+        size = len(default) if isinstance(default, tuple) and default else 1
+        return [tuple([number] * size)]
+    scheduled = Schedule in get_args(option.type)
+    return [number, *([Constant(value=number)] if scheduled and math.isfinite(number) else [])]
+
+
+def tried(option: Option, default: object) -> tuple[str, list[object], list[object]]:
+    """What messages say of an option's rule, values that break it, and values that just do not."""
+    if not isinstance(option.rule, Bound):
+        return "needs a weight above 0", [tuple(0.0 for _ in default)], [default]
+    numbers = {option.type, *get_args(option.type)} & {int, float}
+    kind = float if float in numbers else int
+    each = (ends(option.rule, kind) for ends in (outside, inside))
+    wrong, right = ([v for n in some for v in shaped(option, default, n)] for some in each)
+    return str(option.rule), wrong, right
+
+
+@pytest.mark.parametrize("name", RULED)
+def test_bounds_are_enforced_at_their_ends(name):
+    """Beyond an end, the message names the option and its bound; at the end, no message does."""
+    config = CONFIGS[name]
+    for option in [option for option in options(type(config)) if option.rule is not None]:
+        said, wrong, right = tried(option, getattr(config, option.name))
+        spelt = option.name.rstrip("_").replace("_", "-")
+        assert wrong
+        for value in wrong:
+            with pytest.raises(UsageError) as found:
+                replace(config, **{option.name: value})
+            assert said in str(found.value), (option.name, value)
+            assert spelt in str(found.value).replace("_", "-")
+        for value in right:
+            try:
+                replace(config, **{option.name: value})
+            except UsageError as error:  # of several options together
+                assert said not in str(error) or spelt not in str(error).replace("_", "-")
+
+
+def test_every_number_of_a_schedule_or_tuple_counts():
+    @dataclass(frozen=True, kw_only=True)
+    class Own(Checked):
+        KIND = "task"
+        share: Share = 0.5
+        betas: tuple[Rate, Rate] = (0.9, 0.9)
+        count: Positive | None = None
+        weights: Weights = (1, 0, 0)
+        way: Literal["a", "b"] = "a"
+
+    assert Own(share=Constant(value=1.0), count=3).count == 3
+    for wrong, message in {
+        "share": (Constant(value=2.0), r"--task.share must be in \(0, 1\], got 2"),
+        "betas": ((0.9, 1.0), r"--task.betas must be in \[0, 1\), got 0.9,1"),
+        "count": (0, "--task.count must be at least 1, got 0"),
+        "weights": ((1, -1, 0), "--task.weights needs a weight above 0 and none below, got 1,-1,0"),
+        "way": ("c", "--task.way must be one of a, b, got c"),
+    }.items():
+        with pytest.raises(UsageError, match=message[1]):
+            Own(**{wrong: message[0]})
+
+
+def test_a_default_of_a_subclass_keeps_the_bound():
+    @dataclass(frozen=True, kw_only=True)
+    class Base(Checked):
+        size: Count = 1
+
+    @dataclass(frozen=True, kw_only=True)
+    class Derived(Base):
+        size: int = 2
+
+    with pytest.raises(UsageError, match="--size must be at least 0, got -1"):
+        Derived(size=-1)
+
+
+def test_a_plain_dataclass_is_checked_where_its_text_is_read():
+    @dataclass(frozen=True, kw_only=True)
+    class Plain:
+        size: Positive = 1
+
+    with pytest.raises(UsageError, match="--arch.size must be at least 1, got 0"):
+        build(Plain, Settings.of_texts({"arch.size": "0"}, Origin.FLAG), "arch.")

@@ -1,0 +1,65 @@
+"""Settings: what wins, where it comes from, and that every option survives as text."""
+
+import json
+
+import pytest
+
+from unitk import registry
+from unitk.options.config import NoOptions, parse, resolve
+from unitk.options.fields import options, parse_value, render
+from unitk.options.settings import NOTHING, Origin, Setting, Settings
+from unitk.training.config import KINDS, TrainConfig
+
+NEEDED = ["--data", "x", "--save-dir", "y", "--max-steps", "1"]
+
+
+def texts(origin=Origin.FILE, where="file.yaml", **values):
+    named = {key.replace("__", "."): text for key, text in values.items()}
+    return Settings.of_texts(named, origin, where)
+
+
+def test_the_later_one_wins_and_says_where_it_stands():
+    both = texts(lr="1", seed="2").under(texts(Origin.FLAG, "", seed="3"))
+    assert both["lr"] == Setting(("1",), Origin.FILE, "file.yaml")
+    assert both["seed"] == Setting(("3",), Origin.FLAG, "--seed")
+    assert both.given("lr") and not both.given("lr", Origin.FLAG) and not both.given("other")
+    assert both == NOTHING.under(both) == both.under(NOTHING)
+
+
+def test_another_component_drops_the_options_of_the_one_below(capsys):
+    below = texts(task="mlm", task__max_span="3", arch__dropout="0")
+    both = below.under(texts(Origin.FLAG, "", task="lm"))
+    assert set(both) == {"task", "arch.dropout"}
+    assert "--task lm drops task.max_span of file.yaml" in capsys.readouterr().err
+    assert below.under(texts(task="mlm")) == below
+
+
+def test_the_options_of_a_part():
+    some = texts(task="mlm=1 lm=2", task__lm__ends="off", task__mlm__nsp="on", arch__width="8")
+    assert some.tasks() == {"mlm": "task.mlm", "lm": "task.lm"}
+    assert some.of("task.lm").texts == {"ends": "off"} and some.of("task").texts == {}
+    assert some.of("arch").texts == {"width": "8"} and set(some.only("arch")) == {"arch.width"}
+    assert texts(task="lm").tasks() == {"lm": "task"}
+
+
+def test_a_written_file_has_every_origin(tmp_path):
+    (tmp_path / "given.yaml").write_text("arch.dropout: 0\n")
+    argv = ["--task", "lm", "--config", str(tmp_path / "given.yaml"), *NEEDED]
+    settings = parse("train", TrainConfig, argv, KINDS).settings
+    (tmp_path / "config.yaml").write_text(settings.yaml())
+    assert Settings.read(tmp_path / "config.yaml") == settings
+    assert {one.origin for one in settings.values()} == {*Origin} - {Origin.CHECKPOINT}
+
+
+@pytest.mark.parametrize("kind", ["task", "arch", "criterion", "optimizer"])
+def test_every_option_survives_as_text(kind):
+    """text -> value -> text -> state.json -> text, whatever is registered."""
+    for name in registry.names(kind):
+        parsed = resolve(NoOptions, texts(**{kind: name}), [kind])
+        for option in options(type(parsed.components[kind].config)):
+            text = parsed.settings[f"{kind}.{option.name}"].text
+            value = parse_value(text, option.type, option.flag)
+            assert value == getattr(parsed.components[kind].config, option.name)
+            assert render(value) == text
+        kept = Settings.of_texts(json.loads(json.dumps(parsed.settings.texts)), Origin.CHECKPOINT)
+        assert resolve(NoOptions, kept, [kind]).settings.texts == parsed.settings.texts

@@ -1,0 +1,253 @@
+"""Settings: options as text under their dotted keys, each with its origin.
+
+Command lines, YAML files, checkpoints and run folders are read as `Settings`. Where several of them
+speak of a run, `under` says what wins; `config.resolve` makes options of the outcome.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, get_origin
+
+from unitk import registry
+from unitk.errors import UsageError, say
+from unitk.foreign import parse_yaml
+from unitk.options.fields import WORDS, flag, options
+
+HELP = ("-h", "--help", "--help-all")
+UNFLAGGED = "command line"  # where words without a flag stand
+
+
+class Origin(IntEnum):
+    """Who set an option; each wins over those before it."""
+
+    DEFAULT, TASK, PRESET, CHECKPOINT, FILE, FLAG = range(6)
+
+
+STARTS = {
+    "task ": Origin.TASK,
+    "preset ": Origin.PRESET,
+    "checkpoint ": Origin.CHECKPOINT,
+    "--": Origin.FLAG,
+    UNFLAGGED: Origin.FLAG,
+}
+"""How `Setting.where` begins -> its origin; other texts are paths of files."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The words of an option, and who gave them."""
+
+    words: tuple[str | None, ...]
+    """Several where the option is repeated; None is a switch without a value."""
+    origin: Origin = Origin.DEFAULT
+    where: str = "default"
+    """What messages name: the flag, the file, "preset NAME", "checkpoint PATH", ..."""
+
+    @property
+    def text(self) -> str:
+        """The last word; a switch without a value is on."""
+        return "on" if self.words[-1] is None else self.words[-1]
+
+
+class Settings(Mapping[str, Setting]):
+    """Options by dotted key: `lr`, `task`, `task.mean_span`."""
+
+    def __init__(self, settings: Mapping[str, Setting] | None = None) -> None:
+        self._settings = dict(settings or {})
+
+    def __getitem__(self, key: str) -> Setting:
+        return self._settings[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.items()))
+
+    @classmethod
+    def of_texts(cls, texts: Mapping[str, str | None], origin: Origin, where: str = "") -> Settings:
+        """Options of one origin; without a `where`, each is named by its flag."""
+        each = ((key, text, where or flag(key)) for key, text in texts.items())
+        return cls({key: Setting((text,), origin, place) for key, text, place in each})
+
+    @classmethod
+    def read(cls, path: Path) -> Settings:
+        """The options of a run from its config.yaml, each with the origin that it had (`yaml`)."""
+        lines = path.read_text(encoding="utf-8").splitlines()
+        noted = {line.partition(":")[0]: line.rpartition("  # ")[2] for line in lines}
+        found = read_yaml(path)
+        for key, where in noted.items():
+            if key in found:  # people may edit the file
+                starts = (origin for start, origin in STARTS.items() if where.startswith(start))
+                origin = Origin.DEFAULT if where == "default" else next(starts, Origin.FILE)
+                found._settings[key] = replace(found[key], origin=origin, where=where)
+        return found
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The text of each option."""
+        return {key: one.text for key, one in self.items()}
+
+    def given(self, key: str, least: Origin = Origin.FILE) -> bool:
+        """Whether an option has this origin or a later one."""
+        return key in self and self[key].origin >= least
+
+    def of(self, part: str) -> Settings:
+        """The options of a component ("task", or "task.lm" of mixed ones), without its name."""
+        keys = (key for key in self if key.rpartition(".")[0] == part)
+        return Settings({key.rpartition(".")[2]: self[key] for key in keys})
+
+    def only(self, *kinds: str) -> Settings:
+        """The choice of components of these kinds, and all their options."""
+        return Settings({key: one for key, one in self.items() if key.partition(".")[0] in kinds})
+
+    def without(self, keys: Iterable[str]) -> Settings:
+        """All options but these."""
+        return Settings({key: self[key] for key in self if key not in {*keys}})
+
+    def tasks(self) -> dict[str, str]:
+        """The names of the tasks, each with the part that has its options: task, or task.NAME."""
+        words = [word for text in self["task"].words for word in (text or "").split()]
+        parts = (word.partition("=") for word in words)
+        return {name: f"task.{name}" if share else "task" for name, share, _ in parts}
+
+    def under(self, later: Settings) -> Settings:
+        """These settings below others, which win.
+
+        Where they name another component, the options of the one named here are dropped, aloud.
+        """
+        kept = self
+        # a component is named without a dot, its options with one
+        for kind in [key for key in later if key in self and "." not in key]:
+            here, there = (_names(one[kind]) for one in (self, later))
+            old = [key for key in kept if key.startswith(f"{kind}.")]
+            if here != there and old:
+                choice = f"{flag(kind)} {' '.join(there)}"
+                say(f"note: {choice} drops {', '.join(old)} of {self[old[0]].where}")
+                kept = kept.without(old)
+        return Settings({**kept, **later})
+
+    def yaml(self) -> str:
+        """The settings as a file for `--config`, each with its origin as a remark."""
+        import yaml
+
+        lines = []
+        for key, one in self.items():
+            scalar = yaml.safe_dump({key: one.text}, width=10**6, allow_unicode=True).strip()
+            lines.append(f"{scalar}  # {one.where}")
+        return "\n".join(lines) + "\n"
+
+
+NOTHING = Settings()
+GONE = {"task.languages": "0,0", "arch.cross_by_segment": "off"}
+"""Options that more components had in 0.1.0, with the value that changes nothing: files that have
+them are read."""
+
+
+def _names(choice: Setting) -> list[str]:
+    """The components that a setting names, without the shares of mixed tasks."""
+    words = (word for text in choice.words for word in (text or "").split())
+    return [word.partition("=")[0] for word in words]
+
+
+def renamed(given: Settings) -> Settings:
+    """Settings of an earlier version under the names of now."""
+    if (heads := given.get("arch.class_heads")) is None:
+        return given
+    words = (word for text in heads.words for word in (text or "").split(",") if word)
+    now = replace(heads, words=(",".join(f"class:{word}" for word in words),))
+    return Settings({**given.without(["arch.class_heads"]), "arch.heads": now})
+
+
+def gather(items: Iterable[tuple[str, str | None, str]], origin: Origin) -> Settings:
+    """Settings of one origin from (key, word, where).
+
+    Words of the same place belong together; those of a later place win.
+    """
+    found: dict[str, Setting] = {}
+    for key, word, where in items:
+        before = found.get(key)
+        words = before.words if before and before.where == where else ()
+        found[key] = Setting((*words, word), origin, where)
+    return Settings(found)
+
+
+def read_options(argv: Sequence[str], main: type, positional: str | None = None) -> Settings:
+    """The options of a command line above those of the files that its `--config` names.
+
+    Plug-ins are imported, those of `--user-dir` too.
+    """
+    given = read_flags([word for word in argv if word not in HELP], main, positional)
+    files = NOTHING
+    for path in given["config"].words if "config" in given else ():
+        files = files.under(read_yaml(Path(path))) if path else files
+    found = files.under(given)
+    folder = found["user_dir"].words[-1] if "user_dir" in found else None
+    if folder not in (None, "none"):
+        registry.load_plugins(Path(folder))
+    registry.load_plugins()
+    return found
+
+
+def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -> Settings:
+    """The options of some words; a value may not begin with `--` (write `--x=--y`)."""
+    return gather(_split(argv, main, positional), Origin.FLAG)
+
+
+def _split(
+    argv: Sequence[str], main: type, positional: str | None
+) -> Iterator[tuple[str, str | None, str]]:
+    """The key, the value and the flag of each option among some words."""
+    switches = {option.name for option in options(main) if option.type is bool}
+    lists = {option.name for option in options(main) if get_origin(option.type) is tuple}
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--") or word == "--":
+            if positional is not None or not re.match("-[a-z]$", word):
+                yield positional or "", word, UNFLAGGED
+                continue
+        name, equals, text = word.partition("=")
+        key = name.lstrip("-").replace("-", "_")
+        key += "_" * keyword.iskeyword(key)
+        value: str | None = text if equals else None
+        if not equals and words and not re.match("--|-[a-z]$", words[0]):
+            if key not in switches or words[0].lower() in WORDS:
+                value = words.pop(0)
+        yield key, value, name
+        if key in lists and positional is None:  # a wildcard that the shell expanded
+            while words and not words[0].startswith("--"):
+                yield key, words.pop(0), name
+
+
+def read_yaml(path: Path, named: str = "") -> Settings:
+    """The options of a config file; nested levels and dotted keys mean the same.
+
+    `named` is how errors name the file, if it is not that of `--config`.
+    """
+    named = named or f"--config {path}"
+    tree = parse_yaml(path, named)
+    if not isinstance(tree, dict):
+        raise UsageError(f"{named} must hold `option: value` lines")
+    return gather(((key, text, str(path)) for key, text in _flatten(tree, "")), Origin.FILE)
+
+
+def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        path = (prefix + str(key)).replace("-", "_")
+        if isinstance(value, dict):
+            yield from _flatten(value, path + ".")
+        else:
+            # `task: {name: glm_infill}` is the nested spelling of `task: glm_infill`
+            path = path.removesuffix(".name") if path.count(".") == 1 else path
+            comma = " " if path == "task" else ","
+            yield path, comma.join(map(str, value)) if isinstance(value, list) else str(value)
