@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 class Options:
     """Convert a checkpoint of another system to unitk (--from FORMAT PATH --to unitk DIR), or a
     model of unitk to another system (--from unitk DIR --to FORMAT DIR). Formats: hf (Hugging Face's
-    BERT, ERNIE, RoBERTa, ALBERT, GPT, GPT-2, BART, T5, XLNet), unilm, glm, mass, fairseq, optimus,
-    diffusion (MDLM, BD3-LM, LLaDA); to read only, elmo, ulmfit; to write only, ctranslate2 (BART,
-    T5, GPT-2, BERT) and onnx (encoders). --task NAME, --task.FIELD and --arch.FIELD override the
-    checkpoint. --arch.max-positions 1024 repeats the rows of a position table. With --from unitk,
-    --task NAME chooses one of mixed tasks.
+    BERT, ERNIE, RoBERTa, ALBERT, GPT, GPT-2, BART, T5, XLNet, Llama, Qwen2, Qwen3), unilm, glm,
+    mass, fairseq, optimus, diffusion (MDLM, BD3-LM, LLaDA); to read only, elmo, ulmfit; to write
+    only, ctranslate2 (BART, T5, GPT-2, BERT) and onnx (encoders). --task NAME, --task.FIELD and
+    --arch.FIELD override the checkpoint. --arch.max-positions 1024 repeats the rows of a position
+    table. With --from unitk, --task NAME chooses one of mixed tasks.
 
     unitk convert --from hf bert-base-uncased --to unitk models/bert
     unitk convert --from unitk runs/lm --to hf exported/lm
@@ -145,15 +145,15 @@ def export_model(path: Path, target: str, folder: Path, given: Options, task: st
     from unitk.training.reporting.card import card
     from unitk.training.saving.checkpoint import load
 
-    write = registry.get("format", target, "--to").write
-    require(write is not None, f"--to {target}: unitk only reads this format")
+    format = registry.get("format", target, "--to")
+    require(format.write is not None, f"--to {target}: unitk only reads this format")
     folder.mkdir(exist_ok=True)
     loaded = load(path, task_name=task)
     lacks = f"{path} is a recurrent network, for which --to {target} has no place"
     require(not loaded.model.config.sequential, lacks)
     # as long as it is not trained, what was added to the tables of that system means nothing
-    write(replace(loaded, decoding=read_defaults(path)), folder)
-    if target == "hf":
+    format.write(replace(loaded, decoding=read_defaults(path)), folder)
+    if format.usage is not None:
         weights = sum(weight.numel() for weight in loaded.model.parameters())
-        about = card(path, weights, given.license, given.scores)
+        about = card(path, weights, given.license, given.scores, format.usage(loaded))
         create(folder / "README.md", about)

@@ -64,7 +64,28 @@ T5 = {
 T5_1_1 = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 TASKS = {"use_task_id": True, "task_type_vocab_size": 5, "type_vocab_size": 4}
 XLNET = {"vocab_size": V, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "mem_len": 5}
+LLAMA = {
+    "vocab_size": V,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 12,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "tie_word_embeddings": True,
+}
+GROUPED = {**LLAMA, "num_key_value_heads": 2, "tie_word_embeddings": False}
+BOTH_WAYS = {**GROUPED, "is_causal": False}
+ROPE = {"rope_type": "llama3", "rope_theta": 50.0, "factor": 32.0, "low_freq_factor": 1.0}
+ROPE |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 24}
 FAMILIES = {
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", LLAMA),
+    "qwen3_grouped": ("Qwen3ForCausalLM", "Qwen3Config", GROUPED),
+    "qwen3_both_ways": ("Qwen3ForCausalLM", "Qwen3Config", BOTH_WAYS),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {**GROUPED, "head_dim": 8}),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
+    "llama_longer": ("LlamaForCausalLM", "LlamaConfig", {**LLAMA, "rope_parameters": ROPE}),
     "bert": ("BertForMaskedLM", "BertConfig", BERT),
     "bert_untied": ("BertForMaskedLM", "BertConfig", {**BERT, "tie_word_embeddings": False}),
     "bert_nsp": ("BertForPreTraining", "BertConfig", BERT),
@@ -90,6 +111,7 @@ FAMILIES = {
     "xlnet": ("XLNetLMHeadModel", "XLNetConfig", {**XLNET, "ff_activation": "gelu_new"}),
     "xlnet_gelu": ("XLNetLMHeadModel", "XLNetConfig", XLNET),
 }
+TOKENIZERS = ("qwen2",)  # of which AutoTokenizer takes the class alone
 TWO_TOWERS = ("bart", "t5", "t5_v1_1", "t5_v1_1_tied", "ul2")
 
 
@@ -126,7 +148,9 @@ def examples(kit, family):
         fed = kit.ids(rng, 9)
         theirs = {"input_ids": row, "decoder_input_ids": torch.from_numpy(fed)[None]}
         return kit.pair(tokens, fed), theirs
-    if "gpt" in family:
+    if family.endswith("both_ways"):
+        return kit.single(tokens), {"input_ids": row}
+    if "gpt" in family or FAMILIES[family][0].endswith("ForCausalLM"):
         return kit.single(tokens, at=np.arange(14)), {"input_ids": row}
     if family == "roberta":
         return kit.single(tokens), {"input_ids": row}
@@ -166,7 +190,8 @@ def test_both_ways(hf, kit, make, tmp_path, family):
     assert not info["missing_keys"] and not info["unexpected_keys"]
     with torch.no_grad():
         near(said(again(**given)), wanted)
-    tokenizer = hf.AutoTokenizer.from_pretrained(back)
+    opened = hf.PreTrainedTokenizerFast if family in TOKENIZERS else hf.AutoTokenizer
+    tokenizer = opened.from_pretrained(back)
     words = "w3 w7 w54"
     task = load(tmp_path / "ours").task
     assert tokenizer(words, add_special_tokens=False)["input_ids"] == task.vocab.encode(words)
@@ -432,7 +457,7 @@ def edit(there, name, change):
             "embed.norm.bias has NaN or infinity",
         ),
         ("config.json", lambda c: c.update(model_type="electra"), "model_type must be one of"),
-        ("config.json", lambda c: c.update(hidden_act="silu"), "hidden_act must be one of"),
+        ("config.json", lambda c: c.update(hidden_act="mish"), "hidden_act must be one of"),
         ("config.json", lambda c: c.update(hidden_size="x"), "hidden_size must be a whole number"),
         ("config.json", lambda c: c.update(hidden_size=10**12), "hidden_size cannot be"),
         (

@@ -101,6 +101,8 @@ class Format:
     """Write a model into an empty folder. None: the format is only read."""
     translate: Callable[[Loaded, Mapping[str, Tensor]], dict[str, Tensor]] | None = None
     """Give weights, or their gradients, the names and shapes that they have in this format."""
+    usage: Callable[[Loaded], str] | None = None
+    """Markdown that shows how a written model is used; for formats that have a model card."""
     cure: Callable[[Path], str] = lambda path: ""
     """What helps where there is no such path, for the error."""
 
@@ -202,6 +204,7 @@ class Assembled:
         tensors = dict(self.tensors)
         for name, tensor in tensors.items():
             if name in ROWS:
+                # a word without a trained row stays close to the others, and is no output
                 more = len(self.vocab) - self.rows
                 tensors[name] = tensor = _grown(tensor, more, 0.02, generator)
             if tensor.shape != shapes[name]:

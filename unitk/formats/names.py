@@ -155,6 +155,7 @@ class Layout:
         stored = []
         for name in filter(None, line.theirs):
             form = self.form(name)
+            # the shapes of a damaged file are anything
             try:
                 stored.append(form.ours(theirs[name], config) if form else theirs[name])
             except (RuntimeError, IndexError):  # it has not the dimensions that the form needs

@@ -27,9 +27,11 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "relu": "relu",
+    "silu": "silu",
 }
 """Name in the other system -> name in unitk; the first of several is written."""
 FREE = {"scaled_init", "dropout", "attention_dropout", "activation_dropout", "init_std"}
+FREE |= {"zero_init", "fan_in_init"}
 """Fields that do not change what a trained model computes."""
 LONGEST = 100_000  # positions of a text that a table is made for
 SIZES = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
@@ -95,9 +97,11 @@ def write(
 ) -> dict[str, Any]:
     """The configuration under the other system's names."""
     values = {name: getattr(config, name) for name in keys}
-    # 0 means as many layers as the encoder, or the width divided by the heads
+    # 0 means as many layers as the encoder, the width divided by the heads, or as many heads
     if isinstance(config, EncoderDecoderConfig) and values.get("decoder_layers") == 0:
         values["decoder_layers"] = config.num_layers
+    if "num_kv_heads" in keys:
+        values["num_kv_heads"] = config.kv_heads
     if "head_width" in keys:
         values["head_width"] = config.key_width
     if "activation" in keys:

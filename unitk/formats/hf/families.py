@@ -58,6 +58,11 @@ class Family:
     heads: Mapping[str, tuple[str, str]]
     """Suffix of a fine-tuned class -> names of its pooler ("" without one) and of its map."""
     separators: int = 1  # between two texts
+    whole: str = ""  # suffix of the class with an output over words, where `WRITES` has another
+    both_ways: bool = False
+    """Whether the class sees both sides of a token if config.json says that it is not causal."""
+    tokenizer: str = ""
+    """The class that AutoTokenizer takes for it, whatever a folder says."""
     wrapped: str = ""  # prefix of all names but the head's, in models that classify texts
     fits: Callable[[ModelConfig, str], bool] = lambda config, arch: True
     """For writing: whether a model of the presets' class is nearest to this model type, by its
@@ -101,6 +106,7 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "") -> str:
     """
     known = families()
     of_type = {name: type(preset(family.presets[0])) for name, family in known.items()}
+    # an architecture may extend another one's settings: the closest of those that are known
     nearest = next((one for one in type(config).__mro__ if one in of_type.values()), None)
     fitting = [
         name for name in known if of_type[name] is nearest and known[name].fits(config, arch)
@@ -147,7 +153,7 @@ def class_of(family: Family, config: ModelConfig) -> str:
     if config.head_sizes.keys() & {"class:nsp", "class:sop"}:
         return f"{family.name}ForPreTraining"
     bare = preset(family.presets[0]).head_transform and not config.head_transform
-    return family.name + ("Model" if bare else WRITES[family.task])
+    return family.name + ("Model" if bare else family.whole or WRITES[family.task])
 
 
 def tied(layout: Layout, tensors: Mapping[str, Tensor]) -> bool:

@@ -71,6 +71,12 @@ WEIGHTS = (
     "pytorch_model.bin.index.json",
 )
 
+FAST = "PreTrainedTokenizerFast"
+CAUSAL = "is_causal"
+"""The entry of config.json that lets a class see both sides of a token, if it is false."""
+VIRTUAL = "embed.virtual.weight"
+BOTH, ONE_WAY = "both sides", "left to right"
+
 log = logging.getLogger(__name__)
 
 
@@ -100,6 +106,9 @@ def find(path: Path, vocab: Path | None) -> Found:
         options = {"opening": bart_opening(given, where.parent)}
     if kind == "t5" and own and given.get("decoder_start_token_id") == own.sep:
         options = {"opening": "sep"}
+    # a folder of others tells no task; it was trained to see both sides, so it fills masks
+    if family.both_ways and given.get(CAUSAL) is False:
+        task, options = "mlm", {}
     kept = settings.checked(given.get(KEPT, {}), dict, KEPT, where)
     if "task" in kept:
         task, options, answers = _kept(kept, where)
@@ -247,7 +256,11 @@ def write(parts: Loaded, folder: Path) -> None:
         # transformers has a buffer for it, which is stored even if it is zero
         theirs.setdefault("final_logits_bias", torch.zeros(1, rows))
     about |= family.entries(config)
-    if parts.task.protocol is not None and family.task != "mlm":
+    # a class of left-to-right models fills masks, too, if it is told to see both sides
+    fills = family.task == "mlm" or family.both_ways and sees(parts.task) == BOTH
+    if fills and family.task != "mlm":
+        about[CAUSAL] = False
+    if parts.task.protocol is not None and not fills:
         decoding, left = generation(parts, rows)
         if left:
             log.warning("transformers has no counterpart of %s; it is left out", ", ".join(left))
@@ -259,14 +272,16 @@ def write(parts: Loaded, folder: Path) -> None:
         about[KEPT] = kept  # which the files of transformers do not tell
     save_tensors(theirs, folder / "model.safetensors")
     write_json(about, folder / "config.json")
+    if family.tokenizer:
+        log.warning("AutoTokenizer takes %s; %s opens the written one", family.tokenizer, FAST)
     reads: dict[str, Any] = {
         # only a model that fills [MASK]s reads symbols in a text
-        "split_special_tokens": family.task != "mlm",
+        "split_special_tokens": not fills,
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
         "padding_side": "right",
     }
-    if kind == "xlnet" or family.task == "lm" and not head:
+    if kind == "xlnet" or family.task == "lm" and not (head or fills):
         reads["padding_side"] = "left"
     if kind == "xlnet" or config.num_segments > 1:
         reads["model_input_names"] += ["token_type_ids"]
@@ -275,19 +290,51 @@ def write(parts: Loaded, folder: Path) -> None:
     write_tokenizer(parts.task, folder, rows, reads)
 
 
+def sees(task: Task) -> str:
+    """From where a task's model reads a text: from both sides, or from left to right."""
+    return ONE_WAY if task.reading([np.zeros(2, np.int64)]).now.any() else BOTH
+
+
 def _check_sight(task: Task, family: Family) -> None:
     """Refuse a task whose models see a text otherwise than the family's: one way or both ways.
 
     Logs a warning where the family's model gives the logits of a token at another slot.
     """
-    if family.task in ("lm", "mlm", "xlnet"):
-        causal = bool(task.reading([np.zeros(2, np.int64)]).now.any())
-        sides = ("both sides", "left to right")
-        both = f"transformers' {family.name} reads texts from {sides[family.task == 'lm']}"
-        theirs = f"--to hf: {both}, but task {task.name} from {sides[causal]}"
-        require(causal == (family.task == "lm"), theirs)
+    theirs, ours = ONE_WAY if family.task == "lm" else BOTH, sees(task)
+    if family.task in ("lm", "mlm", "xlnet") and not (family.both_ways and ours == BOTH):
+        both = f"transformers' {family.name} reads texts from {theirs}"
+        require(ours == theirs, f"--to hf: {both}, but task {task.name} from {ours}")
     if isinstance(task, MLM) and task.config.shift:
         log.warning("the exported model has the logits of token i at token i - 1 (--task.shift)")
+
+
+USAGE = """\
+## Use
+
+`config.json` says `"is_causal": false`, so every token sees both sides. The model fills masks:
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
+model = AutoModelForCausalLM.from_pretrained(".")
+inputs = tokenizer("{text}", return_tensors="pt")
+words = model(**inputs).logits{shift}.argmax(-1)
+print(tokenizer.decode(words[inputs["input_ids"] == tokenizer.mask_token_id]))
+```
+"""
+
+
+def usage(parts: Loaded) -> str:
+    """How a model that sees both sides is used, of a class whose name says otherwise."""
+    config, task = parts.model.config, parts.task
+    kind = kind_of(config, parts.config.get("arch", ""), head_of(task))
+    family: Family = registry.get(MODEL_TYPE, kind)
+    if not family.both_ways or sees(task) == ONE_WAY or head_of(task):
+        return ""
+    mask = task.vocab.pieces([task.vocab.mask])[0]
+    shift = ".roll(1, 1)" if isinstance(task, MLM) and task.config.shift else ""
+    return USAGE.format(text=f"The cat {mask} on the mat.", shift=shift)
 
 
 def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -299,6 +346,11 @@ def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
     count_from(ours, config.position_offset, offsets.get(kind, 0))
     family: Family = registry.get(MODEL_TYPE, kind)
     layout = layout_of(family, config, head)
+    if VIRTUAL in ours and VIRTUAL not in layout.names:
+        # rows beyond the vocabulary are no part of what transformers computes
+        needs = f"--to hf: {family.name} has no row for {', '.join(parts.task.virtual)}"
+        require(not parts.task.virtual, f"{needs}, which task {parts.task.name} reads")
+        del ours[VIRTUAL]
     double = bool(head) and ending_of(family, head) == DOUBLE
     kept = (f"heads.{head}:label." if head else "heads.", *["heads.lm."] * double)
     for name in [name for name in ours if name.startswith("heads.")]:
@@ -336,6 +388,7 @@ register("format", "hf")(
         find=find,
         write=write,
         translate=translate,
+        usage=usage,
         cure=from_hub,
     )
 )

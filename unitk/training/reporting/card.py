@@ -20,11 +20,11 @@ PATHS = (
 """Options with folders of the machine, which say nothing elsewhere."""
 
 
-def card(path: Path, weights: int, license: str, scores: Sequence[Path]) -> str:
+def card(path: Path, weights: int, license: str, scores: Sequence[Path], usage: str = "") -> str:
     """The card of a checkpoint, in Markdown with the front matter that the Hugging Face hub reads.
 
     `weights` is the number of its parameters. `scores` is what `unitk evaluate` and `unitk score`
-    print with `--output-format json`.
+    print with `--output-format json`; `usage` shows in Markdown how the model is used.
     """
     state = finding(read_state)(path)
     config, at = state["config"], Progress.of(state)
@@ -34,7 +34,7 @@ def card(path: Path, weights: int, license: str, scores: Sequence[Path]) -> str:
     made = f"Made with unitk {VERSION}: task {config['task']}, architecture {config['arch']}"
     lines += [f"{made}, {weights / 1e6:.1f} M parameters.", ""]
     unstated = "not stated. The training data may restrict the use of the model"
-    lines += [f"Licence: {license or unstated}.", "", "## Training", ""]
+    lines += [f"Licence: {license or unstated}.", "", *[usage] * bool(usage), "## Training", ""]
     trained = (
         f"{summary(at)}." if at.step else "The weights were imported, and not trained further."
     )
