@@ -68,8 +68,10 @@ def text_blocks(path: Path, reading: Reading, base: int = 0) -> Iterator[Block]:
 
 def texts_of(record: Record, fields: Sequence[str]) -> list[str]:
     """The texts of the given fields that a record has; it must have at least one."""
-    record.need(*fields, option="--field, or --source-field")
-    return [record.text(name) for name in fields if name in record]
+    found = [record.text(name) for name in fields if name in record]
+    if not found:
+        record.need(*fields, option="--field, or --source-field")
+    return found
 
 
 def read_documents(path: Path, reading: Reading) -> Iterator[list[str]]:

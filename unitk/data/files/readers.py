@@ -40,11 +40,12 @@ class Record:
     """Bytes on disk before it, or before the block of lines that it stands in."""
 
     def __contains__(self, name: str) -> bool:
-        return bool(_inside(self.values, name))
+        return name in self.values or bool(_inside(self.values, name))
 
     def get(self, name: str) -> Any:
         """The value of a field, None if there is none."""
-        return next(iter(_inside(self.values, name)), None)
+        found = self.values.get(name)  # of most names, at once
+        return next(iter(_inside(self.values, name)), None) if found is None else found
 
     def where(self, name: str) -> str:
         """The place of a field, for messages."""
@@ -58,8 +59,8 @@ class Record:
 
     def text(self, name: str, option: str = "", blank: bool = True) -> str:
         """The text in a field, which may be `blank` or not."""
-        self.need(name, option=option)
         if not isinstance(text := self.get(name), str):
+            self.need(name, option=option)
             raise DataError(f"{self.where(name)} must be a text")
         if not (blank or text.strip()):
             raise DataError(f"{self.where(name)} is empty")
@@ -67,10 +68,10 @@ class Record:
 
     def texts(self, name: str, option: str = "", least: int = 0, blank: bool = True) -> list[str]:
         """The texts in a field that holds a list of them, or one; `least` of them at least."""
-        self.need(name, option=option)
         value = self.get(name)
         several = value if isinstance(value, list) else [value]
         if len(several) < least or not all(isinstance(text, str) for text in several):
+            self.need(name, option=option)
             texts = "a text or a list of texts" if least < 2 else f"a list of {least} texts or more"
             raise DataError(f"{self.where(name)} must be {texts}")
         if not (blank or all(map(str.strip, several))):
