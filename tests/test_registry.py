@@ -1,7 +1,9 @@
 """The registry: duplicates, near misses, plug-ins from a folder."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +124,15 @@ def test_a_component_is_found_without_its_kind():
     )
     words = [sys.executable, "-c", code]
     assert subprocess.check_output(words, text=True, timeout=60) == "LM False True False\n"
+
+
+def test_examples_of_what_one_may_add_register_it():
+    root = Path(__file__).resolve().parents[1]
+    rows = re.findall(
+        r"^\| an? .* \| (`.*`) \| `(.*)` \|$", (root / "CONTRIBUTING.md").read_text(), re.M
+    )
+    assert len(rows) >= 7
+    for kinds, file in rows:
+        for kind in re.findall(r"`(\w+)`", kinds):
+            assert kind in registry.KINDS
+            assert f'register("{kind}"' in (root / file).read_text(), f"{file} registers no {kind}"

@@ -527,10 +527,10 @@ def test_what_cannot_be_meant(decode, files, line, error, message):
         (
             "in.jsonl",
             b'{"source": "a"}\n{"sauce": "b"}\n',
-            "in.jsonl, line 2: no field 'source'; there are sauce",
+            "in.jsonl, line 2: no field 'source'.* there are sauce",
         ),
-        ("in.jsonl", b'{"source": ["a", 1]}\n', "in.jsonl, line 1: 'source' must be"),
-        ("in.jsonl", b'{"source": "a", "target": 3}\n', "in.jsonl, line 1: 'target' must be"),
+        ("in.jsonl", b'{"source": ["a", 1]}\n', "in.jsonl, line 1: .*'source' must be"),
+        ("in.jsonl", b'{"source": "a", "target": 3}\n', "in.jsonl, line 1: .*'target' must be"),
         ("in.jsonl", b"a\n", "in.jsonl, line 1: not JSON"),
         ("in.json", b'{"data": [{}]}', "no list 'paragraphs'"),
     ],

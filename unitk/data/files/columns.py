@@ -94,8 +94,7 @@ def read_predictions(path: Path, asked: Sequence[Read]) -> list[Read] | None:
         tree = parse_json(whole(path), name_of(path))
     except DataError:  # a record a line
         return None
-    texts = isinstance(tree, dict) and all(isinstance(text, str) for text in tree.values())
-    if not texts:
+    if not (isinstance(tree, dict) and all(isinstance(text, str) for text in tree.values())):
         return None
     ids = {one.id for one in asked}
     if lacking := ids - tree.keys():

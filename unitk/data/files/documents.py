@@ -68,8 +68,7 @@ def text_blocks(path: Path, reading: Reading, base: int = 0) -> Iterator[Block]:
 
 def texts_of(record: Record, fields: Sequence[str]) -> list[str]:
     """The texts of the given fields that a record has; it must have at least one."""
-    found = [record.text(name) for name in fields if name in record]
-    if not found:
+    if not (found := [record.text(name) for name in fields if name in record]):
         record.need(*fields, option="--field, or --source-field")
     return found
 

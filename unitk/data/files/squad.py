@@ -84,8 +84,7 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
         if not spans:
             yield PairText([answer, asked[1]], asked[0], focus=focus, moved=moved)
         elif focus is not None:
-            label = [*focus]
-            yield PairText(asked, answer, tuple(others), None, label, record.place, moved)
+            yield PairText(asked, answer, tuple(others), None, [*focus], record.place, moved)
         else:
             raise DataError(f"{record.place}: answer {answer!r} is not in its passage")
 
