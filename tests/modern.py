@@ -17,7 +17,7 @@ OTHERS = ("gemma3_tiny", "modernbert_tiny", "pythia_tiny")
 PAIRS = [
     f"{task} {arch}"
     for task in registry.names("task")
-    for arch in ("modern_tiny", "qwen3_tiny", *OTHERS, "modern_encdec_tiny")
+    for arch in ("modern_tiny", "qwen3_tiny", *OTHERS, "modern_encdec_tiny", "t5gemma_tiny")
     if fits(task, arch)
 ]
 

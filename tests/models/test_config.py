@@ -93,6 +93,7 @@ BESIDE = {
     "rotary_base": {"positions": "rotary"},
     "layer_rotary_bases": {"positions": "rotary"},
     "rotary_share": {"positions": "rotary"},
+    "cross_rotary": {"positions": "rotary"},
     "rotary_factor": {"positions": "rotary"},
     "rotary_wavelengths": {"positions": "rotary", "rotary_factor": 3.0},
     "relative_distance": {"relative_buckets": 8},
@@ -102,7 +103,7 @@ BESIDE = {
     "qkv_bias": {"bias": False},
 }
 """Settings that a field needs to matter."""
-TWO_TOWERS = {"decoder_layers": 1, "shared_embeddings": False}
+TWO_TOWERS = {"decoder_layers": 1, "shared_embeddings": False, "cross_rotary": False}
 
 
 def batch():

@@ -250,6 +250,10 @@ def test_a_bad_value_names_its_option(given, message):
     [
         ("modern_mini", 8000, 5.0, 5.5),
         ("qwen3_mini", 8000, 5.0, 5.5),
+        ("t5gemma_mini", 8000, 5.0, 5.5),
+        ("qwen3_small", 16384, 28, 33),
+        ("qwen3_base", 16384, 105, 115),
+        ("t5gemma_small", 16384, 33, 36),
         ("modern_small", 16384, 28, 33),
         ("modern_base", 16384, 105, 115),
         ("modern_encdec_mini", 8000, 5.0, 5.5),

@@ -135,6 +135,36 @@ def modernbert(model, config):
     return found
 
 
+def t5gemma(model, config):
+    """T5Gemma's names; the towers have the same embedding, and nothing turns in cross-attention."""
+    own = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    found = {"lm_head.out_proj.weight": own["embed.tokens.weight"]}
+    names = {"attention": "self_attn", "cross_attention": "cross_attn"}
+    norms = {"attention": "self_attn", "cross": "cross_attn", "ffn": "feedforward"}
+    for side, prefix in (("encoder", "encoder."), ("decoder", "")):
+        root = f"model.{side}."
+        found[f"{root}embed_tokens.weight"] = own["embed.tokens.weight"]
+        found[f"{root}norm.weight"] = own[f"{prefix}norm.weight"] - 1
+        for i in range(config.num_layers):
+            ours, there = f"{prefix}layers.{i}.", f"{root}layers.{i}."
+            for part, theirs in names.items() if side == "decoder" else [*names.items()][:1]:
+                query, kv, out = (own[f"{ours}{part}.{x}.weight"] for x in ("query", "kv", "out"))
+                key, value = kv.chunk(2)
+                if part == "attention":
+                    query, key = (halves(one, config.key_width) for one in (query, key))
+                four = zip("qkvo", (query, key, value, out), strict=True)
+                found |= {f"{there}{theirs}.{letter}_proj.weight": one for letter, one in four}
+            gate, up = own[f"{ours}ffn.up.weight"].chunk(2)
+            down = own[f"{ours}ffn.down.weight"]
+            for name, matrix in (("gate", gate), ("up", up), ("down", down)):
+                found[f"{there}mlp.{name}_proj.weight"] = matrix
+            for part, theirs in norms.items():
+                for where, place in (("norm", "pre"), ("after", "post")):
+                    if (weight := own.get(f"{ours}{part}_{where}.weight")) is not None:
+                        found[f"{there}{place}_{theirs}_layernorm.weight"] = weight - 1
+    return found
+
+
 PLAIN = {"rope_type": "default"}
 TYPES = ["sliding_attention", "full_attention"]
 
@@ -258,12 +288,36 @@ def test_one_class_serves_models_that_see_both_ways():
     compare(config, cls, rename, settings(config, is_causal=False), causal=False)
 
 
+def test_two_towers_are_transformers_too():
+    from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration
+
+    config = archs.preset("t5gemma_tiny")
+    model = random(config.build(VOCAB))
+    tower = grouped(config, query_pre_attn_scalar=config.key_width, layer_types=TYPES[1:] * 2)
+    tower |= {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+    both = T5GemmaConfig(encoder=tower, decoder=tower, vocab_size=VOCAB, dropout_rate=0.0)
+    other = T5GemmaForConditionalGeneration(both).eval()
+    other.load_state_dict(t5gemma(model, config))
+    source, target = np.random.default_rng(0).integers(1, VOCAB, (2, N))
+    dec = stay(target, np.arange(N), at=np.arange(N))
+    batch = collate([[Example({"enc": stay(source, np.arange(N)), "dec": dec})]]).to("cpu")
+    given = {"input_ids": source, "decoder_input_ids": target}
+    with torch.no_grad():
+        wanted = other(**{name: torch.as_tensor(one)[None] for name, one in given.items()}).logits
+        near(model.head(model(batch)[0]["dec"][0, :N]), wanted[0])
+
+
+def random(model):
+    """The model with numbers where norms of ones and maps of zeros would show nothing."""
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, mean=0.2 * (parameter.dim() == 1), std=0.3)
+    return model.eval()
+
+
 def compare(config, cls, rename, settings, causal):
     """The logits of both for the same weights and tokens."""
-    torch.manual_seed(0)
-    model = replace(config, num_virtual=0).build(VOCAB).eval()
-    for parameter in model.parameters():  # norms of ones and maps of zeros would show nothing
-        torch.nn.init.normal_(parameter, mean=0.2 * (parameter.dim() == 1), std=0.3)
+    model = random(replace(config, num_virtual=0).build(VOCAB))
     library = importlib.import_module("transformers")
     kind = getattr(library, cls)
     other = kind(kind.config_class(**settings)).eval()

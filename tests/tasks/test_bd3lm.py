@@ -37,7 +37,7 @@ def test_layout_is_the_table(ids, labels, shift, label):
     assert found == dict(zip(ids("a c d S").tolist(), [1, 2, 1, 1], strict=True))
 
 
-ARCHS = ("mdlm_tiny", "gpt2_tiny", "modern_tiny", "unilm2_tiny")
+ARCHS = ("mdlm_tiny", "gpt2_tiny", "modern_tiny", "gemma3_tiny", "unilm2_tiny")
 
 
 @pytest.fixture(params=ARCHS)

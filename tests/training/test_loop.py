@@ -598,7 +598,7 @@ def test_one_process_at_a_time(start, train, tmp_path):
     train("--max-steps 1")
 
 
-@pytest.mark.parametrize("arch", ["glm_tiny", "modern_tiny"])
+@pytest.mark.parametrize("arch", ["glm_tiny", "modern_tiny", "gemma3_tiny"])
 def test_less_memory_and_anomalies_change_nothing(train, curve, arch):
     for number, words in enumerate(["", "--recompute", "--detect-anomaly"]):
         train(f"--arch {arch} --max-steps 3 {words}", run=str(number))

@@ -73,6 +73,7 @@ def check_same_run(one, other, exactly=("lr", "tokens", "texts", "epoch")):
         "glm_infill",
         pytest.param("mass", marks=pytest.mark.slow),
         pytest.param("glm_infill modern_tiny", marks=pytest.mark.slow),
+        pytest.param("glm_infill gemma3_tiny", marks=pytest.mark.slow),
     ],
 )
 def test_two_ranks_are_one_run(words, toy_data, tmp_path, task):
@@ -103,7 +104,7 @@ def test_a_share_that_is_a_schedule_on_two_ranks(words, tmp_path):
 @pytest.mark.parametrize(
     "task",
     [
-        *("glm_infill", "mass", "optimus", "glm_infill modern_tiny"),
+        *("glm_infill", "mass", "optimus", "glm_infill modern_tiny", "glm_infill gemma3_tiny"),
         # what starts at zero has gradients near zero, by whose roots Adam divides
         "mass modern_encdec_tiny --arch.zero-init off",
     ],

@@ -29,6 +29,8 @@ class ArchConfig(Checked):
     """The names of the towers, the decoded one last; a task lays out the same."""
     cross_attention: bool = False
     """Whether the decoded tower looks at the states of another one."""
+    cross_rotary: bool = True
+    """Whether it does so by rotary positions, where it has them."""
     shared_embeddings: bool = False
     """Whether several towers have one token embedding."""
     latent: int = 0

@@ -409,11 +409,15 @@ class EncoderDecoderConfig(ModelConfig):
     """Layers of the decoder. 0: as many as the encoder."""
     shared_embeddings: bool = True
     """Share one token embedding between encoder and decoder."""
+    cross_rotary: bool = True
+    """Rotary positions turn queries and keys of cross-attention, too (T5Gemma: off)."""
     towers, cross_attention = ("enc", "dec"), True
     network = "unitk.models.model:EncoderDecoder"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        turned = self.cross_rotary or self.positions == "rotary"
+        self._require("cross_rotary", turned, "left out where positions are learned")
         # in the decoder, half of the buckets have one distance each
         fits = self.relative_distance > self.relative_buckets // 2
         self._require("relative_distance", fits, "above half of --arch.relative-buckets")

@@ -4,8 +4,8 @@ Llama: Dubey et al. 2024, arXiv 2407.21783. SmolLM2: Ben Allal et al. 2025, arXi
 SmolLM3: Bakouch et al. 2025, https://huggingface.co/blog/smollm3. Mistral: Jiang et al. 2023, arXiv
 2310.06825. Qwen2.5: 2024, arXiv 2412.15115; Qwen3: 2025, arXiv 2505.09388. OLMo 2: 2025, arXiv
 2501.00656. Gemma 3: 2025, arXiv 2503.19786. Pythia: Biderman et al. 2023, arXiv 2304.01373.
-ModernBERT: Warner et al. 2024, arXiv 2412.13663; Ettin: Weller et al. 2025, arXiv 2507.11412.
-EuroBERT: Boizard et al. 2025, arXiv 2503.05500.
+T5Gemma: Zhang et al. 2025, arXiv 2504.06225. ModernBERT: Warner et al. 2024, arXiv 2412.13663;
+Ettin: Weller et al. 2025, arXiv 2507.11412. EuroBERT: Boizard et al. 2025, arXiv 2503.05500.
 
 transformers, llama.cpp and their kin compute all of them. Channels of a pair are neighbours here,
 and half a head apart there. The virtual row is what some tasks read; an import has none.
@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unitk.models.archs import TESTS, Preset, modern, sized, tiny
-from unitk.models.config import ModelConfig
+from unitk.models.archs import TESTS, TESTS2, Config, Preset, modern, sized, tiny
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
 
 
 def shaped(
-    config: ModelConfig, num_layers: int, width: int, num_heads: int, ffn_width: int, kv: int = 0
-) -> ModelConfig:
+    config: Config, num_layers: int, width: int, num_heads: int, ffn_width: int, kv: int = 0
+) -> Config:
     """The same family in another size, with `kv` heads of keys and values."""
     config = sized(config, num_layers, width, num_heads)
     return replace(config, ffn_width=ffn_width, num_kv_heads=kv)
@@ -86,6 +86,21 @@ GEMMA3 = replace(
     qk_norm_weights=True,
     activation="gelu_tanh",
 )
+# without Gemma 2's caps of scores, and with full attention
+T5GEMMA = EncoderDecoderConfig(
+    positions="rotary",
+    max_positions=0,
+    ffn_gate=True,
+    embedding_scale=True,
+    norm_after=True,
+    norm="rms",
+    norm_eps=1e-6,
+    activation="gelu_tanh",
+    bias=False,
+    cross_rotary=False,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
 # 128 positions there are 64 to either side
 MODERNBERT = replace(
     LLAMA,
@@ -146,6 +161,12 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     ),
     "gemma3_270m": (shaped(GEMMA3, 18, 640, 4, 2048, 1), "Gemma 3 270M."),
     "gemma3_1b": (shaped(GEMMA3, 26, 1152, 4, 6912, 1), "Gemma 3 1B."),
+    "t5gemma_tiny": (shaped(tiny(T5GEMMA), 2, 64, 4, 176, 2), TESTS2),
+    "t5gemma_mini": (
+        shaped(T5GEMMA, 2, 256, 4, 576),
+        "T5Gemma's stack: 2 + 2 layers of 256, 5.4 M parameters, for a CPU.",
+    ),
+    "t5gemma_small": (shaped(T5GEMMA, 6, 384, 6, 1280), "T5Gemma's stack: 6 + 6 layers of 384."),
     "pythia_tiny": (tiny(PYTHIA), TESTS),
     "pythia_14m": (sized(PYTHIA, 6, 128, 4), "Pythia-14M."),
     "pythia_31m": (sized(PYTHIA, 6, 256, 8), "Pythia-31M."),

@@ -90,7 +90,7 @@ class Stack(Tower):
         stores: Sequence[Store | None] = [None] * len(self.layers)
         if condition.slots is not None:
             across = render_cross(slots, condition.slots, dtype, dropout, self.attention)
-            sources = _turned(across, views, self.project(condition))
+            sources = self.look_across(across, views, self.project(condition))
         if ahead is not None:
             stores = ahead.stores
         embedded_BTD = self.embed(slots, condition.added(slots))
@@ -147,10 +147,19 @@ class Stack(Tower):
         states, slots = condition.cross, condition.slots
         assert states is not None and slots is not None
         # turned by the encoder's positions: a decoder that copies or reorders learns it sooner
-        turns = self.of_kinds(lambda _, base: rotation(self.config, slots, base))
+        turned = self.config.cross_rotary
+        turns = self.of_kinds(lambda _, base: rotation(self.config, slots, base * turned))
         parts = [layer.cross_attention for layer in self.layers]
         both = zip(parts, turns, strict=True)
         return [p.project(states, turn) for p, turn in both if isinstance(p, CrossAttention)]
+
+    def look_across(
+        self, across: View, views: Sequence[View], pairs: Sequence[tuple[Tensor, Tensor]]
+    ) -> list[Source]:
+        """Per layer an encoder's keys and values, seen by queries that turn as the layer's own."""
+        turns = [view.rotation if self.config.cross_rotary else None for view in views]
+        both = zip(turns, pairs, strict=True)
+        return [Source(replace(across, rotation=turn), *pair) for turn, pair in both]
 
     def extend(
         self,
@@ -195,7 +204,7 @@ class Stack(Tower):
             # keys and values of the encoder were made once, when the cache was
             seen = bias(cross(columns, condition.slots), dtype)
             across = View(columns, condition.slots, seen, products=products)
-            sources = _turned(across, views, cache.cross)
+            sources = self.look_across(across, views, cache.cross)
         # each layer's new keys and values go to its table, which is what it then looks at
         stores = [partial(cache.write, number, at, until) for number in range(len(self.layers))]
         embedded_BqD = self.embed(columns, condition.added(columns))
@@ -228,11 +237,3 @@ class Stack(Tower):
             for first, second in self.project(condition):
                 cache.cross.append((first.to(dtype).contiguous(), second.to(dtype).contiguous()))
         return cache
-
-
-def _turned(
-    across: View, views: Sequence[View], pairs: Sequence[tuple[Tensor, Tensor]]
-) -> list[Source]:
-    """Per layer how an encoder's keys and values are seen by queries that turn as their layer's."""
-    both = zip(views, pairs, strict=True)
-    return [Source(replace(across, rotation=view.rotation), *pair) for view, pair in both]

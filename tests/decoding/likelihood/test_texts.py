@@ -255,7 +255,10 @@ def test_a_long_text_has_its_copies_in_several_rows(made):
     near(found[[0, 149]], np.array(plainly(model, task, NONE, text))[[0, 149]])
 
 
-@pytest.mark.parametrize("arch", ["bert_tiny", "gpt2_tiny", "unilm2_tiny", "modern_tiny"])
+@pytest.mark.parametrize(
+    "arch",
+    ["bert_tiny", "gpt2_tiny", "unilm2_tiny", "modern_tiny", "gemma3_tiny", "pythia_tiny"],
+)
 @torch.no_grad()
 def test_the_last_layer_makes_only_what_is_asked(made, arch):
     model, task = made("mlm", arch=arch)
