@@ -7,6 +7,7 @@ import pytest
 import torch
 from rounding import near
 
+from unitk import registry
 from unitk.errors import UsageError
 from unitk.masks import dense, sees
 from unitk.models import attention
@@ -129,6 +130,29 @@ def test_grouped_heads_are_heads_with_the_same_keys_and_values(heads):
 def test_a_cache_holds_the_keys_of_a_group_once():
     cache = replace(PLAIN, num_kv_heads=2).build(9).new_cache(3, 16)
     assert {tuple(one.shape) for one in [*cache.key, *cache.value]} == {(3, 2, 16, 8)}
+
+
+@torch.no_grad()
+def test_the_keys_of_a_latent_stand_before_all_windows():
+    """In steps, as in one pass: they have as many heads as keys, and everybody sees them."""
+    torch.manual_seed(0)
+    config = replace(registry.get("arch", "optimus_tiny")(), num_kv_heads=2, layer_windows=(3,))
+    model = config.build(50, 50).eval()
+    model.bridge.weight.data *= 100  # latents that tell texts apart
+    found = []
+    for source in (np.arange(5), np.arange(5) + 30):
+        enc, dec = stay(source, np.arange(5)), words(9, at=np.arange(9))
+        batch = collate([[Example({"enc": enc, "dec": dec})]]).to("cpu")
+        condition, columns = model.condition(batch), batch.towers["dec"]
+        whole = model(batch, condition)[0]["dec"][:, :9]
+        cache = model.new_cache(1, 16, condition=condition)
+        steps = []
+        for at in range(9):
+            sight = torch.ones(1, 1, at + 1, dtype=torch.bool)
+            steps.append(model.step(columns[:, :, at : at + 1], sight, condition, cache, at))
+        near(torch.cat(steps, 1), whole)
+        found.append(whole)
+    assert not torch.allclose(*found, atol=1e-3)
 
 
 @pytest.mark.parametrize(
