@@ -12,7 +12,9 @@ import pytest
 from hypothesis import settings
 
 from unitk import registry
-from unitk.data.corpus.corpus import CorpusWriter, write_manifest
+from unitk.data.corpus.columns import WORDS
+from unitk.data.corpus.corpus import write_manifest
+from unitk.data.corpus.writer import CorpusWriter
 from unitk.errors import UnitkError
 from unitk.registry import load_plugins
 from unitk.vocab.base import Vocab, train_vocab
@@ -103,7 +105,7 @@ def write_text(folder: Path, vocab: Vocab, lines: list[str], in_document: int = 
     """A corpus of sentences, so many to a document."""
     ids = [vocab.encode(line) for line in lines]
     sizes = [len(ids[i : i + in_document]) for i in range(0, len(ids), in_document)]
-    writer = CorpusWriter(folder, len(vocab), words=True)
+    writer = CorpusWriter(folder, len(vocab), [WORDS])
     vocab.save(folder / "vocab")
     lengths, words = (np.array([*map(len, some)]) for some in (ids, map(str.split, lines)))
     writer.add(np.concatenate(ids), lengths, np.array(sizes), words=words)

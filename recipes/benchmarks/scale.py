@@ -28,7 +28,8 @@ import numpy as np
 from train import sample
 
 from unitk.data.batching import Feed
-from unitk.data.corpus.offsets import CHUNK, IndexFile
+from unitk.data.corpus.columns import DOCUMENTS, SENTENCES
+from unitk.data.corpus.writer import ColumnFile
 from unitk.data.examples import open_data
 from unitk.data.plan import Plan
 from unitk.files import digest
@@ -82,14 +83,13 @@ def sparse(folder: Path, sentences: int, size: int) -> Path:
     with (made / "tokens.bin").open("wb") as tokens:
         tokens.truncate(2 * sentences * size)
     documents = -(-sentences // DOCUMENT)
-    for name, count, step, most in (
-        ("sentences.npy", sentences, size, sentences * size),
-        ("documents.npy", documents, DOCUMENT, sentences),
+    last = sentences - (documents - 1) * DOCUMENT  # sentences of the last document
+    for column, sizes in (
+        (SENTENCES, np.full(sentences, size)),
+        (DOCUMENTS, np.append(np.full(documents - 1, DOCUMENT), last)),
     ):
-        index = IndexFile(made / name)
-        for first in range(0, count + 1, CHUNK):
-            steps = np.arange(first, min(first + CHUNK, count + 1))
-            index.add(np.minimum(steps * step, most))
+        index = ColumnFile(made, column)
+        index.append(sizes)
         index.close()
     files = {
         path.relative_to(made).as_posix(): {
@@ -113,7 +113,7 @@ def feed_of(given: argparse.Namespace, rank: int) -> Feed:
         f" --blocks={given.blocks} --block-size={given.block_size} --max-tokens={given.max_tokens}"
         f" --arch.max-positions={given.block_size}".split()
     )
-    examples = open_data(parsed).train.examples
+    examples = open_data(parsed).train
     return Feed(
         examples=examples,
         seed=1,

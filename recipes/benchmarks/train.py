@@ -80,7 +80,7 @@ def trainer(given: argparse.Namespace, data: Path, folder: Path, precision: str)
 def build_examples(one: Trainer) -> None:
     """Examples and batches a second of one thread, drawn as in an epoch; the best of five turns."""
     source, config = one.data.train, one.config
-    bounds = source.examples.bounds(0)
+    bounds = source.bounds(0)
     order = np.random.default_rng(0).permutation(len(bounds))[:2000]
     size = max(1, config.max_tokens // config.block_size)
     turns, real, slots = [], 0, 0
@@ -88,14 +88,14 @@ def build_examples(one: Trainer) -> None:
         drawing = batching = 0.0
         for some in np.array_split(order, -(-len(order) // size)):
             start = time.process_time()
-            examples = draw_all(source.examples, config.seed, 0, some)
+            examples = draw_all(source, config.seed, 0, some)
             drawn = time.process_time()
             batch = make_batch(examples)
             real, slots = real + batch.num_real, slots + batch.num_slots
             drawing, batching = drawing + drawn - start, batching + time.process_time() - start
         turns.append((drawing, batching))
     drawing, batching = map(min, zip(*turns, strict=True))
-    tokens, each = source.lengths()[order].sum(), len(order)
+    tokens, each = source.items.lengths[order].sum(), len(order)
     print(
         f"{one.start.parsed.settings['task'].text}: examples of {tokens / each:.0f} tokens:"
         f" {each / drawing:,.0f}/s, with batches {each / batching:,.0f}/s or"

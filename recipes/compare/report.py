@@ -82,7 +82,7 @@ def figures(run: Path, name: str, references: list[list[str]]) -> Figures:
 def tokens(folder: Path) -> np.ndarray:
     """The ids of a corpus."""
     corpus = open_corpus(folder)
-    return corpus.tokens(0, corpus.num_tokens)
+    return corpus.tokens(0, corpus.counts.tokens)
 
 
 def unigram(run: Path, blimp: Path) -> Figures:

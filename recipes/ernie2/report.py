@@ -23,8 +23,8 @@ def majorities(run: Path) -> dict[str, tuple[int, float]]:
     again = [f"--config={run / 'config.yaml'}", f"--save-dir={run / 'none'}", "--resume=off"]
     [source] = prepare(parse_train(again)).data.valid.values()
     labels = defaultdict[str, Counter[int]](Counter)
-    for number in range(len(source.examples.bounds(0))):
-        for ask in draw(source.examples, 0, 0, number).asks:
+    for number in range(len(source.bounds(0))):
+        for ask in draw(source, 0, 0, number).asks:
             labels[ask.name].update(ask.label.tolist())
     return {
         name: (found.total(), found.most_common(1)[0][1] / found.total())

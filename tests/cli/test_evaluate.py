@@ -226,10 +226,10 @@ def test_a_bound_is_the_mean_over_draws(judge, runs, toy_data, name):
     judged = evaluate.open_setup(runs / name, toy_data / "text", torch.device("cpu"))
     one, two = (
         [float(batch.asks["bound"].weight.sum()) for _, batch in FixedBatches(*of, seed=seed)]
-        for of in [(judged.data.train.examples, 8192)]
+        for of in [(judged.data.train, 8192)]
         for seed in (0, 1)
     )
-    assert one == two and sum(one) == int(judged.data.train.lengths().sum()) + 60
+    assert one == two and sum(one) == int(judged.data.train.items.lengths.sum()) + 60
     first, second, third = (one["bound/nll"] for one in found)
     each = [first, 2 * second - first, 3 * third - 2 * second]
     assert len({*each}) == 3
@@ -468,7 +468,7 @@ def test_windows_of_one_text_are_its_likelihood(judge, runs, toy_data):
     found = judge("lm", "--stride 7 --context 3")
     model = unitk.load(runs / "lm")
     corpus = open_corpus(toy_data / "text" / "valid")
-    texts = [np.concatenate(corpus.document(i)) for i in range(corpus.num_documents)]
+    texts = [np.concatenate(corpus.document(i)) for i in range(len(corpus))]
     nats = 0.0
     for text in texts:
         places = [(0, 0, 10), *((at - 3, at, at + 7) for at in range(10, len(text), 7))]

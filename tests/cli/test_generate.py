@@ -11,7 +11,8 @@ import pytest
 
 import unitk
 from tests.conftest import toy_lines
-from unitk.data.corpus.corpus import CorpusWriter, write_manifest
+from unitk.data.corpus.corpus import write_manifest
+from unitk.data.corpus.writer import CorpusWriter
 from unitk.data.files.columns import read_column
 from unitk.data.files.documents import Text
 from unitk.data.files.pairs import Fields

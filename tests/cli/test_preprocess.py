@@ -12,7 +12,8 @@ import threading
 
 import pytest
 
-from unitk.data.corpus.corpus import Counts, Pairs
+from unitk.data.corpus.columns import Counts
+from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.data.files.documents import Reading, read_documents
 from unitk.errors import DataError, UsageError
@@ -42,7 +43,7 @@ def test_from_text_to_a_corpus_and_back(here, capsys):
     run(preprocess, "--input x.txt --valid y.txt --vocab-size 26 --dest d --documents line")
     corpus, vocab = open_corpus(here / "d"), corpus_vocab(here / "d" / "valid")
     assert vocab.decode(corpus.tokens(0, corpus.sentences[1])) == "the cat sat on the mat ."
-    assert corpus.num_documents == 40
+    assert corpus.counts.documents == 40
     assert "train: 0.0 MB of text" in capsys.readouterr().out
 
 
@@ -80,7 +81,7 @@ def test_a_table_of_any_format_is_the_same_corpus(here, name):
     run(preprocess, "--input x.jsonl --field body --vocab-size 30 --dest one --workers 1")
     run(preprocess, f"--input {name} --field body --vocab one --dest two --workers 1")
     assert same(here / "one" / "train", here / "two" / "train")
-    assert open_corpus(here / "one").num_documents == 27
+    assert open_corpus(here / "one").counts.documents == 27
     pair = "--source-field id --target-field body --vocab one --workers 1"
     run(preprocess, f"--input x.jsonl --dest three {pair}")
     run(preprocess, f"--input {name} --dest four {pair}")
@@ -160,7 +161,7 @@ def test_one_vocabulary_of_books_and_dialogues(here):
     for text in ("the cat sat on the mat .", "hi there !", "xyz greets", "q"):
         assert vocab.unk not in vocab.encode(text)
     run(preprocess, f"--input x.txt talk.jsonl {fields} --vocab v --documents line --dest all")
-    assert open_corpus(here / "all").num_documents == 40 + 36
+    assert open_corpus(here / "all").counts.documents == 40 + 36
 
 
 def test_the_vocabulary_first_then_shards_then_all(here):

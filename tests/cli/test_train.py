@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from exact import DETERMINISTIC
 
-from unitk.data.corpus.corpus import CorpusWriter
+from unitk.data.corpus.writer import CorpusWriter
 from unitk.training.saving.folder import seal
 from unitk.vocab.base import train_vocab
 from unitk_cli.main import main

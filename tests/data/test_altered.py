@@ -6,8 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from unitk.data.corpus.corpus import BLOCK, BLOCKS, CorpusWriter, Pairs, close_corpus
+from unitk.data.corpus.corpus import BLOCK, BLOCKS, Pairs
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
+from unitk.data.corpus.writer import CorpusWriter, close_corpus
 from unitk.errors import DataError, UnitkError
 from unitk.files import entry
 
@@ -32,7 +33,7 @@ def everything(folder):
     documents = [
         [sentence.tolist() for sentence in side.document(i)]
         for side in sides
-        for i in range(side.num_documents)
+        for i in range(len(side))
     ]
     counts = [vars(side.counts) for side in sides]
     return documents, counts, corpus.manifest, corpus_vocab(folder).hash

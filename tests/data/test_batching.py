@@ -13,19 +13,23 @@ from unitk.slots import BORN, NEVER, TOKEN, Example, collate, lm, stay
 BOUND = np.random.default_rng(0).integers(3, 40, 60)
 
 
-def toy(bound=BOUND):
+class Toy(Examples):
     """Examples whose tokens all read the example's number; up to 2 slots shorter than the bound."""
 
-    def make(epoch, index, rng, when):
-        n = int(bound[index] - rng.integers(0, 3))
+    def __init__(self, bound=BOUND, copies=0):
+        self.bound, self.copies = bound, copies
+
+    def bounds(self, epoch):
+        return self.bound
+
+    def draw(self, epoch, index, rng, when):
+        n = int(self.bound[index] - rng.integers(0, 3))
         slots = stay(np.full(n, index), np.arange(n), at=np.arange(n))
         return Example({"x": slots}, [lm(np.arange(n), np.full(n, index))])
 
-    return Examples(lambda epoch: bound, lambda epoch: 1.0, make)
-
 
 def feed(**changes):
-    base = {"examples": toy(), "seed": 1, "max_tokens": 120, "batch_tokens": 300}
+    base = {"examples": Toy(), "seed": 1, "max_tokens": 120, "batch_tokens": 300}
     return Feed(**{**base, **changes})
 
 
@@ -48,7 +52,7 @@ def test_an_epoch_has_every_example_once_and_then_the_next_begins():
 
 
 def test_updates_may_count_texts_instead_of_slots():
-    one = feed(examples=toy(np.full(100, 25)), batch_texts=16)
+    one = feed(examples=Toy(np.full(100, 25)), batch_texts=16)
     sizes = [len(update.ids) for update in first(one.updates(), 6)]
     assert sizes == [16] * 5 + [20]  # a rest of less than half an update joins the last one
     assert replace(one, undivided=True).plan(0).stops(16) == [16, 32, 48, 64, 80, 96, 100]
@@ -56,7 +60,7 @@ def test_updates_may_count_texts_instead_of_slots():
 
 
 def test_the_updates_of_many_texts_are_counted_at_once():
-    one = feed(examples=toy(np.full(1_000_000, 25)), batch_texts=32)
+    one = feed(examples=Toy(np.full(1_000_000, 25)), batch_texts=32)
     today = one.plan(0)
     tracemalloc.start()
     today.stop(0, one.size)
@@ -66,7 +70,7 @@ def test_the_updates_of_many_texts_are_counted_at_once():
 
 
 def test_copies_make_the_draws_of_an_epoch_come_again():
-    static = replace(toy(), copies=2)
+    static = Toy(copies=2)
     drawn = [[len(draw(static, 1, e, i).towers["x"]) for i in range(60)] for e in range(5)]
     assert drawn[0] == drawn[2] == drawn[4] != drawn[1] == drawn[3]
 
@@ -133,12 +137,12 @@ def test_a_prefetched_error_reaches_the_reader():
 
 
 def test_a_failing_layout_names_its_example():
-    def make(epoch, index, rng, when):
-        raise ValueError("no room")
+    class Full(Toy):
+        def draw(self, epoch, index, rng, when):
+            raise ValueError("no room")
 
-    examples = Examples(lambda epoch: BOUND, lambda epoch: 1.0, make)
     with pytest.raises(DataError, match="example 7 of epoch 2 .*no room"):
-        draw(examples, 0, 2, 7)
+        draw(Full(), 0, 2, 7)
 
 
 def test_an_empty_micro_batch_weighs_nothing():
@@ -151,29 +155,29 @@ def test_an_empty_micro_batch_weighs_nothing():
 
 
 def test_ranks_without_a_validation_batch_have_an_empty_one():
-    alone = list(FixedBatches(toy(), 10**6))
+    alone = list(FixedBatches(Toy(), 10**6))
     (_, first), (_, rest) = (
-        next(iter(FixedBatches(toy(), 10**6, rank=rank, world=2))) for rank in (0, 1)
+        next(iter(FixedBatches(Toy(), 10**6, rank=rank, world=2))) for rank in (0, 1)
     )
     assert len(alone) == 1 and first.num_real == alone[0][1].num_real > 0
     assert rest.num_real == 0 and not any(rest.count.values())
 
 
 def test_packing_wastes_less_than_padding():
-    made = [draw(toy(), 1, 0, i) for i in range(60)]
+    made = [draw(Toy(), 1, 0, i) for i in range(60)]
     packed, padded = make_batch(made), collate([[example] for example in made])
     assert tokens(packed) == tokens(padded)
     assert packed.num_real / packed.num_slots > 0.85 > padded.num_real / padded.num_slots
 
 
 def test_validation_reads_each_example_once_whatever_the_seed():
-    batches = [b for _, b in FixedBatches(toy(), 100)]
+    batches = [b for _, b in FixedBatches(Toy(), 100)]
     assert sorted(set(sum((tokens(b) for b in batches), []))) == list(range(60))
-    again = [b for _, b in FixedBatches(toy(), 100)]
+    again = [b for _, b in FixedBatches(Toy(), 100)]
     assert all((a.towers["x"] == b.towers["x"]).all() for a, b in zip(batches, again, strict=True))
 
 
 def test_no_text_at_all_is_said():
-    empty = Examples(lambda e: np.empty(0, int), lambda e: 1.0, lambda *a: None)
+    empty = Toy(np.empty(0, int))
     with pytest.raises(DataError, match="no text"):
         next(Feed(examples=empty, seed=0, max_tokens=8, batch_tokens=8).updates())

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from unitk.data.batching import FixedBatches, draw
-from unitk.data.corpus.corpus import CorpusWriter
+from unitk.data.corpus.writer import CorpusWriter
 from unitk.errors import DataError, UsageError
 from unitk.slots import POS
 from unitk.training.start import parse_train, prepare
@@ -15,9 +15,9 @@ def test_texts_are_pretrained_on_and_pairs_fine_tuned_on(start):
     text, pairs = start("--max-steps 1").data, start("--max-steps 1", data="pairs").data
     assert (text.kind, pairs.kind) == ("text", "pairs")
     assert text.about.startswith("pre-training") and pairs.about.startswith("fine-tuning")
-    one = draw(text.train.examples, 1, 0, 3)
-    assert len(one.towers["x"]) <= text.train.examples.bounds(0)[3]
-    source, target = pairs.train.lengths()[:2], pairs.train.examples.bounds(0)[:2]
+    one = draw(text.train, 1, 0, 3)
+    assert len(one.towers["x"]) <= text.train.bounds(0)[3]
+    source, target = pairs.train.items.lengths[:2], pairs.train.bounds(0)[:2]
     assert (target - source == 5).all()
     assert (text.parts, pairs.parts) == (0, 1)
 
@@ -34,7 +34,7 @@ def test_tokens_are_those_of_the_examples(start):
         total += tokens
         if update.cursor == 0:
             break
-    assert total == begun.data.train.lengths().sum()
+    assert total == begun.data.train.items.lengths.sum()
 
 
 def test_validation_is_found_beside_train_or_named_or_left_out(start, toy_data):
@@ -43,7 +43,7 @@ def test_validation_is_found_beside_train_or_named_or_left_out(start, toy_data):
     named = prepare_words(start, toy_data, f"--valid dev={toy_data / 'text'},{toy_data / 'text'}")
     assert list(named.data.valid) == ["dev", "valid"]
     assert not prepare_words(start, toy_data, "--valid none").data.valid
-    batches = [b for _, b in FixedBatches(found["valid"].examples, 400)]
+    batches = [b for _, b in FixedBatches(found["valid"], 400)]
     assert sum(len(batch.owner) for batch in batches) == 60
 
 
@@ -54,14 +54,14 @@ def prepare_words(start, toy_data, words):
 
 def test_pairs_count_whole_whatever_the_mixture_of_pre_training(start):
     options = "--max-steps 1 --task.mixture 0.5,0,0.5"
-    assert start(options).data.train.examples.loss_weights(0, 1)["lm"] == 0.5
-    pairs = start(options, data="pairs").data.train.examples
+    assert start(options).data.train.loss_weights(0, 1)["lm"] == 0.5
+    pairs = start(options, data="pairs").data.train
     assert pairs.loss_weights(0, 1).get("lm", 1.0) == 1
 
 
 def test_weights_count(start, toy_data):
     data = start(f"--max-steps 1 --data {toy_data / 'text'}=0.5,{toy_data / 'text'}=2").data
-    weights = data.train.examples.weights(0)
+    weights = data.train.weights(0)
     assert weights.tolist() == [0.5] * 200 + [2.0] * 200
     assert data.fingerprint != start("--max-steps 1").data.fingerprint
 
@@ -70,7 +70,7 @@ def test_what_is_too_long_is_cut_and_counted(start):
     data = start("--max-steps 1 --max-source-len 5 --max-target-len 2", data="pairs").data
     words = data.train.shortened
     assert "of 200 pairs are shortened to 5 source and 2 target tokens" in words
-    assert data.train.lengths().max() == 7
+    assert data.train.items.lengths.max() == 7
     lines = start("--max-steps 1 --block-size 12").data
     assert "lines are cut off at 10 tokens" in lines.train.shortened
     assert not start("--max-steps 1").data.train.shortened
@@ -81,7 +81,7 @@ def test_what_fits_the_positions_is_the_limit(start):
     longest = max(
         int(slots.table[POS].max())
         for i in range(200)
-        for slots in draw(data.train.examples, 1, 0, i).towers.values()
+        for slots in draw(data.train, 1, 0, i).towers.values()
     )
     assert 20 < longest < 24 and "shortened to 20 source" in data.train.shortened
 
@@ -135,7 +135,7 @@ def test_altered_tokens_are_refused_before_they_reach_the_model(start, toy_data,
         file.write(b"\xff\xff")
     data = start(f"--max-steps 1 --data {tmp_path / 'bad'}").data
     with pytest.raises(DataError, match="tokens.bin was altered: its bytes from 0 on"):
-        draw(data.train.examples, 1, 0, 0)
+        draw(data.train, 1, 0, 0)
 
 
 def test_a_wild_token_of_an_old_corpus_is_named_with_its_place(start, tmp_path):
@@ -145,7 +145,7 @@ def test_a_wild_token_of_an_old_corpus_is_named_with_its_place(start, tmp_path):
     raw = np.fromfile(path, np.uint16)
     raw[41] = 60_000
     raw.tofile(path)
-    examples = start(f"--max-steps 1 --data {tmp_path / 'old'}").data.train.examples
+    examples = start(f"--max-steps 1 --data {tmp_path / 'old'}").data.train
     with pytest.raises(DataError, match=r"example \d+ .*tokens.bin: token 60000 at byte 82 is"):
         for i in range(20):
             draw(examples, 1, 0, i)
@@ -157,8 +157,8 @@ def test_a_schedule_of_the_block_size_cuts_each_epoch_by_its_own_size(start):
     for _ in range(2):  # whatever was asked before
         train = start(words).data.train
         for epoch in (3, 0, 2, 1, 4):
-            assert train.examples.bounds(epoch).max() == min(8 * (epoch + 1), 32)
-            assert max(train.lengths()) == min(8 * (epoch + 1), 32) - 1
+            assert train.bounds(epoch).max() == min(8 * (epoch + 1), 32)
+            assert max(train.items.lengths) == min(8 * (epoch + 1), 32) - 1
     with pytest.raises(UsageError, match="must be above 1"):
         start(words.replace("32", "4"))
     with pytest.raises(UsageError, match="--block-size: schedule Linear needs .* --max-epochs"):

@@ -165,9 +165,9 @@ def test_labels_move_with_the_layout_and_with_windows(corpora, toy_vocab):
     found = set()
     for i, (number, first) in enumerate(zip(question, start, strict=True)):
         parts, span = corpus.record(number)
-        example = draw(data.train.examples, 1, 0, i)
+        example = draw(data.train, 1, 0, i)
         x, (ask,) = example.towers["x"], example.asks
-        assert len(x) <= data.train.examples.bounds(0)[i] <= 10
+        assert len(x) <= data.train.bounds(0)[i] <= 10
         shown = x.token[1 + len(parts[0]) : -1]
         assert shown.tolist() == parts[1][first : first + len(shown)].tolist()
         borders = ask.rows[:, 0]
@@ -207,14 +207,14 @@ def test_a_question_that_is_too_long_is_shortened(corpora):
     train = begin(corpora, "span", "--max-source-len 1").data.train
     wanted = "40 of 40 questions are shortened to 1 source tokens (--max-source-len)"
     assert train.shortened == wanted
-    assert {len(draw(train.examples, 1, 0, i).towers["x"]) for i in range(40)} == {3}
+    assert {len(draw(train, 1, 0, i).towers["x"]) for i in range(40)} == {3}
 
 
 def test_labels_are_those_of_the_words(corpora, toy_vocab):
     tags = begin(corpora, "tags").data
     assert tags.task.labels == ("t0", "t1")
     for i in range(40):
-        example = draw(tags.train.examples, 1, 0, i)
+        example = draw(tags.train, 1, 0, i)
         names = [f"t{len(word) % 2}" for word in toy_lines(40)[i].split()]
         assert [tags.task.labels[y] for y in example.asks[0].label] == names
 

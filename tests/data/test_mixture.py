@@ -223,12 +223,12 @@ CUTS = "--task mlm=0.5 --task.mlm.nsp on --task lm=0.5 --arch unilm_tiny --arch.
 def test_tasks_of_other_cuts_show_every_text_once(begin):
     """Sentence pairs beside lines: half of the planned examples have about half of each."""
     source = begin(f"{CUTS} --blocks line --max-steps 1").data.train
-    planned = np.arange(len(source.examples.bounds(3)))
+    planned = np.arange(len(source.bounds(3)))
     sizes = {}
-    for name, part in source.examples.parts.items():
-        ids = planned if part.group is None else part.group(3, planned)
+    for name, part in source.parts.items():
+        ids = part.group(3, planned) if part.recut else planned
         assert sorted(ids) == list(range(len(part.bounds(3))))  # each once, in whatever order
-        some = planned[::2] if part.group is None else part.group(3, planned[::2])
+        some = part.group(3, planned[::2]) if part.recut else planned[::2]
         assert 0.4 < len(some) / len(ids) < 0.6
         sizes[name] = len(ids)
     assert sizes["lm"] == 200 and sizes["mlm"] < 150

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unitk.data.seeding import generators
+from unitk.data.plan import generators
 
 LARGE = 1 << 32
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unitk.data.corpus.folders import open_corpus
-from unitk.data.sentence_pairs import Queries, SentencePairs, Turns
+from unitk.data.cuts import SentencePairs, Turns
 from unitk.data.texts import Texts
 
 
@@ -229,27 +229,3 @@ def test_the_second_part_may_be_of_the_same_document():
         flags.append(flag)
     rates = np.bincount(flags) / len(flags)
     assert rates == pytest.approx([1 / 3] * 3, abs=0.06)
-
-
-def test_a_query_comes_with_a_title_that_was_clicked_shown_or_neither():
-    rng = np.random.default_rng(0)
-    sizes = np.array([3, 5, 2, 4, 1] * 200)  # queries with 2, 4, 1, 3 and no titles
-    documents = np.append(0, sizes.cumsum())
-    sentences = np.append(0, rng.integers(1, 9, sizes.sum()).cumsum())
-    cut = Queries()(sentences, documents, 10**6, rng)
-    number = dict(zip(sentences[:-1].tolist(), range(len(sentences) - 1), strict=True))
-    rates = {count: np.zeros(3) for count in (3, 5, 2, 4)}
-    for (a, b), (c, d), flag in runs(cut):
-        query, title = number[a], number[c]
-        assert sentences[query + 1] == b and sentences[title + 1] == d
-        home, there = (np.searchsorted(documents, at, "right") - 1 for at in (query, title))
-        assert query == documents[home] and title > documents[there]
-        assert (home == there) == (flag < 2)
-        assert flag == 2 or (title == query + 1) == (flag == 0)
-        rates[sizes[home]][flag] += 1
-    for count in (3, 4, 5):
-        # a fifth of the other documents has no title
-        assert rates[count] / rates[count].sum() == pytest.approx([0.36, 0.36, 0.28], abs=0.1)
-    assert rates[2][1] == 0 and rates[2].min(where=[True, False, True], initial=99) > 50
-    assert len(Queries()(sentences[:4], np.array([0, 3]), 10**6, rng).starts) <= 1
-    assert Queries()(sentences, documents, 7, rng).lengths.max() == 7

@@ -7,10 +7,12 @@ import pytest
 from conftest import toy_lines, write_text
 
 from unitk.data.batching import Feed
-from unitk.data.corpus.corpus import WORDS, Corpus, CorpusWriter
+from unitk.data.corpus.columns import WORDS
+from unitk.data.corpus.corpus import Corpus
 from unitk.data.corpus.merge import Options as Merging
 from unitk.data.corpus.merge import merge
 from unitk.data.corpus.preprocess import Options, preprocess
+from unitk.data.corpus.writer import CorpusWriter
 from unitk.data.texts import Texts
 from unitk.errors import DataError, UsageError
 
@@ -43,7 +45,9 @@ def test_words_of_sentences_are_those_between_blanks(tmp_path, toy_vocab):
         preprocess(Options(dest=tmp_path / f"s{i}", shard=f"{i}/2", **options))
     merge(Merging(parts=(tmp_path / "s0", tmp_path / "s1"), dest=tmp_path / "merged"))
     merged = tmp_path / "merged" / "train"
-    assert (merged / WORDS).read_bytes() == (tmp_path / "d" / "train" / WORDS).read_bytes()
+    assert (merged / WORDS.file).read_bytes() == (
+        tmp_path / "d" / "train" / WORDS.file
+    ).read_bytes()
 
 
 def test_every_cut_has_all_words_and_whole_sentences_their_own(tmp_path, toy_vocab):
@@ -71,15 +75,15 @@ def test_the_same_text_with_and_without_words_is_the_same_data(tmp_path, toy_voc
     one = Corpus(tmp_path / "new")
     writer = CorpusWriter(tmp_path / "old", len(toy_vocab))
     toy_vocab.save(tmp_path / "old" / "vocab")
-    ids = one.tokens(0, one.num_tokens)
+    ids = one.tokens(0, one.counts.tokens)
     writer.add(ids, np.diff(one.sentences), np.diff(one.documents))
     writer.close({"vocab": toy_vocab.hash})
     assert Corpus(tmp_path / "old").fingerprint == one.fingerprint
-    assert one.has_words and not Corpus(tmp_path / "old").has_words
+    assert one.has(WORDS) and not Corpus(tmp_path / "old").has(WORDS)
 
 
 def feed_of(source, **options):
-    return Feed(examples=source.examples, seed=1, max_tokens=400, batch_tokens=300, **options)
+    return Feed(examples=source, seed=1, max_tokens=400, batch_tokens=300, **options)
 
 
 def test_updates_are_counted_until_the_words_are_read(start):
@@ -115,7 +119,7 @@ def test_texts_of_a_stream_lie_side_by_side_with_separators_between_documents(
     """Tokens, borders of sentences and neighbours, also where a separator is at a text's edge."""
     corpus = Corpus(toy_data / "text" / "valid")
     bounds = corpus.sentences[corpus.documents]
-    whole = np.insert(corpus.tokens(0, corpus.num_tokens), bounds[1:-1], toy_vocab.sep)
+    whole = np.insert(corpus.tokens(0, corpus.counts.tokens), bounds[1:-1], toy_vocab.sep)
     # a sentence begins behind the separator of the document before
     starts = corpus.sentences[:-1] + np.searchsorted(bounds[1:-1], corpus.sentences[:-1], "right")
     texts = Texts([corpus], blocks="stream", size=size, separator=toy_vocab.sep, seed=1)

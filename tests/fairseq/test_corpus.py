@@ -95,7 +95,7 @@ def test_ends_are_dropped_and_empty_lines_end_documents(tmp_path):
     items = [[2], [4, 5, 2], [6, 2], [2], [2], [5, 2], [2]]
     corpus = open_corpus(put(tmp_path / "d", "train", items))
     assert [[s.tolist() for s in corpus.document(i)] for i in range(2)] == [[[4, 5], [6]], [[5]]]
-    assert (corpus.num_documents, corpus.num_sentences, corpus.num_tokens) == (2, 3, 4)
+    assert (corpus.counts.documents, corpus.counts.sentences, corpus.counts.tokens) == (2, 3, 4)
     assert corpus.tokens(0, 4).tolist() == [4, 5, 6, 5] and corpus.tokens(1, 3).tolist() == [5, 6]
     assert corpus.tokens(4, 4).tolist() == corpus.tokens(0, 0).tolist() == []
     assert "ends of items dropped" in corpus.note
@@ -132,7 +132,9 @@ def test_a_folder_is_the_corpus_that_unitk_makes_of_the_same_text(here):
     assert theirs.vocab_hash == ours.vocab_hash
     for name in ("sentences", "documents"):
         assert np.array_equal(getattr(theirs, name), getattr(ours, name))
-    assert np.array_equal(theirs.tokens(0, theirs.num_tokens), ours.tokens(0, ours.num_tokens))
+    assert np.array_equal(
+        theirs.tokens(0, theirs.counts.tokens), ours.tokens(0, ours.counts.tokens)
+    )
 
 
 def test_pairs(tmp_path):
@@ -162,7 +164,7 @@ def test_two_dictionaries_are_refused(tmp_path):
             opened(tmp_path / "d")
     with pytest.raises(DataError, match="dict.de.txt and dict.en.txt, which differ"):
         open_vocab(tmp_path / "d")
-    assert open_corpus(tmp_path / "d" / "train.de-en.en").num_tokens == 1
+    assert open_corpus(tmp_path / "d" / "train.de-en.en").counts.tokens == 1
 
 
 def test_names_of_splits(tmp_path):
@@ -175,7 +177,7 @@ def test_names_of_splits(tmp_path):
     with pytest.raises(DataError, match="holds no split tset .* but train, train1"):
         open_corpus(folder / "tset")
     put(folder, "test.en-None.en", [[4, 2]], langs=("en",))  # --only-source -s en
-    assert open_corpus(folder / "test").num_tokens == 1
+    assert open_corpus(folder / "test").counts.tokens == 1
     for pair in ("de-en", "fr-en"):
         for lang in pair.split("-"):
             put(folder, f"test.{pair}.{lang}", [[4, 2]], langs=(lang,))
@@ -403,7 +405,7 @@ def check_read(corpus):
             items = [item for item in items if item.tolist() != [2]]
         if one.ended:
             items = [item[:-1] for item in items]
-        assert one.tokens(0, one.num_tokens).tolist() == np.concatenate(items).tolist()
+        assert one.tokens(0, one.counts.tokens).tolist() == np.concatenate(items).tolist()
         assert ids.max() < 200
 
 

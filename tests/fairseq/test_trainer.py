@@ -82,9 +82,9 @@ def test_the_loss_of_an_update_is_our_own(toy_data, labels, tmp_path, task, kind
     saved = read_pickle(tmp_path / "save" / "checkpoint_last.pt")["model"]
     model.load_state_dict({name.removeprefix("network."): saved[name] for name in saved})
     criterion = parsed.components["criterion"].config.build(opened.vocab)
-    examples = opened.train.examples
+    examples = opened.train
     drawn = [draw(examples, 1, 0, i) for i in range(len(examples.bounds(0)))]
-    valid = [batch for _, batch in FixedBatches(opened.valid["valid"].examples, 10**6)]
+    valid = [batch for _, batch in FixedBatches(opened.valid["valid"], 10**6)]
     for name, batches in {"train": [make_batch(drawn)], "valid": valid}.items():
         (batch,) = batches
         model.train(name == "train")

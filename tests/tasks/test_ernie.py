@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from unitk.data.cuts import Text
-from unitk.data.kinds import KINDS
-from unitk.data.limits import lay_out
 from unitk.errors import UsageError
 from unitk.tasks.ernie import ERNIE, MARKS, begin_units, roles
 from unitk.tasks.mlm import framed, layout
@@ -154,6 +152,7 @@ def test_options_are_checked(toy_vocab):
             ERNIE.Config(**wrong)
     made = task(toy_vocab, levels=(0, 1, 0))
     # what is laid out before a run begins
-    assert lay_out(KINDS["text"], made, [made.words[:5]], None, np.random.default_rng(0)).asks
+    blank = Text([made.words[:5]], np.zeros(1, int), np.zeros(5, int))
+    assert made.pretrain(blank, np.random.default_rng(0)).asks
     with pytest.raises(UsageError, match="levels 0,1,0: --data has no annotations"):
         made.pretrain(Text([made.words[:5]], np.zeros(1, int)), np.random.default_rng(0))

@@ -69,7 +69,7 @@ def test_hidden_tokens_have_the_frequency_of_the_schedule(start):
     """Through the whole road of the data; validation has the share at the end."""
     words = f"--task mlm --arch bert_tiny --max-steps 100 --task.mask-ratio {FALLING}"
     words += " --task.rounding random --blocks stream"
-    examples = start(words).data.train.examples
+    examples = start(words).data.train
     feed = Feed(examples=examples, seed=1, max_tokens=4000, batch_tokens=4000)
 
     def share(batches):

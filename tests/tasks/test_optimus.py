@@ -89,7 +89,7 @@ def test_texts_that_are_too_long_in_the_encoders_vocabulary_are_counted(toy_data
     words += f" --arch.max-positions 64 --blocks full {length} --data {toy_data / kind / 'train'}"
     start = prepare(parse_train(f"{words} --save-dir {tmp_path / 'a'} --max-steps 1".split()))
     source, made = start.data.train, start.data.task
-    drawn = draw_all(source.examples, 0, 0, np.arange(len(source.lengths())))
+    drawn = draw_all(source, 0, 0, np.arange(len(source.items.lengths)))
     own = made.source_vocab
     cut = 0
     for example in drawn:

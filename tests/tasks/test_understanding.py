@@ -477,9 +477,9 @@ def test_predictions_read_the_windows_of_training(labelled, tmp_path, layout, li
         for _, parts in readings([task], corpus.record(i)[0], "input", PredictConfig())
     ]
     assert len(wanted) > len(corpus)
-    found = [draw(data.train.examples, 1, 0, i).towers["x"].token for i in range(len(wanted))]
+    found = [draw(data.train, 1, 0, i).towers["x"].token for i in range(len(wanted))]
     assert [one.tolist() for one in found] == wanted
-    assert len(data.train.examples.bounds(0)) == len(wanted)
+    assert len(data.train.bounds(0)) == len(wanted)
 
 
 def test_choices_of_validation_are_read_whole_though_all_of_training_are_shorter(
@@ -504,7 +504,7 @@ def test_choices_of_validation_are_read_whole_though_all_of_training_are_shorter
     words += f" --save-dir {tmp_path / 'run'} --max-steps 1 --lr 1e-3"
     data = prepare(parse_train(words.split())).data
     parts, _ = open_corpus(tmp_path / "data" / "valid").record(0)
-    found = draw(data.valid["valid"].examples, 0, 0, 0).towers["x"].token
+    found = draw(data.valid["valid"], 0, 0, 0).towers["x"].token
     assert found.tolist() == data.task.asking(parts).towers["x"].token.tolist()
 
 

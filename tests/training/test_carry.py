@@ -69,7 +69,7 @@ def test_updates_over_rows_are_one_long_pass(words, tmp_path, backward):
         assert update.begins == (number == 0)
         # row r has the r-th part of the texts: update u reads text u of each, or the u-th last one
         text = trainer.per_epoch - 1 - number if backward == "on" else number
-        texts = len(trainer.data.train.lengths())
+        texts = len(trainer.data.train.items.lengths)
         assert update.ids.tolist() == [r * texts // ROWS + text for r in range(ROWS)]
         ask, width = batch.asks["lm"], batch.towers["x"].shape[2]
         found = [(ask.first[ask.first // width == row], row) for row in range(ROWS)]

@@ -43,10 +43,10 @@ def words(toy_data):
 def test_rows_read_the_texts_from_both_ends(words, tmp_path):
     """The second half of the rows reads what the first half reads, in reverse order."""
     data = prepare(parse_train(words(tmp_path / "run", "--max-steps 1"))).data
-    source = data.train.examples
+    source = data.train
     count = len(source.bounds(0))
     assert count % 2 == 0 and (source.bounds(0) == source.bounds(0)[::-1]).all()
-    assert (data.train.words() == data.train.words()[::-1]).all()
+    assert (data.train.items.words == data.train.items.words[::-1]).all()
     for i in range(count // 2):
         there, back = (draw(source, 1, 0, j).towers["x"] for j in (i, count - 1 - i))
         contents = [one.take(np.flatnonzero(one.born < NEVER)) for one in (there, back)]
@@ -96,7 +96,7 @@ def test_evaluation_has_the_memory_where_rows_are_given(words, tmp_path, toy_dat
     run = tmp_path / "run"
     train(words(run, "--max-steps 8"))
     opened = evaluate.open_setup(run, toy_data / "text", CPU, rows=4)
-    model, source = opened.model, opened.data.train.examples
+    model, source = opened.model, opened.data.train
     count = len(source.bounds(0))
     order = np.array([[r * count // 4 + u for r in range(4)] for u in range(count // 4)])
     for rows in (4, 0):
@@ -138,4 +138,4 @@ def test_a_mixture_with_another_cut_reads_from_the_beginning(words, tmp_path):
     with pytest.raises(UsageError, match=r"both ends.*--task.xlnet.both-ways off"):
         prepare(parse_train(base))
     begun = prepare(parse_train([*base, "--task.xlnet.both-ways=off"]))
-    assert begun.data.train.examples.parts.keys() == {"xlnet", "mlm"}
+    assert begun.data.train.parts.keys() == {"xlnet", "mlm"}

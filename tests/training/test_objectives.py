@@ -23,17 +23,17 @@ def begin(tmp_path, toy_data):
 
 
 def drawn(source, epoch, count=20):
-    source.examples.bounds(epoch)
-    examples = [draw(source.examples, 1, epoch, i) for i in range(count)]
+    source.bounds(epoch)
+    examples = [draw(source, 1, epoch, i) for i in range(count)]
     return [one.towers["x"].table.tolist() for one in examples]
 
 
 def test_pairs_of_sentences_are_cut_and_asked_about(begin):
     data = begin("--task mlm --arch bert_tiny --task.nsp on").data
-    bounds = data.train.examples.bounds(0)
+    bounds = data.train.bounds(0)
     flags = []
     for i in range(len(bounds)):
-        one = draw(data.train.examples, 1, 0, i)
+        one = draw(data.train, 1, 0, i)
         assert len(one.towers["x"]) <= min(bounds[i], 64)
         flags += [int(ask.label[0]) for ask in one.asks if ask.name == "nsp"]
     assert set(flags) == {0, 1} and len(flags) == len(bounds)
@@ -64,8 +64,8 @@ def test_an_architecture_without_room_is_refused(begin):
 
 def test_one_segment_is_that_of_all_parts(begin):
     data = begin("--task mlm --arch roberta_tiny --task.nsp on").data
-    data.train.examples.bounds(0)
-    assert draw(data.train.examples, 1, 0, 0).towers["x"].seg.max() == 1
+    data.train.bounds(0)
+    assert draw(data.train, 1, 0, 0).towers["x"].seg.max() == 1
     slots = stay(np.arange(3), pos=np.arange(3), at=0, seg=2)
     found = [
         misfit(Example({"x": slots}), tables_of(registry.get("arch", name)()))

@@ -116,7 +116,7 @@ def test_what_excludes_seeds_is_refused(words, tmp_path):
 
 def read(start):
     """The texts of the first epoch, and their classes."""
-    examples = start.data.train.examples
+    examples = start.data.train
     feed = Feed(examples=examples, seed=1, max_tokens=999, batch_tokens=999)
     ids = sorted(feed.plan(0).order.tolist())
     drawn = [examples.draw(0, i, np.random.default_rng(0), (0, None)) for i in ids]

@@ -129,7 +129,7 @@ def test_both_directions_are_asked_for_every_word_once(trainer, toy_data, toy_vo
     whole = [token for doc in docs for token in doc]
     assert read == whole and labels == whole[1:] and words == every
     assert epoch(made, "bwd")[1] == whole[:-1]
-    sizes = made.data.train.lengths()
+    sizes = made.data.train.items.lengths
     assert sizes.max() == 20, "a block is as long as it says"
     places = np.arange(len(whole))
     towers = {

@@ -294,7 +294,7 @@ def test_the_cache_of_words_is_used_for_bpe_and_bounded(vocabs, monkeypatch):
     assert vocabs["unigram"].model._words is None
     words = vocabs["bpe"].model._words
     assert words is not None
-    monkeypatch.setattr("unitk.vocab.word_cache.CACHED_WORDS", 100)
+    monkeypatch.setattr("unitk.vocab.subwords.CACHED_WORDS", 100)
     for start in range(0, 400, 20):
         lines = LINES[start : start + 20]
         expected = [vocabs["bpe"].model._processor.encode(line) for line in lines]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from unitk.api.arguments import takes, words
-from unitk.data.corpus.corpus import Counts
+from unitk.data.corpus.columns import Counts
 from unitk.data.corpus.preprocess import Options, check
 from unitk.data.corpus.preprocess import preprocess as made
 from unitk.options import config

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -12,32 +13,53 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.data.cuts import AT_THE_END, When
-from unitk.data.plan import Plan, in_rows, micro_batches, pack, plan
-from unitk.data.seeding import generators
+from unitk.data.plan import Plan, generators, in_rows, micro_batches, pack, plan
+from unitk.data.texts import Joined
 from unitk.errors import DataError, require
 from unitk.slots import WIDTH, Batch, Example, Ids, collate
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Examples:
-    """The examples of an epoch: their bounds for planning, their weights, and their draws."""
+class Examples(ABC):
+    """What an epoch shows: numbered texts or records, laid out when they are drawn."""
 
-    bounds: Callable[[int], Ids]  # epoch -> the most slots each example may become
-    weights: Callable[[int], float | npt.NDArray[np.float64]]
-    """Epoch -> how often each example appears."""
-    draw: Callable[[int, int, np.random.Generator, When], Example]
-    """(epoch, index, generator, update) -> the example; a pure function of its arguments."""
-    copies: int = 0  # epochs after which the same draws come again; 0: never
-    parts: dict[str, Examples] = field(default_factory=dict)
-    """The same texts or pairs, laid out by several tasks, where these are mixed."""
-    shares: Callable[[int, int | None], dict[str, float]] = lambda step, total: {}
-    """(step, total steps) -> the probability of each part, which sum to 1."""
-    asks: Mapping[str, Any] = field(default_factory=dict)
+    about = ""
+    """What they are, in words."""
+    shortened = ""
+    """What is cut off, in words."""
+    most: tuple[int, int] | None = None
+    """The most tokens of a source and of a target, to which records are shortened."""
+    items: Joined
+    """The texts or records that are laid out, in the epoch that was last asked about."""
+    copies = 0
+    """Epochs after which the same draws come again; 0: never."""
+    asks: Mapping[str, Any] = {}
     """What the mean of an ask counts in the loss of its task, where that is not 1."""
-    group: Callable[[int, Ids], Ids] | None = None
-    """(epoch, examples of a mixture) -> those of this part, where it cuts texts otherwise."""
+    parts: Mapping[str, Examples] = {}
+    """The same texts or records, laid out by several tasks, where these are mixed."""
+    recut = False
+    """Of a part: whether it cuts texts otherwise than the examples that are planned."""
+
+    @abstractmethod
+    def bounds(self, epoch: int) -> Ids:
+        """The most slots each example may become, for planning."""
+
+    @abstractmethod
+    def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
+        """An example for an update; a pure function of the arguments."""
+
+    def weights(self, epoch: int) -> float | npt.NDArray[np.float64]:
+        """How often each example appears."""
+        return 1.0
+
+    def group(self, epoch: int, ids: Ids) -> Ids:
+        """The examples of this part that stand for some that are planned."""
+        return ids
+
+    def shares(self, step: int, total: int | None) -> dict[str, float]:
+        """The probability of each part at a step, which sum to 1."""
+        return {}
 
     def loss_weights(self, step: int, total: int | None) -> dict[str, float]:
         """Weights of asks and mixed tasks in the loss at a step, where they are not 1."""
@@ -160,7 +182,7 @@ class Feed:
         lots: list[tuple[Examples, Ids, Ids]] = []
         for part, own in self._parts(epoch, ids, shares):
             bound = today.bound
-            if part.group is not None:
+            if part.recut:
                 own, bound = part.group(epoch, own), part.bounds(epoch)
             cuts = micro_batches(own, bound, self.max_tokens, self.world)
             lots += [(part, lot, own) for lot in cuts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,45 +11,45 @@ from typing import Any
 
 import numpy as np
 
-from unitk.data.batching import Examples, Feed, Update, spread
-from unitk.data.corpus.corpus import Corpus
-from unitk.data.corpus.folders import check_alike, corpus_vocab, open_corpus, part, train_parts
-from unitk.data.corpus.labelled import Spans
-from unitk.data.cuts import When, cut_unbroken
-from unitk.data.kinds import KINDS, Source, Task, towers_fault
+from unitk.data.batching import Examples, Feed, Update
+from unitk.data.corpus.columns import WORDS
+from unitk.data.corpus.folders import (
+    CORPORA,
+    check_alike,
+    corpus_vocab,
+    open_corpus,
+    part,
+    train_parts,
+)
+from unitk.data.laid import Few, Laid, LaidRecords, LaidTexts, Shape, Task, lay_out_made_up
 from unitk.data.limits import (
-    PARTS,
     UNLIMITED,
     Extent,
-    lay_out,
     measure,
     misfit,
     source_and_target,
     tables_of,
+    towers_fault,
 )
-from unitk.data.mixture import mixed
-from unitk.data.texts import Records, Texts, Windows
+from unitk.data.mixture import Mixed
 from unitk.errors import DataError, UsageError, require
-from unitk.options.config import Parsed, flag
+from unitk.options.config import Component, Parsed, flag
 from unitk.options.settings import Origin
-from unitk.slots import Example, Ids, one_by_one
+from unitk.slots import one_by_one
 from unitk.vocab.base import Vocab
-
-LOOKED = 10_000
-"""Texts that an encoder's own vocabulary is tried on before a run, which takes seconds."""
 
 
 @dataclass(frozen=True)
 class Data:
     """The data of a run."""
 
-    kind: str  # one of `KINDS`
+    kind: str  # one of `CORPORA`
     vocab: Vocab
     task: Any  # a `unitk.tasks.base.Task`, the first one of a mixture
     heads: tuple[str, ...]  # what the tasks ask beside words
     writes: bool  # whether a task has its model write while it trains
-    train: Source
-    valid: dict[str, Source]
+    train: Examples
+    valid: dict[str, Examples]
     fingerprint: str  # of the corpora's contents and weights
     valid_fingerprints: dict[str, str]
     parts: int  # of pairs and labelled texts: the most parts of a source; else 0
@@ -57,7 +57,7 @@ class Data:
     @property
     def about(self) -> str:
         """The kind of training, in words."""
-        return KINDS[self.kind].about
+        return CORPORA[self.kind].about
 
     def updates(
         self, feed: Feed, epoch: int, cursor: int, step: int = 0, total: int | None = None
@@ -65,20 +65,22 @@ class Data:
         """The feed's updates, each with the number of its tokens (special symbols not counted), and
         of its words, 0 where the corpora do not say."""
         for update in feed.updates(epoch, cursor, step, total):
-            words = self.train.words()[update.ids].sum() if self.train.words else 0
-            yield update, int(self.train.lengths()[update.ids].sum()), int(words)
+            items, ids = self.train.items, update.ids
+            words = 0 if items.words is None else int(items.words[ids].sum())
+            yield update, int(items.lengths[ids].sum()), words
 
     def updates_until(self, feed: Feed, words: int) -> int:
         """How many updates read this many words."""
         step = seen = epoch = 0
-        while self.train.words:
+        while True:
             stops = np.array((plan := feed.plan(epoch)).stops(feed.size))
-            ends = seen + self.train.words()[plan.order].cumsum()[stops - 1]
+            counts = self.train.items.words
+            assert counts is not None, "open_data refuses data without words"
+            ends = seen + counts[plan.order].cumsum()[stops - 1]
             if ends[-1] >= words:
                 return step + int(ends.searchsorted(words)) + 1
             require(ends[-1] > seen, "--max-words: the training data has no words")
             step, seen, epoch = step + len(ends), int(ends[-1]), epoch + 1
-        raise AssertionError("open_data refuses data without words")
 
 
 def open_data(parsed: Parsed) -> Data:
@@ -116,17 +118,13 @@ def open_data(parsed: Parsed) -> Data:
     if kind == "text" and parsed.settings.given("blocks", Origin.FLAG):
         uncut = any(task.cut is None for task in tasks.values())
         require(uncut, f"--blocks has no effect: task {name} cuts sentence pairs itself")
-    make = _makers(tasks, parsed, kind, corpora)
-
-    def source(some: Sequence[Any], weights: Sequence[float], seed: int, carried: bool) -> Source:
-        made = [one(some, weights, seed, carried) for one in make]
-        if not parsed.mixture:
-            return made[0]
-        return mixed(dict(zip(tasks, made, strict=True)), parsed.mixture)
-
-    train = source(corpora, weights, options.seed, options.stateful_rows > 0)
-    if options.per_label:
-        train = _few(train, corpora, options.per_label, options.seed)
+    most = options.max_source_len, options.max_target_len
+    blocks = options.blocks, options.block_size, options.max_epochs
+    shape = Shape(parsed.components["arch"].config, *blocks, *most)
+    layouts = Layouts.of(tasks, parsed.mixture, shape, corpora)
+    few = Few.choose(corpora, options.per_label, options.seed) if options.per_label else None
+    carried = options.stateful_rows > 0
+    train = layouts.examples(corpora, weights, options.seed, carried, few)
     content = [f"{one.fingerprint}={weight}" for one, weight in zip(corpora, weights, strict=True)]
     return Data(
         kind,
@@ -136,11 +134,79 @@ def open_data(parsed: Parsed) -> Data:
         any(task.writes for task in tasks.values()),
         train,
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
-        {name: source([one], [1.0], 0, False) for name, one in zip(judged, rest, strict=True)},
+        {name: layouts.examples([one], [1.0]) for name, one in zip(judged, rest, strict=True)},
         hashlib.sha256("\n".join(content).encode()).hexdigest(),
         {name: corpus.fingerprint for name, corpus in zip(judged, rest, strict=True)},
         0 if kind == "text" else max(int(one.source_parts.max(initial=1)) for one in corpora),
     )
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """How the tasks of a run lay out corpora."""
+
+    tasks: Mapping[str, Task]
+    mixture: Mapping[str, Component]  # their shares, if there are several
+    shape: Shape
+    extents: Mapping[str, Extent]
+    """Task -> how long records become."""
+    most: tuple[int, int]
+    """The most tokens of a source and of a target: what suits every task."""
+
+    @classmethod
+    def of(
+        cls,
+        tasks: Mapping[str, Task],
+        mixture: Mapping[str, Component],
+        shape: Shape,
+        corpora: Sequence[Any],
+    ) -> Layouts:
+        """Measure what the tasks make of records such as those of the corpora."""
+        if corpora[0].kind == "text":
+            return cls(tasks, mixture, shape, {}, (0, 0))
+        counts = "source_lengths", "target_lengths", "source_parts"
+        longest = [max(int(getattr(one, n).max(initial=1)) for one in corpora) for n in counts]
+        extents, limits = dict[str, Extent](), list[tuple[int, int]]()
+        for name, task in tasks.items():
+            made_up = partial(lay_out_made_up, task, corpora[0])
+            extents[name] = measure(name, made_up, task.vocab.unk, task.pair_slots)
+            # where a task shortens by itself, not what train has: valid may have longer ones
+            one = shape.max_source or UNLIMITED, longest[1]
+            if not task.shortens:
+                given = shape.max_source, shape.max_target
+                one = source_and_target(extents[name], shape.arch, longest, given)
+            limits.append(one)
+        most = min(source for source, _ in limits), min(target for _, target in limits)
+        # the longest record, laid out: other tables (GLM: places within a blank) are checked, too
+        for task in (task for task in tasks.values() if not task.shortens):
+            words = [np.full(n, task.vocab.unk) for n in (min(most[0], longest[0]), most[1])]
+            rng = np.random.default_rng(0)
+            example = lay_out_made_up(task, corpora[0], words[:1], words[1], rng)
+            require(
+                not (fault := misfit(example, tables_of(shape.arch))),
+                f"a source of {len(words[0])} and a target of {len(words[1])} tokens do not fit:"
+                f" {fault}; lower --max-source-len or --max-target-len",
+            )
+        return cls(tasks, mixture, shape, extents, most)
+
+    def examples(
+        self,
+        corpora: Sequence[Any],
+        weights: Sequence[float],
+        seed: int = 0,
+        carried: bool = False,
+        few: Few | None = None,
+    ) -> Examples:
+        """The examples of some corpora; `seed` is that of their cut."""
+        made: dict[str, Laid] = {}
+        frame = max(task.frame for task in self.tasks.values())  # mixed tasks see the same texts
+        for name, task in self.tasks.items():
+            if corpora[0].kind == "text":
+                made[name] = LaidTexts(task, self.shape, frame, corpora, weights, seed, carried)
+            else:
+                arch, extent = self.shape.arch, self.extents[name]
+                made[name] = LaidRecords(task, arch, extent, self.most, corpora, weights, few)
+        return Mixed(made, self.mixture) if self.mixture else next(iter(made.values()))
 
 
 def _opened(option: str, folder: Path, resumes: bool) -> Any:
@@ -160,9 +226,8 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     require(only in ("", criterion), f"{asked}; --criterion {only} can")
     # what it lays out of a few words shows its towers
     words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
-    made_up = corpus.made_up([words], words)
     read = task.for_corpus(corpus.manifest)
-    short = lay_out(KINDS[corpus.kind], read, [words], made_up, rng)
+    short = lay_out_made_up(read, corpus, [words], words, rng)
     if set(short.towers) != set(arch.towers):
         # --init-from brings the architecture of its checkpoint
         started = "--init-from" if vars(parsed.main).get("init_from") else ""
@@ -197,247 +262,10 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
         raise UsageError(f"{corpus.path}: {fault}")
 
 
-def _makers(
-    tasks: dict[str, Task], parsed: Parsed, kind: str, corpora: Sequence[Any]
-) -> list[Callable[[Sequence[Any], Sequence[float], int, bool], Source]]:
-    """For each task, the function that makes its examples from corpora, weights and a seed, and
-    whether a model carries anything from text to text."""
-    options, arch = parsed.main, parsed.components["arch"].config
-    if kind == "text":
-        frame = max(task.frame for task in tasks.values())  # mixed tasks see the same texts
-        return [partial(_texts, task, frame, arch, options) for task in tasks.values()]
-    given = options.max_source_len, options.max_target_len
-    counts = "source_lengths", "target_lengths", "source_parts"
-    longest = [max(int(getattr(one, n).max(initial=1)) for one in corpora) for n in counts]
-
-    def made_up(task: Task, parts: list[Ids], words: Ids, rng: np.random.Generator) -> Example:
-        return lay_out(KINDS[kind], task, parts, corpora[0].made_up(parts, words), rng)
-
-    layouts = {name: partial(made_up, task) for name, task in tasks.items()}
-    extents = {
-        name: measure(name, layouts[name], task.vocab.unk, task.pair_slots)
-        for name, task in tasks.items()
-    }
-    limits = [
-        (given[0] or UNLIMITED, longest[1])  # not what train has: it may be shorter than valid
-        if tasks[name].shortens
-        else source_and_target(extent, arch, longest, given)
-        for name, extent in extents.items()
-    ]
-    # records are shortened once, to what suits every task
-    most = min(source for source, _ in limits), min(target for _, target in limits)
-    # the longest record, laid out: other tables (GLM: places within a blank) are checked as well
-    for name, task in tasks.items():
-        if task.shortens:
-            continue
-        words = [np.full(n, task.vocab.unk) for n in (min(most[0], longest[0]), most[1])]
-        example = layouts[name](words[:1], words[1], np.random.default_rng(0))
-        require(
-            not (fault := misfit(example, tables_of(arch))),
-            f"a source of {len(words[0])} and a target of {len(words[1])} tokens do not fit:"
-            f" {fault}; lower --max-source-len or --max-target-len",
-        )
-    return [partial(_records, task, extents[n], arch, most) for n, task in tasks.items()]
-
-
-def _few(source: Source, corpora: Sequence[Any], per_label: int, seed: int) -> Source:
-    """This many texts of each class: the first ones in a permutation of all."""
-    form = corpora[0].manifest.get("form", "none")
-    wanted = f"--per-label needs labels of the form class, but those of --data are {form}"
-    require(form == "class", wanted)
-    label = np.concatenate([one.values[:, 0] for one in corpora])
-    order, kept = np.random.default_rng(seed).permutation(len(label)), np.zeros(len(label))
-    for number, name in enumerate(corpora[0].labels):
-        own = order[label[order] == number][:per_label]
-        enough = f"--per-label {per_label}: --data has only {len(own)} texts of {name!r}"
-        require(len(own) == per_label, enough)
-        kept[own] = 1
-    every = source.examples.weights
-    examples = replace(source.examples, weights=lambda epoch: every(epoch) * kept)
-    about = f"{per_label} texts of each class among {source.about}"
-    return replace(source, examples=examples, about=about)
-
-
 def _check_words(trained: list[tuple[Path, float]], opened: Sequence[Any]) -> None:
     what = "--max-words and --save-at-words count the words of texts"
     for (folder, _), corpus in zip(trained, opened, strict=False):
         require(corpus.kind == "text", f"{what}, but {folder} holds {corpus.kind}")
-        if not corpus.has_words:
+        if not corpus.has(WORDS):
             lacks = f"{folder} does not say how many its sentences have"
             raise DataError(f"{what}, but {lacks}: run unitk preprocess again")
-
-
-def _text_size(options: Any, arch: Any, frame: int, epoch: int) -> int:
-    """The most tokens of a text in an epoch, without special symbols."""
-    table, name, given = arch.room or UNLIMITED, flag("block_size"), options.block_size
-    try:
-        block = given if isinstance(given, int) else round(given(epoch + 1, options.max_epochs))
-    except UsageError as error:
-        what = f"schedule {type(given).__name__} needs the number of epochs"
-        raise UsageError(f"{name}: {what}: give --max-epochs") from error
-    require(block > frame, f"{name} must be above {frame}, the special symbols of a text")
-    require(
-        block <= table,
-        f"{name} {block} is more than the {table} positions of --arch;"
-        f" --arch.max-positions {block} makes room",
-    )
-    return block - frame
-
-
-def _texts(
-    task: Task,
-    frame: int,
-    arch: Any,
-    options: Any,
-    corpora: Sequence[Corpus],
-    weights: Sequence[float],
-    seed: int,
-    carried: bool,
-) -> Source:
-    given, size = options.block_size, partial(_text_size, options, arch, frame)
-    # what an epoch cannot have is refused now, not when it comes
-    for epoch in range(1 if isinstance(given, int) else options.max_epochs or 1):
-        size(epoch)
-    unbroken = options.blocks == "stream" and not task.separates
-    how = task.cut or (cut_unbroken if unbroken else options.blocks)
-    texts = Texts(
-        corpora,
-        blocks=how,
-        size=size(0),
-        separator=task.vocab.sep,
-        seed=seed,
-        both_ways=task.both_ways,
-        carried=carried,
-    )
-    own, tables = [task.for_corpus(one.manifest) for one in corpora], tables_of(arch)
-
-    def of(epoch: int) -> Texts:
-        epoch = epoch % task.copies if task.copies else epoch  # copies are cut alike
-        if texts.epoch != epoch:  # asked for every example
-            texts.begin(epoch, size(epoch))
-        return texts
-
-    def draw(epoch: int, i: int, rng: np.random.Generator, when: When) -> Example:
-        text = of(epoch).text(i, when)
-        task = own[texts.place(i)[0]]
-        return _checked(text.parts, task, corpora, tables, lambda: task.pretrain(text, rng))
-
-    examples = Examples(
-        bounds=lambda epoch: task.slots(of(epoch).lengths),
-        weights=lambda epoch: of(epoch).weights(weights),
-        draw=draw,
-        copies=task.copies,
-        asks=task.asks,
-    )
-    notes = _cut_lines(corpora, size(0)) if how == "line" else []
-    if task.source_vocab is not task.vocab:
-        notes += _truncated(task, len(of(0).lengths), lambda i: of(0).text(i).parts)
-    return Source(
-        examples,
-        lambda: texts.lengths,
-        f"{sum(c.num_documents for c in corpora):,} documents of"
-        f" {sum(c.num_tokens for c in corpora):,} tokens{corpora[0].note}",
-        (lambda: texts.words) if all(c.has_words for c in corpora) else None,
-        "; ".join(notes),
-        cut=(how, task.copies, task.both_ways),
-        counts=lambda epoch: np.diff(of(epoch).first),
-        num_tokens=lambda: sum(one.num_tokens for one in texts.cuts),
-    )
-
-
-def _records(
-    task: Task,
-    extent: Extent,
-    arch: Any,
-    most: tuple[int, int],
-    corpora: Sequence[Any],
-    weights: Sequence[float],
-    seed: int,
-    carried: bool,
-) -> Source:
-    kind = KINDS[corpora[0].kind]
-    read = [Windows(one, most[0]) if isinstance(one, Spans) else one for one in corpora]
-    records = Records(read, *most)
-    lengths = records.source_lengths + records.target_lengths
-    parts = np.maximum(records.parts, PARTS)  # as `limits` has measured
-    bounds = extent.bound(records.source_lengths, records.target_lengths, parts)
-    sides = [side for corpus in corpora for side in corpus.token_files]
-    tables, own = tables_of(arch), [task.for_corpus(one.manifest) for one in corpora]
-
-    def draw(epoch: int, i: int, rng: np.random.Generator, when: When) -> Example:
-        source, target = records.record(i)
-        task = own[records.place(i)[0]]
-        return _checked(
-            [*source, *([target] if len(sides) > len(corpora) else [])],
-            task,
-            sides,
-            tables,
-            lambda: lay_out(kind, task, source, target, rng),
-        )
-
-    examples = Examples(
-        bounds=lambda epoch: bounds,
-        weights=lambda epoch: records.weights(weights),
-        draw=draw,
-        copies=task.copies,
-        asks=task.record_asks,
-    )
-    questions = sum(map(len, corpora))
-    cut = f"{questions:,} questions in " * (questions < len(lengths))
-    limits = f"{most[0]} source"
-    if kind.method == "finetune":  # what is learnt from the others has no tokens
-        limits += f" and {most[1]} target tokens (--max-source-len, --max-target-len)"
-    else:
-        limits += " tokens (--max-source-len)"
-    notes = list[str]()
-    if few := records.shortened:
-        notes += [f"{few:,} of {len(lengths):,} {kind.noun} are shortened to {limits}"]
-    if task.source_vocab is not task.vocab:
-        notes += _truncated(task, len(lengths), lambda i: records.record(i)[0])
-    noun = f"windows of up to {most[0]} source tokens (--max-source-len)," if cut else kind.noun
-    return Source(
-        examples,
-        lambda: lengths,
-        f"{cut}{len(lengths):,} {noun} of {lengths.sum():,} tokens{corpora[0].note}",
-        None,
-        "; ".join(notes),
-        most,
-    )
-
-
-def _cut_lines(corpora: Sequence[Corpus], size: int) -> list[str]:
-    """How many lines are longer than a block, as a message."""
-    long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
-    return [f"{long:,} lines are cut off at {size} tokens (--block-size)"] * (long > 0)
-
-
-def _truncated(task: Task, count: int, source: Callable[[int], list[Ids]]) -> list[str]:
-    """How many sources an encoder with its own vocabulary does not read whole, as a message."""
-    looked = spread(count, LOOKED)
-    few = sum(task.truncates(source(i)) for i in looked.tolist())
-    sample = f" (of {count:,}, a sample)" * (count > len(looked))
-    most = f", or than {task.room - task.frame}" * bool(task.room)
-    why = (
-        f"in its own vocabulary (--task.source-vocab) they have more than twice their tokens{most}"
-    )
-    what = f"the encoder reads only the beginnings of {few:,} of {len(looked):,} texts{sample}"
-    return [f"{what}: {why}"] * (few > 0)
-
-
-def _checked(
-    parts: list[Ids],
-    task: Task,
-    corpora: Sequence[Corpus],
-    tables: dict[str, list[int]],
-    lay_out: Callable[[], Example],
-) -> Example:
-    """The example, or ValueError (which names it further up) for a wild id or position."""
-    # before it is laid out: layouts look ids up in tables of the vocabulary
-    if max(int(part.max(initial=0)) for part in parts) >= len(task.vocab):
-        found = (corpus.first_beyond(len(task.vocab)) for corpus in corpora)
-        where = next(filter(None, found))
-        raise ValueError(f"{where} is beyond the vocabulary of {len(task.vocab)}")
-    example = lay_out()
-    if fault := misfit(example, tables):
-        raise ValueError(fault)
-    return example

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unitk.data.cuts import Text
-from unitk.data.kinds import Kind, Task
 from unitk.errors import require
 from unitk.options.config import flag
 from unitk.slots import POS, SEG, Example, Ids
@@ -53,19 +51,6 @@ class Extent:
 
         # the end rises with the source: the last length whose end is within the table
         return bisect.bisect_right(range(table + 1), table, key=end) - 1
-
-
-def lay_out(
-    kind: Kind, task: Task, parts: list[Ids], leads_to: Any, rng: np.random.Generator
-) -> Example:
-    """The example of the parts of a source and of what they lead to."""
-    given: tuple[Any, ...] = parts, leads_to
-    if kind.method == "pretrain":
-        # a text that is made up, to measure layouts: one sentence, nothing of note in it
-        notes = np.zeros(sum(map(len, parts)), np.int64)
-        given = (Text(parts, np.zeros(1, np.int64), notes),)
-    example: Example = getattr(task, kind.method)(*given, rng)
-    return example
 
 
 def measure(name: str, lay_out: LayOut, unk: int, declared: Any) -> Extent:
@@ -152,3 +137,28 @@ def misfit(example: Example, tables: dict[str, list[int]]) -> str:
     if rows and "task" in example.inputs and (last := int(example.inputs["task"].max())) >= rows:
         return f"task number {last} is beyond --arch.num-tasks {rows}"
     return ""
+
+
+TOWERS = {
+    frozenset({"x"}): ("one tower", ("glm_infill", "unilm", "lm")),
+    frozenset({"enc", "dec"}): ("an encoder and a decoder", ("seq2seq", "bart", "mass")),
+    frozenset({"fwd", "bwd"}): ("a tower for each direction", ("bilm",)),
+}
+"""Towers of an architecture: what they are called, and tasks that train them."""
+
+
+def towers_fault(
+    name: str, task: Any, needed: set[str], arch: str, there: set[str], started: str = ""
+) -> str:
+    """The message that a task needs other towers than those of an architecture, with cures.
+
+    `started` is the option whose checkpoint brought the architecture, if one did.
+    """
+    (needs, _), (has, tasks) = (
+        TOWERS.get(frozenset(own), (f"the towers {' and '.join(sorted(own))}", ()))
+        for own in (needed, there)
+    )
+    without = f" without {started}" * bool(started)
+    cure = f"take --arch {task.component('arch', task.config)}{without}"
+    cure += f", or --task {' or '.join(tasks)}" * bool(tasks)
+    return f"--task {name} needs {needs}, but --arch {arch} has {has}: {cure}"

@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from unitk.data.kinds import Source
+from unitk.data.batching import Examples
+from unitk.data.cuts import When
+from unitk.data.laid import Laid
 from unitk.errors import UsageError, require
 from unitk.options.config import Component
 from unitk.slots import Example, Ids
 from unitk.spans import places
 
 
-def mixed(sources: dict[str, Source], tasks: dict[str, Component]) -> Source:
-    """Join the sources of several tasks; each ask is called TASK.ASK.
+class Part(Examples):
+    """The examples of one task of a mixture; each ask is called TASK.ASK."""
 
-    The examples of the coarsest cut are planned, and one uniform number for each picks its task. A
-    task with another cut has its examples distributed among these, in order and per corpus. So an
-    epoch shows each text once, whatever the shares; where cuts differ, each token once on average.
-    """
-    lead = min(sources.values(), key=lambda one: int(one.counts(0).sum()))
-    others = {name: one for name, one in sources.items() if one.cut != lead.cut}
-    for name, one in sources.items():
-        alike = f"--task {name} reads texts from both ends, and the tasks beside it do not"
-        require(not (others and one.cut[2]), f"{alike}: --task.{name}.both-ways off")
+    def __init__(self, name: str, own: Laid, lead: Laid) -> None:
+        self.name, self.own, self.lead = name, own, lead
+        self.copies, self.recut = own.copies, own.cut != lead.cut
+        self.asks = {f"{name}.{ask}": weight for ask, weight in own.asks.items()}
 
-    def own(other: Source, epoch: int, ids: Ids) -> tuple[Ids, Ids]:
+    def bounds(self, epoch: int) -> Ids:
+        return self.own.bounds(epoch)
+
+    def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
+        example = self.own.draw(epoch, index, rng, when)
+        asks = [replace(ask, name=f"{self.name}.{ask.name}") for ask in example.asks]
+        return replace(example, asks=asks)
+
+    def group(self, epoch: int, ids: Ids) -> Ids:
+        return places(np.stack(self._stand_for(epoch, ids), axis=1))
+
+    def planned(self, epoch: int) -> Ids:
+        """The most slots that each example of `lead` may become here."""
+        bound = self.own.bounds(epoch)
+        if self.recut:
+            total, planned = np.append(0, bound.cumsum()), self.lead.bounds(epoch)
+            start, stop = self._stand_for(epoch, np.arange(len(planned)))
+            bound = total[stop] - total[start]  # of all examples that one stands for
+        return bound
+
+    def _stand_for(self, epoch: int, ids: Ids) -> tuple[Ids, Ids]:
         """The examples [start, stop) of another cut that replace those of `lead`; at least one."""
-        counts, theirs = lead.counts(epoch), other.counts(epoch)
+        counts, theirs = self.lead.counts(epoch), self.own.counts(epoch)
         # example i of a corpus' n stands for [i m / n, (i + 1) m / n) of the m that it has there
         first, begin = (np.cumsum(each) - each for each in (counts, theirs))
         corpus = np.searchsorted(first + counts, ids, "right")
@@ -39,44 +56,43 @@ def mixed(sources: dict[str, Source], tasks: dict[str, Component]) -> Source:
         start = begin[corpus] + i * m // n
         return start, np.maximum(begin[corpus] + (i + 1) * m // n, start + 1)
 
-    def bounds(epoch: int) -> Ids:
-        each = []
-        for name, one in sources.items():
-            bound = one.examples.bounds(epoch)
-            if name in others:
-                total, planned = np.append(0, bound.cumsum()), lead.examples.bounds(epoch)
-                start, stop = own(one, epoch, np.arange(len(planned)))
-                bound = total[stop] - total[start]  # of all examples that one stands for
-            each.append(bound)
-        return reduce(np.maximum, each)  # whichever task is picked, it fits the plan
 
-    def group(other: Source) -> Callable[[int, Ids], Ids]:
-        return lambda epoch, ids: places(np.stack(own(other, epoch, ids), axis=1))
+class Mixed(Examples):
+    """The examples of several tasks, one of which lays out each.
 
-    def shares(step: int, total: int | None) -> dict[str, float]:
-        found = {name: float(task.share(step, total)) for name, task in tasks.items()}
+    Those of the coarsest cut are planned, and one uniform number for each picks its task. A task
+    with another cut has its examples distributed among these, in order and per corpus. So an epoch
+    shows each text once, whatever the shares; where cuts differ, each token once on average.
+    """
+
+    parts: dict[str, Part]
+
+    def __init__(self, laid: Mapping[str, Laid], tasks: Mapping[str, Component]) -> None:
+        self.tasks = tasks
+        self.lead = lead = min(laid.values(), key=lambda one: int(one.counts(0).sum()))
+        parts = [Part(name, own, lead) for name, own in laid.items()]
+        several = any(part.recut for part in parts)
+        for name, own in laid.items():
+            alike = f"--task {name} reads texts from both ends, and the tasks beside it do not"
+            require(not (several and own.cut[2]), f"{alike}: --task.{name}.both-ways off")
+        self.about, self.shortened, self.most = lead.about, lead.shortened, lead.most
+        self.items = lead.items
+        self.parts, self.copies = {part.name: part for part in parts}, lead.copies
+        self.asks = {ask: weight for part in parts for ask, weight in part.asks.items()}
+
+    def bounds(self, epoch: int) -> Ids:
+        # whichever task is picked, it fits the plan
+        return reduce(np.maximum, [part.planned(epoch) for part in self.parts.values()])
+
+    def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
+        return self.lead.draw(epoch, index, rng, when)
+
+    def weights(self, epoch: int) -> float | npt.NDArray[np.float64]:
+        return self.lead.weights(epoch)
+
+    def shares(self, step: int, total: int | None) -> dict[str, float]:
+        found = {name: float(task.share(step, total)) for name, task in self.tasks.items()}
         if min(found.values()) < 0 or not sum(found.values()):
             given = ", ".join(f"{name} {share:g}" for name, share in found.items())
             raise UsageError(f"--task: shares must be 0 or more, not all 0; step {step}: {given}")
         return {name: share / sum(found.values()) for name, share in found.items()}
-
-    parts = {
-        name: replace(
-            one.examples,
-            draw=_named(name, one.examples.draw),
-            group=group(one) if name in others else None,
-        )
-        for name, one in sources.items()
-    }
-    asks = {f"{n}.{ask}": w for n, one in parts.items() for ask, w in one.asks.items()}
-    examples = replace(lead.examples, bounds=bounds, parts=parts, shares=shares, asks=asks)
-    return replace(lead, examples=examples)
-
-
-def _named(name: str, draw: Callable[..., Example]) -> Callable[..., Example]:
-    def renamed(*drawn: Any) -> Example:
-        example = draw(*drawn)
-        asks = [replace(ask, name=f"{name}.{ask.name}") for ask in example.asks]
-        return replace(example, asks=asks)
-
-    return renamed

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unitk.data.corpus.corpus import Corpus
-from unitk.data.corpus.labelled import Spans
+from unitk.data.corpus.columns import WORDS
+from unitk.data.corpus.corpus import Corpus, Labelled
 from unitk.data.cuts import AT_THE_END, NO_BREAKS, Cut, Cutter, Text, When, cut, distinct
 from unitk.slots import Ids
 
@@ -20,6 +20,17 @@ class Joined:
     """Several corpora in order; `first[i]` is the number of the first example of corpus i."""
 
     first: list[int]
+    lengths: Ids  # tokens of each example
+
+    @property
+    def words(self) -> Ids | None:
+        """Words of each example, where all corpora say how many they have."""
+        return None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all texts, without separators between documents."""
+        return 0
 
     def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
         """The weight of each example, given one per corpus."""
@@ -32,7 +43,7 @@ class Joined:
 
 
 class Texts(Joined):
-    """Corpora of documents, cut anew for each epoch; `lengths[i]` is the tokens of text i."""
+    """Corpora of documents, cut anew for each epoch."""
 
     def __init__(
         self,
@@ -73,8 +84,13 @@ class Texts(Joined):
         self.epoch = epoch
 
     @property
-    def words(self) -> Ids:
-        """The number of words of each text of the epoch."""
+    def num_tokens(self) -> int:
+        return sum(cut.num_tokens for cut in self.cuts)
+
+    @property
+    def words(self) -> Ids | None:
+        if not all(corpus.has(WORDS) for corpus in self.corpora):
+            return None
         if self._words is None:
             each = [np.empty(0, np.int64)]
             for corpus, cut in zip(self.corpora, self.cuts, strict=True):
@@ -148,7 +164,7 @@ def _inserted(tokens: Ids, places: Ids, symbol: int) -> Ids:
 
 def _words_before(corpus: Corpus, places: Ids) -> Ids:
     """The words before these tokens; within a sentence in proportion, rounded down."""
-    at = corpus.sentences.searchsorted(places, "right").clip(1, corpus.num_sentences) - 1
+    at = corpus.sentences.searchsorted(places, "right").clip(1, corpus.counts.sentences) - 1
     start, words = corpus.sentences[at], corpus.words[at]
     size = np.maximum(corpus.sentences[at + 1] - start, 1)
     return words + (places - start) * (corpus.words[at + 1] - words) // size
@@ -178,6 +194,7 @@ class Records(Joined):
         )
         self.source_lengths: Ids = np.minimum(source, max_source)
         self.target_lengths: Ids = np.minimum(target, max_target)
+        self.lengths = self.source_lengths + self.target_lengths
         self.shortened = int(((source > max_source) | (target > max_target)).sum())
         self.first = [0, *itertools.accumulate(map(len, corpora))]
 
@@ -195,7 +212,7 @@ class Windows:
     A window that does not contain the whole answer has none, as in BERT's run_squad.py.
     """
 
-    def __init__(self, corpus: Spans, most: int) -> None:
+    def __init__(self, corpus: Labelled, most: int) -> None:
         self.corpus = corpus
         passages = np.diff(corpus.sentences)[corpus.documents[1:] - 1]
         self.size = np.maximum(most - (corpus.source_lengths - passages), 0)

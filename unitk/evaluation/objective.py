@@ -52,7 +52,7 @@ class Setup:
     @property
     def num_texts(self) -> int:
         """The number of texts; each counts once for every task."""
-        examples = self.data.train.examples
+        examples = self.data.train
         return sum(len(one.bounds(0)) for one in examples.parts.values() or [examples])
 
     @property
@@ -151,14 +151,14 @@ def objective(setup: Setup, max_tokens: int, report: Report, draws: int = 1) -> 
                 each.setdefault(name.replace(".", "/"), []).append(bound)
     for name, total in means.sums.items():
         checkpoint.check_finite(torch.as_tensor(total), f"{setup.path}: loss {name}")
-    weights = setup.data.train.examples.loss_weights(*setup.when)
+    weights = setup.data.train.loss_weights(*setup.when)
     found = {name[2:]: value for name, value in means.values("x", weights).items()}
     for name, bounds in each.items():
         found |= {f"{name}/bits": float(np.mean(bounds)) / math.log(2), "draws": draws}
         if draws > 1:
             found[f"{name}/error"] = float(np.std(bounds, ddof=1)) / math.sqrt(draws)
     words = sum(map(len, texts))
-    if words and words == setup.data.train.num_tokens():
+    if words and words == setup.data.train.items.num_tokens:
         labels = int(means.counts[TEXT])
         units = units_of(setup, texts).without(words + len(texts) - labels)
         found |= perplexities(found[f"{TEXT}/nll"] * labels, units)
@@ -194,7 +194,7 @@ def _batches(
     setup: Setup, max_tokens: int, seed: int, stateful: StatefulRows
 ) -> Iterator[tuple[int, Batch]]:
     """The texts once, by a number; with stateful rows, the next ones of all rows one by one."""
-    examples, rows = setup.data.train.examples, stateful.rows
+    examples, rows = setup.data.train, stateful.rows
     if not rows:
         yield from FixedBatches(examples, max_tokens, seed=seed)
         return

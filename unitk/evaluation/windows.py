@@ -57,7 +57,7 @@ class Windows(Scoring):
     def read(self, paths: Sequence[Path]) -> list[Ids]:
         [corpus] = map(open_corpus, paths)
         assert isinstance(corpus, Corpus)
-        return [np.concatenate(corpus.document(i)) for i in range(corpus.num_documents)]
+        return [np.concatenate(corpus.document(i)) for i in range(len(corpus))]
 
     def judge(self, generator: Generator, texts: Sequence[Ids], progress: Progress) -> Judged:
         """Perplexities per word, per token and per byte over all texts, and the three counts."""

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk.data.corpus.corpus import SMALL, Corpus, Counts, Pairs, digest
+from unitk import files
+from unitk.data.corpus.columns import SMALL, Counts, mapped
+from unitk.data.corpus.corpus import Corpus, Pairs
 from unitk.data.corpus.folders import building
-from unitk.data.corpus.offsets import mapped
 from unitk.data.files.lines import name_of, pieces
 from unitk.errors import DataError, UsageError, require
 from unitk.files import create, open_plain
@@ -162,11 +163,9 @@ class FairseqCorpus(Corpus):
         owner = np.arange(len(lengths)) if lines else np.cumsum(blank)[~blank]
         first = np.flatnonzero(np.diff(owner, prepend=-1))
         self.documents = np.append(first, len(lengths))
-        self.num_documents, self.num_sentences = len(first), len(lengths)
-        self.num_tokens = int(self.sentences[-1])
-        self.counts = Counts(self.num_documents, self.num_sentences, self.num_tokens)
+        self.counts = Counts(len(first), len(lengths), int(self.sentences[-1]))
         self.fingerprint = digest([index, self.file], vocab.hash)
-        self.manifest = {"kind": self.kind, "vocab": vocab.hash, "sources": [str(stem)]}
+        self.manifest = {"kind": "text", "vocab": vocab.hash, "sources": [str(stem)]}
         lack = int((lasts != END).sum())
         kept = f"ends kept, which {lack:,} of {len(sizes):,} items lack"
         self.note = f"; fairseq's, {kept if lack else 'ends of items dropped'}"
@@ -180,9 +179,6 @@ class FairseqCorpus(Corpus):
         places = np.arange(start, stop) + np.repeat(self._gaps[low:high], counts)
         return self._tokens[places].astype(np.int64)
 
-    def notes(self, *runs: tuple[int, int]) -> None:
-        """None: fairseq's format has no annotations."""
-
     def verify(self) -> None:
         """Does nothing, as opening has checked all files."""
 
@@ -193,11 +189,16 @@ class FairseqPairs(Pairs):
     def __init__(self, stems: tuple[Path, ...], vocab: Vocab) -> None:
         self.path, self.vocab_hash = stems[0].with_suffix(""), vocab.hash
         self.source, self.target = (FairseqCorpus(stem, vocab, lines=True) for stem in stems)
-        self.manifest = {"kind": self.kind, "vocab": vocab.hash, "sources": [*map(str, stems)]}
+        self.manifest = {"kind": "pairs", "vocab": vocab.hash, "sources": [*map(str, stems)]}
         sides = self.source.fingerprint + self.target.fingerprint
         self.fingerprint = hashlib.sha256(sides.encode()).hexdigest()
         self.note = self.target.note
         self._check_even()
+
+
+def digest(paths: Sequence[Path], *words: str) -> str:
+    """A hash of files, and of words."""
+    return hashlib.sha256(" ".join([*map(files.digest, paths), *words]).encode()).hexdigest()
 
 
 def read_index(path: Path, data: Path) -> tuple[np.dtype[Any], Ids]:
@@ -310,10 +311,10 @@ def write_part(
     for stem, (side, paths) in zip(stems, sides.items(), strict=True):
         unknown = _write_side(stem, paths, words)
         corpus = FairseqCorpus(stem, vocab, lines=bool(side))
-        if not corpus.num_tokens:
+        if not corpus.holds:
             raise DataError(f"{paths[0]}: there is no text in it")
         found[side] = corpus.counts
-        corpus.counts.words, corpus.counts.unknown = corpus.num_tokens, unknown
+        corpus.counts.words, corpus.counts.unknown = corpus.counts.tokens, unknown
     numbers = [counts.sentences for counts in found.values()]
     if len(set(numbers)) > 1:
         first, second = source.paths[0], source.targets[0]

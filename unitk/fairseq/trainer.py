@@ -24,9 +24,8 @@ from torch import Tensor, nn
 
 from unitk import registry
 from unitk.criterions.base import Criterion, Loss
-from unitk.data.batching import draw, make_batch
+from unitk.data.batching import Examples, draw, make_batch
 from unitk.data.examples import Data, open_data
-from unitk.data.kinds import Source
 from unitk.errors import UnitkError, UsageError, require
 from unitk.formats.fairseq_own import MODEL, TASK
 from unitk.models.model import build
@@ -78,20 +77,20 @@ class UnitkDataset(FairseqDataset):
     # draws change with the epoch, and with them the lengths that batches are made of
     can_reuse_epoch_itr_across_epochs = False
 
-    def __init__(self, source: Source, seed: int | None) -> None:
+    def __init__(self, source: Examples, seed: int | None) -> None:
         self.source, self.seed = source, seed
         self.set_epoch(1)
 
     def set_epoch(self, epoch: int) -> None:
         # fairseq counts epochs from 1; validation has the draws of epoch 0 for ever
         self.epoch = epoch - 1 if self.seed is not None else 0
-        self.sizes = self.source.examples.bounds(self.epoch)
+        self.sizes = self.source.bounds(self.epoch)
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     def __getitem__(self, index: int) -> Example:
-        return draw(self.source.examples, self.seed or 0, self.epoch, int(index))
+        return draw(self.source, self.seed or 0, self.epoch, int(index))
 
     def num_tokens(self, index: int) -> int:
         return int(self.sizes[index])
@@ -202,7 +201,7 @@ class UnitkLoss(FairseqCriterion):
         require(isinstance(task, UnitkTask), f"--criterion {NAME} needs a task of unitk")
         self.total = cfg.max_update or None
         self.ours = task.parsed.components["criterion"].config.build(task.opened.vocab)
-        self.weights = task.opened.train.examples.asks
+        self.weights = task.opened.train.asks
 
     def forward(
         self, model: nn.Module, sample: Mapping[str, Any], reduce: bool = True

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unitk.data.cuts import Text
-from unitk.data.sentence_pairs import SentencePairs
+from unitk.data.cuts import SentencePairs, Text
 from unitk.options.fields import Count, Positive, Share, Weights
 from unitk.registry import register
 from unitk.slots import Example

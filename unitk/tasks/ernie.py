@@ -29,8 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unitk.data.corpus.annotate import ANSWERER, ASKER, ENTITY_FIRST, ENTITY_INSIDE, FIRST, INSIDE
-from unitk.data.cuts import Text
-from unitk.data.sentence_pairs import SentencePairs, Turns
+from unitk.data.cuts import SentencePairs, Text, Turns
 from unitk.errors import require
 from unitk.options.fields import Share, Weights
 from unitk.registry import register

@@ -23,8 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from unitk.data.cuts import Text
-from unitk.data.sentence_pairs import SentencePairs
+from unitk.data.cuts import SentencePairs, Text
 from unitk.errors import require
 from unitk.options.fields import Count, Positive, Share, Weights
 from unitk.registry import register

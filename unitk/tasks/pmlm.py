@@ -27,8 +27,7 @@ from typing import Literal
 
 import numpy as np
 
-from unitk.data.cuts import Text
-from unitk.data.sentence_pairs import SentencePairs
+from unitk.data.cuts import SentencePairs, Text
 from unitk.options.fields import Chance, Share, Weights
 from unitk.registry import register
 from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, concatenate, lm, probe, stay, unroll

@@ -26,8 +26,7 @@ from typing import Annotated
 
 import numpy as np
 
-from unitk.data.cuts import Text
-from unitk.data.sentence_pairs import SentencePairs
+from unitk.data.cuts import SentencePairs, Text
 from unitk.errors import require
 from unitk.options.fields import Chance, Share, Weighted, Weights
 from unitk.registry import register

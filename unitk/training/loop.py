@@ -232,7 +232,7 @@ class Trainer(Run):
         for name, source in self.data.valid.items():
             means = Means()
             share = config.max_tokens, config.valid_texts, ranks.rank, ranks.world
-            batches = FixedBatches(source.examples, *share)
+            batches = FixedBatches(source, *share)
             for done, (number, batch) in enumerate(batches):
                 if ranks.all_reduce_max(self.signals.received)[0]:
                     return None
@@ -243,7 +243,7 @@ class Trainer(Run):
                     if batch.num_real:
                         means.add(loss.every, self.criterion.counts(batch))
             sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
-            weights = source.examples.loss_weights(self.progress.step, self.total)
+            weights = source.loss_weights(self.progress.step, self.total)
             values |= Means(sums, counts).values(name, weights)
         return values
 
@@ -252,7 +252,7 @@ class Trainer(Run):
         at = self.progress
         self.logged = at.step  # a resumed run logs no step twice
         self.speed.all_ranks(self.ranks.total)
-        weights = self.data.train.examples.loss_weights(at.step, self.total)
+        weights = self.data.train.loss_weights(at.step, self.total)
         values = self.means.values("train", weights) | self.speed.values()
         values |= {"lr": self.plan.rate, "epoch": at.epoch, "tokens": at.tokens}
         values |= {"texts": at.texts, **({"words": at.words} if at.words else {})}

@@ -83,7 +83,7 @@ class Run:
         # the norm of the last update, the last losses, and the seconds of the last validation
         self.norm, self.last, self.validation_seconds = math.nan, "", 0.0
         self.feed = Feed(
-            examples=self.data.train.examples,
+            examples=self.data.train,
             seed=config.seed,
             max_tokens=config.max_tokens,
             batch_tokens=config.batch_tokens or config.max_tokens,

@@ -29,9 +29,8 @@ from unitk.foreign import HALF, HALF_MESSAGE, read_json
 from unitk.slots import Bools
 from unitk.vocab import alphabet
 from unitk.vocab.released import is_released, open_released
-from unitk.vocab.subwords import SentencePiece, VocabModel
+from unitk.vocab.subwords import Packed, SentencePiece, VocabModel
 from unitk.vocab.untrusted import naming
-from unitk.vocab.word_cache import Packed
 
 ALIASES = {
     "pad": ("[PAD]", "<pad>"),

@@ -14,9 +14,8 @@ from unitk.errors import DataError
 from unitk.foreign import parse_json
 from unitk.registry import register
 from unitk.vocab import untrusted
-from unitk.vocab.subwords import Offsets, VocabModel, pack
+from unitk.vocab.subwords import Offsets, Packed, VocabModel, pack
 from unitk.vocab.untrusted import failures
-from unitk.vocab.word_cache import Packed
 
 END_OF_WORD = "</w>"  # of GPT's pieces
 UNTYPED = "\U0010ffff\U0010fffe\U0010ffff"

@@ -10,8 +10,7 @@ from unitk.errors import DataError
 from unitk.foreign import HALF, HALF_MESSAGE
 from unitk.registry import register
 from unitk.vocab.base import SYMBOLS, Vocab, adopt
-from unitk.vocab.subwords import Offsets, VocabModel, pack
-from unitk.vocab.word_cache import Packed
+from unitk.vocab.subwords import Offsets, Packed, VocabModel, pack
 
 
 class WordList(VocabModel):

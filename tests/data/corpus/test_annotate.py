@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from unitk.data.corpus.annotate import open_annotator
-from unitk.data.corpus.corpus import NOTES, VOCAB
+from unitk.data.corpus.columns import NOTES
+from unitk.data.corpus.corpus import VOCAB
 from unitk.data.corpus.folders import open_corpus
 from unitk.data.corpus.merge import Options as Merge
 from unitk.data.corpus.merge import merge
@@ -98,7 +99,7 @@ def test_a_corpus_without_notes_has_none(make, toy_vocab):
     corpus = open_corpus(make(""))
     texts = Texts([corpus], blocks="doc", size=40, separator=toy_vocab.sep, seed=1)
     texts.begin(0)
-    assert texts.text(0).notes is None and not (corpus.path / NOTES).exists()
+    assert texts.text(0).notes is None and not (corpus.path / NOTES.file).exists()
 
 
 def test_shards_joined_and_several_processes_give_the_same_bytes(
@@ -112,7 +113,7 @@ def test_shards_joined_and_several_processes_give_the_same_bytes(
     merge(Merge(parts=(tmp_path / "part0", tmp_path / "part1"), dest=tmp_path / "joined"))
     for path in whole.glob("*.*"):
         assert path.read_bytes() == (tmp_path / "joined" / "train" / path.name).read_bytes()
-    assert (whole / NOTES).stat().st_size == open_corpus(whole).num_tokens
+    assert (whole / NOTES.file).stat().st_size == open_corpus(whole).counts.tokens
     plain = make("", "plain")
     with pytest.raises(DataError, match="plain.* has no annotations, but others have"):
         merge(Merge(parts=(whole, plain), dest=tmp_path / "mixed"))
@@ -206,9 +207,9 @@ def test_what_cannot_be_annotated_is_named(make, tmp_path, toy_vocab):
 
 def test_altered_notes_are_refused(make, forms, tmp_path):
     folder = make(f"phrases={tmp_path / 'forms.txt'}")
-    raw = bytearray((folder / NOTES).read_bytes())
+    raw = bytearray((folder / NOTES.file).read_bytes())
     raw[3] ^= 1
-    (folder / NOTES).write_bytes(raw)
-    with pytest.raises(DataError, match=NOTES):
+    (folder / NOTES.file).write_bytes(raw)
+    with pytest.raises(DataError, match=NOTES.file):
         open_corpus(folder).notes((0, 5))
     assert Text([np.arange(3)], np.zeros(1, int)).notes is None

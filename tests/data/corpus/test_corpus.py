@@ -6,14 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unitk.data.corpus.corpus import (
-    SMALL,
-    Corpus,
-    CorpusWriter,
-    Pairs,
-    write_manifest,
-)
+from unitk.data.corpus.columns import SMALL
+from unitk.data.corpus.corpus import Corpus, Pairs, write_manifest
 from unitk.data.corpus.folders import building, corpus_vocab, open_corpus
+from unitk.data.corpus.writer import CorpusWriter
 from unitk.errors import DataError, UsageError
 
 DOCUMENTS = st.lists(
@@ -41,11 +37,11 @@ def test_what_was_written_is_read(tmp_path_factory, documents, vocab_size):
     corpus = write(tmp_path_factory.mktemp("x") / "c", documents, vocab_size)
     assert [[s.tolist() for s in corpus.document(i)] for i in range(len(documents))] == documents
     assert corpus.dtype == (np.uint16 if vocab_size < SMALL else np.int32)
-    assert corpus.num_documents == len(documents) == len(corpus.documents) - 1
-    assert corpus.num_sentences == sum(map(len, documents)) == len(corpus.sentences) - 1
-    assert corpus.num_tokens == sum(len(s) for d in documents for s in d)
+    assert corpus.counts.documents == len(documents) == len(corpus.documents) - 1
+    assert corpus.counts.sentences == sum(map(len, documents)) == len(corpus.sentences) - 1
+    assert corpus.counts.tokens == sum(len(s) for d in documents for s in d)
     everything = [i for document in documents for s in document for i in s]
-    assert corpus.tokens(1, corpus.num_tokens).tolist() == everything[1:]
+    assert corpus.tokens(1, corpus.counts.tokens).tolist() == everything[1:]
     assert corpus.document_lengths().tolist() == [sum(map(len, d)) for d in documents]
     for name in ("sentences", "documents"):
         assert np.load(corpus.path / f"{name}.npy").tolist() == getattr(corpus, name).tolist()
@@ -88,7 +84,7 @@ def test_a_document_may_go_on_in_the_next_write(tmp_path):
 
 def test_an_empty_corpus_can_be_opened(tmp_path):
     corpus = write(tmp_path / "c", [])
-    assert (corpus.num_documents, corpus.num_tokens) == (0, 0)
+    assert (corpus.counts.documents, corpus.counts.tokens) == (0, 0)
     assert len(corpus.tokens(0, 0)) == 0
 
 
@@ -100,7 +96,7 @@ def test_opening_takes_milliseconds_whatever_the_size(tmp_path):
     start = time.perf_counter()
     corpus = open_corpus(tmp_path / "c")
     assert time.perf_counter() - start < 0.05
-    assert corpus.num_tokens == 5_000_000
+    assert corpus.counts.tokens == 5_000_000
 
 
 def write_pairs(folder, sources, targets):

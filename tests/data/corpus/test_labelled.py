@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from unitk.data.corpus.columns import LABELS
 from unitk.data.corpus.corpus import MANIFEST
 from unitk.data.corpus.folders import open_corpus
-from unitk.data.corpus.labelled import LABELS
 from unitk.data.corpus.merge import Options as Merge
 from unitk.data.corpus.merge import merge
 from unitk.data.corpus.preprocess import Options, preprocess

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from unitk.data.corpus.columns import WORDS
 from unitk.data.corpus.folders import open_corpus
 from unitk_cli import merge, preprocess
 
@@ -55,13 +56,12 @@ def contents(path: Path) -> dict[str, object]:
         "manifest": {k: v for k, v in corpus.manifest.items() if k != "files"},
         "counts": [vars(side.counts) for side in sides],
         "texts": [
-            [[ids.tolist() for ids in side.document(i)] for i in range(side.num_documents)]
-            for side in sides
+            [[ids.tolist() for ids in side.document(i)] for i in range(len(side))] for side in sides
         ],
     }
-    if sides[0].has_words:
+    if sides[0].has(WORDS):
         found["words"] = [side.words.tolist() for side in sides]
-    if (notes := sides[0].notes((0, sides[0].num_tokens))) is not None:
+    if (notes := sides[0].notes((0, sides[0].counts.tokens))) is not None:
         found["notes"] = notes.tolist()
     if corpus.kind != "text":
         found["leads to"] = [corpus.record(i)[1].tolist() for i in range(len(corpus))]

@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unitk.data.corpus import encode
-from unitk.data.corpus.corpus import Corpus, CorpusWriter, Pairs
+from unitk.data.corpus.corpus import Corpus, Pairs
 from unitk.data.corpus.encode import count_words
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.data.corpus.merge import Options as MergeOptions
 from unitk.data.corpus.merge import merge
 from unitk.data.corpus.preprocess import Options, parse_shard, preprocess
+from unitk.data.corpus.writer import CorpusWriter
 from unitk.data.files.pairs import PairBlock, PairText
 from unitk.errors import DataError, UsageError
 from unitk.vocab.base import open_vocab
@@ -65,7 +66,7 @@ def small_blocks(monkeypatch):
 
 
 def restored(corpus, vocab):
-    return [[vocab.decode(ids) for ids in corpus.document(i)] for i in range(corpus.num_documents)]
+    return [[vocab.decode(ids) for ids in corpus.document(i)] for i in range(len(corpus))]
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
@@ -235,7 +236,7 @@ def test_shards_joined_equal_the_whole(tmp_path_factory, vocab, shards, seed, bl
     merge(MergeOptions(parts=parts, dest=here / "joined"))
     assert made(here / "joined") == made(here / "whole")
     if block == 32 and how in ("blank", "line", "jsonl") and shards > 1:
-        held = [open_corpus(part).num_documents for part in parts]
+        held = [open_corpus(part).counts.documents for part in parts]
         assert min(held) > 0, "every shard has its share"
 
 
@@ -297,8 +298,8 @@ def test_only_shards_in_order_are_joined(here, vocab, capsys):
         join("whole", "pairs")
     join("whole", "whole/../whole")  # corpora that are no shards are simply put together
     whole, both = open_corpus(here / "whole"), open_corpus(here / "d")
-    assert both.num_documents == 2 * whole.num_documents
-    assert both.tokens(whole.num_tokens, 10**9).tolist() == whole.tokens(0, 10**9).tolist()
+    assert both.counts.documents == 2 * whole.counts.documents
+    assert both.tokens(whole.counts.tokens, 10**9).tolist() == whole.tokens(0, 10**9).tolist()
     damaged = here / "a" / "train" / "tokens.bin"
     damaged.write_bytes(b"\1" + damaged.read_bytes()[1:])
     with pytest.raises(DataError, match="a/train/tokens.bin was altered"):
@@ -554,7 +555,7 @@ def test_a_line_that_is_a_symbol_is_warned_about(here, vocab, capsys, line):
     preprocess(Options(**given))
     warned = capsys.readouterr().err
     assert f"2 lines '{line}'" in warned and "--document-mark" in warned
-    assert open_corpus(here / "d").num_documents == 3
+    assert open_corpus(here / "d").counts.documents == 3
     preprocess(Options(**given, document_mark=line))
     assert line not in capsys.readouterr().err
     counts = open_corpus(here / "d").counts

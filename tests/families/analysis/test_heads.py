@@ -103,7 +103,7 @@ def test_importance_is_the_gradient_by_finite_differences(run, name):
         with torch.no_grad(), heads.gated(evaluation.model, {part: own}):
             return sum(evaluation.criterion(evaluation.model, batch, 0, None).sums.values())
 
-    for _, batch in FixedBatches(evaluation.data.train.examples, MOST):
+    for _, batch in FixedBatches(evaluation.data.train, MOST):
         rows = next(iter(batch.towers.values())).shape[1]
         for row in range(rows):
             for head in range(4):

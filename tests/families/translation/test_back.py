@@ -23,7 +23,7 @@ BACK = "--task back_translation"
 def run(start):
     """A model, its criterion, and a packed batch of texts of both languages."""
     trainer = Trainer(start(f"{BACK} --arch.init-std 0.3 --device cpu", "text0", "text1"))
-    examples = trainer.data.train.examples
+    examples = trainer.data.train
     drawn = [draw(examples, 1, 0, i) for i in (3, 70, 4, 100, 5, 6, 7, 119)]
     # so that outputs end, at different lengths
     with torch.no_grad():
@@ -90,7 +90,7 @@ def test_nothing_flows_through_a_translation(run):
 
 def test_pairs_are_compared_as_they_are(start):
     trainer = Trainer(start(f"{BACK} --device cpu", "pairs0"))
-    examples = trainer.data.train.examples
+    examples = trainer.data.train
     batch = make_batch([draw(examples, 1, 0, i) for i in range(4)]).to("cpu")
     model = trainer.model.eval()
     ours, plain = (
@@ -101,7 +101,7 @@ def test_pairs_are_compared_as_they_are(start):
 
 def test_a_language_that_the_model_has_not_is_refused(start):
     trainer = Trainer(start(f"{BACK} --task.languages 0,5 --device cpu", "text0"))
-    batch = make_batch([draw(trainer.data.train.examples, 1, 0, 0)]).to("cpu")
+    batch = make_batch([draw(trainer.data.train, 1, 0, 0)]).to("cpu")
     with pytest.raises(UsageError, match="--task.languages: 5 is beyond --arch.num-segments 2"):
         trainer.criterion(trainer.model, batch, 0, 1)
 

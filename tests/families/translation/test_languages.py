@@ -16,7 +16,7 @@ from unitk.tasks.mass import MASS
 
 def spoken(data):
     """The languages of encoder and decoder of each example, and what each reads."""
-    examples = data.train.examples
+    examples = data.train
     drawn = [draw(examples, 1, 0, i) for i in range(len(examples.bounds(0)))]
     return [
         tuple({*one.towers[name].seg.tolist()} for name in ("enc", "dec")) for one in drawn

@@ -83,8 +83,8 @@ def test_it_trains_resumes_and_is_evaluated(plugin, toy_data, tmp_path, capsys):
     own = dict(loaded.model.heads["bag:parity"].named_parameters())
     data = open_setup(tmp_path / "run", toy_data / "text", torch.device("cpu")).data
     losses = []
-    for index in range(len(data.train.examples.bounds(0))):
-        example = draw(data.train.examples, 0, 0, index)
+    for index in range(len(data.train.bounds(0))):
+        example = draw(data.train, 0, 0, index)
         states = loaded.model(collate([[example]]).to("cpu"))[0]["x"][0, : len(example.towers["x"])]
         logits = F.linear(states.mean(0), own["out.weight"], own["out.bias"])
         losses.append(F.cross_entropy(logits, torch.tensor(example.asks[0].label[0])).item())

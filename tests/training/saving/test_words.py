@@ -6,7 +6,7 @@ import shutil
 import pytest
 from conftest import toy_lines, write_text
 
-from unitk.data.corpus.corpus import WORDS as WORDS_FILE
+from unitk.data.corpus.columns import WORDS as WORDS_FILE
 from unitk.data.corpus.corpus import write_manifest
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import MANIFEST, damage
@@ -79,7 +79,7 @@ def test_a_run_that_did_not_count_its_words_is_not_resumed_by_them(train, tmp_pa
     write_text(tmp_path / "new", toy_vocab, toy_lines(20))
     shutil.copytree(tmp_path / "new", tmp_path / "old")
     about = json.loads((tmp_path / "old" / MANIFEST).read_text())
-    (tmp_path / "old" / WORDS_FILE).unlink()
+    (tmp_path / "old" / WORDS_FILE.file).unlink()
     left = {name: about[name] for name in ("kind", "dtype", "counts", "unknown_rate", "vocab")}
     write_manifest(tmp_path / "old", left)
     words = "--task lm --arch gpt2_tiny --max-steps 1 --data"

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from unitk import registry
 from unitk.data.corpus.annotate import Annotator, Notes, open_annotator
-from unitk.data.corpus.corpus import stored_dtype
+from unitk.data.corpus.columns import stored_dtype
 from unitk.data.corpus.workers import Worker
 from unitk.data.files.documents import Reading, parse
 from unitk.data.files.labels import NO_SPAN

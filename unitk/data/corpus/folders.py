@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from unitk import files, registry
-from unitk.data.corpus.corpus import VOCAB, Corpus, Pairs, manifest_of
-from unitk.data.kinds import KINDS
+from unitk.data.corpus.corpus import SIDES, VOCAB, Corpus, Labelled, Pairs, manifest_of
 from unitk.errors import DataError, UsageError, require
 from unitk.files import MANIFEST
 from unitk.pretrained import from_hub
 from unitk.vocab.base import Vocab
+
+
+@dataclass(frozen=True)
+class CorpusKind:
+    """What a corpus holds: how it is stored and described, and what lays it out."""
+
+    about: str  # what training on it is called
+    noun: str  # what its examples are called
+    opens: Callable[[Path], Any]  # folder -> the corpus
+    sides: tuple[str, ...]  # the folders of its token files; "" is the corpus folder itself
+    method: str  # of tasks, which lays out its examples
+
+
+CORPORA = {
+    "text": CorpusKind("pre-training on text", "texts", Corpus, ("",), "pretrain"),
+    "pairs": CorpusKind("fine-tuning on pairs", "pairs", Pairs, SIDES, "finetune"),
+    "labelled": CorpusKind(
+        "fine-tuning on labelled texts", "labelled texts", Labelled, ("",), "classify"
+    ),
+    "spans": CorpusKind(
+        "fine-tuning on answers in passages", "questions", Labelled, ("",), "answer"
+    ),
+    "linked": CorpusKind(
+        "training on texts with entities", "texts with entities", Labelled, ("",), "link"
+    ),
+}
+"""The kind that a manifest names -> all that depends on it."""
 
 
 class Split(Protocol):
@@ -59,10 +86,10 @@ def open_corpus(path: Path) -> Corpus | Pairs:
         return split.open()
     folder = _folder(path)
     kind = str(manifest_of(folder)["kind"])
-    if kind not in KINDS:
-        known = f"this unitk reads {', '.join(KINDS)}"
+    if kind not in CORPORA:
+        known = f"this unitk reads {', '.join(CORPORA)}"
         raise DataError(f"{folder / MANIFEST}: the corpus holds {kind!r}, but {known}")
-    return KINDS[kind].opens(folder)
+    return CORPORA[kind].opens(folder)
 
 
 def corpus_vocab(path: Path) -> Vocab:

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from unitk.data.corpus.corpus import NOTES, Corpus, CorpusWriter, close_corpus, manifest_of
-from unitk.data.corpus.folders import building, check_alike, corpus_vocab, open_corpus
-from unitk.data.corpus.labelled import Labelled, LabelWriter
-from unitk.data.kinds import KINDS
+from unitk.data.corpus.columns import NOTES, OPTIONAL
+from unitk.data.corpus.corpus import Labelled, manifest_of
+from unitk.data.corpus.folders import CORPORA, building, check_alike, corpus_vocab, open_corpus
+from unitk.data.corpus.writer import CorpusWriter, LabelWriter, close_corpus
 from unitk.errors import DataError, UsageError, printable
 from unitk.files import MANIFEST
 
 PARTS = ("train", "valid", "test")
-TOKENS_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,25 +67,27 @@ def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> None:
         one.verify()  # what is damaged must not get a good hash
     about = _about(folders, [one.manifest for one in opened])
     vocab = corpus_vocab(folders[0])
-    sides = KINDS[first.kind].sides
-    noted = [NOTES in one.manifest.get("files", ()) for one in opened]
+    noted = [one.sides[0].has(NOTES) for one in opened]
     if any(noted) and not all(noted):
         raise DataError(f"{folders[noted.index(False)]} has no annotations, but others have")
-    counted = all(side.has_words for one in opened for side in one.token_files)
-    writers = {side: CorpusWriter(dest / side, len(vocab), noted[0], counted) for side in sides}
-    labels = LabelWriter(first.form, known) if isinstance(first, Labelled) else None
-    for one in opened:
-        if labels and isinstance(one, Labelled):
-            labels.join(one)
-        for writer, corpus in zip(writers.values(), one.token_files, strict=True):
-            _copy(corpus, writer, counted)
+    sides = [*zip(*(one.sides for one in opened), strict=True)]
+    more = [one for one in OPTIONAL if all(corpus.has(one) for side in sides for corpus in side)]
+    writers = {
+        name: CorpusWriter(dest / name, len(vocab), more) for name in CORPORA[first.kind].sides
+    }
+    for writer, side in zip(writers.values(), sides, strict=True):
+        for corpus in side:
+            writer.join(corpus)
     if not any(writer.counts.tokens for writer in writers.values()):
         raise DataError(f"{folders[0]}: there is no text in it, nor in the other parts")
-    if labels:
+    if labelled := [one for one in opened if isinstance(one, Labelled)]:
+        labels = LabelWriter(labelled[0].form, known)
+        for each in labelled:
+            labels.join(each)
         about = {"kind": first.kind, **labels.save(dest), **about}
     close_corpus(dest, writers, vocab, about)
-    for side, writer in writers.items():
-        print(f"  {side and side + ': '}{writer.counts}")
+    for name, writer in writers.items():
+        print(f"  {name and name + ': '}{writer.counts}")
 
 
 def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:
@@ -111,20 +110,3 @@ def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str
         if any(manifest[key] != first[key] for key in keys):
             raise DataError(f"{folder} is a shard of other files than {folders[0]}")
     return {key: first[key] for key in keys} | same
-
-
-def _copy(corpus: Corpus, writer: CorpusWriter, counted: bool) -> None:
-    # whole documents, up to some 16 million tokens at a time
-    begins = np.asarray(corpus.sentences[corpus.documents])
-    cuts = np.searchsorted(begins, np.arange(0, max(corpus.num_tokens, 1), TOKENS_AT_ONCE))
-    edges = np.unique(np.append(cuts, corpus.num_documents)).tolist()
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
-        start, stop = corpus.documents[first], corpus.documents[last]
-        sentences = np.asarray(corpus.sentences[start : stop + 1])
-        sizes = np.diff(corpus.documents[first : last + 1])
-        run = sentences[0], sentences[-1]
-        words = np.diff(corpus.words[start : stop + 1]) if counted else None
-        more = corpus.notes(run), words
-        writer.add(corpus.tokens(*run), np.diff(sentences), sizes, False, *more)
-    writer.counts.words += 0 if counted else corpus.counts.words
-    writer.counts.unknown += corpus.counts.unknown

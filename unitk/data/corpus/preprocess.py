@@ -11,24 +11,24 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from unitk import registry
-from unitk.data.corpus.corpus import CorpusWriter, Counts, close_corpus, manifest_of
+from unitk.data.corpus.columns import FORMS, NOTES, WORDS, Counts
+from unitk.data.corpus.corpus import manifest_of
 from unitk.data.corpus.encode import Encode, encoders, num_workers
-from unitk.data.corpus.folders import building
-from unitk.data.corpus.labelled import NAMED, LabelWriter, names_of
-from unitk.data.corpus.progress import progress
+from unitk.data.corpus.folders import CORPORA, building
 from unitk.data.corpus.workers import Worker
+from unitk.data.corpus.writer import CorpusWriter, LabelWriter, close_corpus
 from unitk.data.files.documents import Reading
 from unitk.data.files.files import ReadingOptions, Source, expand
 from unitk.data.files.lines import Block
 from unitk.data.files.pairs import PairBlock
 from unitk.data.files.squad import SENTENCE
-from unitk.data.kinds import KINDS
-from unitk.errors import DataError, UsageError, require, say
+from unitk.errors import DataError, UsageError, require, say, talks
 from unitk.options.config import Parsed
 from unitk.options.fields import Bound, Count, Positive, flag
 from unitk.vocab.base import Vocab, fit_pieces, open_vocab, train_vocab
@@ -47,16 +47,8 @@ TRAINING = (
 FAIRSEQ = ("source_lang", "target_lang", "vocab_threshold")
 """Options of `--format fairseq` only."""
 UNITK = (
-    *(
-        "documents",
-        "document_mark",
-        "sentences",
-        "vocab_kind",
-        "byte_fallback",
-        "vocab_normalization",
-        "workers",
-    ),
-    *("vocab_coverage", "vocab_sample", "seed", "shard", "annotate", "languages"),
+    *("documents", "document_mark", "sentences", "vocab_kind", "byte_fallback", "workers", "seed"),
+    *("vocab_normalization", "vocab_coverage", "vocab_sample", "shard", "annotate", "languages"),
 )
 """Options that it leaves nothing to do."""
 
@@ -218,9 +210,10 @@ def open_parts(options: Options) -> dict[str, Source]:
     only = not options.annotate or "text" in kinds.values()
     require(only, f"--annotate has no effect: {each}, not text")
     _check_languages(options.languages, *{*kinds.values()})
-    named = parts[next(iter(parts))].labels in NAMED and len(parts) > 1 and "train" in parts
+    form = FORMS.get(parts[next(iter(parts))].labels)
+    named = form and form.named and len(parts) > 1 and "train" in parts
     what = "labels with names, of --input and of --valid or --test"
-    require(named or not options.extra_labels, f"--extra-labels has no effect without {what}")
+    require(bool(named) or not options.extra_labels, f"--extra-labels has no effect without {what}")
     return parts
 
 
@@ -228,7 +221,7 @@ def _names(parts: dict[str, Source]) -> set[str]:
     """The names of labels in all parts but train."""
     blocks = (block for name, one in parts.items() if name != "train" for block in one.blocks())
     pairs = (pair for block in blocks if isinstance(block, PairBlock) for pair in block.pairs)
-    return names_of(parts["train"].labels, (pair.label for pair in pairs))
+    return {name for pair in pairs for name in FORMS[parts["train"].labels].names(pair.label)}
 
 
 def _check_languages(languages: tuple[int, ...], kind: str) -> None:
@@ -326,15 +319,16 @@ def write_part(
     name, start, found = folder.name, time.perf_counter(), Counter[Path]()
     num_bytes = skipped = moved = 0
     symbols = Counter[str]()
-    sides = KINDS[source.kind].sides
-    writers = {side: CorpusWriter(folder / side, len(vocab), noted, True) for side in sides}
+    sides = CORPORA[source.kind].sides
+    more = [WORDS, NOTES] if noted else [WORDS]
+    writers = {side: CorpusWriter(folder / side, len(vocab), more) for side in sides}
     labels = LabelWriter(source.labels, known, extra) if source.labels else None
-    with progress(name, source.size) as tell:
+    with _progress(name, source.size) as tell:
         blocks = in_shard(source.blocks(), source.size, shard)
         for encoded in encode(blocks, source.reading):
             for writer, side in zip(writers.values(), encoded.sides, strict=True):
-                more = encoded.goes_on, side.notes, side.words
-                writer.add(side.ids, side.lengths, side.sizes, *more)
+                beside = encoded.goes_on, side.notes, side.words
+                writer.add(side.ids, side.lengths, side.sizes, *beside)
                 writer.counts.unknown += side.unknown
                 found[encoded.path] += len(side.lengths)
                 num_bytes += side.num_bytes
@@ -369,6 +363,29 @@ def write_part(
     if source.reading and "text" in source.formats and not shard:
         _hint(name, counts[""], source.reading, symbols)
     return counts
+
+
+@contextmanager
+def _progress(name: str, size: int) -> Iterator[Callable[[int, int], None]]:
+    """A bar, on a terminal only: a function to call with how far into `size` bytes on disk the
+    reader is, and how many bytes of text are done."""
+    if not talks():
+        yield lambda at, num_bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    share = TextColumn("{task.percentage:>3.0f} %  {task.fields[speed]:>6.1f} MB/s")
+    columns = TextColumn(name), BarColumn(), share, TimeRemainingColumn()
+    start = time.perf_counter()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=size, speed=0.0)
+
+        def tell(at: int, num_bytes: int) -> None:
+            speed = num_bytes / 1e6 / (time.perf_counter() - start)
+            bar.update(task, completed=at, speed=speed)
+
+        yield tell
 
 
 def _print(name: str, counts: dict[str, Counts]) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from unitk.data.corpus.columns import FORMS
 from unitk.data.corpus.folders import is_corpus
 from unitk.data.files.documents import Documents, Reading, Sentences, parse, text_blocks
-from unitk.data.files.labels import FORMS
 from unitk.data.files.lines import STDIN, Block, in_groups, size_of, unpacked
 from unitk.data.files.pairs import Fields, PairBlock, pair_blocks, record_blocks
 from unitk.data.files.readers import Format, format_of, reader, readers
@@ -85,7 +85,9 @@ class Source:
     @property
     def kind(self) -> str:
         """The kind of corpus that the files make."""
-        return "text" if self.reading else FORMS.get(self.labels, "pairs")
+        if self.reading:
+            return "text"
+        return FORMS[self.labels].kind if self.labels else "pairs"
 
     @property
     def size(self) -> int:

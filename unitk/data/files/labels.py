@@ -11,11 +11,6 @@ from typing import Any
 from unitk.errors import DataError
 from unitk.foreign import parse_json
 
-FORMS = {
-    **dict.fromkeys(("class", "number", "tags", "choice"), "labelled"),
-    **{"span": "spans", "links": "linked"},
-}
-"""Form of the labels -> kind of the corpus."""
 Label = list[Any]
 """[name], [number], a list of names, [start, stop], or a list of (start, stop, name)."""
 NO_SPAN: Label = [-1, -1]

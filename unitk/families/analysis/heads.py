@@ -80,7 +80,7 @@ def importance(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, Tensor]
     absolute gradient (equation 2), in units of the length of all of a part (section 2.4)."""
     total = {name: torch.zeros(gate.shape, dtype=torch.float64) for name, gate in gates.items()}
     model = setup.model
-    for number, batch in FixedBatches(setup.data.train.examples, max_tokens):
+    for number, batch in FixedBatches(setup.data.train, max_tokens):
         batch = batch.to(setup.device)
         rows = next(iter(batch.towers.values())).shape[1]
         # a gate for each row: absolute values are taken before rows are added up

@@ -26,11 +26,13 @@ query and a title that was clicked (0), that was shown beside it (1), or any oth
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import permutations
 from math import factorial
 
 import numpy as np
 
+from unitk.data.cuts import NO_BREAKS, Cut, shorten_parts, without_empty
 from unitk.slots import Bools, Example, Ids, stay
 from unitk.tasks.base import framed
 from unitk.tasks.mlm import sentences
@@ -80,3 +82,31 @@ def connected(
                 found.append((number, size, label))
                 break
     return found
+
+
+@dataclass(frozen=True)
+class Queries:
+    """A cut of documents whose first sentence is a query, the second the title that was clicked,
+    and the others titles that were shown. A block is a query and one title (ERNIE 2.0).
+
+    Sun et al. 2020, arXiv 1907.12412, "IR Relevance Task". Flag 0: clicked, 1: shown, 2: a title of
+    another document. The flags are equally frequent among documents with a title that was shown.
+    """
+
+    def __call__(self, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
+        edge, _, first = without_empty(sentences, documents)
+        counts, own = np.diff(first), np.arange(len(first) - 1)
+        flag = rng.integers(3, size=len(own))
+        flag = np.where((flag == 1) & (counts < 3), 2 * rng.integers(2, size=len(own)), flag)
+        # a document other than the own one, as long as there are two
+        other = (own + rng.integers(1, max(len(own), 2), len(own))) % max(len(own), 1)
+        there = np.where(flag == 2, other, own)
+        # sentence 0 of a document is its query, 1 was clicked
+        least = 1 + (flag == 1)
+        place = rng.integers(least, np.maximum(counts[there], least + 1))
+        place = np.where(flag == 0, 1, place)
+        kept = (counts > 1) & (counts[there] > 1) & ((flag < 2) == (there == own))
+        query, title = first[:-1][kept], (first[there] + place)[kept]
+        a, b = (edge[np.stack([one, one + 1], axis=1)] for one in (query, title))
+        a, b = shorten_parts(a, b, size, rng)
+        return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, flag[kept])

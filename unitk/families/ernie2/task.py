@@ -21,10 +21,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from unitk.data.cuts import AT_THE_END, Text, When
-from unitk.data.sentence_pairs import Queries, SentencePairs
+from unitk.data.cuts import AT_THE_END, SentencePairs, Text, When
 from unitk.errors import check_option, require
-from unitk.families.ernie2.sentences import connected, layout, num_orders, shuffled
+from unitk.families.ernie2.sentences import Queries, connected, layout, num_orders, shuffled
 from unitk.families.ernie2.words import capital, document, lower_cased
 from unitk.options.fields import Share, Weights
 from unitk.registry import register

@@ -77,7 +77,7 @@ def reconstruction(
 @torch.no_grad()
 def measure(setup: Setup, draws: int, max_tokens: int, report: Report) -> Measures:
     """All measures of the latent; `report` is called for every text in every draw."""
-    examples = setup.data.train.examples
+    examples = setup.data.train
     texts: list[Ids] = []
 
     def batches(keep: bool = False) -> Iterator[Batch]:

@@ -26,8 +26,8 @@ import numpy as np
 
 from unitk import registry
 from unitk.data.cuts import Text
-from unitk.data.entities import Link, Linker, read_vectors
 from unitk.errors import require
+from unitk.families.thu_ernie.entities import Link, Linker, read_vectors
 from unitk.options.fields import Weights
 from unitk.registry import register
 from unitk.slots import Ask, Example, Ids

@@ -55,7 +55,7 @@ def warnings(run: Run) -> Iterator[str]:
     for name, source in {"train": data.train, **data.valid}.items():
         if source.shortened:
             yield f"{name}: {source.shortened}"
-        bounds, most = source.examples.bounds(0), run.start.config.max_tokens
+        bounds, most = source.bounds(0), run.start.config.max_tokens
         if long := int((bounds > most).sum()):
             alone = f"each is a micro-batch alone, of up to {bounds.max():,} slots"
             yield f"{name}: {long:,} texts do not fit --max-tokens {most:,}: {alone}"
@@ -97,7 +97,7 @@ def seconds_left(run: Run) -> float | None:
 
 def early_lines(run: Run) -> tuple[str, str]:
     """The values since the last event, which is not due yet; and how long a long run will take."""
-    examples, at = run.start.data.train.examples, run.progress
+    examples, at = run.start.data.train, run.progress
     losses = run.means.values("train", examples.loss_weights(at.step, run.total))
     speed, left = run.speed, seconds_left(run)
     # the slots of the other ranks are not known yet

@@ -40,7 +40,7 @@ class Watch:
                     raise UsageError(f"{flag(name)} has no effect: criterion {what} has no panel")
             return
         if config.panel_every:
-            examples = next(iter(data.valid.values()), data.train).examples
+            examples = next(iter(data.valid.values()), data.train)
             count = len(examples.bounds(0))
             ids = spread(count, config.panel_texts)  # each time the same ones: looks compare
             self.every = config.panel_every

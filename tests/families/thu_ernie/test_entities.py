@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from unitk.data.entities import Forms, read_vectors
 from unitk.errors import DataError, UsageError
+from unitk.families.thu_ernie.entities import Forms, read_vectors
 from unitk.vocab.base import train_vocab
 
 

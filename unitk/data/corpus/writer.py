@@ -1,0 +1,196 @@
+"""Writes corpora, as texts come or from corpora that are joined."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk.data.corpus.columns import (
+    ALWAYS,
+    DOCUMENTS,
+    FORMS,
+    LABELS,
+    NOTES,
+    SENTENCES,
+    TOKENS,
+    WORDS,
+    Column,
+    Counts,
+    header,
+    stored_dtype,
+)
+from unitk.data.corpus.corpus import BLOCK, BLOCKS, VOCAB, Corpus, Labelled, write_manifest
+from unitk.errors import DataError
+from unitk.files import create, open_plain
+from unitk.slots import Ids
+from unitk.vocab.base import Vocab
+
+if TYPE_CHECKING:
+    from unitk.data.files.labels import Label
+
+
+class ColumnFile:
+    """A column that is written while its length is still unknown."""
+
+    def __init__(self, folder: Path, column: Column, dtype: npt.DTypeLike = "<i8") -> None:
+        self.column, self.dtype = column, np.dtype(column.dtype or dtype)
+        self.count = self.total = 0
+        self._file = open_plain(folder / column.file, "wb")
+        if column.within:
+            self._file.write(header(0) + bytes(8))
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        """Append some values; of offsets, the sizes that they are the sums of."""
+        self.count += len(values)
+        if self.column.within and len(values):
+            values = self.total + np.cumsum(values)
+            self.total = int(values[-1])
+        self._file.write(np.ascontiguousarray(values, self.dtype).data)
+
+    def close(self) -> None:
+        """Complete the file: the header of offsets has their number."""
+        if self.column.within:
+            self._file.seek(0)
+            self._file.write(header(self.count + 1))
+        self._file.close()
+
+
+class CorpusWriter:
+    """Writes the columns of a text corpus into a folder as they come."""
+
+    def __init__(self, folder: Path, vocab_size: int, more: Sequence[Column] = ()) -> None:
+        """`more`: columns that not all corpora have."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.counts, self.dtype = folder, Counts(), stored_dtype(vocab_size)
+        self.files = {one: ColumnFile(folder, one, self.dtype) for one in (*ALWAYS, *more)}
+        self._open = 0  # sentences of the last document, which may go on
+
+    def add(
+        self,
+        ids: npt.NDArray[Any],
+        lengths: Ids,
+        sizes: Ids,
+        goes_on: bool = False,
+        notes: npt.NDArray[Any] | None = None,
+        words: Ids | None = None,
+    ) -> None:
+        """Append sentences of `lengths` tokens and `words`, in documents of `sizes` sentences.
+
+        If `goes_on`, the first of these documents continues the last one. Documents without a
+        sentence are dropped.
+        """
+        given = {TOKENS: ids, SENTENCES: lengths, NOTES: notes, WORDS: words}
+        for column, values in given.items():
+            if file := self.files.get(column):
+                assert values is not None, f"{column.file} lacks values"
+                file.append(values)
+        self.counts.tokens += len(ids)
+        self.counts.sentences += len(lengths)
+        self.counts.words += 0 if words is None else int(words.sum())
+        if len(sizes):
+            sizes = np.append(self._open, sizes)
+            if goes_on:
+                sizes = np.append(sizes[0] + sizes[1], sizes[2:])
+            self._close_documents(sizes[:-1])
+            self._open = int(sizes[-1])
+
+    def _close_documents(self, sizes: Ids) -> None:
+        sizes = sizes[sizes > 0]
+        self.files[DOCUMENTS].append(sizes)
+        self.counts.documents += len(sizes)
+
+    def join(self, corpus: Corpus) -> None:
+        """Append a corpus."""
+        for column, file in self.files.items():
+            for values in corpus.chunks(column):
+                file.append(values)
+        for name, count in vars(corpus.counts).items():
+            setattr(self.counts, name, getattr(self.counts, name) + count)
+
+    def close(self, about: dict[str, Any]) -> None:
+        """Complete the files; write the manifest with `about`, which the writer does not know."""
+        self._close_documents(np.array([self._open]))
+        for column, file in self.files.items():
+            file.close()
+            assert file.count == getattr(self.counts, column.each), column.file
+        with (self.folder / TOKENS.file).open("rb") as tokens:
+            blocks = [
+                hashlib.sha256(block).digest() for block in iter(lambda: tokens.read(BLOCK), b"")
+            ]
+        create(self.folder / BLOCKS, b"".join(blocks))
+        counts = {"counts": asdict(self.counts), "unknown_rate": self.counts.unknown_rate}
+        write_manifest(self.folder, {"kind": "text", "dtype": self.dtype.name, **counts, **about})
+
+
+class LabelWriter:
+    """Collects the labels of records in order, and writes them beside their texts.
+
+    `known` are the allowed names (those of train); None: any name. `extra` are names that are
+    stored although no record may have them.
+    """
+
+    def __init__(
+        self, form: str, known: Sequence[str] | None = None, extra: Iterable[str] = ()
+    ) -> None:
+        self.name, self.form, self.known, self.extra = form, FORMS[form], known, extra
+        self.names: dict[str, int] = {name: i for i, name in enumerate(known or ())}
+        self.rows: array[Any] = array("d" if form == "number" else "q")
+        self.count = 0
+
+    def number(self, name: str, where: str) -> int:
+        """The number of a name; names are numbered in the order of appearance."""
+        if self.known is not None and name not in self.names:
+            known = shorten(", ".join(self.known), 300, placeholder=" ...")
+            cure = "--extra-labels takes it as one that no text of train has"
+            raise DataError(f"{where}: {name!r} is not a label of train: {known}; {cure}")
+        return self.names.setdefault(name, len(self.names))
+
+    def add(self, labels: Iterable[tuple[Label, str]]) -> None:
+        """Append the labels of some records; errors name their places."""
+        for label, where in labels:
+            number = partial(self.number, where=where)
+            self.rows.extend(self.form.rows(label, self.count, number))
+            self.count += 1
+
+    def join(self, corpus: Labelled) -> None:
+        """Append the labels of a corpus."""
+        rows = np.array(corpus.values)
+        if self.form.named:
+            names = [self.number(name, str(corpus.path)) for name in corpus.labels]
+            rows[:, -1] = np.array(names, np.int64)[rows[:, -1]]  # theirs -> ours
+        if not self.form.each:
+            rows[:, 0] += self.count
+        self.rows.extend(rows.ravel().tolist())
+        self.count += len(corpus)
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Write the labels; returns what the manifest records about them."""
+        rows = np.array(self.rows).reshape(-1, self.form.width)
+        names = [*self.names] if self.known is not None else sorted({*self.names, *self.extra})
+        if self.form.named and len(rows):
+            # numbered as they came, stored by the alphabet: shards and files in any order agree
+            place = {name: i for i, name in enumerate(names)}
+            rows[:, -1] = np.array([place[name] for name in self.names])[rows[:, -1]]
+        np.save(create(folder / LABELS), rows.astype(self.form.dtype))
+        return {"form": self.name, "labels": names}
+
+
+def close_corpus(
+    folder: Path, writers: dict[str, CorpusWriter], vocab: Vocab, about: dict[str, Any]
+) -> None:
+    """Complete a corpus folder: of text if its one writer is called "", of pairs otherwise."""
+    vocab.save(folder / VOCAB)
+    meaning = {"vocab": vocab.hash, "vocab_size": len(vocab)}
+    for side, writer in writers.items():
+        writer.close(meaning if side else {**meaning, **about})
+    if "" not in writers:
+        write_manifest(folder, {"kind": "pairs", **meaning, **about})

@@ -1,0 +1,261 @@
+"""Examples of a task: texts and records of corpora, laid out as slots one by one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk.data.batching import Examples, spread
+from unitk.data.corpus.folders import CORPORA
+from unitk.data.cuts import Text, When, cut_unbroken
+from unitk.data.limits import PARTS, UNLIMITED, Extent, misfit, tables_of
+from unitk.data.texts import Records, Texts, Windows
+from unitk.errors import UsageError, require
+from unitk.options.fields import flag
+from unitk.slots import Example, Ids
+
+Task = Any  # an objective, `unitk.tasks.base.Task`: tasks import data, not the other way round
+LOOKED = 10_000
+"""Texts that an encoder's own vocabulary is tried on before a run, which takes seconds."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a run cuts texts to, and the architecture whose tables they must fit."""
+
+    arch: Any
+    blocks: str
+    block_size: Any  # tokens, or a schedule of them by epochs
+    max_epochs: int | None
+    max_source: int | None = None  # None: what fits the positions
+    max_target: int | None = None
+
+    def text_size(self, frame: int, epoch: int) -> int:
+        """The most tokens of a text in an epoch, without its special symbols, the `frame`."""
+        table, name, given = self.arch.room or UNLIMITED, flag("block_size"), self.block_size
+        try:
+            block = given if isinstance(given, int) else round(given(epoch + 1, self.max_epochs))
+        except UsageError as error:
+            what = f"schedule {type(given).__name__} needs the number of epochs"
+            raise UsageError(f"{name}: {what}: give --max-epochs") from error
+        require(block > frame, f"{name} must be above {frame}, the special symbols of a text")
+        require(
+            block <= table,
+            f"{name} {block} is more than the {table} positions of --arch;"
+            f" --arch.max-positions {block} makes room",
+        )
+        return block - frame
+
+
+class Laid(Examples):
+    """The examples of one task over corpora of one kind."""
+
+    method: str  # of the task
+    cut: Any = None
+    """How its texts are cut: tasks of equal cuts number their examples alike."""
+    chosen: npt.NDArray[np.float64] | float = 1.0
+    """What the weights of the examples are multiplied by."""
+
+    def __init__(self, task: Task, arch: Any, corpora: Sequence[Any], weights: Sequence[float]):
+        self.task, self.corpora, self.weight = task, corpora, weights
+        self.own = [task.for_corpus(corpus.manifest) for corpus in corpora]
+        self.sides = [side for corpus in corpora for side in corpus.sides]
+        self.tables, self.copies = tables_of(arch), task.copies
+
+    @abstractmethod
+    def read(self, index: int, when: When) -> tuple[tuple[Any, ...], Sequence[Ids]]:
+        """What the task lays out of an example, and all its ids."""
+
+    def begin(self, epoch: int) -> None:
+        """Turn to an epoch, to which `items` then refers."""
+
+    def weights(self, epoch: int) -> npt.NDArray[np.float64]:
+        self.begin(epoch)
+        return self.items.weights(self.weight) * self.chosen
+
+    def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
+        """Raises ValueError, which is named further up, for an id or a position out of range."""
+        self.begin(epoch)
+        given, ids = self.read(index, when)
+        # before it is laid out: layouts look ids up in tables of the vocabulary
+        if max(int(part.max(initial=0)) for part in ids) >= (size := len(self.task.vocab)):
+            where = next(filter(None, (side.first_beyond(size) for side in self.sides)))
+            raise ValueError(f"{where} is beyond the vocabulary of {size}")
+        task = self.own[self.items.place(index)[0]]
+        example: Example = getattr(task, self.method)(*given, rng)
+        if fault := misfit(example, self.tables):
+            raise ValueError(fault)
+        return example
+
+    def counts(self, epoch: int) -> Ids:
+        """How many examples each corpus has."""
+        self.begin(epoch)
+        return np.diff(self.items.first)
+
+
+class LaidTexts(Laid):
+    """Texts, cut anew in each epoch and laid out for pre-training.
+
+    `frame` are the special symbols of a text. `carried`: a model reads each text with what it
+    carries of the one before.
+    """
+
+    method = "pretrain"
+    items: Texts
+
+    def __init__(
+        self,
+        task: Task,
+        shape: Shape,
+        frame: int,
+        corpora: Sequence[Any],
+        weights: Sequence[float],
+        seed: int,
+        carried: bool,
+    ) -> None:
+        super().__init__(task, shape.arch, corpora, weights)
+        self.shape, self.frame, self.asks = shape, frame, task.asks
+        # what an epoch cannot have is refused now, not when it comes
+        epochs = 1 if isinstance(shape.block_size, int) else shape.max_epochs or 1
+        size, *_ = [shape.text_size(frame, epoch) for epoch in range(epochs)]
+        unbroken = shape.blocks == "stream" and not task.separates
+        how = task.cut or (cut_unbroken if unbroken else shape.blocks)
+        self.cut = how, task.copies, task.both_ways
+        self.items = Texts(
+            corpora,
+            blocks=how,
+            size=size,
+            separator=task.vocab.sep,
+            seed=seed,
+            both_ways=task.both_ways,
+            carried=carried,
+        )
+        self.begin(0)
+        documents, tokens = (
+            sum(getattr(one.counts, name) for one in corpora) for name in ("documents", "tokens")
+        )
+        self.about = f"{documents:,} documents of {tokens:,} tokens{corpora[0].note}"
+        notes = _truncated(task, len(self.items.lengths), lambda i: self.items.text(i).parts)
+        long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
+        if how == "line" and long:
+            notes = [f"{long:,} lines are cut off at {size} tokens (--block-size)", *notes]
+        self.shortened = "; ".join(notes)
+
+    def begin(self, epoch: int) -> None:
+        epoch = epoch % self.copies if self.copies else epoch  # copies are cut alike
+        if self.items.epoch != epoch:  # asked for every example
+            self.items.begin(epoch, self.shape.text_size(self.frame, epoch))
+
+    def bounds(self, epoch: int) -> Ids:
+        self.begin(epoch)
+        found: Ids = self.task.slots(self.items.lengths)
+        return found
+
+    def read(self, index: int, when: When) -> tuple[tuple[Any, ...], Sequence[Ids]]:
+        text = self.items.text(index, when)
+        return (text,), text.parts
+
+
+class LaidRecords(Laid):
+    """Pairs or labelled texts, shortened to the `most` tokens of a source and of a target."""
+
+    items: Records
+
+    def __init__(
+        self,
+        task: Task,
+        arch: Any,
+        extent: Extent,
+        most: tuple[int, int],
+        corpora: Sequence[Any],
+        weights: Sequence[float],
+        few: Few | None = None,
+    ) -> None:
+        super().__init__(task, arch, corpora, weights)
+        self.most, self.asks, kind = most, task.record_asks, CORPORA[corpora[0].kind]
+        self.method = kind.method
+        read = [Windows(one, most[0]) if one.kind == "spans" else one for one in corpora]
+        self.items = items = Records(read, *most)
+        parts = np.maximum(items.parts, PARTS)  # as `limits` has measured
+        self._bounds = extent.bound(items.source_lengths, items.target_lengths, parts)
+        questions, count, noun = sum(map(len, corpora)), len(items.lengths), kind.noun
+        what, limits = f"{count:,} {noun}", f"{most[0]} source tokens (--max-source-len)"
+        if questions < count:
+            what = f"{questions:,} questions in {count:,} windows of up to {limits},"
+        self.about = f"{what} of {items.lengths.sum():,} tokens{corpora[0].note}"
+        if few:
+            self.chosen = few.chosen
+            self.about = f"{few.each} texts of each class among {self.about}"
+        if kind.method == "finetune":  # what is learnt from the others has no tokens
+            limits = f"{most[0]} source and {most[1]} target tokens"
+            limits += " (--max-source-len, --max-target-len)"
+        notes = _truncated(task, count, lambda i: items.record(i)[0])
+        if short := items.shortened:
+            notes = [f"{short:,} of {count:,} {noun} are shortened to {limits}", *notes]
+        self.shortened = "; ".join(notes)
+
+    def bounds(self, epoch: int) -> Ids:
+        return self._bounds
+
+    def read(self, index: int, when: When) -> tuple[tuple[Any, ...], Sequence[Ids]]:
+        source, target = self.items.record(index)
+        labels = len(self.sides) == len(self.corpora)  # which are no ids
+        return (source, target), source if labels else [*source, target]
+
+
+@dataclass(frozen=True)
+class Few:
+    """As many texts of each class as are learnt from: the first ones in a permutation of all."""
+
+    each: int
+    chosen: npt.NDArray[np.float64]
+    """1 for the texts that are chosen, and 0 for the others."""
+
+    @classmethod
+    def choose(cls, corpora: Sequence[Any], each: int, seed: int) -> Few:
+        """Choose among the texts of corpora; raises `UsageError` where there are not enough."""
+        form = corpora[0].manifest.get("form", "none")
+        wanted = f"--per-label needs labels of the form class, but those of --data are {form}"
+        require(form == "class", wanted)
+        label = np.concatenate([one.values[:, 0] for one in corpora])
+        order, chosen = np.random.default_rng(seed).permutation(len(label)), np.zeros(len(label))
+        for number, name in enumerate(corpora[0].labels):
+            own = order[label[order] == number][:each]
+            enough = f"--per-label {each}: --data has only {len(own)} texts of {name!r}"
+            require(len(own) == each, enough)
+            chosen[own] = 1
+        return cls(each, chosen)
+
+
+def lay_out_made_up(
+    task: Task, corpus: Any, parts: list[Ids], words: Ids, rng: np.random.Generator
+) -> Example:
+    """The example of a text that is not in the corpus, or of a record with `words` as its target.
+
+    It shows the towers and sizes of a task's layouts.
+    """
+    given: tuple[Any, ...] = parts, corpus.made_up(parts, words)
+    if corpus.kind == "text":  # one sentence, nothing of note in it
+        notes = np.zeros(sum(map(len, parts)), np.int64)
+        given = (Text(parts, np.zeros(1, np.int64), notes),)
+    example: Example = getattr(task, CORPORA[corpus.kind].method)(*given, rng)
+    return example
+
+
+def _truncated(task: Task, count: int, source: Callable[[int], list[Ids]]) -> list[str]:
+    """How many sources an encoder with its own vocabulary does not read whole, as a message."""
+    if task.source_vocab is task.vocab:
+        return []
+    looked = spread(count, LOOKED)
+    few = sum(task.truncates(source(i)) for i in looked.tolist())
+    sample = f" (of {count:,}, a sample)" * (count > len(looked))
+    most = f", or than {task.room - task.frame}" * bool(task.room)
+    own = "in its own vocabulary (--task.source-vocab)"
+    why = f"{own} they have more than twice their tokens{most}"
+    what = f"the encoder reads only the beginnings of {few:,} of {len(looked):,} texts{sample}"
+    return [f"{what}: {why}"] * (few > 0)
