@@ -17,7 +17,8 @@ from unitk.data.corpus.corpus import write_manifest
 from unitk.data.corpus.writer import CorpusWriter
 from unitk.errors import UnitkError
 from unitk.registry import load_plugins
-from unitk.vocab.base import Vocab, train_vocab
+from unitk.vocab.base import Vocab
+from unitk.vocab.train import train_vocab
 
 # before torch is imported: another number of threads rounds otherwise in the last bit
 os.environ.setdefault("OMP_NUM_THREADS", "1")

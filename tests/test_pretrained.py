@@ -34,7 +34,7 @@ from unitk.training.loop import train
 from unitk.training.saving.checkpoint import load
 from unitk.training.saving.folder import find
 from unitk.training.start import parse_train, prepare
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 from unitk_cli import list as listing
 
 ROOT = Path(__file__).resolve().parents[1]

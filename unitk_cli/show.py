@@ -16,7 +16,7 @@ from unitk.options import config
 from unitk.options.fields import Checked, Count
 from unitk.pictures import check_picture, save
 from unitk.tasks.understanding.base import Understanding
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 from unitk.vocab.words import word_vocab
 
 

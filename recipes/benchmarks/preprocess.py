@@ -36,8 +36,9 @@ from typing import Any
 import sentencepiece
 
 from unitk.data.files.files import ReadingOptions
-from unitk.vocab.base import Vocab, train_vocab
+from unitk.vocab.base import Vocab
 from unitk.vocab.subwords import fields
+from unitk.vocab.train import train_vocab
 from unitk_cli import preprocess
 
 BATCH = 1000

@@ -14,7 +14,7 @@ from unitk.evaluation.texts import likelihoods
 from unitk.families.latent import measures as measured
 from unitk.families.latent.space import LatentSpace
 from unitk.training import evaluate
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 from unitk_cli.evaluate import run
 from unitk_cli.preprocess import run as preprocess
 from unitk_cli.train import run as train

@@ -589,7 +589,7 @@ def test_a_stream_of_carriage_returns_is_told(tmp_path):
 
 
 def test_a_corpus_of_another_vocabulary(decode, files):
-    from unitk.vocab.base import train_vocab
+    from unitk.vocab.train import train_vocab
 
     other = train_vocab(["a b c d e f g h i j k l m n"] * 9, 24)
     (files / "bin").mkdir()

@@ -13,7 +13,7 @@ from exact import DETERMINISTIC
 
 from unitk.data.corpus.writer import CorpusWriter
 from unitk.training.saving.folder import seal
-from unitk.vocab.base import train_vocab
+from unitk.vocab.train import train_vocab
 from unitk_cli.main import main
 
 

@@ -22,6 +22,11 @@ def test_texts_are_pretrained_on_and_pairs_fine_tuned_on(start):
     assert (text.parts, pairs.parts) == (0, 1)
 
 
+def test_opening_cuts_nothing(start):
+    """So it takes milliseconds, however large the corpus is."""
+    assert start("--max-steps 1 --blocks stream").data.train.items.epoch is None
+
+
 def test_tokens_are_those_of_the_examples(start):
     begun = start("--max-steps 1 --block-size 20")
     from unitk.training.loop import Trainer

@@ -109,7 +109,7 @@ def test_tasks_that_write_alike(toy_vocab):
 
 
 def test_what_cannot_be_joined(toy_vocab):
-    from unitk.vocab.base import train_vocab
+    from unitk.vocab.train import train_vocab
 
     other = train_vocab(["a b c d e f g h i j k l m n"] * 9, 24)
 

@@ -17,7 +17,8 @@ from unitk.formats.dictionary import FairseqDictionary
 from unitk.formats.fairseq import vocab_of, write
 from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded, load
-from unitk.vocab.base import adopt, open_vocab
+from unitk.vocab.base import adopt
+from unitk.vocab.open import open_vocab
 
 V, D, H, L, FFN, P = 60, 64, 2, 2, 48, 40
 

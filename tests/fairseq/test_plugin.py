@@ -8,7 +8,7 @@ import torch
 from unitk import registry
 from unitk.errors import CheckpointError, UsageError
 from unitk.training.saving.checkpoint import load
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 from ..formats.conftest import to_unitk
 

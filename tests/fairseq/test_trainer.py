@@ -22,7 +22,7 @@ from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
 from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, with_heads
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 from unitk_cli import convert, fairseq_plugin
 
 pytestmark = [pytest.mark.slow, needs_fairseq]

@@ -19,7 +19,8 @@ from unitk.formats.dictionary import FairseqDictionary, XLMDictionary
 from unitk.models.archs import tiny
 from unitk.registry import get, names
 from unitk.training.saving.checkpoint import Loaded
-from unitk.vocab.base import adopt, open_vocab
+from unitk.vocab.base import adopt
+from unitk.vocab.open import open_vocab
 from unitk_cli import convert
 
 

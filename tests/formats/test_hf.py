@@ -366,7 +366,7 @@ def test_models_of_every_objective_leave_as_their_family(
     from unitk.models.archs import preset
     from unitk.registry import get
     from unitk.training.saving.checkpoint import Loaded
-    from unitk.vocab.base import open_vocab
+    from unitk.vocab.open import open_vocab
 
     cls = get("task", name)
     task = cls(cls.Config(), open_vocab(vocab_txt))

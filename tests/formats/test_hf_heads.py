@@ -15,7 +15,7 @@ from unitk.models.archs import preset
 from unitk.registry import get
 from unitk.slots import collate
 from unitk.training.saving.checkpoint import Loaded, load
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 from .test_hf import BART, BERT, GPT, T5, T5_1_1, XLNET, edit
 

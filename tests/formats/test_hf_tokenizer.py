@@ -12,8 +12,10 @@ from tests.conftest import toy_lines
 from unitk.errors import DataError
 from unitk.formats.hf.tokenizer import write_tokenizer
 from unitk.registry import get
-from unitk.vocab.base import SYMBOLS, adopt, open_vocab, train_vocab
+from unitk.vocab.base import SYMBOLS, adopt
+from unitk.vocab.open import open_vocab
 from unitk.vocab.subwords import Lowercased, SentencePiece, Unaccented
+from unitk.vocab.train import train_vocab
 
 LINES = [
     "The quick brown fox jumps over the lazy dog, again and again!",

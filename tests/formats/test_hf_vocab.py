@@ -4,10 +4,10 @@ import json
 
 import pytest
 import torch
+from tests.vocab.test_released import FAMILIES, odd_texts, write
 
 import unitk
-from tests.vocab.test_released import FAMILIES, odd_texts, write
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 MODELS = {
     "t5": "T5ForConditionalGeneration",

@@ -17,7 +17,7 @@ from unitk.files import seal
 from unitk.models import archs
 from unitk.slots import Example, collate, stay
 from unitk.training.saving.checkpoint import load
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 FIRST = ["<s>", "</s>", "<pad>", "<unk>", *(f"<special{i}>" for i in range(10))]
 WORDS = [*FIRST, *(f"w{i}@@" for i in range(46))]

@@ -15,7 +15,7 @@ def test_trained_from_and_exported(kit, tmp_path, vocab_txt):
     from unitk.models.archs import preset
     from unitk.registry import get
     from unitk.training.saving.checkpoint import Loaded
-    from unitk.vocab.base import open_vocab
+    from unitk.vocab.open import open_vocab
 
     task = get("task", "unilm")
     vocab = open_vocab(vocab_txt)

@@ -18,7 +18,7 @@ from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.tasks.base import Task
 from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 GOLDEN = Path(__file__).with_name("losses.json")
 WEIGHTS = (

@@ -17,7 +17,8 @@ from unitk import registry
 from unitk.tasks.base import Task
 from unitk.training import loop
 from unitk.training.start import parse_train, prepare
-from unitk.vocab.base import Vocab, open_vocab
+from unitk.vocab.base import Vocab
+from unitk.vocab.open import open_vocab
 
 PATTERNS = 'fields: [a]\nanswers: {"no": ba, "yes": na ba}\npatterns: ["{a} The [M]"]\n'
 

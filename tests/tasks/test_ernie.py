@@ -7,7 +7,7 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.tasks.ernie import ERNIE, MARKS, begin_units, roles
 from unitk.tasks.mlm import framed, layout
-from unitk.vocab.base import train_vocab
+from unitk.vocab.train import train_vocab
 
 
 def task(vocab, **config):

@@ -12,7 +12,7 @@ from unitk.families.ernie2.sentences import connected, layout, num_orders, shuff
 from unitk.families.ernie2.task import CONNECTIVES, ERNIE2, OBJECTIVES, shares
 from unitk.families.ernie2.words import capital, document, lower_cased
 from unitk.tasks.mlm import framed
-from unitk.vocab.base import train_vocab
+from unitk.vocab.train import train_vocab
 from unitk.vocab.words import word_vocab
 
 from ..conftest import toy_lines

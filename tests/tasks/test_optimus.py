@@ -9,7 +9,7 @@ from unitk.data.batching import draw_all
 from unitk.errors import UsageError
 from unitk.families.latent.task import Optimus
 from unitk.training.start import parse_train, prepare
-from unitk.vocab.base import train_vocab
+from unitk.vocab.train import train_vocab
 
 
 def task(vocab, **config):

@@ -28,7 +28,7 @@ from unitk.tasks.understanding.base import layout_of, softmax
 from unitk.training.loop import train
 from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 ARCHS = {
     **{"mlm": "bert", "lm": "gpt2", "unilm": "unilm", "pmlm": "unilm2", "glm_infill": "glm"},

@@ -64,7 +64,7 @@ def test_a_resumed_run_has_obeyed_them(train, start, tmp_path):
 
 
 def test_a_checkpoint_takes_the_encoders_vocabulary_along(train, tmp_path, toy_data):
-    from unitk.vocab.base import train_vocab
+    from unitk.vocab.train import train_vocab
 
     lines = ["the cat sat on the mat", "a dog ate the cat", "the mat is red"] * 20
     other = tmp_path / "other"

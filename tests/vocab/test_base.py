@@ -8,15 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from unitk.errors import DataError, UsageError
-from unitk.vocab.base import (
-    SYMBOLS,
-    Vocab,
-    adopt,
-    open_vocab,
-    sample_lines,
-    train_vocab,
-)
+from unitk.vocab.base import SYMBOLS, Vocab, adopt
+from unitk.vocab.open import open_vocab
 from unitk.vocab.subwords import SentencePiece
+from unitk.vocab.train import sample_lines, train_vocab
 from unitk.vocab.words import word_vocab
 
 rng = random.Random(0)

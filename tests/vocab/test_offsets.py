@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from tests.formats.test_hf_tokenizer import LINES, VOCABS, odd_texts
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 
 @pytest.fixture(scope="module", params=VOCABS)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from unitk.errors import DataError
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 from unitk.vocab.untrusted import nested
 
 WORDS = {"type": "WordLevel", "vocab": {"[UNK]": 0, "x": 1}, "unk_token": "[UNK]"}

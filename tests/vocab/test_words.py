@@ -1,6 +1,7 @@
 """The word list as a vocabulary."""
 
-from unitk.vocab.base import Vocab, open_vocab
+from unitk.vocab.base import Vocab
+from unitk.vocab.open import open_vocab
 from unitk.vocab.words import word_vocab
 
 

@@ -135,15 +135,17 @@ class LaidTexts(Laid):
             both_ways=task.both_ways,
             carried=carried,
         )
-        self.begin(0)
         documents, tokens = (
             sum(getattr(one.counts, name) for one in corpora) for name in ("documents", "tokens")
         )
         self.about = f"{documents:,} documents of {tokens:,} tokens{corpora[0].note}"
-        notes = _truncated(task, len(self.items.lengths), lambda i: self.items.text(i).parts)
-        long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
-        if how == "line" and long:
-            notes = [f"{long:,} lines are cut off at {size} tokens (--block-size)", *notes]
+        notes = list[str]()  # found out only where there may be some: opening must not cut
+        if how == "line":
+            long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
+            notes += [f"{long:,} lines are cut off at {size} tokens (--block-size)"] * (long > 0)
+        if task.source_vocab is not task.vocab:
+            self.begin(0)
+            notes += _truncated(task, len(self.items.lengths), lambda i: self.items.text(i).parts)
         self.shortened = "; ".join(notes)
 
     def begin(self, epoch: int) -> None:
@@ -194,9 +196,10 @@ class LaidRecords(Laid):
         if kind.method == "finetune":  # what is learnt from the others has no tokens
             limits = f"{most[0]} source and {most[1]} target tokens"
             limits += " (--max-source-len, --max-target-len)"
-        notes = _truncated(task, count, lambda i: items.record(i)[0])
-        if short := items.shortened:
-            notes = [f"{short:,} of {count:,} {noun} are shortened to {limits}", *notes]
+        short, notes = items.shortened, list[str]()
+        notes += [f"{short:,} of {count:,} {noun} are shortened to {limits}"] * (short > 0)
+        if task.source_vocab is not task.vocab:
+            notes += _truncated(task, count, lambda i: items.record(i)[0])
         self.shortened = "; ".join(notes)
 
     def bounds(self, epoch: int) -> Ids:
@@ -249,8 +252,6 @@ def lay_out_made_up(
 
 def _truncated(task: Task, count: int, source: Callable[[int], list[Ids]]) -> list[str]:
     """How many sources an encoder with its own vocabulary does not read whole, as a message."""
-    if task.source_vocab is task.vocab:
-        return []
     looked = spread(count, LOOKED)
     few = sum(task.truncates(source(i)) for i in looked.tolist())
     sample = f" (of {count:,}, a sample)" * (count > len(looked))

@@ -31,6 +31,7 @@ class Part(Examples):
 
     def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
         example = self.own.draw(epoch, index, rng, when)
+        # means of asks are logged by their names, which several tasks may share
         asks = [replace(ask, name=f"{self.name}.{ask.name}") for ask in example.asks]
         return replace(example, asks=asks)
 

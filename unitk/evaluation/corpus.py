@@ -21,7 +21,7 @@ from unitk.options.config import Parsed, flag, options
 from unitk.options.fields import Count
 from unitk.registry import register
 from unitk.training.saving.folder import find
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 if TYPE_CHECKING:
     from unitk.evaluation.objective import Setup

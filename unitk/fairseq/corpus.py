@@ -34,7 +34,8 @@ from unitk.files import create, open_plain
 from unitk.formats.dictionary import END, FairseqDictionary, built, dictionaries, open_dictionary
 from unitk.registry import register
 from unitk.slots import Ids
-from unitk.vocab.base import Vocab, adopt, open_vocab
+from unitk.vocab.base import Vocab, adopt
+from unitk.vocab.open import open_vocab
 
 if TYPE_CHECKING:
     from unitk.data.corpus.preprocess import Options

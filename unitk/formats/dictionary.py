@@ -10,7 +10,8 @@ from pathlib import Path
 
 from unitk.errors import DataError
 from unitk.registry import register
-from unitk.vocab.base import FILE, Vocab, open_vocab
+from unitk.vocab.base import FILE, Vocab
+from unitk.vocab.open import open_vocab
 from unitk.vocab.subwords import VocabModel
 from unitk.vocab.tokenizer_json import GPT2, Tokenizers
 from unitk.vocab.words import WordList

@@ -36,7 +36,8 @@ from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
 from unitk.tasks.base import Task
 from unitk.training.saving.checkpoint import Loaded
-from unitk.vocab.base import Vocab, open_vocab
+from unitk.vocab.base import Vocab
+from unitk.vocab.open import open_vocab
 
 FILE = "checkpoint_best.pt"
 ROOTS = ("encoder", "decoder", "classification_heads")

@@ -16,7 +16,7 @@ from unitk.options.config import NoOptions, resolve
 from unitk.options.settings import Origin, gather
 from unitk.tasks.understanding.base import Understanding
 from unitk.training.start import with_heads
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 TASK, MODEL = "unitk_", "network."
 """Prefixes of the plug-in's tasks and of its tensors."""

@@ -29,7 +29,8 @@ from unitk.formats.settings import check_family
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
-from unitk.vocab.base import Vocab, adopt, open_vocab
+from unitk.vocab.base import Vocab, adopt
+from unitk.vocab.open import open_vocab
 from unitk.vocab.tokenizer_json import WordPiece
 from unitk.vocab.untrusted import naming
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from unitk.errors import DataError
 from unitk.files import create
-from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
+from unitk.vocab.base import SYMBOLS, Vocab
+from unitk.vocab.open import open_vocab
 from unitk.vocab.subwords import SentencePiece
 from unitk.vocab.tokenizer_json import Tokenizers
 

@@ -16,6 +16,7 @@ from textwrap import shorten
 from typing import Any
 
 from unitk import registry
+from unitk.data.corpus.corpus import VOCAB
 from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
 from unitk.files import sealed
@@ -36,7 +37,7 @@ from unitk.training.saving.state import (
     recorded,
     settings_of,
 )
-from unitk.vocab.base import Vocab, open_vocab
+from unitk.vocab.base import Vocab
 
 OF_THE_COMMAND = ("config", "resume", "new_data", "save_dir")
 """Options that say where a run is and that it continues, not how it is trained."""
@@ -304,7 +305,7 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
     if init_from is not None:
         state = read_state(init_from)
         check_vocab(state, data.vocab, init_from)
-        theirs, ours = (len(one.sentinels) for one in (open_vocab(init_from), data.vocab))
+        theirs, ours = (len(one.sentinels) for one in (Vocab.load(init_from / VOCAB), data.vocab))
         name = state["config"]["task"]
         cure = (
             f"train it with --task {name}" if theirs > ours else "only a model that has some fits"

@@ -1,36 +1,32 @@
 """Vocabularies: text <-> ids, and the special symbols every objective draws from.
 
-A vocabulary is trained here (sentencepiece) or taken from elsewhere; `unitk.vocab.subwords` has the
-libraries behind it. Its ids are the model's own, followed by the symbols that the model lacks.
+A vocabulary is trained (`unitk.vocab.train`) or taken from elsewhere (`unitk.vocab.open`);
+`unitk.vocab.subwords` has the libraries behind it. Its ids are the model's own, followed by the
+symbols that the model lacks.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import json
-import math
-import random
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from unitk import pretrained, registry
-from unitk.errors import DataError, UsageError
+from unitk import registry
+from unitk.errors import DataError
 from unitk.files import create
 from unitk.foreign import HALF, HALF_MESSAGE, read_json
 from unitk.slots import Bools
-from unitk.vocab import alphabet
-from unitk.vocab.released import is_released, open_released
-from unitk.vocab.subwords import Packed, SentencePiece, VocabModel
-from unitk.vocab.untrusted import naming
+
+if TYPE_CHECKING:
+    from unitk.vocab.subwords import Packed, VocabModel
 
 ALIASES = {
     "pad": ("[PAD]", "<pad>"),
@@ -52,9 +48,6 @@ MARKS = re.compile("|".join(re.escape(SYMBOLS[name]) for name in BLANKS))
 """A blank as a text has it."""
 SENTENCE_END = frozenset(".?!;:。？！；…\n")
 FILE = "vocab.json"
-LONG = 1 << 16
-PART = re.compile(rf"\S.{{0,{LONG}}}(?:\s|$)|\S.{{0,{LONG}}}", re.DOTALL)
-"""Parts of a line that sentencepiece is trained on; its time and memory grow with lines."""
 MARKED = re.compile("|".join(re.escape(symbol) for symbol in SYMBOLS.values()))
 
 
@@ -274,46 +267,6 @@ class Vocab:
         return vocab
 
 
-def open_vocab(path: Path) -> Vocab:
-    """Open the vocabulary of a corpus, checkpoint or run folder, or one from another system.
-
-    Other systems: sentencepiece *.model, tokenizers *.json, WordPiece vocab.txt, a word list
-    *.words, fairseq's dict.txt, a folder with tokenizer.json, vocab.txt or GPT-2's vocab.json and
-    merges.txt. Symbols that these lack are appended, see `Vocab.added`. The name of a model that
-    comes with unitk means its vocabulary.
-    """
-    path = pretrained.located(path)
-    if not path.exists():
-        raise DataError(f"vocabulary {path}: no such file or folder{pretrained.hint(path)}")
-    if path.is_dir() and is_released(path):
-        return open_beside(path)
-    for name in registry.names("vocab"):
-        model_type: type[VocabModel] = registry.get("vocab", name)
-        if model_type.opens(path):
-            with naming(f"vocabulary {path}"):
-                return adopt(model_type.open(path))
-    for place in (".", "vocab", "train/vocab", "best/vocab", "last/vocab"):
-        if (path / place / FILE).is_file():
-            return Vocab.load(path / place)
-    for name in ("tokenizer.json", "vocab.txt"):
-        if (path / name).is_file():
-            return open_vocab(path / name)
-    raise DataError(
-        f"{path} is not a vocabulary: possible are a folder that unitk wrote (vocabulary, corpus,"
-        " checkpoint, run), *.model (sentencepiece), *.json (tokenizers), *.txt (WordPiece),"
-        " *.words (words), dict.txt (fairseq) and a folder with tokenizer.json, vocab.txt or"
-        " GPT-2's vocab.json and merges.txt"
-    )
-
-
-def open_beside(folder: Path, file: Path | None = None) -> Vocab:
-    """Open the vocabulary of a folder of transformers, as all of its files say.
-
-    With `file`, the pieces are those of a file elsewhere.
-    """
-    return adopt(*open_released(folder, SYMBOLS, file))
-
-
 def adopt(model: VocabModel, known: Mapping[str, int] | None = None) -> Vocab:
     """Map a tokenizer's own symbols to ours, and append those that it lacks.
 
@@ -344,106 +297,3 @@ def adopt(model: VocabModel, known: Mapping[str, int] | None = None) -> Vocab:
         if not free:
             added.append(SYMBOLS[name])
     return Vocab(model, symbols, added)
-
-
-def fit_pieces(lines: list[str], settings: dict[str, Any]) -> bytes:
-    """Train a sentencepiece model; `RuntimeError` says what it refuses."""
-    import sentencepiece
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, **settings
-    )
-    return model.getvalue()
-
-
-def train_vocab(
-    lines: Iterable[str],
-    size: int,
-    kind: Literal["unigram", "bpe"] = "unigram",
-    *,
-    byte_fallback: bool = False,
-    normalization: str = "nmt_nfkc",
-    coverage: float | None = None,
-    sample: int = 10_000_000,
-    seed: int = 1,
-    fit: Callable[[list[str], dict[str, Any]], bytes] = fit_pieces,
-) -> Vocab:
-    """Train a sentencepiece vocabulary of `size` ids on a seeded sample of the lines.
-
-    Symbols are control symbols with the first ids, which no text produces. The thread count is
-    fixed, because the pieces depend on it. Without a `coverage`, the text decides which characters
-    have pieces (`alphabet`). Characters without one are logged, and those that are changed. `fit`
-    may consume its lines.
-    """
-    chosen = [part for line in sample_lines(lines, sample, seed) for part in _short(line)]
-    raw, required = alphabet.characters(chosen), ""
-    counts = alphabet.normalize(raw, normalization)
-    if not counts:
-        raise DataError("there is no text to train a vocabulary on")
-    if coverage is None:
-        coverage, required = alphabet.choose(counts, size, normalization)
-    settings = {
-        "model_type": kind,
-        "vocab_size": size,
-        "byte_fallback": byte_fallback,
-        "normalization_rule_name": normalization,
-        "character_coverage": coverage,
-        "required_chars": required,
-        "max_sentence_length": 1 << 30,
-        # 64-bit offsets, which take twice the memory
-        "train_extremely_large_corpus": sum(map(len, chosen)) > 1 << 29,
-        "num_threads": 16,
-        "pad_id": 0,
-        "unk_id": 1,
-        "bos_id": -1,
-        "eos_id": -1,
-        "pad_piece": SYMBOLS["pad"],
-        "unk_piece": SYMBOLS["unk"],
-        "control_symbols": list(SYMBOLS.values())[2:],
-        "minloglevel": 2,
-    }
-    try:
-        trained = SentencePiece(fit(chosen, settings))
-    except RuntimeError as error:
-        raise _refused(str(error), size) from error
-    alphabet.report(counts, trained.find)
-    alphabet.report_changes(raw, normalization)
-    return adopt(trained)
-
-
-def _short(line: str) -> list[str]:
-    """A line; a very long one in parts, divided at blanks where it has some."""
-    return [line] if len(line) <= LONG else [one.strip() for one in PART.findall(line)]
-
-
-def _refused(message: str, size: int) -> UsageError | DataError:
-    """What sentencepiece says about a size, in the words of the command line."""
-    if most := re.search(r"too high .* value <= (\d+)", message):
-        return UsageError(
-            f"--vocab-size {size} is too large for this text; the largest possible is {most[1]}"
-        )
-    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return UsageError(
-            f"--vocab-size {size} is too small: the symbols and characters alone"
-            f" take {least[1]} ids"
-        )
-    return DataError(f"sentencepiece cannot train a vocabulary on this text: {message}")
-
-
-def sample_lines(lines: Iterable[str], count: int, seed: int) -> list[str]:
-    """At most `count` lines, each with equal probability, in one pass (Li 1994, algorithm L)."""
-    stream: Iterator[str] = iter(lines)
-    # the sample is the lines with the `count` smallest of uniform draws; `weight` is the largest of
-    # these, and a line enters below it: how many do not is a geometric draw, and they are skipped
-    chosen = list(islice(stream, count))
-    rng = random.Random(seed)
-    weight = 1.0
-    while chosen:
-        weight *= math.exp(math.log(1 - rng.random()) / count)
-        skip = int(math.log(1 - rng.random()) / math.log1p(-weight))
-        line = next(islice(stream, skip, None), None)
-        if line is None:
-            break
-        chosen[rng.randrange(count)] = line
-    return chosen

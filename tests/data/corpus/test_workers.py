@@ -13,8 +13,8 @@ from unitk.data.corpus import encode, preprocess
 from unitk.data.corpus.preprocess import Options
 from unitk.data.corpus.workers import Worker
 from unitk.errors import UnitkError
-from unitk.vocab import base
-from unitk.vocab.base import train_vocab
+from unitk.vocab import train
+from unitk.vocab.train import train_vocab
 
 
 def echo(state):
@@ -109,7 +109,7 @@ def test_a_vocabulary_trained_apart_is_the_same(monkeypatch):
     lines = [f"{a}{b} {b}{a} {a}{a}" for a in ("ba", "ge", "do") for b in ("ku", "ri", "no")] * 9
     monkeypatch.setattr(preprocess, "WORTH_A_PROCESS", 10)
     monkeypatch.setattr(preprocess, "PASSED", 7)
-    both = [train_vocab(lines, 30, fit=fit) for fit in (base.fit_pieces, preprocess.fit_apart)]
+    both = [train_vocab(lines, 30, fit=fit) for fit in (train.fit_pieces, preprocess.fit_apart)]
     assert both[0].hash == both[1].hash
     with pytest.raises(UnitkError, match="--vocab-size 4000 is too large for this text"):
         train_vocab(lines, 4000, fit=preprocess.fit_apart)

@@ -12,7 +12,7 @@ from unitk.decoding.fill import filled_in
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
 from unitk.slots import collate
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 WORDS = "the cat ##s , is it so 中".split()
 

@@ -16,7 +16,7 @@ from unitk.kernels.weights import prepare
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 
 def scored(rows):

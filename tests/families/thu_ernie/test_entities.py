@@ -5,7 +5,7 @@ import pytest
 
 from unitk.errors import DataError, UsageError
 from unitk.families.thu_ernie.entities import Forms, read_vectors
-from unitk.vocab.base import train_vocab
+from unitk.vocab.train import train_vocab
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,7 @@ class Column:
         path, count, dtype = folder / self.file, getattr(counts, self.each), self.dtype or dtype
         if self.within:
             return _offsets(path, count, getattr(counts, self.within))
+        # a map of a longer or shorter file would be read, too
         if path.stat().st_size != count * np.dtype(dtype).itemsize:
             raise DataError(f"{path} does not hold {count} {self.each}")
         # an empty file cannot be mapped: the shard of a small corpus may have nothing

@@ -31,7 +31,9 @@ from unitk.data.files.squad import SENTENCE
 from unitk.errors import DataError, UsageError, require, say, talks
 from unitk.options.config import Parsed
 from unitk.options.fields import Bound, Count, Positive, flag
-from unitk.vocab.base import Vocab, fit_pieces, open_vocab, train_vocab
+from unitk.vocab.base import Vocab
+from unitk.vocab.open import open_vocab
+from unitk.vocab.train import fit_pieces, train_vocab
 
 MANY_UNKNOWN = 0.01
 """Share of tokens above which a corpus is hardly what the vocabulary was made for."""

@@ -45,7 +45,7 @@ class ColumnFile:
         self.column, self.dtype = column, np.dtype(column.dtype or dtype)
         self.count = self.total = 0
         self._file = open_plain(folder / column.file, "wb")
-        if column.within:
+        if column.within:  # the number of offsets is not known yet; the first one is 0
             self._file.write(header(0) + bytes(8))
 
     def append(self, values: npt.NDArray[Any]) -> None:
@@ -97,6 +97,7 @@ class CorpusWriter:
         self.counts.sentences += len(lengths)
         self.counts.words += 0 if words is None else int(words.sum())
         if len(sizes):
+            # the last document is not written before the next one begins: it may go on
             sizes = np.append(self._open, sizes)
             if goes_on:
                 sizes = np.append(sizes[0] + sizes[1], sizes[2:])

@@ -28,7 +28,8 @@ from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.models.config import ModelConfig
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
-from unitk.vocab.base import Vocab, open_vocab
+from unitk.vocab.base import Vocab
+from unitk.vocab.open import open_vocab
 
 FULL = "training.bin"
 SIDES = ("encoder", "decoder")

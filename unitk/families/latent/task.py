@@ -35,7 +35,8 @@ from unitk.registry import register
 from unitk.slots import NEVER, Example, Ids, Slots, stay
 from unitk.tasks.base import Encoded, framed, places_of, side_by_side
 from unitk.tasks.seq2seq import Seq2Seq
-from unitk.vocab.base import Vocab, open_vocab
+from unitk.vocab.base import Vocab
+from unitk.vocab.open import open_vocab
 
 
 @register("task", "optimus")

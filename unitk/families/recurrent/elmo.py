@@ -20,7 +20,7 @@ from unitk.formats.archive import find_file, read_json, reading
 from unitk.formats.base import Assembled, Format
 from unitk.formats.settings import checked
 from unitk.registry import register
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell/"
 DIRECTIONS = ("", "bwd.")

@@ -19,7 +19,8 @@ from unitk.errors import CheckpointError, require
 from unitk.formats.archive import find_file, read_pickle, reading, tensors_of
 from unitk.formats.base import TOKENS, Assembled, Format
 from unitk.registry import register
-from unitk.vocab.base import SYMBOLS, Vocab, adopt, open_vocab
+from unitk.vocab.base import SYMBOLS, Vocab, adopt
+from unitk.vocab.open import open_vocab
 from unitk.vocab.words import Words
 
 SPELLED = {"xxunk": "unk", "_unk_": "unk", "xxpad": "pad", "_pad_": "pad", "xxbos": "cls"}

@@ -28,7 +28,8 @@ from unitk.registry import register
 from unitk.slots import SEG
 from unitk.tasks.base import Task
 from unitk.training.saving.checkpoint import Loaded
-from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
+from unitk.vocab.base import SYMBOLS, Vocab
+from unitk.vocab.open import open_vocab
 
 FILE, SIDES = "mass.pth", ("encoder", "decoder")
 WORDS, OUTPUT = "decoder.embeddings.weight", "decoder.pred_layer.proj.weight"

@@ -61,8 +61,8 @@ from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
 from unitk.tasks.understanding.base import Headed, Understanding
 from unitk.training.saving.checkpoint import Loaded
-from unitk.vocab.base import Vocab, open_beside, open_vocab
-from unitk.vocab.released import is_released
+from unitk.vocab.base import Vocab
+from unitk.vocab.open import is_released, open_beside, open_vocab
 
 WEIGHTS = (
     "model.safetensors",

@@ -14,7 +14,7 @@ from unitk.formats.settings import checked
 from unitk.options.config import flag
 from unitk.tasks.base import Task
 from unitk.training.saving.checkpoint import Loaded
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 FILE = "generation_config.json"
 BEAM, MAX_LEN = 5, 64  # what `unitk generate` does by default

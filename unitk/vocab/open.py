@@ -1,9 +1,9 @@
-"""Vocabularies of released folders: the files of a tokenizer, read as transformers 5 reads them.
+"""Opens vocabularies: those that unitk wrote, files of other systems, and folders of transformers.
 
-A folder has the pieces in tokenizer.json, in the files of its tokenizer's class (spiece.model,
-vocab.txt, vocab.json with merges.txt), or in both. tokenizer_config.json, special_tokens_map.json
-and added_tokens.json say what is added, how a text is prepared and which tokens are symbols.
-config.json has the ids that the model itself uses.
+The last are read as transformers 5 reads them. Such a folder has the pieces in tokenizer.json, in
+the files of its tokenizer's class (spiece.model, vocab.txt, or vocab.json with merges.txt), or in
+both. tokenizer_config.json, special_tokens_map.json and added_tokens.json say what is added, how a
+text is prepared and which tokens are symbols. config.json has the ids that the model itself uses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from unitk import pretrained, registry
 from unitk.errors import DataError
+from unitk.vocab.base import FILE, SYMBOLS, Vocab, adopt
 from unitk.vocab.subwords import Lowercased, SentencePiece, Unaccented, VocabModel
 from unitk.vocab.tokenizer_classes import CLASSES, Pieces, check_model
 from unitk.vocab.tokenizer_files import (
@@ -40,6 +42,46 @@ TRIED = ("The Caf\u00e9, 1,234.5", " a  b\n c", "don't \u4e2d\u6587 \u00c4 '' Ab
 """Texts that tell whether a tokenizer.json prepares texts as its class does."""
 
 log = logging.getLogger(__name__)
+
+
+def open_vocab(path: Path) -> Vocab:
+    """Open the vocabulary of a corpus, checkpoint or run folder, or one from another system.
+
+    Other systems: sentencepiece *.model, tokenizers *.json, WordPiece vocab.txt, a word list
+    *.words, fairseq's dict.txt, a folder with tokenizer.json, vocab.txt or GPT-2's vocab.json and
+    merges.txt. Symbols that these lack are appended, see `Vocab.added`. The name of a model that
+    comes with unitk means its vocabulary.
+    """
+    path = pretrained.located(path)
+    if not path.exists():
+        raise DataError(f"vocabulary {path}: no such file or folder{pretrained.hint(path)}")
+    if path.is_dir() and is_released(path):
+        return open_beside(path)
+    for name in registry.names("vocab"):
+        model_type: type[VocabModel] = registry.get("vocab", name)
+        if model_type.opens(path):
+            with naming(f"vocabulary {path}"):
+                return adopt(model_type.open(path))
+    for place in (".", "vocab", "train/vocab", "best/vocab", "last/vocab"):
+        if (path / place / FILE).is_file():
+            return Vocab.load(path / place)
+    for name in ("tokenizer.json", "vocab.txt"):
+        if (path / name).is_file():
+            return open_vocab(path / name)
+    raise DataError(
+        f"{path} is not a vocabulary: possible are a folder that unitk wrote (vocabulary, corpus,"
+        " checkpoint, run), *.model (sentencepiece), *.json (tokenizers), *.txt (WordPiece),"
+        " *.words (words), dict.txt (fairseq) and a folder with tokenizer.json, vocab.txt or"
+        " GPT-2's vocab.json and merges.txt"
+    )
+
+
+def open_beside(folder: Path, file: Path | None = None) -> Vocab:
+    """Open the vocabulary of a folder of transformers, as all of its files say.
+
+    With `file`, the pieces are those of a file elsewhere.
+    """
+    return adopt(*open_released(folder, SYMBOLS, file))
 
 
 def is_released(path: Path) -> bool:

@@ -1,19 +1,28 @@
-"""Choose the characters of a vocabulary from the text that it is trained on.
+"""Trains vocabularies on text, with the characters that the text chooses.
 
-If they are few, all are included. Of thousands (Chinese, Japanese), those are included that make up
+If they are few, all have pieces. Of thousands (Chinese, Japanese), those have some that make up
 `COVERAGE` of the text, and all letters and digits that occur. Alphabets are completed if there is
 room.
 """
 
 from __future__ import annotations
 
+import io
 import logging
+import math
+import random
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Any, Literal
 
 import numpy as np
+
+from unitk.errors import DataError, UsageError
+from unitk.vocab.base import SYMBOLS, Vocab, adopt
+from unitk.vocab.subwords import SentencePiece
 
 COVERAGE = 0.9995  # share of a text of thousands of characters that gets pieces
 FEW = 8  # all characters are in where they take at most this fraction of the ids
@@ -29,8 +38,114 @@ LARGE = 10**6
 USED = 1e-4  # share of the text from which on a script counts as used
 IDEOGRAPHS = ("CJK", "HANGUL", "TANGUT", "YI", "NUSHU", "EGYPTIAN", "CUNEIFORM")
 SHOWN = 40
+LONG = 1 << 16
+PART = re.compile(rf"\S.{{0,{LONG}}}(?:\s|$)|\S.{{0,{LONG}}}", re.DOTALL)
+"""Parts of a line that sentencepiece is trained on; its time and memory grow with lines."""
 
 log = logging.getLogger(__name__)
+
+
+def fit_pieces(lines: list[str], settings: dict[str, Any]) -> bytes:
+    """Train a sentencepiece model; `RuntimeError` says what it refuses."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, **settings
+    )
+    return model.getvalue()
+
+
+def train_vocab(
+    lines: Iterable[str],
+    size: int,
+    kind: Literal["unigram", "bpe"] = "unigram",
+    *,
+    byte_fallback: bool = False,
+    normalization: str = "nmt_nfkc",
+    coverage: float | None = None,
+    sample: int = 10_000_000,
+    seed: int = 1,
+    fit: Callable[[list[str], dict[str, Any]], bytes] = fit_pieces,
+) -> Vocab:
+    """Train a sentencepiece vocabulary of `size` ids on a seeded sample of the lines.
+
+    Symbols are control symbols with the first ids, which no text produces. The thread count is
+    fixed, because the pieces depend on it. Without a `coverage`, the text decides which characters
+    have pieces (`alphabet`). Characters without one are logged, and those that are changed. `fit`
+    may consume its lines.
+    """
+    chosen = [part for line in sample_lines(lines, sample, seed) for part in _short(line)]
+    raw, required = characters(chosen), ""
+    counts = normalize(raw, normalization)
+    if not counts:
+        raise DataError("there is no text to train a vocabulary on")
+    if coverage is None:
+        coverage, required = choose(counts, size, normalization)
+    settings = {
+        "model_type": kind,
+        "vocab_size": size,
+        "byte_fallback": byte_fallback,
+        "normalization_rule_name": normalization,
+        "character_coverage": coverage,
+        "required_chars": required,
+        "max_sentence_length": 1 << 30,
+        # 64-bit offsets, which take twice the memory
+        "train_extremely_large_corpus": sum(map(len, chosen)) > 1 << 29,
+        "num_threads": 16,
+        "pad_id": 0,
+        "unk_id": 1,
+        "bos_id": -1,
+        "eos_id": -1,
+        "pad_piece": SYMBOLS["pad"],
+        "unk_piece": SYMBOLS["unk"],
+        "control_symbols": list(SYMBOLS.values())[2:],
+        "minloglevel": 2,
+    }
+    try:
+        trained = SentencePiece(fit(chosen, settings))
+    except RuntimeError as error:
+        raise _refused(str(error), size) from error
+    report(counts, trained.find)
+    report_changes(raw, normalization)
+    return adopt(trained)
+
+
+def _short(line: str) -> list[str]:
+    """A line; a very long one in parts, divided at blanks where it has some."""
+    return [line] if len(line) <= LONG else [one.strip() for one in PART.findall(line)]
+
+
+def _refused(message: str, size: int) -> UsageError | DataError:
+    """What sentencepiece says about a size, in the words of the command line."""
+    if most := re.search(r"too high .* value <= (\d+)", message):
+        return UsageError(
+            f"--vocab-size {size} is too large for this text; the largest possible is {most[1]}"
+        )
+    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return UsageError(
+            f"--vocab-size {size} is too small: the symbols and characters alone"
+            f" take {least[1]} ids"
+        )
+    return DataError(f"sentencepiece cannot train a vocabulary on this text: {message}")
+
+
+def sample_lines(lines: Iterable[str], count: int, seed: int) -> list[str]:
+    """At most `count` lines, each with equal probability, in one pass (Li 1994, algorithm L)."""
+    stream: Iterator[str] = iter(lines)
+    # the sample is the lines with the `count` smallest of uniform draws; `weight` is the largest of
+    # these, and a line enters below it: how many do not is a geometric draw, and they are skipped
+    chosen = list(islice(stream, count))
+    rng = random.Random(seed)
+    weight = 1.0
+    while chosen:
+        weight *= math.exp(math.log(1 - rng.random()) / count)
+        skip = int(math.log(1 - rng.random()) / math.log1p(-weight))
+        line = next(islice(stream, skip, None), None)
+        if line is None:
+            break
+        chosen[rng.randrange(count)] = line
+    return chosen
 
 
 def characters(lines: Iterable[str]) -> Counter[str]:

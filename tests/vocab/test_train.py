@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from unitk.vocab import alphabet
-from unitk.vocab.base import LONG, _short, train_vocab
+from unitk.vocab import train as alphabet
+from unitk.vocab.train import LONG, _short, train_vocab
 
 DRAW = random.Random(0)
 # lower-case Latin, and letters that stand once in 40,000 characters

@@ -9,7 +9,7 @@ import sentencepiece
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from unitk.errors import DataError
-from unitk.vocab.base import open_vocab
+from unitk.vocab.open import open_vocab
 
 LINES = [
     "The quick brown fox jumps over the lazy dog, again and again!",
