@@ -6,7 +6,7 @@ import json
 import pytest
 
 from unitk.data.files.files import ReadingOptions
-from unitk.data.files.pairs import Fields, PairText, read_records
+from unitk.data.files.pairs import Fields, PairText, pair_blocks, read_records
 from unitk.errors import DataError, UsageError
 
 FIELDS = Fields(("body",), ("title",))
@@ -126,3 +126,27 @@ def test_fields_are_of_json(tmp_path):
         RECORDS.source([tmp_path / "x.txt"], "--input")
     write(tmp_path / "x.json", '{"data": []}')
     assert ReadingOptions(window=9).source([tmp_path / "x.json"], "--input").window == 9
+
+
+def test_pairs_of_lines(tmp_path):
+    source, target = write(tmp_path / "s", "a b\n c \r\n"), write(tmp_path / "t.gz", "d\ne")
+    [block] = pair_blocks(source, target)
+    assert block.pairs == [PairText(["a b"], "d"), PairText(["c"], "e")]
+
+
+def test_pairs_must_be_of_equal_number(tmp_path):
+    many = write(tmp_path / "many", "a\n" * 5001)
+    for short in (0, 3, 2000, 5000):
+        few = write(tmp_path / "few", "b\n" * short)
+        count = max(short, 1)  # an empty file has one empty line
+        with pytest.raises(DataError, match="few.* lines, but .*many.*|many.* but .*few"):
+            list(pair_blocks(many, few))
+        if short:
+            with pytest.raises(DataError, match=f"few has {count:,} lines, but .*many has 5,001"):
+                list(pair_blocks(few, many))
+
+
+def test_an_empty_side_is_an_error(tmp_path):
+    write(tmp_path / "s", "a\nb\n"), write(tmp_path / "t", "c\n \n")
+    with pytest.raises(DataError, match="t, line 2: empty; remove the line from both files"):
+        list(pair_blocks(tmp_path / "s", tmp_path / "t"))

@@ -1,13 +1,15 @@
 """Records of every format: the same rows, places that name the file, and one reader for a file."""
 
 import csv
+import gzip
 import io
 import json
 
 import pytest
 
 from unitk import registry
-from unitk.data.files.lines import blocks
+from unitk.data.files.files import ReadingOptions
+from unitk.data.files.lines import BLOCK, blocks
 from unitk.data.files.readers import (
     LineReader,
     Reader,
@@ -123,3 +125,87 @@ def test_a_format_that_two_readers_claim_is_asked_for(tmp_path, monkeypatch):
         (tmp_path / "x.csv").write_text("a\n")
         format_of(tmp_path / "x.csv")
     assert format_of(tmp_path / "x.csv", "other") == "other"
+
+
+def write(path, text):
+    data = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "value"),
+    [
+        ({"a": {"b": 1}}, "a.b", 1),
+        ({"a": {"b": {"c": None}}}, "a.b.c", None),
+        ({"a.b": 1, "a": {"b": 2}}, "a.b", 1),
+        ({"a.b": {"c": 1}, "a": {"b": {"c": 2}}}, "a.b.c", 1),
+        ({"a": {"b.c": 1}}, "a.b.c", 1),
+        ({"a": [{"b": 1}, {"b": 2}]}, "a.b", [1, 2]),
+    ],
+)
+def test_a_dot_goes_into_an_object(record, field, value):
+    assert Record(record, "").get(field) == value and field in Record(record, "")
+
+
+@pytest.mark.parametrize("record", [{"a": 1}, {"a": {}}, {"a": []}, {"a": [{"b": 1}, {}]}, {}])
+def test_what_is_not_in_an_object_is_not_found(record):
+    assert Record(record, "").get("a.b") is None and "a.b" not in Record(record, "")
+
+
+def test_names_of_fields_in_an_error_are_short():
+    def named(names):
+        return Record(dict.fromkeys(names, ""), "").names()
+
+    assert named(["id", "body"]) == "id, body"
+    assert named(["x" * 31, "y" * 30]) == f"{'x' * 30}..., {'y' * 30}"
+    assert named("abcdefghijklmnop") == "a, b, c, d, e, f, g, h, i, j, k, l, ..."
+    nested = {"id": 1, "pair": {"de": "ja", "en": {"text": "yes"}}, "turns": [{"says": "a"}, {}]}
+    assert Record(nested, "").names() == "id, pair.de, pair.en.text, turns.says"
+
+
+def test_the_ending_tells_the_format(tmp_path):
+    for name, expected in [
+        ("a.txt", "text"),
+        ("a", "text"),
+        ("a.jsonl.gz", "jsonl"),
+        ("a.ndjson", "jsonl"),
+        ("a.csv.xz", "csv"),
+        ("a.tsv.zst", "tsv"),
+        ("a.parquet", "parquet"),
+        ("a.en", "text"),
+    ]:
+        write(tmp_path / name, '{"text": "a"}')
+        assert format_of(tmp_path / name) == expected
+    assert format_of(tmp_path / "a.en", "squad") == "squad"
+    for text, expected in [
+        ('{"data": []}', "squad"),
+        ('{\n"version": 1, "data": []}', "squad"),
+        (' [{"text": "a"}]', "json"),
+        ('{"text": "a"}\n{"text": "b"}\n', "jsonl"),
+        ('{"text": "a", "of": {"data": 1}}', "jsonl"),
+        # first lines of more than is looked at
+        ('{"text": "\\"data\\": ' + "a " * BLOCK + '"}\n{"text": "b"}\n', "jsonl"),
+        ('{"version": "2", "data": ["' + "a " * BLOCK + '"]}', "squad"),
+    ]:
+        assert format_of(write(tmp_path / "a.b.json", text)) == expected
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(UsageError, match="--input: .*a.txt is text, but .*a.b.json is squad"):
+        write(tmp_path / "a.b.json", '{"data": []}')
+        ReadingOptions().source([tmp_path / n for n in ("a.txt", "a.b.json")], "--input")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a\tb\nc\td\ne\tf\n", "x.md looks like a table; give --input-format csv or tsv, or"),
+        (b"a;1\nb;2\nc;3\nd", "x.md looks like a table"),
+        (b"a\0b\0", "x.md looks like binary data"),
+    ],
+)
+def test_an_unknown_ending_is_text_unless_it_looks_otherwise(tmp_path, data, message):
+    path = write(tmp_path / "x.md", b"# Title\n\nSome text, and more.\nThe end.\n")
+    assert format_of(path, "auto", "--input") == "text"
+    with pytest.raises((UsageError, DataError), match=message):
+        format_of(write(path, data), "auto", "--input")
+    assert format_of(path) == "text"  # unitk generate takes it

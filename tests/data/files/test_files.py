@@ -1,0 +1,59 @@
+"""The files that a user names."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from unitk.data.files.documents import Reading
+from unitk.data.files.files import Source, expand
+from unitk.errors import DataError, UsageError
+
+BLANK = Reading()
+
+
+def write(path, text):
+    data = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def test_wildcards_are_expanded_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b1.txt", "b0.txt", "a.txt", "x[1].txt"):
+        write(tmp_path / name, "x")
+    (tmp_path / "b2.txt").mkdir()
+    assert [str(path) for path in expand(["b*.txt", "a.txt"], "--input")] == [
+        "b0.txt",
+        "b1.txt",
+        "a.txt",
+    ]
+    assert [str(path) for path in expand(["x[1].txt"], "--input")] == ["x[1].txt"]
+    for pattern, message in [
+        ("c*.txt", "--valid c\\*.txt: no file has such a name"),
+        ("c.txt", "--valid c.txt: no such file"),
+        ("b2.txt", "--valid b2.txt: the folder has no file that ends in .*.jsonl, .*.txt"),
+        ("https://example.com/a.txt", "--valid https://example.com/a.txt is an address; download"),
+        ("hf://datasets/a", "hf://datasets/a is an address"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            expand([pattern], "--valid")
+    with pytest.raises(UsageError, match="--valid names a.txt twice"):
+        expand(["a.txt", "*.txt"], "--valid")
+    write(tmp_path / "b2.txt" / "a.train", "x")
+    with pytest.raises(DataError, match="'b2.txt/\\*' reads files with any ending"):
+        expand(["b2.txt"], "--input")
+    assert expand(["b2.txt/*"], "--input") == [Path("b2.txt/a.train")]
+    write(tmp_path / "b2.txt" / "x.csv.gz", "x"), write(tmp_path / "b2.txt" / "notes.md", "x")
+    assert expand(["b2.txt"], "--input") == [Path("b2.txt/x.csv.gz")]
+
+
+def test_lines_for_a_vocabulary_are_all_sides(tmp_path):
+    source, target = write(tmp_path / "s", "a\nb\n"), write(tmp_path / "t", "c\nd\n")
+    assert list(Source([source], [target], None).lines()) == ["a", "c", "b", "d"]
+    asked = {"question": "Who?", "answers": [{"text": "Ann"}]}
+    tree = {"data": [{"paragraphs": [{"context": "Ann met Bob.", "qas": [asked]}]}]}
+    path = write(tmp_path / "x.json", json.dumps(tree))
+    assert list(Source([path], [], None).lines()) == ["Ann", "Ann met Bob.", "Who?"]
+    assert list(Source([source], [], BLANK).lines()) == ["a", "b"]

@@ -1,0 +1,69 @@
+"""Files as lines: packed, damaged, too long, or no text."""
+
+import gzip
+import zlib
+
+import pytest
+
+from unitk.data.files.lines import BLOCK, pieces, read_lines
+from unitk.errors import DataError
+
+
+def write(path, text):
+    data = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def test_gzip_of_several_members_with_padding(tmp_path):
+    data = gzip.compress(b"one\n") + gzip.compress(b"two\n") + bytes(8)
+    path = tmp_path / "x.gz"
+    path.write_bytes(data)
+    assert list(read_lines(path)) == ["one", "two"]
+    for size in (16, 16 * 24, 16 * 25):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("unitk.data.files.lines.BLOCK", size)
+            assert list(read_lines(path)) == ["one", "two"]
+
+
+def test_damaged_gzip_is_named(tmp_path):
+    whole = gzip.compress(b"some text\n" * 100)
+    for data, message in [
+        (whole[:-9], "cut off"),
+        (b"plain text", "no gzip data, or damaged"),
+        (whole[:20] + b"\0\0\0\0" + whole[24:], "no gzip data, or damaged"),
+        (whole[:-8] + b"abcd" + whole[-4:], "no gzip data, or damaged"),
+    ]:
+        (tmp_path / "x.gz").write_bytes(data)
+        with pytest.raises(DataError, match=f"x.gz: {message}"):
+            list(pieces(tmp_path / "x.gz"))
+    with pytest.raises(zlib.error):
+        zlib.decompress(b"plain text", 31)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("h\u00e4".encode("utf-16"), "x.txt is UTF-16, not UTF-8 text; `iconv -f UTF-16"),
+        (b"PAR1 and so on", "x.txt is parquet, not UTF-8 text"),
+        (gzip.compress(b"a", mtime=0), "x.txt is gzip, not UTF-8 text"),
+    ],
+)
+def test_what_is_no_text_is_named(tmp_path, data, message):
+    with pytest.raises(DataError, match=message):
+        list(read_lines(write(tmp_path / "x.txt", data)))
+
+
+def test_too_long_a_line_is_refused_where_it_stands(tmp_path, monkeypatch):
+    monkeypatch.setattr("unitk.data.files.lines.LONGEST", 3 * BLOCK)
+    fits = "a" * 2 * BLOCK
+    path = write(tmp_path / "x.txt", f"one\n{fits}\nthree\n")
+    assert list(read_lines(path)) == ["one", fits, "three"]
+    write(path, f"one\n{fits}\nthree\n" + "a" * 5 * BLOCK + "\nfive\n")
+    with pytest.raises(DataError, match="x.txt, line 4: longer than 3 MB; break it"):
+        list(read_lines(path))
+
+
+def test_unreadable_files_are_named(tmp_path):
+    with pytest.raises(DataError, match="none.txt: No such file or directory"):
+        list(pieces(tmp_path / "none.txt"))
