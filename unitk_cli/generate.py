@@ -349,9 +349,8 @@ def read(given: Options) -> Inputs | Path:
         return stream if given.infill is None else map(with_blanks, stream)
     if given.infill is not None:
         texts = with_blanks(read_inputs(path, option="--infill"))
-        wrong = next((i for i, text in enumerate(texts) if text.error), None)
-        if wrong is not None:
-            raise DataError(f"{path}, line {wrong + 1}: {texts[wrong].error}")
+        if wrong := next((text for text in texts if text.error), None):
+            raise DataError(f"{wrong.where}: {wrong.error}")
         return texts
     if kind == "text" and (own := format_of(path)) != "text":
         say(f"warning: {path} looks like {own}; --input-format text reads lines")

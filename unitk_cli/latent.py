@@ -252,13 +252,13 @@ def read_groups(given: options.Common, size: int) -> list[list[str]]:
 def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[str]]:
     """The texts of a file, this many on each line."""
     groups = []
-    for number, item in enumerate(read_inputs(path, format, option=option), 1):
+    for item in read_inputs(path, format, option=option):
         if not all(item.parts):
-            raise DataError(f"{option} {path}: line {number} has an empty text")
+            raise DataError(f"{option} {item.where} has an empty text")
         if len(item.parts) != size:
             wanted = "1 text" if size == 1 else f"{size} texts with tabs between them"
             count = len(item.parts)
-            raise DataError(f"{option} {path}: line {number} must have {wanted}, got {count}")
+            raise DataError(f"{option} {item.where} must have {wanted}, got {count}")
         groups.append(item.parts)
     return groups
 
@@ -274,10 +274,10 @@ def read_labelled(given: options.Common) -> tuple[list[str], list[str | None]]:
 def labelled(path: Path, format: Format, option: str) -> tuple[list[str], list[str | None]]:
     """The texts of a file and their labels, which are a second part or the target, if any."""
     texts, labels = [], []
-    for number, item in enumerate(read_inputs(path, format, option=option), 1):
+    for item in read_inputs(path, format, option=option):
         text, *more = item.parts if item.target is None else [*item.parts, item.target]
         if not text or len(more) > 1:
-            raise DataError(f"{option} {path}: line {number} is not a text, or text and label")
+            raise DataError(f"{option} {item.where} is not a text, or text and label")
         texts.append(text)
         labels.append(more[0] if more else None)
     return texts, labels

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -65,14 +65,13 @@ class Input:
     error: str = ""  # why a line of a stream is no input
     id: str = ""
     """Of a question in a SQuAD json: what its prediction is found by."""
+    where: str = field(default="", compare=False)
+    """Its place in its file, for messages."""
 
     @property
     def parts(self) -> list[str]:
         """The parts as a model reads them, without the blanks around them."""
         return [part.strip() for part in self.source]
-
-
-EMPTY = Input([""])
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,8 @@ def read_inputs(
             say(
                 f"{name_of(path)}: answers corrected: {moved:,} did not stand at their answer_start"
             )
-        found = [Input(arranged(one.source, form), one.target, one.focus) for one in pairs]
+        each = ((arranged(one.source, form), one.target, one.focus) for one in pairs)
+        found = [Input(*one, where=name_of(path)) for one in each]
     elif own and own.by_line(path):
         found = [_of_line(line, where, own, fields) for line, where in numbered_lines(path)]
     else:
@@ -234,7 +234,7 @@ def with_blanks(texts: list[Input]) -> list[Input]:
     for one in texts:
         if any(one.parts) and not any(map(has_mark, one.source)):
             lacks = f"there is no blank in {' '.join(one.parts)!r}; write one as {known}"
-            one = Input([""], error=f"--infill: {lacks}")
+            one = Input([""], error=f"--infill: {lacks}", where=one.where)
         found.append(one)
     return found
 
@@ -304,9 +304,9 @@ def _ready(stream: io.BufferedReader, until: float) -> bool:
 
 def _of_line(line: str, where: str, own: LineReader, fields: Fields | None) -> Input:
     if not line.strip():
-        return EMPTY
+        return Input([""], where=where)
     if own.holds == "text":
-        return Input(line.removesuffix("\r").split("\t"))
+        return Input(line.removesuffix("\r").split("\t"), where=where)
     return _of_record(Record(own.values(line, where), where), fields)
 
 
@@ -316,11 +316,11 @@ def _of_record(record: Record, fields: Fields | None) -> Input:
         has = any(record.get(name) for name in fields.target)
         targets = targets_of(record, fields) if has else []
         read = choices_of if fields.form == "choice" else as_given
-        return Input(read(record, fields), targets[0] if targets else None)
+        return Input(read(record, fields), targets[0] if targets else None, where=record.place)
     parts = record.texts("source", "--source-field", least=1)
     # of several good targets, the first is scored
     targets = [] if record.get("target") is None else record.texts("target")
-    return Input(parts, targets[0] if targets else None)
+    return Input(parts, targets[0] if targets else None, where=record.place)
 
 
 def open_pairs(path: Path, vocab_hash: str) -> Pairs:
