@@ -183,12 +183,13 @@ class Layer(nn.Module):
         def feed(read_BTD: Tensor) -> Tensor:
             return self.ffn_after(self.ffn(read_BTD))
 
-        entering_BTD = x_BTD if asked is None else take(x_BTD, asked)
+        entering_BTD = x_BTD
         x_BTD = self.add(x_BTD, self.attention_norm, attend, asked)
         if self.cross_attention is not None:
             x_BTD = self.add(x_BTD, self.cross_norm, look_across)
         if self.parallel:  # GPT-J: x + attention(norm(x)) + ffn(norm'(x))
-            return x_BTD + self.dropout(feed(self.ffn_norm(entering_BTD)))
+            read_BTD = entering_BTD if asked is None else take(entering_BTD, asked)
+            return x_BTD + self.dropout(feed(self.ffn_norm(read_BTD)))
         return self.add(x_BTD, self.ffn_norm, feed)
 
     def remember(self, states_BMD: Tensor) -> tuple[Tensor, Tensor]:

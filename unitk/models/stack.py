@@ -85,7 +85,7 @@ class Stack(Tower):
             view = replace(view, rotation=rotation(self.config, slots, base))
             return view if ahead is None else view.behind(ahead.sight, ahead.slots)
 
-        views = self.of_kinds(view_of)
+        views = self.make_each(view_of)
         sources: Sequence[Source | None] = [None] * len(self.layers)
         stores: Sequence[Store | None] = [None] * len(self.layers)
         if condition.slots is not None:
@@ -136,8 +136,8 @@ class Stack(Tower):
                 x_BTD = layer(*entering)
         return self.norm(x_BTD)
 
-    def of_kinds(self, make: Callable[[int, float], T]) -> list[T]:
-        """What is made of each layer's window and base of rotary positions, once for all alike."""
+    def make_each(self, make: Callable[[int, float], T]) -> list[T]:
+        """Per layer what is made of its window and rotary base; layers that are alike share it."""
         kinds = self.config.layer_kinds
         made = {kind: make(*kind) for kind in dict.fromkeys(kinds)}
         return [made[kind] for kind in kinds]
@@ -148,7 +148,7 @@ class Stack(Tower):
         assert states is not None and slots is not None
         # turned by the encoder's positions: a decoder that copies or reorders learns it sooner
         turned = self.config.cross_rotary
-        turns = self.of_kinds(lambda _, base: rotation(self.config, slots, base * turned))
+        turns = self.make_each(lambda _, base: rotation(self.config, slots, base * turned))
         parts = [layer.cross_attention for layer in self.layers]
         both = zip(parts, turns, strict=True)
         return [p.project(states, turn) for p, turn in both if isinstance(p, CrossAttention)]
@@ -191,13 +191,12 @@ class Stack(Tower):
         def view_of(window: int, base: float) -> View:
             table = bias(within(sight_BqS, columns, keys, window), dtype, score)
             turns = rotation(self.config, columns, base)
-            own = View(columns, keys, table, products=products, rotation=turns, window=window)
-            if not cache.prefix:
-                return own
-            # the latent's keys stand before the columns; everybody sees them
-            return own.behind(sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix))
+            view = View(columns, keys, table, products=products, rotation=turns, window=window)
+            if cache.prefix:  # the latent's keys stand before the columns; everybody sees them
+                view = view.behind(sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix))
+            return view
 
-        views = self.of_kinds(view_of)
+        views = self.make_each(view_of)
         condition = Condition() if condition is None else condition
         sources: Sequence[Source | None] = [None] * len(self.layers)
         if condition.slots is not None:
