@@ -210,7 +210,7 @@ class Feed:
         """A micro-batch; where a rank has no examples left, one example with weight 0."""
         some = lot if len(lot) else ids[:1]
         batch = make_batch(draw_all(part, self.seed, epoch, some, when))
-        return batch if len(lot) else emptied(batch)
+        return batch if len(lot) else without_weight(batch)
 
 
 def draw(examples: Examples, seed: int, epoch: int, index: int, when: When = AT_THE_END) -> Example:
@@ -255,7 +255,7 @@ def _work(lengths: list[int]) -> int:
     return len(lengths) * width * (4096 + width)
 
 
-def emptied(batch: Batch) -> Batch:
+def without_weight(batch: Batch) -> Batch:
     """The same slots with all weights 0, for a rank that has no examples while others do."""
     for ask in batch.asks.values():
         ask.weight[:] = 0
@@ -295,7 +295,7 @@ class FixedBatches:
         for number in range(self.rank, self.world * len(self), self.world):
             part, lot = self._lots[min(number, last)]  # who has none left runs the last one again
             batch = make_batch(draw_all(part, self.seed, 0, lot))
-            yield number, batch if number <= last else emptied(batch)
+            yield number, batch if number <= last else without_weight(batch)
 
 
 def spread(count: int, most: int | None) -> Ids:

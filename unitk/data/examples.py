@@ -94,7 +94,7 @@ def open_data(parsed: Parsed) -> Data:
         judged = {"valid": found}
     folders = [folder for folder, _ in trained] + [*judged.values()]
     named_by = ["--data"] * len(trained) + ["--valid"] * len(judged)
-    opened = [_opened(*one, options.resume) for one in zip(named_by, folders, strict=True)]
+    opened = [_open_named(*one, options.resume) for one in zip(named_by, folders, strict=True)]
     check_alike(folders, opened)
     for folder, one in zip(folders, opened, strict=True):
         if not one.holds:
@@ -209,7 +209,7 @@ class Layouts:
         return Mixed(made, self.mixture) if self.mixture else next(iter(made.values()))
 
 
-def _opened(option: str, folder: Path, resumes: bool) -> Any:
+def _open_named(option: str, folder: Path, resumes: bool) -> Any:
     try:
         return open_corpus(folder)
     except DataError as error:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from unitk.data.batching import Examples, spread
 from unitk.data.corpus.folders import CORPORA
 from unitk.data.cuts import Text, When, cut_unbroken
-from unitk.data.limits import PARTS, UNLIMITED, Extent, misfit, tables_of
+from unitk.data.limits import LEAST_PARTS, UNLIMITED, Extent, misfit, tables_of
 from unitk.data.texts import Records, Texts, Windows
 from unitk.errors import UsageError, require
 from unitk.options.fields import flag
@@ -183,7 +183,7 @@ class LaidRecords(Laid):
         self.method = kind.method
         read = [Windows(one, most[0]) if one.kind == "spans" else one for one in corpora]
         self.items = items = Records(read, *most)
-        parts = np.maximum(items.parts, PARTS)  # as `limits` has measured
+        parts = np.maximum(items.parts, LEAST_PARTS)  # as `limits` has measured
         self._bounds = extent.bound(items.source_lengths, items.target_lengths, parts)
         questions, count, noun = sum(map(len, corpora)), len(items.lengths), kind.noun
         what, limits = f"{count:,} {noun}", f"{most[0]} source tokens (--max-source-len)"

@@ -23,7 +23,7 @@ from unitk.slots import POS, SEG, Example, Ids
 UNLIMITED = 1 << 30  # positions of an architecture that has no table of them
 TABLES = {"max_positions": "position", "max_positions2": "position", "num_segments": "segment"}
 """Options of an architecture that limit `pos`, `pos2` and `seg`, and what these are."""
-PARTS = 2  # room is kept for the separator of so many parts, even where sources have one
+LEAST_PARTS = 2  # room is kept for the separator of so many parts, even where sources have one
 STEP = 8
 LayOut = Callable[[list[Ids], Ids, np.random.Generator], Example]
 
@@ -65,7 +65,7 @@ def measure(name: str, lay_out: LayOut, unk: int, declared: Any) -> Extent:
         towers = example.towers.values()
         return np.array([[len(slots), slots.table[POS].max() + 1] for slots in towers])
 
-    n, p = STEP, PARTS
+    n, p = STEP, LEAST_PARTS
     corner = laid(n, n, p)
     steps = [
         (laid(2 * n, n, p) - corner) / n,
@@ -101,7 +101,7 @@ def source_and_target(
     """
     table = arch.room or UNLIMITED
     max_target = given[1] or min(longest[1], table // 2)
-    fits = extent.most_source(table, max_target, max(longest[2], PARTS))
+    fits = extent.most_source(table, max_target, max(longest[2], LEAST_PARTS))
     require(
         fits > 0,
         f"--max-target-len {max_target} leaves no room for a source"

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk import files
-from unitk.data.corpus.columns import SMALL, Counts, mapped
+from unitk.data.corpus.columns import SMALL, Counts, map_file
 from unitk.data.corpus.corpus import Corpus, Pairs
 from unitk.data.corpus.folders import building
 from unitk.data.files.lines import name_of, pieces
@@ -145,7 +145,7 @@ class FairseqCorpus(Corpus):
         self.path, self.file, self.vocab_hash = stem, stem.with_name(f"{stem.name}.bin"), vocab.hash
         index = stem.with_name(f"{stem.name}.idx")
         self.dtype, sizes = read_index(index, self.file)
-        self._tokens = mapped(self.file, self.dtype) if sizes.any() else np.empty(0, self.dtype)
+        self._tokens = map_file(self.file, self.dtype) if sizes.any() else np.empty(0, self.dtype)
         if wild := self.first_beyond(vocab.model.size):
             raise DataError(f"{wild} is beyond the {vocab.model.size} of the dictionary")
         # where each item ends, and its last id (0 for an item without any)

@@ -52,7 +52,7 @@ class WordList(VocabModel):
 
 
 @register("vocab", "words")
-class Words(WordList):
+class WordVocab(WordList):
     """A file of words, one a line (*.words); text is split at blanks.
 
     Symbols such as [CLS] that are in the file have the ids of their lines. [UNK] stands for all
@@ -83,4 +83,4 @@ def word_vocab(*texts: str) -> Vocab:
     listed = "\n".join(plain)
     if half := HALF.search(listed):
         raise DataError(HALF_MESSAGE.format(half[0]))
-    return adopt(Words(listed.encode()))
+    return adopt(WordVocab(listed.encode()))

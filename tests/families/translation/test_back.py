@@ -7,7 +7,7 @@ from exact import DETERMINISTIC
 from safetensors.torch import load_file
 
 from unitk.criterions.cross_entropy import CrossEntropy
-from unitk.data.batching import draw, emptied, make_batch
+from unitk.data.batching import draw, make_batch, without_weight
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.errors import UsageError
@@ -115,7 +115,7 @@ def test_unpacked_examples_make_the_batch(run):
             == again.towers[name][:, again.towers[name][BORN] < NEVER].sum(1)
         ).all()
     assert again.count == batch.count
-    assert (unpacked(emptied(batch).to("cpu"))[0].asks[0].weight == 0).all()
+    assert (unpacked(without_weight(batch).to("cpu"))[0].asks[0].weight == 0).all()
 
 
 def test_draws_depend_on_the_seed_and_cool_down_to_greedy_search(run):

@@ -84,7 +84,7 @@ class Column:
         if path.stat().st_size != count * np.dtype(dtype).itemsize:
             raise DataError(f"{path} does not hold {count} {self.each}")
         # an empty file cannot be mapped: the shard of a small corpus may have nothing
-        return mapped(path, dtype) if count else np.empty(0, dtype)
+        return map_file(path, dtype) if count else np.empty(0, dtype)
 
 
 TOKENS = Column("tokens.bin", "tokens", dtype="")
@@ -188,7 +188,7 @@ def stored_dtype(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocab_size < SMALL else "<i4")
 
 
-def mapped(path: Path, dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:
+def map_file(path: Path, dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:
     """A file as a memory-mapped plain array; numpy's memmap class is slower to slice."""
     return np.asarray(np.memmap(path, dtype, "r", offset))
 
@@ -199,7 +199,7 @@ def _offsets(path: Path, count: int, total: int) -> Ids:
     with path.open("rb") as file:
         whole = file.read(len(expected)) == expected
     if whole and path.stat().st_size == len(expected) + 8 * (count + 1):
-        found: Ids = mapped(path, "<i8", len(expected))
+        found: Ids = map_file(path, "<i8", len(expected))
         # a stretch at a time, so that the differences take little memory
         rising = all(
             (np.diff(found[start : start + CHUNK + 1]) >= 0).all()

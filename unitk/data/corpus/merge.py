@@ -14,7 +14,7 @@ from unitk.data.corpus.writer import CorpusWriter, LabelWriter, close_corpus
 from unitk.errors import DataError, UsageError, printable
 from unitk.files import MANIFEST
 
-PARTS = ("train", "valid", "test")
+SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def merge(options: Options) -> None:
 
 def _names(part: Path) -> list[str]:
     """The parts in what `unitk preprocess` made; "." for a corpus folder itself."""
-    found = [name for name in (".", *PARTS) if (part / name / MANIFEST).is_file()]
+    found = [name for name in (".", *SPLITS) if (part / name / MANIFEST).is_file()]
     if not found:
         raise DataError(f"{part} is not a corpus, nor a folder with train/ in it")
     return found

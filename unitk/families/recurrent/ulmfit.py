@@ -21,7 +21,7 @@ from unitk.formats.base import TOKENS, Assembled, Format
 from unitk.registry import register
 from unitk.vocab.base import SYMBOLS, Vocab, adopt
 from unitk.vocab.open import open_vocab
-from unitk.vocab.words import Words
+from unitk.vocab.words import WordVocab
 
 SPELLED = {"xxunk": "unk", "_unk_": "unk", "xxpad": "pad", "_pad_": "pad", "xxbos": "cls"}
 """Symbols as fastai writes them since 1.0, or before it."""
@@ -91,7 +91,7 @@ def _words(given: Path | None, file: Path) -> Vocab:
         names.get(word, word) if word.split() == [word] else f"[row{index}]"
         for index, word in enumerate(listed)
     )
-    return adopt(Words("\n".join(lines).encode()))
+    return adopt(WordVocab("\n".join(lines).encode()))
 
 
 class Plain(pickle.Unpickler):
