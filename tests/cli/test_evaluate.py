@@ -10,10 +10,10 @@ import unitk
 from unitk.data.batching import FixedBatches
 from unitk.data.corpus.folders import open_corpus
 from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
+from unitk.evaluation import objective as evaluate
 from unitk.evaluation.texts import likelihoods
 from unitk.families.latent import measures as measured
 from unitk.families.latent.space import LatentSpace
-from unitk.training import evaluate
 from unitk.vocab.open import open_vocab
 from unitk_cli.evaluate import run
 from unitk_cli.preprocess import run as preprocess

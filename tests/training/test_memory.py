@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 from unitk.data.batching import draw
 from unitk.errors import UsageError
+from unitk.evaluation import objective as evaluate
 from unitk.models.state import StatefulRows
 from unitk.slots import BORN, NEVER, collate
-from unitk.training import evaluate
 from unitk.training.start import parse_train, prepare
 
 from .test_carry import FILES, losses, pairwise_options, sums, train

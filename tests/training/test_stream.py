@@ -6,9 +6,10 @@ import torch
 from exact import EXACT
 
 from unitk.data.corpus.corpus import Corpus
+from unitk.evaluation import objective as evaluate
 from unitk.models.state import StatefulRows
 from unitk.slots import TOKEN, Example, collate, lm, stay
-from unitk.training import evaluate, loop
+from unitk.training import loop
 from unitk.training.start import parse_train, prepare
 
 COMMON = (
