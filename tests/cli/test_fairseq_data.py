@@ -76,7 +76,7 @@ def test_training_is_that_on_a_corpus_of_ours(kind, task, tmp_path, capsys):
     more = f"--task {task} --data {kind} --save-dir {tmp_path / kind} {TINY} --resume"
     train.run(more.replace("--max-steps 3", "--max-steps 5").split())
     assert len(losses(tmp_path / kind)) == 7
-    with pytest.raises(UsageError, match="--data: contents or weights are not those"):
+    with pytest.raises(UsageError, match="--data: contents.*not those"):
         train.run(more.replace(f"--data {kind} ", f"--data {kind}/valid ").split())
 
 
@@ -92,7 +92,7 @@ def test_evaluate_and_generate(tmp_path, capsys):
         judged.append(json.loads(capsys.readouterr().out))
     assert judged[0]["data"] == "pairs/valid" and judged[0]["texts"] == 20
     assert judged[0]["loss"] == judged[1]["loss"] == judged[2]["loss"]
-    with pytest.raises(DataError, match="--input pairs is a folder.* name pairs/test or pairs/tr"):
+    with pytest.raises(DataError, match="--input .*folder.* name pairs/test or pairs/tr"):
         generate.run(f"--checkpoint {run} --input pairs".split())
     out = []
     for data in ("pairs/test", "ours-pairs/test"):

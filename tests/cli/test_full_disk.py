@@ -62,6 +62,6 @@ def test_printing(line, tmp_path):
 
 
 def test_what_is_no_optimus(models, tmp_path):
-    with pytest.raises(CheckpointError, match="has no latent, so it is not an Optimus"):
+    with pytest.raises(CheckpointError, match="has .*latent.*Optimus"):
         words = f"--from unitk {models['unilm']} --to optimus {tmp_path}/out"
         module("convert").run(words.split())

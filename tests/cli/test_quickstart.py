@@ -30,7 +30,7 @@ def stopped(monkeypatch, tmp_path):
 def test_a_folder_of_others_is_left_alone(stopped, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("a year")
-    with pytest.raises(UsageError, match="--save-dir .*run holds files that no quickstart made"):
+    with pytest.raises(UsageError, match="--save-dir .*run holds.*made"):
         stopped()
     assert (tmp_path / "run" / "thesis.txt").read_text() == "a year"
 
@@ -46,12 +46,12 @@ def test_an_earlier_one_is_replaced(stopped, tmp_path):
 
 
 def test_what_it_cannot_use(stopped, tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=f"--data {tmp_path}: there is no train.json.gz in it"):
+    with pytest.raises(DataError, match=f"--data {tmp_path}: .*is no train.json.gz in it"):
         stopped("--data", str(tmp_path))
-    with pytest.raises(UsageError, match="--max-steps must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="--max-steps .*at least 1, got 0"):
         stopped("--max-steps", "0")
     monkeypatch.setattr(unitk, "__file__", str(tmp_path / "unitk" / "__init__.py"))
-    with pytest.raises(UsageError, match="the quickstart needs its data"):
+    with pytest.raises(UsageError, match="the quickstart.*data"):
         stopped()
 
 

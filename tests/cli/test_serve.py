@@ -25,7 +25,7 @@ def test_a_port_in_use_is_named():
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(UsageError, match=f"--port {port} at --host 127.0.0.1: .* in use"):
+        with pytest.raises(UsageError, match=f"--port {port} at --host 127.0.0.1: .*in use"):
             run(["--port", str(port)])
 
 
@@ -74,7 +74,7 @@ def test_weights_are_read_again_only_if_something_changed(make_checkpoint, monke
 
 @pytest.mark.parametrize("name", ["a b", "http://x", "x:80", "", "x/y", "[::1", "abc:80", "é"])
 def test_hosts_that_cannot_be_meant(name):
-    with pytest.raises(UsageError, match="allow-host must be a host without its port"):
+    with pytest.raises(UsageError, match="allow-host must be.*port"):
         Options(allow_host=(name,))
 
 

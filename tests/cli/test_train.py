@@ -118,7 +118,7 @@ def test_resuming_keeps_what_is_frozen(unitk, base, toy_data, tmp_path):
 
 def test_resuming_nothing(unitk, tmp_path):
     code, said, _ = unitk(f"train --resume --save-dir {tmp_path}/none")
-    assert code == 2 and "none holds no run, and a new one needs a --task" in said
+    assert code == 2 and "needs a --task" in said
     assert not list(tmp_path.iterdir())
 
 
@@ -144,7 +144,7 @@ def test_resume_starts_where_there_is_nothing(unitk, base, tmp_path):
     code, said, _ = unitk(f"{base} --save-dir {tmp_path / 'run'} --max-steps 1 --resume")
     assert code == 0 and "from scratch" in said
     code, said, _ = unitk(f"{base} --save-dir {tmp_path / 'run'} --max-steps 1")
-    assert code == 2 and "holds a run: --resume continues it" in said
+    assert code == 2 and "--resume continues it" in said
 
 
 def test_another_vocabulary_is_refused(unitk, base, tmp_path):
@@ -159,7 +159,7 @@ def test_another_vocabulary_is_refused(unitk, base, tmp_path):
     words = base.replace(base.split()[-1], str(other))
     for how in (f"--init-from {run} --save-dir {tmp_path / 'new'}", f"--resume --save-dir {run}"):
         code, said, _ = unitk(f"{words} --max-steps 2 {how}")
-        assert code == 3 and "made with another vocabulary than" in said, said
+        assert code == 3 and "another vocabulary" in said, said
 
 
 MISTAKES = """
@@ -265,7 +265,7 @@ def test_resuming_keeps_what_is_not_given(unitk, base, tmp_path):
     # a folder decides nothing about code: plug-ins are named again
     (run / "config.yaml").write_text(text.replace("user_dir: none", "user_dir: /x"))
     code, said, _ = unitk(f"train --resume --save-dir {run}")
-    assert code == 2 and "was trained with plug-ins: give --user-dir /x" in said
+    assert code == 2 and "give --user-dir /x" in said
 
 
 def test_a_number_is_compared_not_its_text(unitk, base, tmp_path):

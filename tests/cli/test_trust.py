@@ -91,7 +91,7 @@ def test_a_checkpoint_that_needs_a_plug_in_names_it(copy, tmp_path, toy_data):
     generate, evaluate, convert, average, *_ = verbs(copy, tmp_path, toy_data)
     for line in (generate, evaluate, convert):
         name, *words = line.split()
-        with pytest.raises(UsageError, match="no task 'theirs_own'.*give --user-dir if you trust"):
+        with pytest.raises(UsageError, match="no task 'theirs_own'.*give --user-dir .*trust"):
             module(name).run(words)
     module("average").run(average.split()[1:])  # builds no model
     for line in (generate, evaluate):
@@ -159,7 +159,7 @@ def test_what_a_manifest_must_list(copy, name):
     (copy / name).unlink()
     (copy / MANIFEST).unlink()
     seal(copy)
-    with pytest.raises(CheckpointError, match=f"has no {name} in its manifest"):
+    with pytest.raises(CheckpointError, match=f"has no {name} .*manifest"):
         unitk.load(copy)
 
 

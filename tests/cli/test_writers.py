@@ -58,7 +58,7 @@ def content(dest):
 def test_a_destination_that_is_being_written_is_refused(verb, inputs, tmp_path):
     dest = tmp_path / "out.png"
     with held(tmp_path / ".out.png.lock", "this test"):
-        with pytest.raises(UsageError, match=r"out.png is being written by process \d+ on "):
+        with pytest.raises(UsageError, match=r"out.png .*being.*process \d+ on "):
             module(verb).run(words_of(verb, inputs, dest, 1))
         assert [path.name for path in tmp_path.iterdir()] == [".out.png.lock"]
     module(verb).run(words_of(verb, inputs, dest, 1))
@@ -72,7 +72,7 @@ def test_nothing_is_written_through_a_link(verb, name, inputs, tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / name).symlink_to("../thesis")
     if verb == "generate" or "partial" not in name:
-        with pytest.raises(UsageError, match=f"{name} (is (not a file but )?a link|exists)"):
+        with pytest.raises(UsageError, match=f"{name} (is (.*file but )?a link|exists)"):
             module(verb).run(words_of(verb, inputs, tmp_path / "d" / "out.png", 1))
     assert (tmp_path / "thesis").read_text() == "ten years of work"
     assert [path.name for path in (tmp_path / "d").iterdir()] == [name]
