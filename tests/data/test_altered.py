@@ -85,7 +85,7 @@ def test_each_block_is_checked_when_it_is_first_read(tmp_path, toy_vocab):
     assert corpus.tokens(0, 2 * half).tolist() == ids[: 2 * half].tolist()
     assert corpus.tokens(4 * half, 10**9).tolist() == ids[4 * half :].tolist()
     for start, stop in [(2 * half - 1, 2 * half + 1), (3 * half, 3 * half + 1), (0, 10**9)]:
-        with pytest.raises(DataError, match=r"tokens.bin was altered: its bytes from 1,048,576 on"):
+        with pytest.raises(DataError, match=r"tokens.bin .*altered.*bytes.* 1,048,576 on"):
             corpus.tokens(start, stop)
 
 
@@ -103,7 +103,7 @@ def test_an_index_out_of_order_is_refused_without_hashes_too(tmp_path, toy_vocab
         listed = manifest["files"] | {name: entry(file)}
         old = manifest | {"format": 1, "files": listed}
         (folder / "manifest.json").write_text(json.dumps(old))
-        with pytest.raises(DataError, match=f"{name} is damaged: it should lead from 0 to"):
+        with pytest.raises(DataError, match=f"{name} .*damaged.*lead.* 0 to"):
             everything(folder)
         file.write_bytes(whole)
 

@@ -89,7 +89,7 @@ def test_line_blocks_are_sentences():
 
 
 def test_an_unknown_cut_is_named():
-    with pytest.raises(UsageError, match="--blocks .*did you mean doc"):
+    with pytest.raises(UsageError, match="--blocks .*did .*mean doc"):
         blocks("docs", 4)
 
 

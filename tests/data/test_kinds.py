@@ -221,18 +221,18 @@ def test_labels_are_those_of_the_words(corpora, toy_vocab):
 
 def test_what_a_task_cannot_do_and_other_labels_are_named(corpora):
     able = "choice, classify, cloze, regress, sorts, tag"
-    with pytest.raises(UsageError, match=f"lm cannot be trained on labelled texts.*; {able} can"):
+    with pytest.raises(UsageError, match=f"lm .*trained.*texts.*; {able} can"):
         begin(corpora, "class", task="lm --arch gpt2_tiny")
-    with pytest.raises(UsageError, match="class.* holds labelled, but .*span.* holds spans"):
+    with pytest.raises(UsageError, match="class.* holds labelled.*span.* holds spans"):
         begin(corpora, "class", f"--valid {corpora / 'span'}")
-    with pytest.raises(DataError, match="class.* has labels of class, but .*tags.* of tags"):
+    with pytest.raises(DataError, match="class.*labels.*class.*tags.* of tags"):
         begin(corpora, "class", f"--valid {corpora / 'tags'}")
     records = (corpora / "class-train.jsonl").read_text().replace('"c1"', '"c2"')
     (corpora / "class-train.jsonl").write_text(records)
     others = {"source_field": ("a", "b"), "label_field": "y", "dest": corpora / "others"}
     files = {"input": (str(corpora / "class-train.jsonl"),), "vocab": corpora / "vocab"}
     preprocess(Options(workers=1, **files, **others))
-    with pytest.raises(DataError, match="has other labels than .*: preprocess them at once"):
+    with pytest.raises(DataError, match="has .*labels.*: preprocess.*once"):
         begin(corpora, "class", f"--valid {corpora / 'others' / 'train'}")
 
 

@@ -114,10 +114,10 @@ def test_a_run_logs_and_validates_every_task_and_resumes(begin, tmp_path, toy_da
     steps = {e["step"]: e["train.mlm/loss"] for e in events("other") if "train.mlm/loss" in e}
     again = {e["step"]: e["train.mlm/loss"] for e in events("parts") if "train.mlm/loss" in e}
     assert steps == again and len(steps) == 8
-    with pytest.raises(UsageError, match="--task is needed: .* was trained with mlm, unilm"):
+    with pytest.raises(UsageError, match="--task is needed: .*trained.*mlm, unilm"):
         load(tmp_path / "whole")
     assert type(load(tmp_path / "whole", task_name="unilm").task).__name__ == "UniLM"
-    with pytest.raises(UsageError, match="--task lm: .* was trained with mlm, unilm"):
+    with pytest.raises(UsageError, match="--task lm: .*trained.*mlm, unilm"):
         load(tmp_path / "whole", task_name="lm")
 
 

@@ -97,18 +97,16 @@ def test_updates_are_counted_until_the_words_are_read(start):
 
 
 def test_what_has_no_words_is_refused(start, tmp_path, toy_vocab):
-    with pytest.raises(
-        UsageError, match="--max-words .* count the words of texts, but .* holds pairs"
-    ):
+    with pytest.raises(UsageError, match="--max-words .*count.*texts.*holds pairs"):
         start("--max-words 1k", data="pairs")
     folder = tmp_path / "old"
     writer = CorpusWriter(folder, len(toy_vocab))
     toy_vocab.save(folder / "vocab")
     writer.add(np.arange(20, 40), np.array([20]), np.array([1]))
     writer.close({"vocab": toy_vocab.hash})
-    with pytest.raises(DataError, match="old does not say how many .*: run unitk preprocess again"):
+    with pytest.raises(DataError, match="old .*not say.*many .*: run.*again"):
         start(f"--max-steps 1 --save-at-words 1k --data {folder}")
-    with pytest.raises(UsageError, match=r"--save-at-words: \.\.\. stands between numbers"):
+    with pytest.raises(UsageError, match=r"--save-at-words: \.\.\. .*numbers"):
         start("--max-steps 1 --save-at-words 1k,...,5k")
 
 

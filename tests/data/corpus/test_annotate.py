@@ -115,7 +115,7 @@ def test_shards_joined_and_several_processes_give_the_same_bytes(
         assert path.read_bytes() == (tmp_path / "joined" / "train" / path.name).read_bytes()
     assert (whole / NOTES.file).stat().st_size == open_corpus(whole).counts.tokens
     plain = make("", "plain")
-    with pytest.raises(DataError, match="plain.* has no annotations, but others have"):
+    with pytest.raises(DataError, match="plain.*no annotations"):
         merge(Merge(parts=(whole, plain), dest=tmp_path / "mixed"))
 
 
@@ -165,7 +165,7 @@ def test_words_of_several_chinese_characters_are_phrases(tmp_path):
 
 def test_jieba_is_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
-    with pytest.raises(UsageError, match=r"needs the package jieba: pip install 'unitk\[chinese\]"):
+    with pytest.raises(UsageError, match=r"needs .*package jieba.*install 'unitk\[chinese\]"):
         open_annotator("jieba")
 
 
@@ -201,7 +201,7 @@ def test_what_cannot_be_annotated_is_named(make, tmp_path, toy_vocab):
         with pytest.raises(error, match=message):
             make(spec)
     file = str(tmp_path / "x.txt")
-    with pytest.raises(UsageError, match="--annotate has no effect: train holds pairs"):
+    with pytest.raises(UsageError, match="--annotate .*no effect.*pairs"):
         make("phrases=x", input=(), source_file=(file,), target_file=(file,))
 
 

@@ -254,20 +254,18 @@ def test_labels_of_valid_are_those_of_train(make, tmp_path):
     other = tmp_path / "v.jsonl"
     other.write_text(json.dumps({"a": "x", "y": "c"}) + "\n" + json.dumps({"a": "x", "y": "z"}))
     records = [{"a": "x", "y": name} for name in "cab"]
-    with pytest.raises(
-        DataError, match="v.jsonl, line 2: 'z' is not a label of train: a, b, c; --ex"
-    ):
+    with pytest.raises(DataError, match="v.jsonl, line 2: 'z' .*label.*c; --ex"):
         make(records, "a,y", valid=(str(other),))
     many = [{"a": "x", "y": f"name {number}"} for number in range(1000)]
-    with pytest.raises(DataError, match=r"'c' is not a label of train: name 0, name 1, .* \.\.\.;"):
+    with pytest.raises(DataError, match=r"'c' .*label.*name 0, name 1, .*\.\.\.;"):
         make(many, "a,y", valid=(str(other),))
     other.write_text(json.dumps({"a": "x", "y": "c"}) + "\n")
     make(records, "a,y", valid=(str(other),))
     valid = open_corpus(tmp_path / "out" / "valid")
     assert valid.labels == ["a", "b", "c"] and valid.record(0)[1] == [2]
-    with pytest.raises(UsageError, match="--target-field and --label-field exclude each other"):
+    with pytest.raises(UsageError, match="--target-field and --label-field exclude"):
         make(records, "a,y", target_field=("a",))
-    with pytest.raises(UsageError, match="--labels tags are of the words of one .*, got a,b"):
+    with pytest.raises(UsageError, match="--labels tags.*words.*, got a,b"):
         make(records, "a,b,y", labels="tags")
 
 
@@ -300,7 +298,7 @@ def test_extra_labels_are_those_that_train_lacks(make, tmp_path, form):
 def test_extra_labels_need_names_of_another_part(make, tmp_path, given):
     (tmp_path / "v.jsonl").write_text('{"a": "x", "y": 1}')
     files = {"valid": (str(tmp_path / "v.jsonl"),), **given}
-    with pytest.raises(UsageError, match="--extra-labels has no effect"):
+    with pytest.raises(UsageError, match="--extra-labels .*no effect"):
         make([{"a": "x", "y": 1}], "a,y", extra_labels=True, **files)
 
 

@@ -67,7 +67,7 @@ def test_one_that_dies_as_it_starts_is_not_waited_for(argv, monkeypatch):
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGTERM", "SIGKILL"])
 def test_one_that_dies_at_work_is_named_by_its_signal(name):
     with closing(Worker("", faulty, None)) as worker:
-        with pytest.raises(UnitkError, match=f"a worker process was ended by {name}"):
+        with pytest.raises(UnitkError, match=f"a .*process.* {name}"):
             worker(getattr(signal, name))
 
 
@@ -111,7 +111,7 @@ def test_a_vocabulary_trained_apart_is_the_same(monkeypatch):
     monkeypatch.setattr(preprocess, "PASSED", 7)
     both = [train_vocab(lines, 30, fit=fit) for fit in (train.fit_pieces, preprocess.fit_apart)]
     assert both[0].hash == both[1].hash
-    with pytest.raises(UnitkError, match="--vocab-size 4000 is too large for this text"):
+    with pytest.raises(UnitkError, match="--vocab-size 4000 .*large.*text"):
         train_vocab(lines, 4000, fit=preprocess.fit_apart)
     assert not multiprocessing.active_children()
 

@@ -103,7 +103,7 @@ def test_utf_16_is_told_with_its_cure(tmp_path, name, kind):
 def test_carriage_returns_alone_are_told(tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes(b"The cat sat.\rThe dog ran.\r")
-    with pytest.raises(DataError, match="x.txt: lines end in carriage returns"):
+    with pytest.raises(DataError, match="x.txt: .*carriage"):
         list(read_documents(path, Reading()))
     path.write_bytes(b"one line\r")
     assert list(read_documents(path, Reading())) == [["one line"]]

@@ -89,8 +89,8 @@ def test_a_saved_folder_has_its_files_in_order(tmp_path):
 
 def test_splits_and_damage_are_said(tmp_path):
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    with pytest.raises(DataError, match="several splits: name one of .*train, .*test"):
+    with pytest.raises(DataError, match="several splits: name.*train, .*test"):
         saved_files(tmp_path, "--input")
     (tmp_path / "x.arrow").write_bytes(b"nothing")
-    with pytest.raises(DataError, match="x.arrow: no arrow, or damaged"):
+    with pytest.raises(DataError, match="x.arrow: .*arrow.*damaged"):
         list(records(tmp_path / "x.arrow"))

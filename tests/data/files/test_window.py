@@ -99,7 +99,7 @@ def test_a_window_holds_its_limit_in_every_script(before, answer, after):
 def test_an_answer_that_is_nowhere_is_an_error():
     one = PairText(["Bob", "Ann won the race"], "?")
     assert windowed(one, 5, Words()) is one
-    with pytest.raises(DataError, match="answer 'Bob' is not in its passage"):
+    with pytest.raises(DataError, match="answer 'Bob' .*passage"):
         windowed(one, 4, Words())
 
 
@@ -178,7 +178,7 @@ def test_a_passage_in_place_of_a_sentence(form):
 
 
 def test_an_answer_that_is_nowhere_has_no_sentence():
-    with pytest.raises(DataError, match="answer 'Bob' is not in its passage"):
+    with pytest.raises(DataError, match="answer 'Bob' .*passage"):
         sentences_of(PairText(["Bob", PASSAGE], "?"), SENTENCE_SOURCE)
 
 

@@ -73,7 +73,7 @@ def test_names_are_found_as_whole_words_and_the_longest_first(tmp_path, vocab):
 
 
 def test_errors_of_names(tmp_path, vocab):
-    with pytest.raises(DataError, match="f, line 2: a name, a tab and an entity must stand here"):
+    with pytest.raises(DataError, match="f, line 2: .*name.*stand"):
         Forms(str(written(tmp_path / "f", "York\tQ1\nNew York Q2\n")), vocab)
-    with pytest.raises(UsageError, match="--task.linker forms needs a file of names"):
+    with pytest.raises(UsageError, match="--task.linker forms needs.*names"):
         Forms("", vocab)
