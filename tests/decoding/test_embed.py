@@ -98,7 +98,7 @@ def test_the_vector_of_an_empty_text_is_as_wide_as_that_of_any_other(toy_vocab, 
 def test_a_latent_is_that_of_the_space(generator):
     texts = toy_lines(4)
     if type(generator.task).__name__ != "Optimus":
-        with pytest.raises(UsageError, match="--pool latent: .* has none; optimus_.* have"):
+        with pytest.raises(UsageError, match="--pool latent: .*has none; optimus_.* have"):
             generator.embed(texts, pool="latent")
         return
     space = LatentSpace(generator.model, generator.task)
@@ -106,13 +106,13 @@ def test_a_latent_is_that_of_the_space(generator):
 
 
 def test_mistakes_are_named(generator):
-    with pytest.raises(UsageError, match="no option 'layr'; did you mean layer"):
+    with pytest.raises(UsageError, match="no option 'layr'; .*mean layer"):
         generator.embed("a", layr=1)
     with pytest.raises(UsageError, match="--layer must be -3 to 2, got 3"):
         generator.embed("a", layer=3)
     if generator.model.reader.config.max_positions:
         long = " ".join(toy_lines(300))
-        with pytest.raises(DataError, match="input 2 is too long by .* --truncate"):
+        with pytest.raises(DataError, match="input 2 .*too long.*--truncate"):
             generator.embed(["a", long])
         assert np.isfinite(generator.embed(["a", long], truncate=True)).all()
 
@@ -125,7 +125,7 @@ def test_one_string_is_one_text(generator):
     [[one]] = generator.generate([""], **several)
     assert one.text == "" and not len(one.hypothesis.ids)
     for call in (generator.generate, generator.infill):
-        with pytest.raises(UsageError, match="no option 'num_beam'; did you mean beam"):
+        with pytest.raises(UsageError, match="no option 'num_beam'; .*mean beam"):
             call(text, num_beam=3)
-    with pytest.raises(UsageError, match="no option 'lenpn'; did you mean lenpen"):
+    with pytest.raises(UsageError, match="no option 'lenpn'; .*mean lenpen"):
         generator.score(text, text, lenpn=3)

@@ -120,7 +120,7 @@ def test_what_cannot_be_joined(toy_vocab):
         return f"runs/{name}", model, task(name, vocab)
 
     first = loaded("lm", toy_vocab)
-    with pytest.raises(CheckpointError, match="runs/lm .* with runs/lm: their vocabularies differ"):
+    with pytest.raises(CheckpointError, match="runs/lm .*with runs/lm: their.*differ"):
         join([first, loaded("lm", other)])
-    with pytest.raises(CheckpointError, match="runs/unilm .* tasks LM and UniLM lay out"):
+    with pytest.raises(CheckpointError, match="runs/unilm .*tasks LM and UniLM lay out"):
         join([first, first, loaded("unilm", toy_vocab)])

@@ -42,12 +42,12 @@ def test_one_string_is_one_text_wherever_texts_are_given(toy_vocab):
     model = registry.get("arch", "gpt2_tiny")().build(len(toy_vocab))
     lm = Generator(model, cls(cls.Config(), toy_vocab))
     three = ["A dog.", "The cat.", "A pear."]
-    with pytest.raises(UsageError, match="one for each source"):
+    with pytest.raises(UsageError, match="one .*each source"):
         lm.generate(three, prefixes="the", **QUICK)
-    with pytest.raises(UsageError, match="before: one for each text"):
+    with pytest.raises(UsageError, match="before: .*each text"):
         lm.likelihood(three, "the")
     for phrases in ("the", ["the"], [["a"], "the"]):
-        with pytest.raises(UsageError, match="constraints must be a list of phrases for each text"):
+        with pytest.raises(UsageError, match="constraints must be.*phrases.*text"):
             lm.generate(three[: len(phrases)], constraints=phrases, **QUICK)
     alone = lm.generate(three[0], prefixes="the", **QUICK)
     assert texts(alone) == texts(lm.generate(three[:1], prefixes=["the"], **QUICK))
@@ -61,9 +61,9 @@ def test_one_string_is_one_text_wherever_texts_are_given(toy_vocab):
 def test_what_is_no_text_is_named(generator, bad):
     ways = [generator.generate, generator.embed, generator.infill, generator.logits]
     for way in [*ways, generator.likelihood, lambda texts: generator.score(texts, ["a"])]:
-        with pytest.raises(UsageError, match="^texts: text [12] must be a string"):
+        with pytest.raises(UsageError, match="^texts: text [12] must be"):
             way(bad)
-    with pytest.raises(UsageError, match="^targets: text [12] must be a string"):
+    with pytest.raises(UsageError, match="^targets: text [12] must be"):
         generator.score(["a"], bad)
 
 
@@ -78,7 +78,7 @@ def test_only_the_last_part_is_shortened(generator, caplog):
     rng = np.random.default_rng(0)
     sources = [[rng.integers(9, 200, n) for n in sizes] for sizes in ((5, 60), (5, 4), (70,))]
     config = GenerateConfig(**QUICK)
-    with pytest.raises(DataError, match="input 1 is too long by 29 for the 40 positions"):
+    with pytest.raises(DataError, match="input 1 .*too long.* 29 for the 40 positions"):
         generator.outputs(sources, config)
     found = generator.outputs(sources, config, truncate=True)
     assert "shortened 2 of 3 sources" in caplog.text
@@ -93,7 +93,7 @@ def test_sources_are_as_long_as_in_training(generator, caplog):
     assert "shortened 2 of 3 sources" in caplog.text
     shorter = [[sources[0][0], sources[0][1][:7]], sources[1], [sources[2][0][:12]]]
     assert texts(found) == texts(generator.outputs(shorter, GenerateConfig(**QUICK)))
-    with pytest.raises(UsageError, match="--max-source-len must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="--max-source-len .*at least 1, got 0"):
         GenerateConfig(max_source_len=0)
 
 
@@ -154,7 +154,7 @@ def test_tasks_that_cannot(generator, toy_vocab):
     class Dumb(Task):
         """Has no protocol."""
 
-    with pytest.raises(UsageError, match="task Dumb does not generate"):
+    with pytest.raises(UsageError, match="task Dumb.*not generate"):
         Generator(generator.model, Dumb(Dumb.Config(), toy_vocab)).generate("so")
 
     class Plain(Task):
@@ -162,13 +162,13 @@ def test_tasks_that_cannot(generator, toy_vocab):
 
         protocol = Protocol(end=0)
 
-    with pytest.raises(UsageError, match="--infill: task Plain does not fill blanks"):
+    with pytest.raises(UsageError, match="--infill: task Plain.*not fill blanks"):
         Generator(generator.model, Plain(Plain.Config(), toy_vocab)).infill(["[MASK]"])
 
 
 def test_a_temperature_in_a_search_is_for_one_model(generator):
     both = Generator(Ensemble([generator.model] * 2), generator.task)
-    with pytest.raises(UsageError, match="--temperature in a search is for one model"):
+    with pytest.raises(UsageError, match="--temperature .*search.*one model"):
         both.generate(["The bade."], temperature=0.5, **QUICK)
     generator.generate(["The bade."], temperature=0.5, **QUICK)
     both.generate(["The bade."], temperature=0.5, sampling=True, max_len=4)
@@ -202,10 +202,10 @@ def test_logits_at_every_slot_are_those_of_the_module(toy_vocab):
 
 def test_logits_that_cannot_be(toy_vocab):
     two = made("seq2seq", "bart_tiny", toy_vocab)
-    with pytest.raises(UsageError, match="targets are needed: the model has an encoder"):
+    with pytest.raises(UsageError, match="targets .*needed.*encoder"):
         two.logits("a text")
-    with pytest.raises(UsageError, match="a target for each text"):
+    with pytest.raises(UsageError, match="a target.*each text"):
         two.logits(["a text", "b"], ["another"])
     joined = Generator(join([(name, two.model, two.task) for name in "ab"]), two.task)
-    with pytest.raises(UsageError, match="one model has logits, not an ensemble"):
+    with pytest.raises(UsageError, match="one model.*ensemble"):
         joined.logits("a text", "another")

@@ -129,17 +129,17 @@ def test_who_cannot_write_from_nothing_is_told_who_can(toy_vocab):
     able = "bd3lm, glm_infill, lm, mdlm, unilm do"
     for name in ("seq2seq", "mass", "bart", "t5", "pmlm", "xlnet", "mlm"):
         generator = made(name, toy_vocab, {})
-        with pytest.raises(UsageError, match=f"task {name} does not .* from nothing; {able}$"):
+        with pytest.raises(UsageError, match=f"task {name} does not .*from nothing; {able}$"):
             generator.sample(2, max_len=4)
     generator = made("lm", toy_vocab)
     generator.task.answers = True
-    with pytest.raises(UsageError, match="task lm .* trained on pairs: give it a source"):
+    with pytest.raises(UsageError, match="task lm .*trained.*source"):
         generator.sample(2)
-    with pytest.raises(UsageError, match="a UniLM needs .* --task.shares"):
+    with pytest.raises(UsageError, match="a UniLM needs .*--task.shares"):
         made("unilm", toy_vocab, {"shares": "1,1,0,1"}).sample()
-    with pytest.raises(UsageError, match="--max-len 64 is too long by 1: .* 64 .* allow 63"):
+    with pytest.raises(UsageError, match="--max-len 64 .*too long.* 1: .*64 .*allow 63"):
         made("lm", toy_vocab).sample(max_len=64)
-    with pytest.raises(UsageError, match="count must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="count .*at least 1, got 0"):
         generator.sample(0)
     with pytest.raises(UsageError, match="nbest must be 1"):
         generator.sample(2, nbest=2)

@@ -68,7 +68,7 @@ def test_symbols_that_are_allowed_again(toy_vocab):
     banned = (toy_vocab.pad, toy_vocab.cls, toy_vocab.mask)
     rules = rules_of(config, Protocol(end=0, banned=banned), word_rules(config, toy_vocab))
     assert forbidden(rules, [[]], [0], len(toy_vocab)) == [{toy_vocab.mask}]
-    with pytest.raises(UsageError, match="--allow-symbols: the is not a special symbol"):
+    with pytest.raises(UsageError, match="--allow-symbols: .*special symbol"):
         word_rules(GenerateConfig(allow_symbols="the"), toy_vocab)
 
 
@@ -229,5 +229,5 @@ def test_words_of_the_vocabulary(toy_vocab, tmp_path):
     assert {toy_vocab.decode([i]).strip() for i in words.free if i != toy_vocab.sep} == {"."}
     assert words.unk is None
     assert word_rules(replace(config, unkpen=1.0), toy_vocab).unk == toy_vocab.unk
-    with pytest.raises(UsageError, match="--no-repeat-ngram-ignore: 'xyzzy' is not a piece"):
+    with pytest.raises(UsageError, match="--no-repeat-ngram-ignore: 'xyzzy' .*piece"):
         word_rules(replace(config, no_repeat_ngram_ignore="xyzzy"), toy_vocab)

@@ -131,12 +131,12 @@ def test_what_is_done_is_not_done_again(tmp_path, kill_at, monkeypatch):
 def test_another_run_is_not_continued(tmp_path, kill_at, monkeypatch, caplog):
     path = tmp_path / "out.txt"
     killed(path, kill_at, monkeypatch)
-    with pytest.raises(UsageError, match="out.txt was begun with --beam 5, not 4; without"):
+    with pytest.raises(UsageError, match="out.txt .*begun.* --beam 5, not 4; without"):
         go(path, True, {"beam": "4"})
     with pytest.raises(UsageError, match="was begun with --seed None, not 1"):
         go(path, True, {"beam": "5", "seed": "1"})
     go(path, False, {"beam": "4"})
-    assert "out.txt starts anew; --resume would continue after input 3" in caplog.text
+    assert "out.txt starts anew; --resume" in caplog.text
     assert path.read_text() == WHOLE
 
 
@@ -161,7 +161,7 @@ def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DataError, match="--output .*out.txt: No space left on device"):
+    with pytest.raises(DataError, match="--output .*out.txt: No space.*device"):
         sink.add(*GROUPS[1])
     monkeypatch.undo()
     assert path.read_text() == "old"
@@ -178,7 +178,7 @@ def test_what_may_be_replaced(tmp_path, kill_at, monkeypatch):
     check_writable(path, replace=True)
     with pytest.raises(UsageError, match="out.txt exists already; --overwrite replaces it"):
         check_writable(path)
-    with pytest.raises(UsageError, match="--overwrite has no effect without --output"):
+    with pytest.raises(UsageError, match="--overwrite .*no effect.* --output"):
         check_writable(STDOUT, replace=True)
 
 
@@ -192,4 +192,4 @@ def test_a_finished_output_has_nothing_to_resume(tmp_path, kill_at, monkeypatch,
     assert not finished(path)
     go(path, resume=True)
     assert finished(path)
-    assert "out.txt is finished; --overwrite would replace it" in caplog.text
+    assert "out.txt is finished; --overwrite" in caplog.text

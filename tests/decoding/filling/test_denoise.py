@@ -283,7 +283,7 @@ def test_an_ensemble_of_a_model_and_itself_writes_the_same(toy_vocab):
 def test_too_long_a_source_is_refused_or_shortened(toy_vocab):
     generator = build(toy_vocab, MDLM, arch="bert_tiny")
     long = "mipu " * 600
-    with pytest.raises(DataError, match="input 1 is too long: position .* of 512"):
+    with pytest.raises(DataError, match="input 1 .*too long.*of 512"):
         generator.generate([long], max_len=8)
     [[one]] = generator.generate([long], max_len=8, truncate=True, steps=1)
     assert len(one.hypothesis.ids) <= 8
@@ -292,24 +292,24 @@ def test_too_long_a_source_is_refused_or_shortened(toy_vocab):
 def test_mistakes(made, toy_vocab):
     for option, value in {"min_len": 2, "no_repeat_ngram_size": 2, "unkpen": 1.0}.items():
         name = "--" + option.replace("_", "-")
-        with pytest.raises(UsageError, match=f"{name} has no effect on diffusion"):
+        with pytest.raises(UsageError, match=f"{name} .*no effect.*diffusion"):
             made.generate(["mipu"], **{option: value})
-    with pytest.raises(UsageError, match="--beam 3 has no effect on diffusion"):
+    with pytest.raises(UsageError, match="--beam 3 .*no effect.*diffusion"):
         made.generate(["mipu"], beam=3)
     for option, value in {"nbest": 2, "temperature": 0.5}.items():
-        with pytest.raises(UsageError, match=f"--{option} has no effect on diffusion without"):
+        with pytest.raises(UsageError, match=f"--{option} .*no effect.*diffusion"):
             made.generate(["mipu"], **{option: value})
-    with pytest.raises(UsageError, match="--constraints are for tasks that write word by word"):
+    with pytest.raises(UsageError, match="--constraints .*tasks.*word"):
         made.generate(["mipu"], constraints=[["bade"]])
-    with pytest.raises(UsageError, match="input 1 has .MASK.s: its outputs have no --prefix-file"):
+    with pytest.raises(UsageError, match="input 1 has .MASK.s: .*outputs.* --prefix-file"):
         source = made.encode_blanks("mipu [MASK]")
         made.outputs([source], GenerateConfig(), constraints=made.constraints(["bade"]))
-    with pytest.raises(UsageError, match="--steps must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="--steps .*at least 1, got 0"):
         made.generate(["mipu"], steps=0)
     lm = Generator(build(toy_vocab, LM, arch="gpt2_tiny").model, LM(LM.Config(), toy_vocab))
     for option, value in {"steps": 2, "order": "random", "block_length": 2}.items():
         name = "--" + option.replace("_", "-")
-        with pytest.raises(UsageError, match=f"{name} has no effect: task lm does not diffuse"):
+        with pytest.raises(UsageError, match=f"{name} .*no effect: task lm.*diffuse"):
             lm.generate(["mipu"], **{option: value})
 
 

@@ -55,20 +55,18 @@ def test_mistakes(mlm):
         mlm.infill(["The [MASK]."], nbest=2, beam=2)
     for idle in ({"sampling": True}, {"temperature": 2.0}, {"unkpen": 1.0}):
         (name,) = idle
-        with pytest.raises(
-            UsageError, match=f"--{name} has no effect: masks are filled in one pass"
-        ):
+        with pytest.raises(UsageError, match=f"--{name} .*no effect.*pass"):
             mlm.infill(["The [MASK]."], **idle)
     with pytest.raises(UsageError, match="no blank"):
         mlm.infill(["The."])
-    with pytest.raises(UsageError, match=r"fills \[MASK\]s, but a source has none"):
+    with pytest.raises(UsageError, match=r"fills \[MASK\]s.*none"):
         mlm.generate(["The."])
-    with pytest.raises(DataError, match="input 1 is too long: position .* of 32"):
+    with pytest.raises(DataError, match="input 1 .*too long.*of 32"):
         mlm.infill(["The [MASK]" + " bade" * 60])
 
 
 def test_a_model_that_fills_nothing_says_so(toy_vocab):
-    with pytest.raises(UsageError, match="--infill: task lm does not fill blanks"):
+    with pytest.raises(UsageError, match="--infill: task lm.*not fill blanks"):
         build("lm", "gpt2_tiny", toy_vocab).infill(["The [MASK]."])
 
 

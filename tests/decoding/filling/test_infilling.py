@@ -86,7 +86,7 @@ def test_what_was_hidden_restores_the_texts(toy_vocab, name, monkeypatch):
 
 
 def test_a_model_that_fills_no_blanks_is_refused(toy_vocab):
-    with pytest.raises(UsageError, match="--infill: task lm does not fill blanks"):
+    with pytest.raises(UsageError, match="--infill: task lm.*not fill blanks"):
         infill(made("lm", toy_vocab), ["a b"], [0.5], 1000)
 
 
@@ -95,7 +95,7 @@ def test_more_blanks_than_sentinels_are_refused_before_any_text_is_filled(toy_vo
     generator.task.sentinels = generator.task.sentinels[:1]
     monkeypatch.setattr(generator, "outputs", lambda *a, **b: pytest.fail("a text was filled"))
     texts = ["the cat", " ".join(toy_lines(9))]
-    with pytest.raises(UsageError, match="text 2 with --mask-ratio 0.5: a text has .* has 1 sent"):
+    with pytest.raises(UsageError, match="text 2 with --mask-ratio 0.5: .*text.*has 1 sent"):
         infill(generator, texts, [0.01, 0.5], 1000)
 
 
@@ -120,5 +120,5 @@ def test_the_command_line_scores_and_writes(toy_data, tmp_path, capsys):
     ):
         with pytest.raises(UsageError, match=told):
             run([*words, *wrong])
-    with pytest.raises(UsageError, match="--mask-ratio has no effect without --infill"):
+    with pytest.raises(UsageError, match="--mask-ratio .*no effect.* --infill"):
         run([*words[:2], "--data", "x", "--mask-ratio", "0.5"])

@@ -328,18 +328,18 @@ def test_a_generator_answers_for_texts(made, toy_vocab):
     near(first, found[0])
     both = likelihoods(model, task, [(NONE, np.append(*generator.encode([texts[:2]])[0]))])
     near(np.append(first, rest), both[0])
-    with pytest.raises(UsageError, match="one for each text"):
+    with pytest.raises(UsageError, match="one .*each text"):
         generator.likelihood(texts, ["a"])
 
 
 def test_what_cannot_be_judged_is_refused(made):
     model, task = made("lm")
     long = np.full(2000, task.words[0])
-    with pytest.raises(DataError, match="input 2 is too long by 976 for this model's positions"):
+    with pytest.raises(DataError, match="input 2 .*too long.* 976 .*model's positions"):
         likelihoods(model, task, [(NONE, long[:3]), (NONE, long)])
     [cut] = likelihoods(model, task, [(long, long[:3])], truncate=True)
     near(cut, likelihoods(model, task, [(long[:1021], long[:3])])[0])
-    with pytest.raises(UsageError, match="has no effect: task lm hides no tokens"):
+    with pytest.raises(UsageError, match="has no effect: task lm.*tokens"):
         likelihoods(model, task, [(NONE, long[:3])], whole_words=True)
     model, task = made("optimus")
     with pytest.raises(UsageError, match="bounds the likelihood"):
