@@ -250,7 +250,7 @@ def test_a_damaged_dit_is_refused(kit, store, tmp_path, name, message):
 
 def test_adaptive_norms_of_another_width_are_refused(kit, store, tmp_path):
     tensors = dit() | {"backbone.blocks.0.adaLN_modulation.weight": torch.zeros(5, C)}
-    with pytest.raises(CheckpointError, match="blocks.0.adaLN_modulation does not fit the model"):
+    with pytest.raises(CheckpointError, match="blocks.0.adaLN_modulation .*model"):
         kit.to_unitk("diffusion", store(tensors, MDLM), tmp_path / "ours")
 
 
@@ -285,5 +285,5 @@ def test_models_trained_here(kit, tmp_path, toy_data, words, message):
 
 
 def test_another_format_names_this_one(kit, store, tmp_path):
-    with pytest.raises(CheckpointError, match="got 'mdlm' .--from diffusion reads it."):
+    with pytest.raises(CheckpointError, match="got 'mdlm' .--from diffusion reads.*."):
         kit.to_unitk("hf", store(dit(), MDLM), tmp_path / "ours")

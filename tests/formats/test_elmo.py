@@ -164,10 +164,10 @@ def test_what_is_missing_or_does_not_fit_is_named(released, tmp_path):
     with pytest.raises(CheckpointError, match="has no tensor 'CNN_proj/b_proj'"):
         get("format", "elmo").read(file, vocab)
     write(folder, there | {"CNN_proj/b_proj": np.zeros(7, np.float32)}, OPTIONS)
-    with pytest.raises(CheckpointError, match=r"CNN_proj/b_proj has shape \[7\], but its options"):
+    with pytest.raises(CheckpointError, match=r"CNN_proj/b_proj has shape \[7\], .*options"):
         get("format", "elmo").read(file, vocab)
     write(folder, there, {"lstm": OPTIONS["lstm"]})
-    with pytest.raises(CheckpointError, match="not hold the options of an ELMo: no 'char_cnn'"):
+    with pytest.raises(CheckpointError, match="not .*options.* ELMo: no 'char_cnn'"):
         get("format", "elmo").read(file, vocab)
     write(folder, there, OPTIONS)
     file.write_bytes(b"no hdf5")

@@ -155,18 +155,16 @@ def test_ids_that_collide_are_refused(kit, store, tmp_path):
     there = store(original())
     ids = {"<|startofpiece|>": 30523, "<|endofpiece|>": 30524, "[gMASK]": 30524}
     (there / "added_tokens.json").write_text(json.dumps(ids))
-    with pytest.raises(DataError, match="symbols eop and gmask have the same id 30524"):
+    with pytest.raises(DataError, match="symbols eop.*id 30524"):
         kit.to_unitk("glm", there, tmp_path / "ours")
     assert not (tmp_path / "ours").exists()
     ids["[gMASK]"] = 30525
     (there / "added_tokens.json").write_text(json.dumps(ids))
-    with pytest.raises(DataError, match="symbols gmask and smask have the same id 30525"):
+    with pytest.raises(DataError, match="symbols gmask.*id 30525"):
         kit.to_unitk("glm", there, tmp_path / "ours")
     ids["[sMASK]"] = 10**12
     (there / "added_tokens.json").write_text(json.dumps(ids))
-    with pytest.raises(
-        DataError, match="smask has id 1000000000000, but the checkpoint has 30,592"
-    ):
+    with pytest.raises(DataError, match="smask has id 1000000000000, .*checkpoint.* 30,592"):
         kit.to_unitk("glm", there, tmp_path / "ours")
     ids["[sMASK]"] = 30526
     (there / "added_tokens.json").write_text(json.dumps(ids))

@@ -385,11 +385,9 @@ def test_a_model_with_more_than_its_family_is_refused():
     from unitk.models.archs import preset
 
     assert kind_of(preset("bert_tiny")) == "bert"
-    with pytest.raises(UsageError, match="a bert model has no --arch.entity-layers, but this"):
+    with pytest.raises(UsageError, match="a .*model.* --arch.entity-layers, but this"):
         kind_of(preset("thu_ernie_tiny"))
-    with pytest.raises(
-        UsageError, match="gpt2 model has --arch.ffn-gate off, but this model has on"
-    ):
+    with pytest.raises(UsageError, match="gpt2 model has --arch.ffn-gate off.*model"):
         kind_of(replace(preset("gpt2_tiny"), ffn_gate=True))
 
 
@@ -402,7 +400,7 @@ def test_a_gpt_whose_layers_are_of_another_width_is_refused(toy_vocab):
 
     task = get("task", "lm")(get("task", "lm").Config(), toy_vocab)
     config = replace(tiny(preset("gpt_base")), ffn_width=100)
-    with pytest.raises(UsageError, match=r"GPT has --arch.ffn-width \d+, but this model has 100"):
+    with pytest.raises(UsageError, match=r"GPT has --arch.ffn-width \d+, .*model.* 100"):
         write(Loaded(config.build(len(toy_vocab)), task, {"arch": "gpt_base"}, {}), Path("unused"))
 
 
@@ -488,17 +486,17 @@ def test_a_path_that_is_not_there_is_named(kit, tmp_path, source):
 
 def test_what_has_no_place_there_is_named(kit, make, tmp_path, vocab_txt):
     _, there = make("bert")
-    with pytest.raises(UsageError, match=r"--vocab .*there is no vocabulary beside"):
+    with pytest.raises(UsageError, match=r"--vocab .*there .*no vocabulary"):
         (there / "vocab.txt").unlink()
         kit.to_unitk("hf", there, tmp_path / "ours")
     words = vocab_txt.read_text()
     vocab_txt.write_text("".join(f"{word}\n" for word in words.split()[:5]))
-    with pytest.raises(DataError, match="has 5 pieces, and the checkpoint 60 rows .--vocab"):
+    with pytest.raises(DataError, match="has 5 .*checkpoint 60 rows .--vocab"):
         kit.to_unitk("hf", there, tmp_path / "ours", "--vocab", vocab_txt)
     vocab_txt.write_text(words + "more\nwords\n")
-    with pytest.raises(DataError, match="has 62 pieces, but the checkpoint has 60 rows"):
+    with pytest.raises(DataError, match="has 62 pieces.*checkpoint.* 60 rows"):
         kit.to_unitk("hf", there, tmp_path / "ours", "--vocab", vocab_txt)
-    with pytest.raises(UsageError, match="no format 'hff'; did you mean hf"):
+    with pytest.raises(UsageError, match="no format 'hff'; .*mean hf"):
         kit.to_unitk("hff", there, tmp_path / "ours")
 
 

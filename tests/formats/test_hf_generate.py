@@ -342,7 +342,7 @@ def test_a_decoder_alone_has_no_lengths_of_the_prompt(toy_vocab, tmp_path):
     lost = ["max_length", "min_length", "no_repeat_ngram_size"]
     assert hf_generation.read_generation(file, task) == ({"beam": 1}, lost)
     file.write_text(json.dumps({"num_beams": "many"}))
-    with pytest.raises(CheckpointError, match="x.json: num_beams must be a whole number, got"):
+    with pytest.raises(CheckpointError, match="x.json: num_beams must be.*got"):
         hf_generation.read_generation(file, task)
 
 

@@ -212,9 +212,7 @@ def test_bert_reads_case_and_accents_as_its_folder_says(tmp_path):
     found = transformers.AutoTokenizer.from_pretrained(tmp_path)(LATIN, add_special_tokens=False)
     assert [ours.encode(text) for text in LATIN] == found["input_ids"]
     file.write_text('{"do_lower_case": "no"}')
-    with pytest.raises(
-        DataError, match="tokenizer_config.json: do_lower_case must be true or false"
-    ):
+    with pytest.raises(DataError, match="tokenizer_config.json: do_lower_case must be.*false"):
         open_vocab(tmp_path)
 
 

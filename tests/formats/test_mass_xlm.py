@@ -254,14 +254,14 @@ def test_an_output_map_for_each_language_is_counted_and_changes_outputs():
         states.append(model(batch)[0]["dec"])
     assert sizes[0] > sizes[1]
     assert not torch.allclose(*states, atol=1e-3)
-    with pytest.raises(UsageError, match="cross-by-segment must be off where --arch.num-segments"):
+    with pytest.raises(UsageError, match="cross-by-segment must be.* --arch.num-segments"):
         replace(several, num_segments=0)
 
 
 def test_what_cannot_be_read_is_named(kit, store, tmp_path, caplog):
     found = original()
     there = store(found)
-    with pytest.raises(UsageError, match="has no embedding of language 2"):
+    with pytest.raises(UsageError, match="has no embedding.*language 2"):
         kit.to_unitk("mass", there, tmp_path / "ours", "--task.languages", "0,2")
     kit.to_unitk("mass", there, tmp_path / "ours")
     assert "from language 0 into language 1" in caplog.text and "(0 en, 1 fr)" in caplog.text

@@ -249,10 +249,10 @@ def test_what_is_missing_is_named(kit, store, tmp_path):
     more = ("--vocab", words, "--task.source-vocab", words)
     loaded = load(kit.to_unitk("optimus", there, tmp_path / "ours", *more))
     assert len(loaded.task.source_vocab) == VE + 4
-    with pytest.raises(CheckpointError, match="is not a checkpoint of Optimus"):
+    with pytest.raises(CheckpointError, match="is .*checkpoint.*Optimus"):
         kit.to_unitk("optimus", tmp_path, tmp_path / "none")
     (there / "checkpoint-encoder-7" / "config.json").write_text('{"hidden_act": "relu"}')
-    with pytest.raises(CheckpointError, match="no registered architecture equals the encoder"):
+    with pytest.raises(CheckpointError, match="no registered.*encoder"):
         kit.to_unitk("optimus", there, tmp_path / "none")
 
 

@@ -189,7 +189,7 @@ def test_wrapped_parts_of_a_model_lose_their_wrappers_too():
     given = ["embed.weight", "h._orig_mod.0.weight", "h.1._checkpoint_wrapped_module.weight"]
     found = unwrapped(dict.fromkeys(given, torch.ones(1)), ROOT)
     assert list(found) == ["embed.weight", "h.0.weight", "h.1.weight"]
-    with pytest.raises(CheckpointError, match="two tensors a, with and without"):
+    with pytest.raises(CheckpointError, match="two tensors"):
         unwrapped(dict.fromkeys(["a", "_orig_mod.a"], torch.ones(1)), ROOT)
 
 

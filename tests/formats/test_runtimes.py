@@ -120,7 +120,7 @@ def test_onnx_says_of_each_slot_what_the_model_says(parts, arch, tmp_path):
 
 def test_t5_1_1_is_not_taken(parts, tmp_path):
     pytest.importorskip("ctranslate2")
-    with pytest.raises(UsageError, match="takes T5 1.0, .* not T5 1.1"):
+    with pytest.raises(UsageError, match="takes T5 1.0, .*not T5 1.1"):
         written(parts("t5_v1_1_small", "seq2seq"), "ctranslate2", tmp_path / "t5")
 
 
@@ -136,5 +136,5 @@ def test_what_they_do_not_take(parts, tmp_path, monkeypatch):
     ):
         with pytest.raises(UsageError, match=message):
             written(parts(arch, task), target, tmp_path / arch)
-    with pytest.raises(UsageError, match=r"--to onnx needs the package onnx: pip .*unitk\[onnx\]"):
+    with pytest.raises(UsageError, match=r"--to onnx needs.*onnx: pip .*unitk\[onnx\]"):
         written(parts("bert_base", "mlm"), "onnx", tmp_path / "missing")

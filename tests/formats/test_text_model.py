@@ -112,9 +112,9 @@ def test_the_loss_of_pairs_is_their_score(there):
 
 def test_mistakes_are_named(there):
     model = unitk.load_module(there("bart_base", "seq2seq"), format="hf")
-    with pytest.raises(UsageError, match="targets are needed: the model has an encoder"):
+    with pytest.raises(UsageError, match="targets .*needed.*encoder"):
         model.logits("a")
-    with pytest.raises(UsageError, match="there must be a target for each text"):
+    with pytest.raises(UsageError, match="there must be.*text"):
         model.loss(["a", "b"], ["c"])
-    with pytest.raises(UsageError, match="texts: none is given"):
+    with pytest.raises(UsageError, match="texts: none"):
         model.loss([], [])

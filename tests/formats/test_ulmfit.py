@@ -170,11 +170,11 @@ def test_a_list_of_words_runs_no_code(released):
     folder, _ = released
     listed = folder / "itos_wt103.pkl"
     listed.write_bytes(pickle.dumps({1: "a"}))
-    with pytest.raises(CheckpointError, match="is not a list of words"):
+    with pytest.raises(CheckpointError, match="is .*list.*words"):
         get("format", "ulmfit").read(folder)
     listed.write_bytes(pickle.dumps([print]))
-    with pytest.raises(CheckpointError, match="is refused: its pickle names builtins.print"):
+    with pytest.raises(CheckpointError, match="is refused.*names builtins.print"):
         get("format", "ulmfit").read(folder)
     listed.unlink()
-    with pytest.raises(UsageError, match=r"--vocab is needed: there is no itos\*.pkl beside"):
+    with pytest.raises(UsageError, match=r"--vocab .*needed.* itos\*.pkl beside"):
         get("format", "ulmfit").read(folder)
