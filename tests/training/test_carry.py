@@ -151,7 +151,7 @@ def test_what_excludes_stateful_rows_is_named(words, tmp_path, toy_data):
 
 @pytest.mark.parametrize("option", ["--recompute on", "--attention dense", "--compile on"])
 def test_options_of_attention_are_refused(words, tmp_path, option):
-    with pytest.raises(UsageError, match="have no effect on LSTM layers"):
+    with pytest.raises(UsageError, match="have no effect.* LSTM layers"):
         train(words(tmp_path / "run", f"--max-steps 1 {option}"))
 
 
@@ -166,5 +166,5 @@ def test_objectives_in_another_order_are_refused_before_training(words, tmp_path
 
 def test_no_other_system_has_a_place_for_it(words, tmp_path):
     train(words(tmp_path / "run", "--max-steps 1"))
-    with pytest.raises(UsageError, match="recurrent network, for which --to hf has no place"):
+    with pytest.raises(UsageError, match="recurrent network.* --to hf.*no place"):
         convert.run(f"--from unitk {tmp_path / 'run'} --to hf {tmp_path / 'hf'}".split())

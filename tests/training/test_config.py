@@ -56,7 +56,7 @@ def test_mistakes_are_named(words, message):
 def test_adafactor_is_not_divided(start):
     words = "--max-steps 3 --nproc 2 --shard"
     assert start(words).config.shard
-    with pytest.raises(UsageError, match="--shard and --optimizer adafactor exclude each other"):
+    with pytest.raises(UsageError, match="--shard and --optimizer adafactor exclude"):
         start(f"{words} --optimizer adafactor")
 
 
@@ -68,7 +68,7 @@ def test_hours_alone_suit_schedules_without_end(start):
         ("--max-hours 2", "--lr-schedule"),
         (f"{hours} --task.mask-ratio {linear}", "--task.mask-ratio"),
     ):
-        with pytest.raises(UsageError, match=f"--max-hours alone does not tell {option} when"):
+        with pytest.raises(UsageError, match=f"--max-hours alone.* {option} when"):
             start(words)
 
 

@@ -102,7 +102,7 @@ def test_a_resumed_run_goes_on_and_keeps_its_files(train, linked, tmp_path):
     assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
     names = tmp_path / "given" / "names.tsv"
     names.write_text(names.read_text().replace("Q1\n", "Q2\n"))
-    with pytest.raises(UsageError, match=r"forms.tsv, a copy of a file that was changed"):
+    with pytest.raises(UsageError, match=r"forms.tsv, .*copy.*changed"):
         train(f"{asked(linked)} --resume", "parts", steps=5)
 
 
@@ -148,5 +148,5 @@ def test_errors_of_widths_and_architectures(train, linked, tmp_path):
         train(asked(linked) + " --arch.entity-width 8", "run")
     wanted = "--task.entities: vectors of 16 numbers need --arch.entity-width 16, got 8"
     assert str(error.value) == wanted
-    with pytest.raises(UsageError, match="this --arch has no entities; thu_. have"):
+    with pytest.raises(UsageError, match="this --arch .*entities; thu_. have"):
         train(asked(linked).replace("thu_ernie_tiny", "bert_tiny"), "other")

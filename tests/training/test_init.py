@@ -42,7 +42,7 @@ def test_the_options_of_the_same_task_are_inherited(train, start, tmp_path):
     flagged = start(f"{same} --arch mass_tiny --task.opening both", run="third")
     assert task_of(flagged).opening == "both"
     (line,) = flagged.changed
-    assert "--task.opening is both, but sep in" in line and line in first_lines(Trainer(flagged))
+    assert "--task.opening is both" in line and line in first_lines(Trainer(flagged))
 
 
 def test_mixed_tasks_inherit_each_its_own(train, begin, tmp_path):
@@ -61,12 +61,12 @@ def test_mixed_tasks_inherit_each_its_own(train, begin, tmp_path):
 def test_sentinels_are_those_of_the_checkpoint(train, start, tmp_path):
     sizes, place = "--arch t5_tiny --max-steps 1", f"--init-from {tmp_path / 'first'}"
     train(f"--task t5 --task.sentinels 9 {sizes}", run="first")
-    with pytest.raises(UsageError, match="9 sentinels, but.* run 0: train it with --task t5"):
+    with pytest.raises(UsageError, match="9 sentinels, but.* run 0: train.* --task t5"):
         start(f"--task seq2seq {sizes} {place}", data="pairs")
     begun = start(f"--task t5 {sizes} {place}", data="pairs")
     assert len(begun.data.vocab.sentinels) == 9
     train(f"--task seq2seq {sizes}", run="second", data="pairs")
-    with pytest.raises(UsageError, match="0 sentinels, but.* run 100: only a model that has some"):
+    with pytest.raises(UsageError, match="0 sentinels, but.* run 100: .*model"):
         start(f"--task t5 {sizes} --init-from {tmp_path / 'second'}", run="third")
 
 
@@ -84,9 +84,7 @@ def test_what_shapes_do_not_show_is_named(train, start, tmp_path, option):
 def test_a_preset_that_changes_the_weights_meaning_is_refused(train, start, begin, tmp_path):
     train("--max-steps 1 --task mlm --arch bert_tiny --arch.activation relu", run="first")
     words = f"--task mlm --max-steps 1 --init-from {tmp_path / 'first'}"
-    with pytest.raises(
-        UsageError, match="--arch.activation is gelu, but relu in .*or leave out --arch"
-    ):
+    with pytest.raises(UsageError, match="--arch.activation .*gelu.*relu.*or leave out --arch"):
         start(f"{words} --arch bert_tiny", run="second")
     assert begin(f"--task mlm --init-from {tmp_path / 'first'}").changed == []
 

@@ -207,7 +207,7 @@ def test_a_rank_that_dies_is_told(words, tmp_path, capfd):
             loop.Trainer.update = update
 
     assert run_ranks(words("glm_infill", "--max-steps 9", tmp_path / "run"), 2, die) == [6, 9]
-    assert "rank 0 of 2: another rank is gone, or did not answer" in capfd.readouterr().err
+    assert "rank 0 of 2: another rank" in capfd.readouterr().err
 
 
 @pytest.mark.slow
@@ -234,7 +234,7 @@ def test_ranks_with_other_options_do_not_start(words, tmp_path, capfd):
             Group.check_same = lambda self, what: check(self, what + " --lr 2")
 
     assert run_ranks(words("glm_infill", "--max-steps 9", tmp_path / "run"), 2, other) == [6, 6]
-    assert "were started with other options" in capfd.readouterr().err
+    assert "other options" in capfd.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

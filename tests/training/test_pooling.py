@@ -76,7 +76,7 @@ def test_the_loss_over_words_counts_less_and_less(runs, tmp_path):
 def test_heads_over_all_states_are_not_exported(runs, tmp_path):
     train(f"--task classify --task.pooling concat --arch bert_tiny --max-steps 1 --lr 1e-3"
           f" --data {runs / 'class' / 'train'} --save-dir {tmp_path / 'run'}")  # fmt: skip
-    with pytest.raises(UsageError, match="transformers has no class with head concat"):
+    with pytest.raises(UsageError, match="transformers .*no class.*head concat"):
         convert.run(f"--from unitk {tmp_path / 'run'} --to hf {tmp_path / 'hf'}".split())
 
 
@@ -91,7 +91,7 @@ def test_a_row_reads_the_words_in_order_and_last_the_slot_that_has_read_all(toy_
         assert example.asks[0].name == "class"
     with pytest.raises(UsageError, match="--task.both-orders needs --task.pooling slot"):
         Classify.Config(pooling="concat", both_orders=True)
-    with pytest.raises(UsageError, match="--task.lm-weight must be at least 0, got -1"):
+    with pytest.raises(UsageError, match="--task.lm-weight .*at least 0, got -1"):
         Classify.Config(lm_weight=Exponential(value=-1))
 
 

@@ -44,12 +44,12 @@ def test_what_is_made_anew_in_the_backward_pass_is_what_was_made(train, curve, m
 
 
 def test_products_without_effect_are_refused(start):
-    with pytest.raises(UsageError, match="--products onednn has an effect on CPU in fp32"):
+    with pytest.raises(UsageError, match="--products onednn.*effect.* CPU in fp32"):
         Trainer(start("--max-steps 3 --precision bf16 --products onednn"))
 
 
 def test_another_processor_computes_with_torch(start, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert products.choose(4096, 1024, 4096) == []
-    with pytest.raises(UsageError, match="--products onednn needs an x86-64 processor"):
+    with pytest.raises(UsageError, match="--products onednn needs.* x86-64 processor"):
         Trainer(start("--max-steps 3 --device cpu --products onednn"))

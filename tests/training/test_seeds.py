@@ -98,19 +98,19 @@ def test_stopped_runs_go_on_and_finished_ones_are_not_done_again(words, tmp_path
 
 
 def test_what_excludes_seeds_is_refused(words, tmp_path):
-    with pytest.raises(UsageError, match="--seeds excludes several processes"):
+    with pytest.raises(UsageError, match="--seeds .*several processes"):
         parse_train(words("a", "--seeds 2 --nproc 2"))
-    with pytest.raises(UsageError, match="--seeds must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="--seeds .*at least 1, got 0"):
         parse_train(words("a", "--seeds 0"))
-    with pytest.raises(UsageError, match="--seeds compares validations: give --valid"):
+    with pytest.raises(UsageError, match="--seeds .*validations.* --valid"):
         train_seeds(parse_train(words("a", "--seeds 2 --valid none")))
     loop.train(prepare(parse_train(words("single"))))
-    with pytest.raises(UsageError, match="single holds a single run: --seeds needs another"):
+    with pytest.raises(UsageError, match="single .*single.*: --seeds needs another"):
         train_seeds(parse_train(words("single", "--seeds 2 --resume")))
     train_seeds(parse_train(words("some", "--seeds 1")))
-    with pytest.raises(UsageError, match="some/seed-1 holds a run: --resume continues it"):
+    with pytest.raises(UsageError, match="some/seed-1 holds.*: --resume continues it"):
         train_seeds(parse_train(words("some", "--seeds 1")))
-    with pytest.raises(CheckpointError, match="a run for each of its --seeds: name one, such as"):
+    with pytest.raises(CheckpointError, match="a run.* --seeds: name"):
         find(tmp_path / "some")
 
 
@@ -135,12 +135,12 @@ def test_too_few_texts_and_other_labels_are_refused(words):
     with pytest.raises(UsageError, match="--per-label 99: --data has only 80 texts of 'no'"):
         prepare(parse_train(words("a", few=99)))
     number = [w.replace("classify", "regress") for w in words("a", form="number")]
-    with pytest.raises(UsageError, match="--per-label needs labels of the form class, .* number"):
+    with pytest.raises(UsageError, match="--per-label needs.*class, .*number"):
         prepare(parse_train(number))
 
 
 def test_a_resumed_run_keeps_its_texts(words):
     loop.train(prepare(parse_train(words("a"))))
     changed = words("a", "--resume", few=7)
-    with pytest.raises(UsageError, match="--per-label is 7, but the run to resume has 6"):
+    with pytest.raises(UsageError, match="--per-label is 7, .*run.*resume.* 6"):
         prepare(parse_train(changed))

@@ -47,9 +47,9 @@ def test_what_does_not_fit_is_named(train, start, tmp_path):
     ):
         start(f"{OPTIMUS} --init-encoder {tmp_path / 'gpt'}", run="vae")
     train("--task mlm --arch bert_tiny --arch.num-segments 0 --max-steps 1", run="bert")
-    with pytest.raises(CheckpointError, match=r"--init-encoder .* has no tensor embed.segments"):
+    with pytest.raises(CheckpointError, match=r"--init-encoder .*no tensor embed.segments"):
         Trainer(start(f"{OPTIMUS} --init-encoder {tmp_path / 'bert'}", run="vae"))
-    with pytest.raises(UsageError, match="--arch glm_tiny has no encoder beside"):
+    with pytest.raises(UsageError, match="--arch glm_tiny .*no encoder"):
         Trainer(start(f"--max-steps 1 --init-encoder {narrow}", run="vae"))
     with pytest.raises(UsageError, match="--init-from excludes --init-encoder"):
         start(f"{OPTIMUS} --init-from {narrow} --init-encoder {narrow}", run="vae")

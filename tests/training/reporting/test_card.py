@@ -29,7 +29,7 @@ def test_licence_training_and_scores(run, tmp_path):
     read = yaml.safe_load(front)
     assert read == {"library_name": "transformers", "tags": ["unitk"], "license": "mit"}
     assert "Licence: mit." in body and "2 updates" in body
-    assert "task lm, architecture gpt2_tiny" in body and "| `arch.dropout` | 0.1 |" in body
+    assert "architecture gpt2_tiny" in body and "| `arch.dropout` | 0.1 |" in body
     assert str(run.parent) not in body  # no folder of this machine
     rows = [line for line in body.splitlines() if line.startswith("| data-bin/test |")]
     assert rows == ["| data-bin/test | loss | 3.25 |", "| data-bin/test | bleu/bleu | 12.5 |"]

