@@ -193,7 +193,7 @@ def test_a_pruned_model_decodes_with_its_cache(run, tmp_path, name):
 def test_layers_that_cannot_differ(run, tmp_path, name, what):
     evaluation = run(name)
     words = ["heads", "--checkpoint", str(evaluation.path), "--data", str(evaluation.corpus)]
-    with pytest.raises(UsageError, match=f"--dest: --arch.layer-heads excludes .* with {what}"):
+    with pytest.raises(UsageError, match=f"--dest: --arch.layer-heads excludes .*with {what}"):
         analyse.run([*words, "--dest", str(tmp_path / "small")])
     assert not (tmp_path / "small").exists()
 
@@ -211,7 +211,7 @@ def test_layers_that_cannot_differ(run, tmp_path, name, what):
 )
 def test_settings_that_exclude_heads_of_layers(run, changes, message):
     config = run("lm").model.config
-    with pytest.raises(UsageError, match="excludes an architecture with attention of its own"):
+    with pytest.raises(UsageError, match="excludes .*architecture.*own"):
         replace(registry.get("arch", "xlnet_tiny")(), layer_heads=(4, 2))
     with pytest.raises(UsageError, match=message):
         replace(config, **{"layer_heads": (4, 2), **changes})
@@ -225,7 +225,7 @@ def test_what_cannot_be_written_is_told_before_anything_is_measured(run, tmp_pat
     words = ["heads", "--checkpoint", str(evaluation.path), "--data", str(evaluation.corpus)]
     with pytest.raises(UsageError, match="--dest .*full exists already"):
         analyse.run([*words, "--dest", str(tmp_path / "full")])
-    with pytest.raises(UsageError, match="--plot .*none/h.png: cannot write into .*none"):
+    with pytest.raises(UsageError, match="--plot .*none/h.png: .*write.*none"):
         analyse.run([*words, "--plot", str(tmp_path / "none" / "h.png")])
 
 
@@ -246,5 +246,5 @@ def test_the_command(run, tmp_path, capsys):
     assert found["before/seconds"] > 0 and np.shape([*found["importance"].values()]) == (2, 4)
     assert np.shape([*found["loss without the head"].values()]) == (2, 4)
     assert plot.read_text().count("<path") > 10
-    with pytest.raises(UsageError, match=r"--step must be in \(0, 1\], got 0"):
+    with pytest.raises(UsageError, match=r"--step must be.* \(0, 1\], got 0"):
         analyse.run([*words.split(), "--step", "0"])

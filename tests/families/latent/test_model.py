@@ -147,19 +147,17 @@ def test_towers_and_their_room():
 
 
 def test_what_is_refused(texts):
-    with pytest.raises(UsageError, match="--arch.encoder: there is no arch 'bert_bse'.*bert_base"):
+    with pytest.raises(UsageError, match="--arch.encoder: .*no arch 'bert_bse'.*bert_base"):
         replace(preset("optimus_base"), encoder="bert_bse")
-    with pytest.raises(
-        UsageError, match="--arch.encoder must be an architecture of a single tower"
-    ):
+    with pytest.raises(UsageError, match="--arch.encoder must be.*tower"):
         replace(preset("optimus_base"), encoder="bart_base")
-    with pytest.raises(UsageError, match="--arch.latent must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="--arch.latent .*at least 1, got 0"):
         replace(preset("optimus_base"), latent=0)
-    with pytest.raises(UsageError, match="--arch.head-layers must be left out with .*head-latent"):
+    with pytest.raises(UsageError, match="--arch.head-layers must be left.*head-latent"):
         replace(preset("optimus_tiny"), head_layers=(0,), head_latent=True)
-    with pytest.raises(UsageError, match="--arch.head-layers must be of -13 to 12, got"):
+    with pytest.raises(UsageError, match="--arch.head-layers must be.* -13 to 12, got"):
         replace(preset("optimus_tiny"), encoder="bert_base", head_layers=(13,))
     batch = batched(texts)
     batch = replace(batch, towers={"x": batch.towers["dec"]})
-    with pytest.raises(UsageError, match="the towers enc and dec, but the task lays out x"):
+    with pytest.raises(UsageError, match="the towers enc.*dec.*task lays.*x"):
         build().condition(batch)

@@ -60,9 +60,9 @@ def test_a_feature_that_never_changes_does_no_harm():
 
 def test_what_cannot_be_measured_is_refused():
     x, label = blobs(5, 1)
-    with pytest.raises(DataError, match="5 texts of 'class 0', which is too few for 6 of each"):
+    with pytest.raises(DataError, match="5 texts of 'class 0', .*few.* 6 of each"):
         probe((x, label), (x, label), 6, 2, 1.0)
-    with pytest.raises(DataError, match="--test has a label that --input has not: 'other'"):
+    with pytest.raises(DataError, match="--test .*label.* --input has not: 'other'"):
         probe((x, label), (x[:1], ["other"]), 1, 2, 1.0)
-    with pytest.raises(DataError, match="too few for two classes"):
+    with pytest.raises(DataError, match="too few.*classes"):
         probe((x[:2], label[:2]), (x[:2], label[:2]), 1, 2, 1.0)

@@ -75,7 +75,7 @@ def test_languages_are_part_of_a_corpus(corpora, tmp_path, toy_vocab):
     assert len({*prints}) == 3 and prints[2] == one.fingerprint
     merge(MergeOptions(parts=(corpora.text0, tmp_path / "2"), dest=tmp_path / "both"))
     assert open_corpus(tmp_path / "both").manifest["languages"] == [0]
-    with pytest.raises(DataError, match="1/train has other languages than"):
+    with pytest.raises(DataError, match="1/train .*languages"):
         merge(MergeOptions(parts=(corpora.text0, tmp_path / "1"), dest=tmp_path / "mixed"))
 
 
@@ -103,7 +103,7 @@ def test_languages_that_do_not_fit_are_refused(corpora, tmp_path, languages, fil
 
 
 def test_options_that_do_not_fit_are_refused(start):
-    with pytest.raises(UsageError, match="must be two languages, got 1,1"):
+    with pytest.raises(UsageError, match="must .*two.*got 1,1"):
         start("--task back_translation --task.languages 1,1", "text0")
     with pytest.raises(UsageError, match="at least 0, got -1"):
         start("--task mass_translation --task.languages -1,0", "text0")
@@ -114,13 +114,13 @@ def test_options_that_do_not_fit_are_refused(start):
     mixed = "--task mass_translation=0.5 --task back_translation=0.5"
     with pytest.raises(UsageError, match=message):
         start(f"{mixed} --criterion cross_entropy", "text0")
-    with pytest.raises(UsageError, match="--criterion.temperature must be at least 0"):
+    with pytest.raises(UsageError, match="--criterion.temperature .*at least 0"):
         start("--task back_translation --criterion.temperature -1", "text0")
-    with pytest.raises(UsageError, match="--criterion.label-smoothing must be in"):
+    with pytest.raises(UsageError, match="--criterion.label-smoothing must be"):
         start("--task back_translation --criterion.label-smoothing 1", "text0")
     with pytest.raises(UsageError, match="segment 2 is beyond --arch.num-segments 2"):
         start("--task mass_translation --arch.num-segments 2", "text2")
-    with pytest.raises(UsageError, match="--shard: a model that writes while it trains"):
+    with pytest.raises(UsageError, match="--shard: .*model.*trains"):
         start(f"{mixed} --criterion back_translation --shard on --nproc 2", "text0")
 
 
