@@ -62,9 +62,9 @@ def test_every_option_is_named_as_the_caller_writes_it(monkeypatch):
 
 def test_flags_become_arguments(monkeypatch):
     monkeypatch.setattr(UnitkError, "with_flags", False)
-    with pytest.raises(UsageError, match=r"^beam must be at least 1, got 0$"):
+    with pytest.raises(UsageError, match=r"^beam .*at least 1, got 0$"):
         GenerateConfig(beam=0)
-    with pytest.raises(UsageError, match="^specials has no effect with pool first$"):
+    with pytest.raises(UsageError, match="^specials .*no effect.*first$"):
         EmbedConfig(specials=True, pool="first")
     text = str(DataError("--from: /a/b--c/--d has no x--y; --task.mean-span. Or --src.lang-x, --"))
     assert text == "from_: /a/b--c/--d has no x--y; mean_span. Or src.lang_x, --"

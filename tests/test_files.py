@@ -152,7 +152,7 @@ def test_the_second_writer_is_refused_by_any_name_and_a_killed_one_forgotten(tmp
         process.start()
         assert entered.wait(60)
         for name in (dest, other):
-            with pytest.raises(UsageError, match=f"is being written by process {process.pid} on"):
+            with pytest.raises(UsageError, match=f"is .*process {process.pid} on"):
                 make(name, "second", folder)
         process.kill() if kill else go_on.set()
         process.join()
@@ -176,10 +176,10 @@ def test_the_option_or_the_file_that_was_read_is_named(tmp_path):
                        (tmp_path / ("x" * 255), "File name too long")]:  # fmt: skip
         with pytest.raises(DataError, match=f"^--output {dest}: {said}"):
             make(dest, "x", False, "--output", DataError)
-    with pytest.raises(DataError, match=r"^/nowhere: No such file"):
+    with pytest.raises(DataError, match=r"^/nowhere: No such"):
         with files.new_file(tmp_path / "out", "--output"):
             open("/nowhere").close()
-    with pytest.raises(UsageError, match="/dev/full is not a file"):
+    with pytest.raises(UsageError, match="/dev/full .*file"):
         make(Path("/dev/full"), "x", False)
 
 

@@ -52,11 +52,11 @@ def test_a_picture_is_checked_by_its_ending_and_its_folder(tmp_path):
     check_picture(None, "--plot")
     check_picture(tmp_path / "a.svg", "--plot")
     check_picture(tmp_path / "a.html", "--plot", ".html")
-    with pytest.raises(UsageError, match="--plot must end in .png, .svg or .pdf, got .*a.html"):
+    with pytest.raises(UsageError, match="--plot .*end.* .png, .svg or .pdf, got .*a.html"):
         check_picture(tmp_path / "a.html", "--plot")
-    with pytest.raises(UsageError, match="--plot must end in .png, .svg, .pdf or .html, got .*a"):
+    with pytest.raises(UsageError, match="--plot .*end.* .png, .svg, .pdf or .html, got .*a"):
         check_picture(tmp_path / "a", "--plot", ".html")
-    with pytest.raises(UsageError, match="--plot .*none/a.png: cannot write into .*none"):
+    with pytest.raises(UsageError, match="--plot .*none/a.png: .*write.*none"):
         check_picture(tmp_path / "none" / "a.png", "--plot")
 
 

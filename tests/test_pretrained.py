@@ -117,9 +117,9 @@ def test_what_is_there_on_disk_wins(tiny, tmp_path, run):
 
 @pytest.mark.parametrize("name", ["tiny-modle", "tiny"])
 def test_an_unknown_name_gets_the_nearest(tiny, name):
-    with pytest.raises(CheckpointError, match=f"checkpoint {name}; did you mean tiny-model"):
+    with pytest.raises(CheckpointError, match=f"checkpoint {name}; .*mean tiny-model"):
         find(Path(name))
-    with pytest.raises(DataError, match="no such file or folder; did you mean tiny-model"):
+    with pytest.raises(DataError, match="no .*file.*mean tiny-model"):
         open_vocab(Path(name))
     with pytest.raises(CheckpointError, match="checkpoint runs/qg$"):
         find(Path("runs/qg"))
@@ -147,7 +147,7 @@ def test_a_name_of_nothing_gets_all_names(tiny):
     for path in ("nosuch", "zzz"):
         with pytest.raises(CheckpointError, match=rf"checkpoint {path} \(models .*: tiny-model\)"):
             find(Path(path))
-        with pytest.raises(DataError, match="no such file or folder .*: tiny-model"):
+        with pytest.raises(DataError, match="no .*file.*folder .*: tiny-model"):
             open_vocab(Path(path))
     for path in ("runs/nosuch", "nosuch.txt"):
         with pytest.raises(CheckpointError, match=f"{path}$"):

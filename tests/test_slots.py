@@ -110,7 +110,7 @@ def test_an_ask_cannot_read_the_slots_of_the_next_example():
     for rows in [[1, 2], [-1, 0]]:
         x = stay([5, 6], np.arange(2), at=np.arange(2))
         wrong = Example({"x": x}, [lm(np.array(rows), [6, 7])])
-        with pytest.raises(ValueError, match="ask 'lm' reads a slot that its example does not"):
+        with pytest.raises(ValueError, match="ask 'lm' reads.*example"):
             collate([[wrong, sequence([8, 9])]])
 
 

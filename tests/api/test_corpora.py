@@ -42,7 +42,7 @@ def test_a_corpus_is_that_of_the_command_line(text, tmp_path, capsys):
 
 
 def test_an_option_without_effect_is_refused(text, tmp_path):
-    with pytest.raises(UsageError, match="--byte-fallback has no effect with --vocab"):
+    with pytest.raises(UsageError, match="--byte-fallback .*no effect.* --vocab"):
         unitk.preprocess(input=text, vocab="x", byte_fallback=True, dest=tmp_path / "a")
 
 
@@ -53,5 +53,5 @@ def test_figures_are_those_of_the_command_line(short, toy_data, tmp_path, capsys
     words = ["--checkpoint", str(tmp_path / "run"), "--data", str(toy_data / "text")]
     evaluate.run([*words, "--output-format", "json"])
     assert found == json.loads(capsys.readouterr().out)
-    with pytest.raises(UsageError, match="--output-format has no effect in Python"):
+    with pytest.raises(UsageError, match="--output-format .*no effect"):
         unitk.evaluate(checkpoint=tmp_path / "run", data=toy_data, output_format="text")

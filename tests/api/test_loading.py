@@ -45,7 +45,7 @@ def test_options_have_the_types_of_the_command_line(options, message):
     model = unitk.load(MINI)
     with pytest.raises(UsageError, match=message):
         model.generate(["a"], **options)
-    with pytest.raises(UsageError, match="pool must be one of mean, first, last, none, latent"):
+    with pytest.raises(UsageError, match="pool must be.*none, latent"):
         model.embed(["a"], pool="max")
 
 

@@ -111,5 +111,5 @@ def test_what_has_no_such_loss_is_refused(asked):
     with pytest.raises(UsageError, match="--criterion.loss mixed needs --task.multi-token on"):
         Cloze("mixed")(model, batch, 0, None)
     other = collate([[Example({"x": stay(TEXT, pos=np.arange(3))}, [])]]).to("cpu")
-    with pytest.raises(UsageError, match="--criterion cloze is for --task cloze"):
+    with pytest.raises(UsageError, match="--criterion cloze.* --task cloze"):
         Cloze("hinge")(model, other, 0, None)

@@ -250,12 +250,12 @@ def test_what_an_import_added_is_not_smoothed_over(smoothing, pad):
 def test_smoothing_over_others_needs_smoothing(toy_vocab):
     built = CrossEntropyConfig(label_smoothing=0.1, smoothed_over="others").build(toy_vocab)
     assert built == cross_entropy.CrossEntropy(0.1, toy_vocab.pad)
-    with pytest.raises(UsageError, match="--criterion.smoothed-over has no effect without"):
+    with pytest.raises(UsageError, match="--criterion.smoothed-over .*no effect"):
         CrossEntropyConfig(smoothed_over="others")
 
 
 def test_label_smoothing_out_of_range_is_told():
-    with pytest.raises(UsageError, match=r"--criterion.label-smoothing must be in \[0, 1\), got 1"):
+    with pytest.raises(UsageError, match=r"--criterion.label-smoothing must be.* \[0, 1\), got 1"):
         CrossEntropyConfig(label_smoothing=1.0)
 
 
@@ -315,5 +315,5 @@ def test_towers_of_which_there_are_several_have_no_activations_to_regularize(toy
     task = registry.get("task", "bilm")
     text = Text([np.arange(30, 40)], np.zeros(1, int))
     example = task(task.Config(), toy_vocab).pretrain(text, np.random.default_rng(0))
-    with pytest.raises(UsageError, match="--criterion.ar and tar are for models of one tower"):
+    with pytest.raises(UsageError, match="--criterion.ar .*tar.*one tower"):
         CrossEntropy(ar=1.0)(model, collate([[example]]).to("cpu"), 0, 1)

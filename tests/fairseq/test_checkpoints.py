@@ -279,17 +279,17 @@ def test_language_model(kit, store, tmp_path, norm_first):
 
 def test_what_is_not_a_checkpoint_is_refused(kit, store, tmp_path):
     there = store({"args": argparse.Namespace(**OPTIONS), "model": {"a": torch.ones(1)}})
-    with pytest.raises(CheckpointError, match="not a RoBERTa, encoder-decoder or language model"):
+    with pytest.raises(CheckpointError, match="not a RoBERTa, encoder-decoder .*language model"):
         kit.to_unitk("fairseq", there, tmp_path / "ours")
     torch.save({"model": {"a": torch.ones(1)}}, there / "checkpoint_best.pt")
-    with pytest.raises(CheckpointError, match="neither args nor cfg"):
+    with pytest.raises(CheckpointError, match="neither args.*cfg"):
         kit.to_unitk("fairseq", there, tmp_path / "ours")
     mass = {"model": {"encoder.emb_layer_norm.weight": torch.ones(1)}}
     torch.save(mass, there / "checkpoint_best.pt")
     with pytest.raises(CheckpointError, match="is a MASS, which --from mass reads"):
         kit.to_unitk("fairseq", there, tmp_path / "ours")
     torch.save({"a": torch.ones(1)}, there / "checkpoint_best.pt")
-    with pytest.raises(CheckpointError, match="it has no model"):
+    with pytest.raises(CheckpointError, match="it .*no model"):
         kit.to_unitk("fairseq", there, tmp_path / "ours")
 
 
@@ -304,7 +304,7 @@ def test_dictionaries(kit, tmp_path):
     vocab.save(tmp_path / "saved")
     assert open_vocab(tmp_path / "saved").hash == vocab.hash
     path.write_text("the 9\nthe 5\n")
-    with pytest.raises(DataError, match="line 2 repeats the symbol 'the'"):
+    with pytest.raises(DataError, match="line 2 repeats.* 'the'"):
         open_vocab(path)
     path.write_text("2 9\n0 5\n1 5\nmadeupword0000 0\n")
     with pytest.raises(DataError, match="put encoder.json and vocab.bpe beside it"):

@@ -108,9 +108,7 @@ def test_two_towers_and_unknown_heads_are_told(model):
     slots = stay([1, 2], [0, 1])
     towers = {"enc": slots, "dec": slots}
     batch = collate([[Example(towers, [lm(np.arange(2), [1, 2], tower="dec")])]]).to("cpu")
-    with pytest.raises(
-        UsageError, match="--arch has the towers x, but the task lays out enc and dec"
-    ):
+    with pytest.raises(UsageError, match="--arch .*towers x.*task lays.*enc.*dec"):
         model(batch)
     with pytest.raises(UsageError, match="no output layer 'class:nsp'"):
         model.head(torch.zeros(1, 64), "class:nsp")

@@ -59,7 +59,7 @@ def test_a_relative_bias_is_added_to_the_scores():
 
 def test_flex_and_dropout_of_attention_weights_exclude_each_other():
     slots = batch([words(20)]).towers["x"]
-    with pytest.raises(UsageError, match="--attention flex .* --arch.attention-dropout 0"):
+    with pytest.raises(UsageError, match="--attention flex .*--arch.attention-dropout 0"):
         attention.render(slots, "rule", 20, torch.float32, 0.1, choice="flex")
 
 

@@ -96,7 +96,7 @@ def test_flex_attention_cannot_and_says_so(model, slots, caplog):
     attention._say_once.cache_clear()
     with caplog.at_level(logging.INFO, logger="unitk"):
         model.decoder.encode(Reading(slots, "rule", slots.shape[2]))
-    assert "scores biased by the query" in caplog.text and "dense mask" in caplog.text
+    assert "biased by" in caplog.text and "dense mask" in caplog.text
     model.decoder.attention = "flex"
-    with pytest.raises(UsageError, match="--attention flex .* by the query: .* dense"):
+    with pytest.raises(UsageError, match="--attention flex .*query: .*dense"):
         model.decoder.encode(Reading(slots, "rule", slots.shape[2]))

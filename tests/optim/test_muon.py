@@ -190,11 +190,11 @@ def test_layer_decay_and_groups_scale_the_step():
 
 def test_muon_without_a_matrix_is_refused():
     model = GATED.build(30)
-    with pytest.raises(UsageError, match=r"--group embed\.\*: muon has no effect"):
+    with pytest.raises(UsageError, match=r"--group embed\.\*: muon.*no effect"):
         plan_of(model, AdamWConfig(), ["embed.* optimizer=muon"])
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("layers." not in name)
-    with pytest.raises(UsageError, match="--optimizer: muon has no effect"):
+    with pytest.raises(UsageError, match="--optimizer: muon.*no effect"):
         plan_of(model, MuonConfig())
-    with pytest.raises(UsageError, match=r"--optimizer.momentum must be in \[0, 1\), got 1"):
+    with pytest.raises(UsageError, match=r"--optimizer.momentum must be.* \[0, 1\), got 1"):
         MuonConfig(momentum=1.0)

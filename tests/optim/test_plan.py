@@ -179,13 +179,13 @@ def test_an_option_that_some_parameters_read_is_none_without_effect():
 
 
 def test_a_pattern_that_matches_nothing_is_an_error():
-    with pytest.raises(UsageError, match=r"--freeze: no .* 'embd.\*' .*begin with embed, heads"):
+    with pytest.raises(UsageError, match=r"--freeze: no .*'embd.\*' .*begin .*heads"):
         freeze(make(), ["embd.*"])
     model = make()
     freeze(model, ["*"])
-    with pytest.raises(UsageError, match="--freeze leaves nothing to train"):
+    with pytest.raises(UsageError, match="--freeze .*nothing"):
         plan_of(model)
     model = make()
     freeze(model, ["embed.*", "layers.*"])
-    with pytest.raises(UsageError, match="--thaw has no effect"):
+    with pytest.raises(UsageError, match="--thaw .*no effect"):
         plan_of(model, thaw="epoch")

@@ -104,7 +104,7 @@ def test_a_config_file_has_the_same_words_and_flags_win(tmp_path):
     assert parsed.settings["lr"] == Setting(("0.0001",), Origin.FILE, str(path))
     assert parsed.settings["max_steps"] == Setting(("7",), Origin.FLAG, "--max-steps")
     path.write_text("lrr: 1\n")
-    with pytest.raises(UsageError, match=rf"--lrr \(in {path}\): no such option"):
+    with pytest.raises(UsageError, match=rf"--lrr \(in {path}\): no such"):
         parse("test", Options, ["--config", str(path)])
     path.write_text("- 1\n")
     with pytest.raises(UsageError, match="must hold `option: value`"):
@@ -189,9 +189,9 @@ def test_a_schedule_is_a_value(text):
 
     made = parse_value(text, Schedule, "--lr-schedule")
     assert parse_value(render(made), Schedule, "x") == made
-    with pytest.raises(UsageError, match="of schedule linear; did you mean warmup"):
+    with pytest.raises(UsageError, match="of schedule linear.*mean warmup"):
         parse_value("linear:warmpu=1", Schedule, "--lr-schedule")
-    with pytest.raises(UsageError, match="--lr-schedule: there is no schedule 'linera'"):
+    with pytest.raises(UsageError, match="--lr-schedule: .*no schedule 'linera'"):
         parse_value("linera", Schedule, "--lr-schedule")
 
 
@@ -291,9 +291,9 @@ def test_a_comma_or_an_equals_sign_may_be_part_of_a_path(tmp_path, monkeypatch):
 
 def test_addresses_are_refused_as_paths():
     for text in ("https://example.com/a", "hf://datasets/a", "s3://a"):
-        with pytest.raises(UsageError, match=f"--x: {text} is an address; download it"):
+        with pytest.raises(UsageError, match=f"--x: {text} .*download"):
             parse_value(text, Path, "--x")
-        with pytest.raises(UsageError, match="--data: .* is an address"):
+        with pytest.raises(UsageError, match="--data: .*address"):
             weighted(text)
     assert parse_value("C:/a", Path, "--x") == Path("C:/a")
 

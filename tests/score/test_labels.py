@@ -105,7 +105,7 @@ def test_the_nearest_reference_counts_and_repeated_words_once():
 
 def test_a_library_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
-    with pytest.raises(UsageError, match=r"number needs scipy: pip install 'unitk\[score\]'"):
+    with pytest.raises(UsageError, match=r"number .*install 'unitk\[score\]'"):
         numbers([1, 2], [1, 2])
 
 

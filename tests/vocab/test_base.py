@@ -104,13 +104,13 @@ def test_a_piece_that_text_can_produce_is_no_symbol(tmp_path):
 
 def test_symbols_must_be_distinct_and_complete(vocabs):
     good = vocabs["unigram"]
-    with pytest.raises(DataError, match="mask and gmask have the same id 5"):
+    with pytest.raises(DataError, match="mask .*gmask.*id 5"):
         Vocab(good.model, {**good.symbols, "mask": 5})
     with pytest.raises(DataError, match="lacks: eop"):
         Vocab(good.model, {name: i for name, i in good.symbols.items() if name != "eop"})
-    with pytest.raises(DataError, match="pmlm needs symbols the vocabulary lacks: pseudo"):
+    with pytest.raises(DataError, match="pmlm needs.*pseudo"):
         good.require(["mask", "pseudo"], "pmlm")
-    with pytest.raises(DataError, match="symbol eop has id 400"):
+    with pytest.raises(DataError, match="symbol eop.*id 400"):
         Vocab(good.model, {**good.symbols, "eop": 400})
 
 
@@ -232,16 +232,16 @@ def test_an_altered_vocabulary_is_named(vocabs, tmp_path):
     about = json.loads((tmp_path / "vocab.json").read_text())
     about["symbols"]["mask"], about["symbols"]["sep"] = 3, 4
     (tmp_path / "vocab.json").write_text(json.dumps(about))
-    with pytest.raises(DataError, match="was altered after it was written"):
+    with pytest.raises(DataError, match="was altered.*written"):
         Vocab.load(tmp_path)
     (tmp_path / "sentencepiece.model").write_bytes(b"x")
-    with pytest.raises(DataError, match="sentencepiece.model is not a sentencepiece model"):
+    with pytest.raises(DataError, match="sentencepiece.model .*sentencepiece model"):
         Vocab.load(tmp_path)
     (tmp_path / "sentencepiece.model").unlink()
-    with pytest.raises(DataError, match="sentencepiece.model: No such file"):
+    with pytest.raises(DataError, match="sentencepiece.model: No such"):
         Vocab.load(tmp_path)
     (tmp_path / "vocab.json").write_text("{}")
-    with pytest.raises(DataError, match="vocab.json is not what unitk wrote"):
+    with pytest.raises(DataError, match="vocab.json .*wrote"):
         Vocab.load(tmp_path)
 
 
@@ -331,14 +331,14 @@ def test_very_long_lines_are_trained_on():
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_a_size_that_cannot_be_names_the_option_and_the_limit(kind):
     few = ["the cat sat on the mat ."] * 9
-    with pytest.raises(UsageError, match="--vocab-size 500 is too large.* possible is") as raised:
+    with pytest.raises(UsageError, match="--vocab-size 500 .*large.* possible is") as raised:
         train_vocab(few, 500, kind)
     most = int(str(raised.value).split()[-1])
     assert len(train_vocab(few, most, kind)) == most
-    with pytest.raises(UsageError, match="--vocab-size 12 is too small.* take (19|20) ids"):
+    with pytest.raises(UsageError, match="--vocab-size 12 .*small.* take (19|20) ids"):
         train_vocab(few, 12, kind)
     for nothing in ([], [" "], ["\u200b"]):
-        with pytest.raises(DataError, match="no text to train a vocabulary on"):
+        with pytest.raises(DataError, match="no text.*vocabulary"):
             train_vocab(nothing, 100, kind)
 
 
@@ -376,13 +376,13 @@ def test_half_a_character_is_refused(toy_vocab, tmp_path):
     (tmp_path / "vocab.txt").write_text("[UNK]\na\n")
     for vocab in (toy_vocab, open_vocab(tmp_path / "vocab.txt")):
         for encode in (vocab.encode, vocab.encode_marked):
-            with pytest.raises(DataError, match="'the .ud800' ends in half a surrogate pair"):
+            with pytest.raises(DataError, match="'the .ud800' ends.*pair"):
                 encode("the \ud800 cat")
-        with pytest.raises(DataError, match="'.ud800' ends in half a surrogate pair"):
+        with pytest.raises(DataError, match="'.ud800' ends.*pair"):
             vocab.encode_batch(["a", "\ud800"] * 9)
         with pytest.raises(TypeError):
             vocab.encode_batch([3])
-    with pytest.raises(DataError, match="'.udcff' ends in half a surrogate pair"):
+    with pytest.raises(DataError, match="'.udcff' ends.*pair"):
         word_vocab("a", "the \udcff cat")  # as Python reads a byte that is not UTF-8
 
 

@@ -245,7 +245,7 @@ def test_two_files_of_pieces_must_agree(tmp_path):
     lines = (tmp_path / "vocab.txt").read_text(encoding="utf-8").split("\n")
     lines[7], lines[8] = lines[8], lines[7]
     (tmp_path / "vocab.txt").write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(DataError, match=r"tokenizer\.json: .* in model\.vocab, but .*vocab\.txt"):
+    with pytest.raises(DataError, match=r"tokenizer\.json: .*in model\.vocab, but .*vocab\.txt"):
         open_vocab(tmp_path)
 
 

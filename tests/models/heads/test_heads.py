@@ -265,14 +265,14 @@ def test_training_score_and_fill_have_the_same_log_probabilities():
 
 def test_what_cannot_be_is_told():
     config = archs.preset("bert_tiny")
-    with pytest.raises(UsageError, match="--arch.heads: there is no head 'clas'; did you mean cla"):
+    with pytest.raises(UsageError, match="--arch.heads: .*no head 'clas'; .*mean cla"):
         replace(config, heads=("clas:x:2",)).build(V)
-    with pytest.raises(UsageError, match="--arch.heads class:x: a head of kind class needs a size"):
+    with pytest.raises(UsageError, match="--arch.heads class:x.*size"):
         replace(config, heads=("class:x",)).build(V)
-    with pytest.raises(UsageError, match="--arch.heads must be heads of different names"):
+    with pytest.raises(UsageError, match="--arch.heads must be.*names"):
         replace(config, heads=("class:x:2", "class:x:3"))
     batch = collate([[asking("regress", np.random.default_rng(0))]]).to("cpu")
-    with pytest.raises(UsageError, match="ask: the head regress:x gives no probabilities"):
+    with pytest.raises(UsageError, match="ask: .*head regress:x.*no probabilities"):
         built().log_probs(batch, batch.asks["ask"])
 
 

@@ -121,7 +121,7 @@ def test_other_objectives_are_refused_in_one_sentence(name, toy_vocab):
         pytest.skip("does not pre-train on texts")
     if set(example.towers) != {"x"}:
         pytest.skip("has other towers")
-    with pytest.raises(UsageError, match="one after the other"):
+    with pytest.raises(UsageError, match="one after"):
         read(built("awd_lstm_tiny", words=400), [example, example])
 
 
@@ -184,7 +184,7 @@ def test_wrong_options_are_named(options, what):
 
 
 def test_the_last_chunks_are_those_of_one_direction():
-    with pytest.raises(UsageError, match="--arch.bptt-chunks ends at one end of a text, but this"):
+    with pytest.raises(UsageError, match="--arch.bptt-chunks ends.*text"):
         replace(registry.get("arch", "elmo")(), bptt=70, bptt_chunks=20)
     assert replace(registry.get("arch", "elmo")(), bptt=70).bptt == 70
 
