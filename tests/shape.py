@@ -23,6 +23,12 @@ BESIDE = ("unitk/evaluation/", "unitk/serving/")
 """Rooms of the core that neither training nor decoding needs."""
 SIDE_BY_SIDE = ("unitk_cli", "unitk/tasks", "unitk/formats", "unitk/families/latent")
 """Folders with a file a verb, objective, format or measure."""
+SENTENCE = re.compile(r"(?<![\w.*-])(?:[A-Za-z][a-z']*[,;:]? ){2,}[A-Za-z][a-z']*(?![\w-])")
+"""Three plain words in a row: a test of a message matches its option or file, and its value."""
+ALIKE = {"read", "write", "run", "draw", "layout", "Options"}
+"""What many modules define, as each does the same in another place."""
+TABLES = ("KINDS", "PARTS", "FILE", "VERBS")
+"""Names that say nothing of what a table holds."""
 MOVES = {"replace", "rename"}
 """Calls of `os`, and of paths, that put a finished file or folder in its place."""
 
@@ -209,6 +215,64 @@ def writers() -> Counter[str]:
     return +found
 
 
+def twins() -> dict[str, list[str]]:
+    """Functions and classes that two or more modules define -> these modules."""
+    found: dict[str, list[str]] = {}
+    for name in files():
+        for node in tree(name).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                if node.name not in ALIKE and not node.name.startswith("_"):
+                    found.setdefault(node.name, []).append(name)
+    return {one: modules for one, modules in found.items() if len(modules) > 1}
+
+
+def tables() -> dict[str, int]:
+    """How many modules define a table with a name that says nothing."""
+    every = Counter(
+        node.targets[0].id
+        for name in files()
+        for node in tree(name).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    )
+    return {one: every[one] for one in TABLES}
+
+
+def wide() -> list[str]:
+    """Functions with more than six parameters, `self` and `cls` left out: "FILE:NAME"."""
+    found = []
+    for name in files():
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                if len([one for one in given if one.arg not in ("self", "cls")]) > 6:
+                    found.append(f"{name}:{node.name}")
+    return found
+
+
+def sentences() -> Counter[str]:
+    """File of tests -> messages that it compares with `SENTENCE`s: by `match`, or in an assert."""
+    found: Counter[str] = Counter()
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                given = [one.value for one in node.keywords if one.arg == "match"]
+            elif isinstance(node, ast.Compare):
+                given = [node.left, *node.comparators]
+            else:
+                continue
+            found[str(path.relative_to(ROOT))] += sum(
+                bool(SENTENCE.search(literal(one))) for one in given
+            )
+    return +found
+
+
+def literal(node: ast.AST) -> str:
+    """The text of a string, without what an f-string fills in; "" if the node is none."""
+    if isinstance(node, ast.JoinedStr):
+        return "\0".join(literal(one) for one in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
 def main() -> None:
     """Print every figure."""
     remarks, code = comments()
@@ -222,6 +286,10 @@ def main() -> None:
         print(f"  {' <-> '.join(group)}")
     print(f"writers outside files.py {len(writers())} {dict(writers()) or ''}")
     print(f"log-probability places   {dict(calls({'cross_entropy', 'nll_loss', 'compare'}))}")
+    print(f"names in several modules {len(twins())}")
+    print(f"tables named for nothing {tables()}")
+    print(f"more than 6 parameters   {len(wide())}")
+    print(f"sentences in tests       {sum(sentences().values())}")
     print("files beside __init__    " + ", ".join(f"{k} {n}" for k, n in crowds().most_common()))
 
 

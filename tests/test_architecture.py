@@ -199,3 +199,17 @@ def test_the_shape_of_folders_and_imports():
     assert not shape.writers()
     crowded = {folder for folder, count in shape.crowds().items() if count > 12}
     assert crowded <= set(shape.SIDE_BY_SIDE)
+
+
+MOST = {"twins": 114, "tables": 22, "wide": 31, "sentences": 200}
+"""Figure of `make count` -> the most there may be; may fall, never rise."""
+
+
+def test_names_parameters_and_messages():
+    found = {
+        "twins": len(shape.twins()),
+        "tables": sum(shape.tables().values()),
+        "wide": len(shape.wide()),
+        "sentences": sum(shape.sentences().values()),
+    }
+    assert not {name: (found[name], most) for name, most in MOST.items() if found[name] > most}
