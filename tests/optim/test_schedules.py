@@ -117,15 +117,15 @@ def test_an_end_that_is_needed_and_missing_is_told(schedule):
 
 
 def test_what_cannot_be_meant_is_told():
-    with pytest.raises(UsageError, match="warmup must be at least 0, got -1"):
+    with pytest.raises(UsageError, match="warmup .*at least 0, got -1"):
         Linear(warmup=-1)
-    with pytest.raises(UsageError, match="decay must be above 0, got 0"):
+    with pytest.raises(UsageError, match="decay .*above 0, got 0"):
         Wsd(decay=0)
-    with pytest.raises(UsageError, match=r"floor must be in \[0, 1\], got 5"):
+    with pytest.raises(UsageError, match=r"floor must be.* \[0, 1\], got 5"):
         Cosine(floor=5)
-    with pytest.raises(UsageError, match="zero and ramp are shares of a cycle, got 0.9 and 0.2"):
+    with pytest.raises(UsageError, match="zero .*ramp.*got 0.9 and 0.2"):
         Cyclical(zero=0.9, ramp=0.2)
-    with pytest.raises(UsageError, match="cycles must be at least 1"):
+    with pytest.raises(UsageError, match="cycles .*at least 1"):
         Cyclical(cycles=0)
     with pytest.raises(TypeError):
         Constant(floor=0.1)
@@ -141,7 +141,7 @@ def test_the_slanted_triangle_is_that_of_the_paper():
     expected = {0: 0.0003125, 50: 0.00515625, 100: 0.01, 550: 0.00515625, 1000: 0.0003125}
     assert {step: schedule(step, 1000) for step in expected} == pytest.approx(expected)
     assert schedule(2000, 1000) == pytest.approx(0.0003125)
-    with pytest.raises(UsageError, match="ratio must be at least 1, got 0.5"):
+    with pytest.raises(UsageError, match="ratio .*at least 1, got 0.5"):
         Slanted(ratio=0.5)
 
 
@@ -150,5 +150,5 @@ def test_the_exponential_has_the_same_factor_everywhere():
     schedule = Exponential(value=math.exp(-1.6), floor=math.exp(-0.7))
     expected = [math.exp(-1.6 - 0.7 * epoch / 14) for epoch in range(15)]
     assert [schedule(epoch, 14) for epoch in range(15)] == pytest.approx(expected)
-    with pytest.raises(UsageError, match=r"floor must be in \(0, 1\], got 0"):
+    with pytest.raises(UsageError, match=r"floor must be.* \(0, 1\], got 0"):
         Exponential(floor=0)

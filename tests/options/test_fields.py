@@ -135,7 +135,7 @@ def test_a_default_of_a_subclass_keeps_the_bound():
     class Derived(Base):
         size: int = 2
 
-    with pytest.raises(UsageError, match="--size must be at least 0, got -1"):
+    with pytest.raises(UsageError, match="--size .*at least 0, got -1"):
         Derived(size=-1)
 
 
@@ -144,5 +144,5 @@ def test_a_plain_dataclass_is_checked_where_its_text_is_read():
     class Plain:
         size: Positive = 1
 
-    with pytest.raises(UsageError, match="--arch.size must be at least 1, got 0"):
+    with pytest.raises(UsageError, match="--arch.size .*at least 1, got 0"):
         build(Plain, Settings.of_texts({"arch.size": "0"}, Origin.FLAG), "arch.")

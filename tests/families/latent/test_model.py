@@ -153,7 +153,7 @@ def test_what_is_refused(texts):
         replace(preset("optimus_base"), encoder="bart_base")
     with pytest.raises(UsageError, match="--arch.latent .*at least 1, got 0"):
         replace(preset("optimus_base"), latent=0)
-    with pytest.raises(UsageError, match="--arch.head-layers must be left.*head-latent"):
+    with pytest.raises(UsageError, match="--arch.head-layers must be.*head-latent"):
         replace(preset("optimus_tiny"), head_layers=(0,), head_latent=True)
     with pytest.raises(UsageError, match="--arch.head-layers must be.* -13 to 12, got"):
         replace(preset("optimus_tiny"), encoder="bert_base", head_layers=(13,))
