@@ -112,7 +112,7 @@ def test_stages_come_one_after_the_other_and_levels_mix_by_their_weights(toy_voc
 
     assert [levels(made, (step, 8)) for step in range(1, 9)] == [0, 0, 1, 1, 1, 1, 2, 2]
     assert made.level(text, rng) == 2  # validation reads what training ends with
-    with pytest.raises(UsageError, match="stages on needs the number of updates: give --max-st"):
+    with pytest.raises(UsageError, match="stages .*needs.*updates.* --max-st"):
         levels(made, (1, None))
     mixed = task(toy_vocab, levels=(1, 2, 1))
     shares = np.bincount([mixed.level(text, rng) for _ in range(4000)]) / 4000
@@ -154,5 +154,5 @@ def test_options_are_checked(toy_vocab):
     # what is laid out before a run begins
     blank = Text([made.words[:5]], np.zeros(1, int), np.zeros(5, int))
     assert made.pretrain(blank, np.random.default_rng(0)).asks
-    with pytest.raises(UsageError, match="levels 0,1,0: --data has no annotations"):
+    with pytest.raises(UsageError, match="levels 0,1,0: --data .*no annotations"):
         made.pretrain(Text([made.words[:5]], np.zeros(1, int)), np.random.default_rng(0))

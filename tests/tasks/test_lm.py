@@ -124,9 +124,9 @@ def test_a_backward_model_gives_tokens_their_probabilities_after_the_rest(toy_vo
         [toy_vocab.cls, 42],
         [toy_vocab.cls],
     ]
-    with pytest.raises(UsageError, match="--task.backward: a text has no probability after"):
+    with pytest.raises(UsageError, match="--task.backward: .*text.*after"):
         made.likelihood(words, words)
-    with pytest.raises(UsageError, match="--task.backward is for texts"):
+    with pytest.raises(UsageError, match="--task.backward .*texts"):
         made.finetune([words], words, np.random.default_rng(0))
 
 

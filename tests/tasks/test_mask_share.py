@@ -87,7 +87,7 @@ def test_hidden_tokens_have_the_frequency_of_the_schedule(start):
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("share", [0.0, 1.5, Constant(value=1.5), Constant(value=0.0)])
 def test_a_share_out_of_bounds_is_refused(name, share, toy_vocab):
-    with pytest.raises(UsageError, match=r"--task.mask-ratio must be in \(0, .*got"):
+    with pytest.raises(UsageError, match=r"--task.mask-ratio must be.* \(0, .*got"):
         made(name, toy_vocab, share)
 
 

@@ -89,10 +89,10 @@ def test_prompts_ask_for_masks_or_for_an_output(toy_vocab):
     assert made.asks[0].first.tolist() == [3, 4, 5]
     assert task.text([np.array([a, v.mask, b])], np.array([c])) == v.decode(np.array([a, c, b]))
     assert task.text([np.array([a])], np.array([b, c, v.sep])) == v.decode(np.array([b, c]))
-    with pytest.raises(UsageError, match=r"task mdlm fills \[MASK\]s, but a source has none"):
+    with pytest.raises(UsageError, match=r"task mdlm fills \[MASK\]s.*none"):
         task.prompt([np.array([a])])
     lacks = registry.get("task", "lm")
-    with pytest.raises(UsageError, match="--task lm cannot generate by diffusion; .*bd3lm.*mdlm"):
+    with pytest.raises(UsageError, match="--task lm.*generate.*diffusion; .*bd3lm.*mdlm"):
         lacks(lacks.Config(), v).canvas([np.array([a])], np.array([v.mask]))
 
 

@@ -109,5 +109,5 @@ def test_texts_that_are_too_long_in_the_encoders_vocabulary_are_counted(toy_data
 
 @pytest.mark.parametrize("name", ["encoder_drop", "decoder_drop"])
 def test_what_is_no_probability_is_refused(name):
-    with pytest.raises(UsageError, match=name.replace("_", "-") + r" must be in \[0, 1\], got 2"):
+    with pytest.raises(UsageError, match=name.replace("_", "-") + r" must be.* \[0, 1\], got 2"):
         Optimus.Config(**{name: 2.0})

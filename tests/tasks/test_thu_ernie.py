@@ -160,7 +160,7 @@ def test_texts_without_links_need_a_linker_in_pre_training(toy_vocab, tmp_path, 
         task.encoded(text.parts).example.towers["x"].table
         == bert.encoded(text.parts).example.towers["x"].table
     ).all()
-    with pytest.raises(UsageError, match="--task.linker forms needs a file of names: --task.forms"):
+    with pytest.raises(UsageError, match="--task.linker forms needs.*names: --task.forms"):
         task.pretrain(text, np.random.default_rng(0))
-    with pytest.raises(UsageError, match="--task.linker: there is no linker 'form'"):
+    with pytest.raises(UsageError, match="--task.linker: .*no linker 'form'"):
         made(toy_vocab, tmp_path, linker="form").pretrain(text, np.random.default_rng(0))

@@ -115,9 +115,7 @@ def test_a_pair_in_both_orders_has_no_first_text(toy_vocab, task, layout):
         assert (model.output(batch, ask).diff(dim=0).abs() > 1e-4).all()
     wanted = [ask.label.tolist() for x in ([A, B], [B, A]) for ask in one.asking(x).asks[1:]]
     assert [ask.label.tolist() for ask in both.asking([A, B]).asks[1:]] == wanted
-    with pytest.raises(
-        UsageError, match="--task.both-orders reads pairs of texts, got a text of 1"
-    ):
+    with pytest.raises(UsageError, match="--task.both-orders reads.*text.* 1"):
         both.asking([A])
 
 
@@ -214,18 +212,18 @@ def test_class_weights_are_those_of_torch(toy_vocab):
     near(loss.sums["class"] / batch.count["class"], wanted)
     share = ((output.argmax(1) == right) * torch.tensor([1.0, 3.0, 3.0])).sum() / 7
     near(loss.parts["class/correct"] / batch.count["class"], share)
-    with pytest.raises(UsageError, match="class-weights needs 2 weights above 0, for no, yes"):
+    with pytest.raises(UsageError, match="class-weights needs 2 weights above 0, .*no, yes"):
         made("classify", "mlm", toy_vocab, class_weights=(1.0,)).classify([A], np.array([0]), None)
 
 
 def test_a_layout_that_is_none_is_refused():
     with pytest.raises(UsageError, match="--task.layout.*'mlmm'.*did you mean.*mlm"):
         layout_of("mlmm")
-    with pytest.raises(UsageError, match="'openin=sep' is not an option=value of task lm.*opening"):
+    with pytest.raises(UsageError, match="'openin=sep' .*option=value.*task lm.*opening"):
         layout_of("lm:openin=sep")
-    with pytest.raises(UsageError, match="--task.layout lm: --opening must be one of"):
+    with pytest.raises(UsageError, match="--task.layout lm: --opening must be"):
         layout_of("lm:opening=maybe")
-    with pytest.raises(UsageError, match="needs another objective, not classify"):
+    with pytest.raises(UsageError, match="needs another objective.*classify"):
         layout_of("classify")
 
 
@@ -360,10 +358,10 @@ def test_probabilities_are_given_where_they_are_asked_for(labelled, tmp_path, ta
     [plain] = generator.predict([text])
     assert "probabilities" not in plain
     if task == "choice":
-        with pytest.raises(DataError, match="input 2 has no choices"):
+        with pytest.raises(DataError, match="input 2 .*choices"):
             generator.predict([text, text[0]])
     if task in ("regress", "span"):
-        with pytest.raises(UsageError, match=f"probabilities has no effect: task {task} has no"):
+        with pytest.raises(UsageError, match=f"probabilities .*no effect.* {task} has no"):
             generator.predict([text], probabilities=True)
         return
     [said] = generator.predict([text], probabilities=True)
@@ -380,7 +378,7 @@ def test_probabilities_are_given_where_they_are_asked_for(labelled, tmp_path, ta
 def test_both_orders_need_pairs(labelled, tmp_path):
     words = f"--task classify --task.layout lm --arch gpt2_tiny --data {labelled / 'class'}"
     words += f" --task.both-orders on --save-dir {tmp_path / 'run'} --max-steps 2 --lr 1e-3"
-    with pytest.raises(UsageError, match=r"classify reads texts of 2 parts, but.*text,other"):
+    with pytest.raises(UsageError, match=r"classify reads texts.* 2 parts, but.*text,other"):
         prepare(parse_train(words.split()))
 
 
@@ -510,22 +508,22 @@ def test_choices_of_validation_are_read_whole_though_all_of_training_are_shorter
 
 def test_mistakes_are_told_in_a_line(labelled, tmp_path):
     words = f"--task tag --data {labelled / 'class'} --max-steps 2 --lr 1e-3"
-    with pytest.raises(UsageError, match="tag learns from labels of the form tags, but.*class"):
+    with pytest.raises(UsageError, match="tag learns.*tags.*class"):
         prepare(parse_train(f"{words} --save-dir {tmp_path / 'other'}".split()))
     run(labelled, "classify", "mlm", tmp_path / "run", 2)
     generator = unitk.load(tmp_path / "run")
     long = "so it is " * 400
-    with pytest.raises(DataError, match=r"input 2 is too long by \d+.*--truncate shortens"):
+    with pytest.raises(DataError, match=r"input 2 .*too long.* \d+.*--truncate shortens"):
         generator.predict(["so", long])
     assert len(generator.predict([long], truncate=True)) == 1
-    with pytest.raises(UsageError, match="--null-threshold has no effect: task classify"):
+    with pytest.raises(UsageError, match="--null-threshold .*no effect: task classify"):
         generator.predict(["so"], null_threshold=1.0)
-    with pytest.raises(UsageError, match="task classify does not generate"):
+    with pytest.raises(UsageError, match="task classify.*not generate"):
         generator.generate("so")
     assert generator.predict([""]) == [{}]
     with torch.no_grad():
         generator.model.decoder.layers[0].attention_norm.weight.fill_(torch.nan)
-    with pytest.raises(NonFiniteError, match="outputs that are not finite: nothing is predicted"):
+    with pytest.raises(NonFiniteError, match="outputs .*not finite.*predicted"):
         generator.predict(["so"])
 
 
@@ -600,7 +598,7 @@ def test_the_best_validation_of_tags_is_that_of_the_largest_f1(labelled, toy_voc
 def test_what_predicts_something_else_is_not_joined(labelled, tmp_path):
     for task in ("classify", "regress"):
         run(labelled, task, "mlm", tmp_path / task, 1)
-    with pytest.raises(CheckpointError, match="regress cannot be in one .*: their labels differ"):
+    with pytest.raises(CheckpointError, match="regress .*in one .*: their.*differ"):
         unitk.load([tmp_path / "classify", tmp_path / "regress"])
     vocab = unitk.load(tmp_path / "regress").task.vocab
     one, other = (made(task, "mlm", vocab) for task in ("classify", "regress"))
@@ -670,7 +668,7 @@ def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monke
     (tmp_path / "in.txt").write_text("other\n" * 30)
     with pytest.raises(UsageError, match="begun with --input .*in.txt .*, not .*in.txt"):
         predict.run([*words, "--resume"])
-    with pytest.raises(UsageError, match="is not a file but .*; `-` is standard output"):
+    with pytest.raises(UsageError, match="is .*file.*; `-` .*standard"):
         predict.run([*words[:-1], str(tmp_path)])
     (tmp_path / "in.txt").write_text("".join(text + "\n" for text in texts))
     predict.run([*words, "--resume"])
