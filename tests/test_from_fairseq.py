@@ -9,12 +9,14 @@ import pytest
 from installed import needs_fairseq
 
 from unitk import registry
+from unitk.api import evaluate
 from unitk.errors import UsageError
+from unitk.evaluation.options import with_evaluations
 from unitk.fairseq import flags as fairseq_flags
 from unitk.options import config
 from unitk.training.config import TrainConfig
 from unitk.training.start import parse_train
-from unitk_cli import average, evaluate, generate, preprocess, score
+from unitk_cli import average, generate, preprocess, score
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "from-fairseq.md"
 FLAG = re.compile(r"--[a-z][\w.-]*\w")
@@ -40,7 +42,8 @@ def flags_of(text):
 
 def known():
     """Every option of unitk's."""
-    verbs = [TrainConfig, *(v.Options for v in (average, evaluate, generate, preprocess, score))]
+    verbs = [TrainConfig, with_evaluations(evaluate.Options)]
+    verbs += [verb.Options for verb in (average, generate, preprocess, score)]
     found = {option.flag for verb in verbs for option in config.options(verb)}
     found.add("--quiet")  # of every verb
     for kind in KINDS:

@@ -170,7 +170,7 @@ def test_naming_another_component_drops_the_old_ones_fields_aloud(tmp_path, caps
         (["--task", "glm_infill", "--task", "glm_infill"], "--task is given twice"),
         (
             ["--task", "glm_infill", "--task.mask-ratio", "15"],
-            r"--task.mask-ratio must be in \(0, 0.68\].*got 15",
+            r"--task.mask-ratio must be in \(0, 1\], got 15",
         ),
         (
             ["--task", "glm_infill", "--criterion.label-smoothin", "3"],

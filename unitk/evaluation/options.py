@@ -38,7 +38,7 @@ def with_evaluations(main: type) -> type:
     """
 
     def again(option: Option) -> tuple[Any, Any]:
-        kind = Annotated[option.type, option.rule] if option.rule else option.type
+        kind = Annotated[option.type, *option.marks] if option.marks else option.type
         return kind, field(default=option.default, metadata={"owner": option.owner})
 
     kinds, own = evaluations(), dict[str, tuple[Any, Any]]()

@@ -96,6 +96,14 @@ class Parsed:
             return Setting((), Origin.PRESET, f"preset {self.components[kind].name}")
         return Setting(())
 
+    def differing(self, there: Settings) -> dict[str, str]:
+        """The options that have another value in some settings, with their text there."""
+        return {
+            key: there[key].text
+            for key, (kind, value) in self.fields().items()
+            if key in there and parse_value(there[key].text, kind, flag(key)) != value
+        }
+
     def idle(self, why: str, *names: str) -> None:
         """Raise a `UsageError` for the first of these options that was given: it has no effect.
 

@@ -32,8 +32,19 @@ from unitk.errors import UsageError, require
 PARSING = threading.Lock()
 
 
-class Rule:
-    """What the values of an option must be, as a part of its type."""
+class Mark:
+    """A part of an option's type that says more than how its text is parsed."""
+
+
+@dataclass(frozen=True)
+class Copied(Mark):
+    """The path of a file, or of a folder of files, that checkpoints copy under this name."""
+
+    name: str
+
+
+class Rule(Mark):
+    """What the values of an option must be."""
 
     def fault(self, value: Any) -> str:
         """What messages say of a value that breaks the rule; nothing of others."""
@@ -112,8 +123,17 @@ class Option:
     type: Any
     default: Any
     owner: type
-    rule: Rule | None = None
+    marks: tuple[Mark, ...] = ()
     about: str = ""  # its help, where it is not found in a source
+
+    @property
+    def rule(self) -> Rule | None:
+        return next((mark for mark in self.marks if isinstance(mark, Rule)), None)
+
+    @property
+    def copied(self) -> str:
+        """The name of the file that checkpoints have of it, if they have one."""
+        return next((mark.name for mark in self.marks if isinstance(mark, Copied)), "")
 
     @property
     def flag(self) -> str:
@@ -157,16 +177,16 @@ def options(cls: type) -> tuple[Option, ...]:
 def _options(cls: Hashable) -> tuple[Option, ...]:  # so mypy has what a cache takes
     assert isinstance(cls, type) and is_dataclass(cls), cls
     hints = typing.get_type_hints(cls, include_extras=True)
-    # a subclass that has another default need not repeat the rule
+    # a subclass that has another default need not repeat the marks
     bases = [base for base in reversed(cls.__mro__[1:]) if is_dataclass(base)]
-    rules = {option.name: option.rule for base in bases for option in _options(base)}
+    marks = {option.name: option.marks for base in bases for option in _options(base)}
     return tuple(
         Option(
             field.name,
             _plain(hints[field.name]),
             field.default_factory() if field.default_factory is not MISSING else field.default,
             field.metadata.get("owner", cls),
-            next(_rules(hints[field.name]), rules.get(field.name)),
+            tuple(_marks(hints[field.name])) or marks.get(field.name, ()),
             field.metadata.get("help", ""),
         )
         for field in fields(cls)
@@ -174,21 +194,21 @@ def _options(cls: Hashable) -> tuple[Option, ...]:  # so mypy has what a cache t
 
 
 def _plain(kind: Any) -> Any:
-    """A type without rules."""
+    """A type without marks."""
     inner = tuple(_plain(part) for part in get_args(kind))
     if get_origin(kind) is Annotated:
-        return inner[0] if any(isinstance(mark, Rule) for mark in get_args(kind)) else kind
+        return inner[0] if any(isinstance(mark, Mark) for mark in get_args(kind)) else kind
     if get_origin(kind) in (Union, UnionType):
         return functools.reduce(operator.or_, inner)
     return GenericAlias(tuple, inner) if get_origin(kind) is tuple else kind
 
 
-def _rules(kind: Any) -> Iterator[Rule]:
-    """The rules in a type."""
+def _marks(kind: Any) -> Iterator[Mark]:
+    """The marks in a type."""
     for part in get_args(kind):
-        if isinstance(part, Rule):
+        if isinstance(part, Mark):
             yield part
-        yield from _rules(part)
+        yield from _marks(part)
 
 
 class Checked:

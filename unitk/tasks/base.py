@@ -112,7 +112,7 @@ class Task:
     needs_criterion: str = ""  # the only one that can learn what its examples ask
     writes: ClassVar[bool] = False  # whether its model writes while it is trained
     files: Mapping[str, str] = MappingProxyType({})
-    """Texts that checkpoints keep as files of these names; `COPIES` has the options for them."""
+    """Texts that checkpoints keep as files of these names; `Copied` marks the options for them."""
     tables: Mapping[str, Floats] = MappingProxyType({})
     """What tensors of a model begin as, by name, whatever a checkpoint has."""
     table_heads: tuple[str, ...] = ()
@@ -380,11 +380,3 @@ def stage_at(shares: Sequence[float], when: When, option: str) -> int:
     # the last update of a stage is at the end of its share, not behind it
     done = np.cumsum(shares) / sum(shares)
     return int(np.searchsorted(done, step / (total or 1) - 1e-9))
-
-
-def check_share(option: str, share: float | Schedule, most: float = 1, why: str = "") -> None:
-    """Raise a `UsageError` unless a share is in (0, most], or of a schedule its largest."""
-    bounded = not callable(share) or hasattr(share, "value")
-    require(bounded, f"--task.{option}: schedule {type(share).__name__} has no largest `value`")
-    value = largest(share)
-    require(0 < value <= most, f"--task.{option} must be in (0, {most:.2g}]{why}, got {value:g}")

@@ -19,11 +19,12 @@ from typing import Literal
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.options.fields import Above, Positive, Schedule, Weights
+from unitk.errors import require
+from unitk.options.fields import Above, Positive, Share, Weights
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
 from unitk.spans import choose, long_span, most_share, most_spans, poisson_spans, sentence_spans
-from unitk.tasks.base import Encoded, Task, check_share, largest, places_of, share_at
+from unitk.tasks.base import Encoded, Task, largest, places_of, share_at
 
 MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-tuning
 
@@ -54,7 +55,7 @@ class GLMInfill(Task):
     class Config(Task.Config):
         """Span laws and mixture of GLM pre-training; where the blank stands in fine-tuning."""
 
-        mask_ratio: float | Schedule = 0.15
+        mask_ratio: Share = 0.15
         """Share of the text that moves to part B in token and sentence mode (section 2.1). A
         schedule is possible, of which validation uses the last value."""
         mean_span: Above = 3.0
@@ -79,9 +80,10 @@ class GLMInfill(Task):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            most = most_share(self.mean_span, self.max_span)
-            why = f" with spans of {self.mean_span:g} tokens on average, at most {self.max_span}"
-            check_share("mask-ratio", self.mask_ratio, most, why)
+            share, most = largest(self.mask_ratio), most_share(self.mean_span, self.max_span)
+            spans = f"spans of {self.mean_span:g} tokens on average, at most {self.max_span}"
+            needs = f"--task.mask-ratio must be in (0, {most:.2g}] with {spans}, got {share:g}"
+            require(share <= most, needs)
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")

@@ -32,7 +32,7 @@ from unitk.options.fields import Chance, Share, Weighted, Weights
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, probe, stay, unroll
 from unitk.spans import choose, corrupt, ngram_places
-from unitk.tasks.base import Task, check_share, framed, share_at
+from unitk.tasks.base import Task, framed, share_at
 from unitk.tasks.mlm import sentences
 from unitk.vocab.base import Vocab
 
@@ -74,14 +74,15 @@ class UniLM(Task):
         nsp: bool = True
         """Texts are pairs of parts. Under the bidirectional mask half of them are from two
         documents, and the model predicts which (section 2.3). off: --blocks cuts the texts."""
-        target_mask_ratio: float = 0.7
+        target_mask_ratio: Chance = 0.7
         """Fine-tuning: share of the target tokens that are hidden (official recipes)."""
         position_shift: bool = False
         """Pairs: predict each token of the target at the one before it (s2s-ft, v0)."""
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            check_share("target-mask-ratio", self.target_mask_ratio or float(self.position_shift))
+            hides = self.target_mask_ratio > 0 or self.position_shift
+            require(hides, "--task.target-mask-ratio must be in (0, 1], got 0")
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask")

@@ -15,10 +15,10 @@ from torch import Tensor
 from unitk.errors import CheckpointError
 from unitk.files import copy, create, seal, sealed
 from unitk.options.fields import flag
-from unitk.training.saving.checkpoint import EMA, IMPORTED, WEIGHTS, check_finite
+from unitk.training.saving.checkpoint import CARRY, EMA, IMPORTED, WEIGHTS, check_finite
 from unitk.training.saving.checkpoint import save_tensors as save
 from unitk.training.saving.folder import OPTIMIZER
-from unitk.training.saving.state import COPIES, read_state, recorded
+from unitk.training.saving.state import read_state, recorded
 
 
 def average(checkpoints: Sequence[Path], folder: Path) -> None:
@@ -48,10 +48,9 @@ def rewrite(
     state = read_state(source) | {"optimizer": {}} | more
     text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
     create(folder / "state.json", text)
-    wanted = ["vocab/", *(name.rpartition("vocab.json")[0] or name for name in COPIES.values())]
-    wanted += [IMPORTED] * untrained
+    anew = {WEIGHTS, EMA, CARRY, OPTIMIZER, "state.json", *([] if untrained else [IMPORTED])}
     for name in sealed(source):
-        if name.startswith(tuple(wanted)):
+        if name not in anew:
             (folder / name).parent.mkdir(exist_ok=True)
             copy(source / name, folder / name)
     seal(folder)

@@ -23,14 +23,12 @@ from unitk.files import sealed
 from unitk.models.config import UNSHAPED
 from unitk.optim.config import AdafactorConfig, parse_rules
 from unitk.options.config import Parsed, flag, options, peek, read_words, resolve
-from unitk.options.fields import parse_value, render
 from unitk.options.settings import Origin, Setting, Settings
 from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, launched, process_ranks, weighted
 from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
 from unitk.training.saving.state import (
     Identity,
-    copies_in,
     layout_in,
     plugins_named,
     read_state,
@@ -183,24 +181,22 @@ def _of_same_tasks(there: Settings, tasks: Mapping[str, str]) -> Settings:
 
 def _differences(parsed: Parsed, there: Settings, checkpoint: Path, tower: str = "x") -> list[str]:
     """The options that were given and differ from the checkpoint that the weights come from."""
-    here, named = parsed.settings.texts, list[str]()
-    theirs = {key: there.texts[key] for name in UNSHAPED if (key := f"arch.{name}") in there}
+    arch, named = parsed.components["arch"], list[str]()
+    own = replace(arch, config=arch.config.tower(tower))
+    unshaped = (key for name in UNSHAPED if (key := f"arch.{name}") in there)
+    theirs = Settings({key: there[key] for key in unshaped})
     if tower == "x":
-        theirs |= _of_same_tasks(there, parsed.settings.tasks()).texts
+        theirs = theirs.under(_of_same_tasks(there, parsed.settings.tasks()))
     elif tower == "enc" and "arch.encoder" in there:
         return []  # its settings are those of a preset
-    own = parsed.components["arch"].config.tower(tower)
-    here |= {f"arch.{o.name}": render(getattr(own, o.name)) for o in options(type(own))}
-    for key, text in theirs.items():
-        if key in here and here[key] != text:
-            what = f"{flag(key)} is {here[key]}, but {text} in {checkpoint}"
-            if parsed.settings[key].origin == Origin.PRESET and key != "arch.norm_eps":
-                arch = parsed.components["arch"]
-                cure = f"add {flag(key)} {text}" + (", or leave out --arch" if tower == "x" else "")
-                if own is not arch.config:
-                    cure = "choose another --arch.encoder"
-                raise UsageError(f"{what}: {cure}")
-            named.append(what)
+    here = replace(parsed, components=parsed.components | {"arch": own})
+    for key, text in here.differing(theirs).items():
+        what = f"{flag(key)} is {here.settings[key].text}, but {text} in {checkpoint}"
+        if here.settings[key].origin == Origin.PRESET and key != "arch.norm_eps":
+            cure = f"add {flag(key)} {text}" + (", or leave out --arch" if tower == "x" else "")
+            cure = cure if own.config is arch.config else "choose another --arch.encoder"
+            raise UsageError(f"{what}: {cure}")
+        named.append(what)
     return named
 
 
@@ -364,30 +360,24 @@ def _check_frozen(
     Returns whether the data, or how examples are made of them, have changed (`--new-data`), and
     the options that differ, in words.
     """
-    there, here = settings_of(state, checkpoint).texts, parsed.fields()
     # of files that are copied, the run's own are named; what they contain is compared
-    there |= {key: state["config"][key] for key in copies_in(there, checkpoint)}
     for name, text in data.task.files.items():
         if name in sealed(checkpoint) and (checkpoint / name).read_text(encoding="utf-8") != text:
             copy = f"{checkpoint / name}, a copy of a file that was changed"
             raise UsageError(f"a resumed run keeps the contents of {copy}")
     # an option the run did not know yet has its default there
-    differing = [
-        key
-        for key, (kind, value) in here.items()
-        if key in there and parse_value(there[key], kind, flag(key)) != value
-    ]
-    components = parsed.settings.only(*KINDS)
+    there, here = parsed.differing(recorded(state)), parsed.settings
+    components = here.only(*KINDS)
     free = CUT if parsed.main.new_data else ()
-    changed = {key for key in free if key in differing}
-    for key in sorted(differing, key=lambda key: (key not in KINDS, key)):
+    changed = {key for key in free if key in there}
+    for key in sorted(there, key=lambda key: (key not in KINDS, key)):
         fixed = key in FROZEN or key in components
         # a schedule of the block size counts epochs up to the last one
         fixed |= key == "max_epochs" and not isinstance(parsed.main.block_size, int)
         if fixed and key not in changed:
             hint = " without --new-data" if key in CUT else ""
             raise UsageError(
-                f"{flag(key)} is {render(here[key][1])}, but the run to resume has {there[key]}:"
+                f"{flag(key)} is {here[key].text}, but the run to resume has {there[key]}:"
                 f" it cannot change{hint} ({checkpoint})"
             )
     counted = bool(state.get("words")) or not parsed.main.counts_words
@@ -398,8 +388,8 @@ def _check_frozen(
         " --new-data begins an epoch on others",
     )
     named = [
-        f"{flag(key)} is {render(here[key][1])}, but {there[key]} in {checkpoint}"
-        for key in differing
+        f"{flag(key)} is {here[key].text}, but {text} in {checkpoint}"
+        for key, text in there.items()
         if key not in OF_THE_COMMAND
     ]
     return bool(changed) or state["data"] != data.fingerprint, named

@@ -25,12 +25,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
-from unitk.options.fields import Chance
+from unitk.options.fields import Chance, Copied
 from unitk.registry import register
 from unitk.slots import NEVER, Example, Ids, Slots, stay
 from unitk.tasks.base import Encoded, framed, places_of, side_by_side
@@ -47,7 +48,7 @@ class Optimus(Seq2Seq):
     class Config(Seq2Seq.Config):
         """What the two towers read."""
 
-        source_vocab: Path | None = None
+        source_vocab: Annotated[Path, Copied("source_vocab/vocab.json")] | None = None
         """Vocabulary of the encoder (Optimus: BERT's WordPiece beside GPT-2's bytes). Default: that
         of the corpus. Checkpoints include it. The encoder reads at most twice as many tokens as the
         text has, and as many as it has positions; the log counts longer texts."""

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import require
 from unitk.families.thu_ernie.entities import Link, Linker, read_vectors
-from unitk.options.fields import Weights
+from unitk.options.fields import Copied, Weights
 from unitk.registry import register
 from unitk.slots import Ask, Example, Ids
 from unitk.tasks.base import Encoded, places_of
@@ -60,12 +61,12 @@ class THUERNIE(MLM):
         nsp: bool = True
         """Next sentence prediction: texts are pairs of parts, half of them from two documents, and
         the model predicts which. Texts with links are of one part."""
-        entities: str = ""
+        entities: Annotated[str, Copied("entities.txt")] = ""
         """File of the entities' vectors, such as TransE's: a name and its numbers a line. They are
         not trained. Default: no entities, which is BERT."""
         linker: str = "forms"
         """How entities are found in a text without links."""
-        forms: str = ""
+        forms: Annotated[str, Copied("forms.tsv")] = ""
         """File of the linker. forms: a name as it stands in texts, a tab and its entity a line;
         without it, texts without links have no entities, in fine-tuning and prediction."""
         random_none_keep: Weights = (0.05, 0.15, 0.8)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from unitk.errors import DataError, require
-from unitk.options.fields import Count
+from unitk.options.fields import Copied, Count
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
 from unitk.tasks.understanding.base import Understanding
@@ -31,7 +31,7 @@ class Cloze(Understanding):
     class Config(Understanding.Config):
         """The objective that lays out the inputs, the pattern, and how its answers are scored."""
 
-        patterns: str = ""
+        patterns: Annotated[str, Copied("patterns.yaml")] = ""
         """Patterns and answers: a bundled set (boolq, cb and others), or a YAML file."""
         pattern: Count = 0
         """Number of the pattern to use, counted from 0."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,21 +14,14 @@ from unitk import registry
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import create, sealed
 from unitk.foreign import read_json
-from unitk.options.fields import SUFFIXES, options, render
+from unitk.options.fields import COMMA, SUFFIXES, options, render
 from unitk.options.settings import NOTHING, Origin, Settings, renamed
 from unitk.tasks.base import Task
 from unitk.training.config import TrainConfig
 
 log = logging.getLogger(__name__)
 
-SOURCE_VOCAB = "source_vocab"  # folder of a checkpoint, and option of a task
-COPIES = {
-    SOURCE_VOCAB: f"{SOURCE_VOCAB}/vocab.json",
-    "patterns": "patterns.yaml",
-    "entities": "entities.txt",
-    "forms": "forms.tsv",
-}
-"""Options of tasks that name files which a checkpoint copies, and what it then has."""
+SOURCE_VOCAB = "source_vocab"  # folder of a checkpoint
 FIELDS: dict[str, Any] = {
     "config": dict,
     "user_dir": str | None,
@@ -40,37 +32,38 @@ FIELDS: dict[str, Any] = {
 """What state.json must hold beside the progress."""
 
 
-def settings_of(state: dict[str, Any], folder: Path) -> Settings:
-    """Every option of the run; files that the checkpoint copied are named as copies.
+def recorded(state: dict[str, Any]) -> Settings:
+    """Every option of the run, as it was written.
 
     A task fills in options that an earlier version did not have.
     """
-    texts: dict[str, str] = {}
-    for name, part in recorded(state).tasks().items():
+    there, earlier = Settings.of_texts(state["config"], Origin.CHECKPOINT), dict[str, str]()
+    for name, part in there.tasks().items():
         known = registry.get("task", name).earlier if registry.has("task", name) else {}
-        texts |= {f"{part}.{option}": text for option, text in known.items()}
-    texts |= state["config"]
-    where = f"checkpoint {folder}"
-    return Settings.of_texts(texts | copies_in(texts, folder), Origin.CHECKPOINT, where)
+        earlier |= {f"{part}.{option}": text for option, text in known.items()}
+    return Settings.of_texts(earlier, Origin.CHECKPOINT).under(there)
 
 
-def recorded(state: dict[str, Any]) -> Settings:
-    """Every option of the run, as it was written."""
-    return Settings.of_texts(state["config"], Origin.CHECKPOINT)
+def settings_of(state: dict[str, Any], folder: Path) -> Settings:
+    """Every option of the run; files that the checkpoint copied are named as copies."""
+    there = recorded(state)
+    texts = there.texts
+    for name, part in there.tasks().items():
+        own = copies_of(name, there.of(part).texts, folder)
+        texts |= {f"{part}.{option}": text for option, text in own.items()}
+    return Settings.of_texts(texts, Origin.CHECKPOINT, f"checkpoint {folder}")
 
 
-def copies_in(values: dict[str, str], folder: Path) -> dict[str, str]:
-    """The options that name copies in the checkpoint, and where these are."""
-    found = dict[str, str]()
-    for option, name in COPIES.items():
-        if name in sealed(folder):
-            place = str(folder / name.partition("/")[0])
-            found |= {key: place for key in values if key.endswith(f".{option}")}
-            # also those of the objective whose layout is read
-            own = re.compile(rf"(?<=[:,]){option}=(\\,|[^,])*")
-            copy = f"{option}={place}".replace(",", "\\,").replace("\\", "\\\\")
-            for key in [key for key in values if key.endswith(".layout")]:
-                found[key] = own.sub(copy, found.get(key, values[key]))
+def copies_of(task: str, texts: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Those options of a task that name files which the checkpoint copied, with its copies."""
+    every = options(registry.get("task", task).Config) if registry.has("task", task) else ()
+    files = sealed(folder)
+    there = [one for one in every if one.name in texts and one.copied in files]
+    found = {one.name: str(folder / one.copied.partition("/")[0]) for one in there}
+    if "layout" in texts:  # of an objective whose inputs are read: its options, in one
+        name, own = parse_layout(texts["layout"])
+        if copies := copies_of(name, own, folder):
+            found["layout"] = render_layout(name, own | copies)
     return found
 
 
@@ -263,9 +256,20 @@ def layout_in(there: Settings) -> str:
     if "task.layout" in there:
         return there["task.layout"].text
     name, part = next(iter(there.tasks().items()))
-    known = {
-        option.name: render(option.default) for option in options(registry.get("task", name).Config)
-    }
-    own = (f"{k}={v}" for k, v in there.of(part).texts.items() if known.get(k, v) != v)
-    escaped = ",".join(one.replace(",", "\\,") for one in own)
-    return f"{name}:{escaped}" if escaped else name
+    known = {one.name: render(one.default) for one in options(registry.get("task", name).Config)}
+    own = {key: text for key, text in there.of(part).texts.items() if known.get(key, text) != text}
+    return render_layout(name, own)
+
+
+def parse_layout(text: str) -> tuple[str, dict[str, str]]:
+    """The objective and the options that `--task.layout NAME:option=value,...` names."""
+    name, _, rest = text.partition(":")
+    parts = (part.partition("=") for part in COMMA.split(rest) if part)
+    own = {key.strip().replace("-", "_"): value.replace("\\,", ",") for key, _, value in parts}
+    return name, own
+
+
+def render_layout(name: str, texts: Mapping[str, str]) -> str:
+    """The text of an objective with options, which `parse_layout` reads."""
+    own = (f"{key}={text}".replace(",", "\\,") for key, text in texts.items())
+    return f"{name}:{','.join(own)}".removesuffix(":")
