@@ -73,7 +73,7 @@ class Column:
     within: str = ""
     """Of offsets: what they are places in, also a field of `Counts`."""
     dtype: str = "<i8"
-    """"": that of the corpus, which depends on the size of its vocabulary."""
+    """Empty: that of the corpus, which depends on the size of its vocabulary."""
 
     def read(self, folder: Path, counts: Counts, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """All values, mapped into memory; `DataError` if there are not as many as counted."""
@@ -102,7 +102,7 @@ class Form:
 
     kind: str = "labelled"  # of the corpus
     each: str = "documents"
-    """What has a row each, a field of `Counts`; "": rows begin with the number of their record."""
+    """What has a row each, a field of `Counts`. Empty: rows begin with the number of a record."""
     width: int = 1
     named: bool = False
     """Whether the last number of a row stands for a name."""
