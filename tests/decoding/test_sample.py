@@ -8,7 +8,7 @@ import torch
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
-from unitk.decoding.sample import draw
+from unitk.decoding.search import draw
 from unitk.errors import UsageError
 
 CONFIG = GenerateConfig(sampling=True, nbest=3, max_len=5)

@@ -18,9 +18,9 @@ from unitk import registry
 from unitk.data.cuts import Text
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
+from unitk.decoding.constraints.searches import start
 from unitk.decoding.decode import Reader
 from unitk.decoding.search import Request
-from unitk.decoding.steps import start
 from unitk.errors import UsageError
 from unitk.slots import collate
 from unitk.tasks.base import Task

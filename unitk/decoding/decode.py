@@ -21,6 +21,7 @@ from unitk import masks
 from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
+from unitk.decoding.constraints.searches import OnStep, report_step, start
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fill import fill
 from unitk.decoding.fit import (
@@ -35,7 +36,6 @@ from unitk.decoding.fit import (
 )
 from unitk.decoding.forced import attention, check_layer
 from unitk.decoding.search import Hypothesis, Output, Request, Search, longest
-from unitk.decoding.steps import OnStep, report_step, start
 from unitk.errors import UsageError, require
 from unitk.families.diffusion.denoise import IDLE, check, denoise
 from unitk.families.diffusion.mdlm import Diffusion

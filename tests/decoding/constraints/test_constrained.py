@@ -10,7 +10,7 @@ from rounding import near
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints, WordRules
-from unitk.decoding.constraints.constrained import Constrained
+from unitk.decoding.constraints.searches import Constrained
 from unitk.decoding.decode import generate
 from unitk.decoding.search import Request
 from unitk.errors import DataError, UsageError

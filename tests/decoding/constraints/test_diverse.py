@@ -7,7 +7,7 @@ from rounding import near
 
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
-from unitk.decoding.constraints.diverse import Diverse
+from unitk.decoding.constraints.searches import Diverse
 from unitk.decoding.decode import generate
 
 CONFIG = GenerateConfig(beam=6, nbest=6, max_len=5, diverse_beam_groups=3)

@@ -19,8 +19,7 @@ from torch import Tensor
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.fit import batches
-from unitk.decoding.sample import draw
-from unitk.decoding.search import Hypothesis
+from unitk.decoding.search import Hypothesis, draw
 from unitk.errors import NonFiniteError, require
 from unitk.families.diffusion.mdlm import Diffusion
 from unitk.masks import dense

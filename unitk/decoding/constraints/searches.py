@@ -1,21 +1,48 @@
-"""Beam search whose outputs contain given phrases, in any order.
-
-Dynamic beam allocation: Post and Vilar 2018, arXiv 1804.06609, section 3. Hypotheses of an input
-are sorted into banks by the words of the phrases that they have written, and the beam is dealt out
-to the banks in turn, so that those that get on with the phrases are never crowded out. A phrase may
-stand in any blank, and share words with another one.
-"""
+"""Which search the options and constraints need: phrases in outputs, groups of a beam."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from unitk.decoding.search import Request, Search, best
+from unitk.decoding.search import Hypothesis, Request, Sampling, Search, best
+from unitk.slots import Ids
+
+OnStep = Callable[[int, Ids], None]
+"""Called after each step with the number of a prompt and the words of its best open hypothesis."""
+
+
+def start(request: Request) -> Search:
+    """The kind of search that the options and the constraints need."""
+    if request.config.sampling:
+        return Sampling(request)
+    if request.config.diverse_beam_groups > 1:
+        return Diverse(request)
+    phrases = any(one.phrases for one in request.constraints.each)
+    return Constrained(request) if phrases else Search(request)
+
+
+def report_step(on_step: OnStep, numbers: Sequence[int], search: Search, rows: Tensor) -> None:
+    """Report the words of each row with an open hypothesis; `numbers` are those of the prompts."""
+    # of groups, which have a row of the state each, those of the first one
+    first = search.state.written.unflatten(0, (len(rows), -1))[:, 0, 0, : search.steps]
+    written = first.cpu().numpy()
+    for row, ids, unfinished in zip(rows.tolist(), written, search.open().tolist(), strict=True):
+        if unfinished:
+            on_step(numbers[row], ids)
 
 
 class Constrained(Search):
-    """Beam search with required phrases [B, C, L], padded with -1."""
+    """Beam search whose outputs contain given phrases [B, C, L], padded with -1, in any order.
+
+    Dynamic beam allocation: Post and Vilar 2018, arXiv 1804.06609, section 3. Hypotheses of an
+    input are sorted into banks by the words of the phrases that they have written, and the beam is
+    dealt out to the banks in turn, so that those that get on with the phrases are never crowded
+    out. A phrase may stand in any blank, and share words with another one.
+    """
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
@@ -127,6 +154,80 @@ class Constrained(Search):
         super().select(rows)
         parts = (self.phrases, self.sizes, self.met, self.begun)
         self.phrases, self.sizes, self.met, self.begun = (part[rows] for part in parts)
+
+
+class Diverse(Search):
+    """A beam search of B * G rows: the G groups of an input, which avoid each other's words.
+
+    Vijayakumar et al. 2016, arXiv 1610.02424, algorithm 1 with Hamming diversity. The groups of an
+    input write their j-th words one after the other; a word costs `strength` for every hypothesis
+    of an earlier group that chose it there. The cost steers the choice, the scores stay the
+    model's own.
+    """
+
+    def __init__(self, request: Request) -> None:
+        config, constraints = request.config, request.constraints
+        self.groups, self.nbest = config.diverse_beam_groups, config.nbest
+        self.strength = config.diverse_beam_strength
+        size = config.beam // self.groups
+        config = replace(config, beam=size, nbest=min(config.nbest, size), diverse_beam_groups=1)
+        each = [one for one in constraints.each for _ in range(self.groups)]
+        super().__init__(
+            replace(
+                request,
+                homes=request.homes.repeat_interleave(self.groups, 0),
+                num_blanks=request.num_blanks.repeat_interleave(self.groups),
+                config=config,
+                constraints=replace(constraints, each=each),
+            )
+        )
+
+    def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Choose the next words; an input's hypotheses are those of its groups in turn."""
+        if not self.steps:  # the prompts: every group begins with them
+            logits_RV = logits_RV.repeat_interleave(self.groups, 0)
+        back, token, place = super().extend(logits_RV)
+        # a group numbers its hypotheses from 0; its input counts those of the groups before it
+        first = torch.arange(self.groups, device=back.device) * self.config.beam
+        back = back.unflatten(0, (-1, self.groups)) + first[:, None]
+        whole = (len(back), self.groups * self.config.beam)
+        return back.flatten(1), token.view(whole), place.view(*whole, 2)
+
+    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
+        """The best continuations of each group, given what the groups before it chose."""
+        gain = self.gains(logits_RV)
+        _, each, size = gain.shape
+        gain = gain.view(-1, self.groups, each * size)
+        score = self.state.score[:, :each].unflatten(0, (-1, self.groups))
+        cost = gain.new_zeros(len(gain), size)
+        chosen = []
+        for group in range(self.groups):
+            total = gain[:, group] + score[:, group].repeat_interleave(size, 1)
+            value = total - cost.repeat(1, each)  # flat index: hypothesis * V + word
+            _, index = best(value, min(self.wide, value.shape[1]))
+            total, word = total.gather(1, index), index % size
+            chosen.append(self.filled(total, index // size, word, gain[:, group].gather(1, index)))
+            # what goes on in this group makes its words dearer for the groups after it
+            some = (total > -torch.inf)[:, : self.config.beam].to(cost.dtype)
+            cost.scatter_add_(1, word[:, : self.config.beam], self.strength * some)
+        return tuple(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*chosen, strict=True))
+
+    def select(self, rows: Tensor) -> None:
+        """Keep only these inputs."""
+        groups = torch.arange(self.groups, device=rows.device)
+        super().select((rows[:, None] * self.groups + groups).flatten())
+
+    def open(self) -> Tensor:
+        """[B] whether a group of an input has an open hypothesis left."""
+        return super().open().view(-1, self.groups).any(1)
+
+    def results(self) -> list[list[Hypothesis]]:
+        """The n best of all groups of every input."""
+        found = super().results()
+        inputs = [found[i : i + self.groups] for i in range(0, len(found), self.groups)]
+        return [
+            sorted(sum(groups, []), key=lambda one: -one.score)[: self.nbest] for groups in inputs
+        ]
 
 
 def _last(flags: Tensor) -> Tensor:
