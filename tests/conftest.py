@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from unitk.data.corpus.corpus import write_manifest
 from unitk.data.corpus.writer import CorpusWriter
 from unitk.errors import UnitkError
 from unitk.registry import load_plugins
+from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
 from unitk.vocab.train import train_vocab
 
@@ -26,6 +28,15 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what --determinis
 settings.register_profile("unitk", deadline=None)  # a busy machine fails no test
 settings.load_profile("unitk")
 UnitkError.with_flags = True  # messages as the command line shows them
+
+
+def guarded(task: Task, name: str, value: Any) -> None:
+    """Set an attribute of a task, which only a method of the task itself may do."""
+    assert sys._getframe(1).f_locals.get("self") is task, f"{name} of a task is set from outside"
+    object.__setattr__(task, name, value)
+
+
+Task.__setattr__ = guarded  # type: ignore[method-assign, assignment]
 if "UNITK_USER_DIR" in os.environ:  # the property tests then cover a plug-in's tasks too
     load_plugins(Path(os.environ["UNITK_USER_DIR"]))
 

@@ -46,6 +46,7 @@ DOOR = "unitk/__init__.py"
 
 LONG_FILES: dict[str, str] = {
     "unitk/tasks/base.py": "it is the interface, not an objective",
+    "unitk/tasks/understanding/base.py": "it is the interface of tasks that predict labels",
 }
 """File -> why it may be longer than its budget."""
 LONG_FUNCTIONS: dict[str, str] = {}

@@ -110,8 +110,8 @@ def import_checkpoint(
         user_dir,
         f"{source} {path}",
         parts.task.vocab.hash,
-        "pairs" if parts.task.answers else "text",
-        labels=parts.task.labels,
+        "pairs" if parts.task.trained.pairs else "text",
+        labels=parts.task.trained.labels,
     )
     checkpoint.write(folder, parts.model, identity, parts.task)
     rows = json.dumps({"format": source, "rows": parts.rows}, indent=1)

@@ -209,7 +209,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     total = None if isinstance(inputs, Iterator) else len(inputs)
     sink = sink_of(given, parsed.settings.texts | parsed.aside.texts | {"device": device})
     filling = for_blanks(given, parsed.settings)
-    ways = as_trained(given, parsed.settings, generator.task.max_source), filling
+    ways = as_trained(given, parsed.settings, generator.task.trained.max_source), filling
     all_groups = partial(
         groups,
         *(generator, inputs, given.buffer_size, sink.done),
@@ -380,7 +380,7 @@ def blanks_of(given: Options, generator: Generator) -> Blanks:
     if given.infill is not None:
         return "all"
     # a source of a model that was trained on pairs may be a text about [MASK]s
-    some = given.interactive or bool(given.texts) or not generator.task.answers
+    some = given.interactive or bool(given.texts) or not generator.task.trained.pairs
     return "some" if some and not given.score else "none"
 
 

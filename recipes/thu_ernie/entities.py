@@ -31,11 +31,11 @@ def main(checkpoint: str, corpus: str, weights: str) -> None:
     given = Settings.of_texts({"task.random_none_keep": weights}, Origin.FLAG)
     found, held = load(Path(checkpoint), given=given), open_corpus(Path(corpus))
     task, rng, made = found.task, np.random.default_rng(0), []
-    task.labels = tuple(held.labels)
+    task = task.knowing(labels=tuple(held.labels))
     for number in range(len(held)):
         (text,), links = held.record(number)
         parts, own = [text[:LONGEST]], links[links[:, 1] <= LONGEST].tolist()
-        entity = task.entity(parts, [[(a, b, task.labels[n]) for a, b, n in own]])
+        entity = task.entity(parts, [[(a, b, task.trained.labels[n]) for a, b, n in own]])
         example = layout(MLM.encoded(task, parts).example, entity, task.noised(entity, rng))
         made += [example] if example.asks else []
     named = np.concatenate([one.asks[0].among[one.asks[0].label] for one in made])

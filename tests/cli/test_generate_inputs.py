@@ -164,7 +164,7 @@ def test_the_bundled_model_continues_and_fills_by_default(lines):
 def test_other_parts_than_in_training_are_warned_of(glm, lm, caplog):
     for path in (glm, lm):
         model = unitk.load(path)
-        model.task.answers = True
+        model.task = model.task.knowing(pairs=True)
         for trained, text, warns in (
             (2, ["the cat"], True),
             (2, [["the", "cat"]], False),
@@ -173,11 +173,11 @@ def test_other_parts_than_in_training_are_warned_of(glm, lm, caplog):
             (2, [""], False),
         ):
             caplog.clear()
-            model.task.parts, model.warned = trained, False
+            model.task, model.warned = model.task.knowing(parts=trained), False
             for _ in range(2):  # once
                 model.generate(text, beam=1, max_len=2)
             assert caplog.text.count("has another number of parts") == warns
-    model.task.parts, model.task.window = 0, (80, "{answer} [SEP] {passage}")
+    model.task = model.task.knowing(parts=0, window=(80, "{answer} [SEP] {passage}"))
     caplog.clear()
     model.warned = False
     model.generate("the cat", beam=1, max_len=2)

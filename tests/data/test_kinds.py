@@ -133,9 +133,9 @@ def test_checkpoints_keep_the_labels(corpora):
     train(begin(corpora, "class", "--max-steps 1"))
     state = json.loads((corpora / "run" / "last" / "state.json").read_text())
     assert state["labels"] == ["c0", "c1"]
-    assert checkpoint.load(corpora / "run").task.labels == ("c0", "c1")
+    assert checkpoint.load(corpora / "run").task.trained.labels == ("c0", "c1")
     again = f"--init-from {corpora / 'run'} --max-steps 1"
-    assert begin(corpora, "class", again, "next").data.task.labels == ("c0", "c1")
+    assert begin(corpora, "class", again, "next").data.task.trained.labels == ("c0", "c1")
     wanted = r"--data has 2 labels \(t0, t1\), but .*step-1 has 2 \(c0, c1\)"
     for words in ("--resume --new-data", "--resume"):
         with pytest.raises(DataError, match=wanted):
@@ -143,7 +143,7 @@ def test_checkpoints_keep_the_labels(corpora):
     with pytest.raises(DataError, match=wanted):
         open_setup(corpora / "run", corpora / "tags", torch.device("cpu"))
     # whoever has none yet, or learns something else from them, takes any
-    assert begin(corpora, "span", again, "other").data.task.labels == ()
+    assert begin(corpora, "span", again, "other").data.task.trained.labels == ()
 
 
 def test_a_separable_set_is_learnt(corpora):
@@ -212,11 +212,11 @@ def test_a_question_that_is_too_long_is_shortened(corpora):
 
 def test_labels_are_those_of_the_words(corpora, toy_vocab):
     tags = begin(corpora, "tags").data
-    assert tags.task.labels == ("t0", "t1")
+    assert tags.task.trained.labels == ("t0", "t1")
     for i in range(40):
         example = draw(tags.train, 1, 0, i)
         names = [f"t{len(word) % 2}" for word in toy_lines(40)[i].split()]
-        assert [tags.task.labels[y] for y in example.asks[0].label] == names
+        assert [tags.task.trained.labels[y] for y in example.asks[0].label] == names
 
 
 def test_what_a_task_cannot_do_and_other_labels_are_named(corpora):

@@ -34,7 +34,7 @@ def made(name, vocab, options=None, **more):
     task_type = get("task", name.split()[0])
     given = Settings.of_texts(options, Origin.FLAG)
     task = task_type(resolve(task_type.Config, given).main, vocab)
-    task.answers = False
+    task = task.knowing(pairs=False)
     torch.manual_seed(0)
     config = tiny(get("arch", task.arch)())
     sizes = {"heads": tuple(task.heads), "max_positions": 64, "dropout": 0.0, "init_std": 0.3}
@@ -120,7 +120,7 @@ def test_what_is_read_first_is_what_training_reads(toy_vocab):
         goes_on = [40, 41, blank] if mixture == "1,0,1" else [blank, 40, 41]
         tokens = task.prompt([text.ids]).towers["x"].token
         assert tokens.tolist() == [v.cls, *goes_on, v.sep, v.sop]
-        task.answers = True
+        task = task.knowing(pairs=True)
         tokens = task.prompt([text.ids]).towers["x"].token
         assert tokens.tolist() == [v.cls, v.mask, 40, 41, v.sep, v.sop]
 
@@ -132,7 +132,7 @@ def test_who_cannot_write_from_nothing_is_told_who_can(toy_vocab):
         with pytest.raises(UsageError, match=f"task {name} does not .*from nothing; {able}$"):
             generator.sample(2, max_len=4)
     generator = made("lm", toy_vocab)
-    generator.task.answers = True
+    generator.task = generator.task.knowing(pairs=True)
     with pytest.raises(UsageError, match="task lm .*trained.*source"):
         generator.sample(2)
     with pytest.raises(UsageError, match="a UniLM needs .*--task.shares"):

@@ -131,7 +131,7 @@ def test_a_classifier_comes_back_with_its_labels(labels, tmp_path):
     save = tmp_path / "save" / "checkpoint_last.pt"
     convert.run(["--from", "fairseq", str(save), "--to", "unitk", str(tmp_path / "ours")])
     loaded, saved = load(tmp_path / "ours"), read_pickle(save)["model"]
-    assert loaded.task.labels == ("no", "yes")
+    assert loaded.task.trained.labels == ("no", "yes")
     for name, tensor in loaded.model.named_parameters():
         assert torch.equal(tensor, saved[f"network.{name}"])
 

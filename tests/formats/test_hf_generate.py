@@ -28,7 +28,7 @@ def exported(kit, tmp_path, toy_vocab):
     def made(arch, task_name, decoding=None, answers=True, **options):
         kind = get("task", task_name)
         task = kind(kind.Config(**options), toy_vocab)
-        task.answers = answers
+        task = task.knowing(pairs=answers)
         torch.manual_seed(3)
         config = get("arch", arch)()
         model = kit.perturbed((tiny(config) if "base" in arch else config).build(len(task.vocab)))
@@ -115,7 +115,7 @@ def test_what_goes_out_comes_back_to_the_same_prompts(exported, arch, task, opti
     """Nothing but unitk's own entry says what a prompt begins and ends with."""
     _, generator, folder = exported(arch, task, answers=answers, **options)
     back = unitk.load(folder, format="hf").task
-    assert (back.name, back.config, back.answers) == (task, generator.task.config, answers)
+    assert (back.name, back.config, back.trained.pairs) == (task, generator.task.config, answers)
     source = [np.array([20, 21, 22])]
     towers = generator.task.prompt(source).towers
     for name, found in back.prompt(source).towers.items():

@@ -209,7 +209,7 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
     model, there = make(family, kind)
     loaded = load(kit.to_unitk("hf", there, tmp_path / "ours"))
     ours, task = loaded.model, loaded.task
-    assert task.labels == (LABELS if kind in ("classify", "tag") else ())
+    assert task.trained.labels == (LABELS if kind in ("classify", "tag") else ())
     parts, right = sources(kind, kit), RIGHT[kind]
     found, loss, laid = ours_of(ours, task, parts, right)
     wanted, their_loss, rows = theirs_of(model, task, parts, laid)
@@ -232,7 +232,7 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
     again, info = auto.from_pretrained(back, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     assert type(again) is type(model) and again.config.num_labels == model.config.num_labels
-    if task.labels:
+    if task.trained.labels:
         assert tuple(again.config.id2label.values()) == LABELS
     _, _, laid = ours_of(ours, task, parts, right)
     for one, other in zip(theirs_of(again, task, parts, laid)[0], wanted, strict=True):
@@ -242,7 +242,7 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
         texts = [loaded.vocab.decode(part) for part in parts[0]]
         assert tokenizer(*texts)["input_ids"] == [i for i in rows[0].tolist() if i]
     again = load(kit.to_unitk("hf", back, tmp_path / "again"))
-    assert again.task.config == task.config and again.task.labels == task.labels
+    assert again.task.config == task.config and again.task.trained.labels == task.trained.labels
     texts = ["w1 w2", "w3 w4", "w5"]
     [said] = unitk.load(tmp_path / "ours").predict([texts if kind == "choice" else texts[:2]])
     assert said
@@ -288,7 +288,7 @@ def test_what_a_head_cannot_be_is_named(kit, make, tmp_path, change, message):
 def test_what_no_class_there_reads_is_named(tmp_path, vocab_txt, arch, task, layout, message):
     vocab = open_vocab(vocab_txt)
     task = get("task", task)(get("task", task).Config(layout=layout), vocab)
-    task.labels = LABELS
+    task = task.knowing(labels=LABELS)
     sizes = {"num_layers": 1, "width": 32, "num_heads": 4, "ffn_width": 48, "max_positions": 40}
     config = replace(preset(f"{arch}_tiny"), **sizes, heads=task.heads)
     with pytest.raises(UsageError, match=message):

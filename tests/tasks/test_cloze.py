@@ -143,7 +143,7 @@ def made(folder, vocab, layout, patterns="own", labels=("no", "yes"), **options)
     cls = get("task", "cloze")
     path = str(folder / f"{patterns}.yaml")
     task = cls(cls.Config(layout=layout, patterns=path, **options), vocab)
-    task.labels = labels if task.form == "class" else ()
+    task = task.knowing(labels=labels if task.form == "class" else ())
     return task
 
 
@@ -238,7 +238,7 @@ def test_the_longest_field_is_cut(folder, toy_vocab, layout):
     task = made(folder, toy_vocab, layout, "choices")
     choices = [ids(toy_vocab, "na ba"), ids(toy_vocab, "teto")]
     long = ids(toy_vocab, " ".join(TEXTS * 9))
-    task.room = 24
+    task = task.knowing(room=24)
     slots = task.asking([long, *choices]).towers["x"]
     assert slots.pos.max() < 24
     assert slots.token[1:9].tolist() == long[:8].tolist()
@@ -248,7 +248,7 @@ def test_the_longest_field_is_cut(folder, toy_vocab, layout):
         parts = [long[:size], *choices]
         count = len(task.asking(parts).towers["x"])
         assert count <= task.pair_slots(sum(map(len, parts)), 0, 3)
-    task.room = 2
+    task = task.knowing(room=2)
     with pytest.raises(DataError, match="line 3: .*pattern.*tokens too long"):
         task.asking([long, *choices])
 

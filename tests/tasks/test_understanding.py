@@ -43,7 +43,7 @@ A, B = np.array([40, 41, 42]), np.array([43, 44])
 def made(task, layout, vocab, labels=("no", "yes"), **options):
     cls = get("task", task)
     found = cls(cls.Config(layout=layout, **options), vocab)
-    found.labels = labels if task in ("classify", "tag") else ()
+    found = found.knowing(labels=labels if task in ("classify", "tag") else ())
     return found
 
 
@@ -156,12 +156,12 @@ def test_the_likeliest_answer_is_that_of_brute_force(toy_vocab):
         }
         none = every.pop((0, 0))
         (i, j), best = max(every.items(), key=lambda one: one[1])
-        for task.null_threshold in (-np.inf, -1.0, 0.0, 1.0, np.inf):
-            said = task.said([A, passage], output)
-            lacks = np.log(none / best) > task.null_threshold
+        for threshold in (-np.inf, -1.0, 0.0, 1.0, np.inf):
+            said = task.decide([A, passage], output, threshold)
+            lacks = np.log(none / best) > threshold
             assert said["span"] == ([-1, -1] if lacks else [i - 5, j - 4])
             assert said["probability"] == pytest.approx(none if lacks else best, rel=1e-5)
-    assert task.said([A, passage[:0]], output[..., :5])["span"] == [-1, -1]
+    assert task.decide([A, passage[:0]], output[..., :5], 0.0)["span"] == [-1, -1]
 
 
 def test_probabilities_are_a_softmax(toy_vocab):
@@ -181,7 +181,7 @@ def test_each_choice_is_a_doc_of_its_own(toy_vocab):
     example = task.classify([A, B, A], np.array([1]), None)
     x, [ask] = example.towers["x"], example.asks
     assert x.doc.tolist() == [0] * 8 + [1] * 9 and ask.rows.tolist() == [[0, 8]]
-    task.room = 7
+    task = task.knowing(room=7)
     short = task.asking([A, B, A]).towers["x"]
     assert int(short.pos.max()) == 6 and short.token.tolist().count(42) == 1
 
@@ -393,9 +393,8 @@ def test_a_head_goes_with_its_labels(labelled, tmp_path):
         fresh = load(tmp_path / "run")
         head = fresh.model.heads["class:label"]
         torch.nn.init.zeros_(head.out.weight)
-        fresh.task.labels = labels
         [folder] = (tmp_path / "run" / "checkpoints").glob("step-2")
-        load_weights(fresh.model, folder, averages=True, task=fresh.task)
+        load_weights(fresh.model, folder, averages=True, task=fresh.task.knowing(labels=labels))
         assert torch.equal(head.dense.weight, there.dense.weight)
         found[labels] = head.out.weight
     assert torch.equal(found["no", "yes"], there.out.weight)
@@ -451,7 +450,7 @@ def test_long_passages_are_read_in_windows(labelled, tmp_path, limit):
     run(labelled, "span", "mlm", tmp_path / "run", 300, limit)
     generator = unitk.load(tmp_path / "run")
     words = " ".join(record("span", 2)["b"].split() * 20)
-    room = min(generator.model.config.room, generator.task.max_source)
+    room = min(generator.model.config.room, generator.task.trained.max_source)
     assert room <= 64 and len(generator.vocab.encode(words)) > 2 * room
     for place in (0.05, 0.5, 0.95):
         cut = words.rfind(" ", 0, int(len(words) * place))
@@ -468,7 +467,7 @@ def test_predictions_read_the_windows_of_training(labelled, tmp_path, layout, li
     words += f" --data {labelled / 'span'} --save-dir {tmp_path / 'x'} --max-steps 1 --lr 1e-3"
     data = prepare(parse_train(words.split())).data
     task, corpus = load(tmp_path / "run").task, open_corpus(labelled / "span" / "train")
-    task.room = data.task.room
+    task = task.knowing(room=data.task.trained.room)
     wanted = [
         task.asking(parts).towers["x"].token.tolist()
         for i in range(len(corpus))

@@ -65,14 +65,14 @@ def load(
     defaults = [one.decoding for one in loaded] if format else list(own)
     if any(one != defaults[0] for one in defaults):
         log.warning("the models differ in %s: that of %s is used", NAME, paths[0])
-    first = loaded[0].task
+    tasks = [one.task for one in loaded]
     if len(loaded) > 1:
         # a source that one of them never saw so long is too long for all
-        known = [one.task.max_source for one in loaded if one.task.max_source]
-        first.max_source = min(known, default=None)
-        joined = zip(paths, loaded, strict=True)
-        model = join([(str(at), one.model.to(device), one.task) for at, one in joined])
-    return Generator(prepare(model, precision), first, defaults[0])
+        most = min((n for one in tasks if (n := one.trained.max_source)), default=None)
+        tasks = [one.knowing(max_source=most) for one in tasks]
+        models = [one.model.to(device) for one in loaded]
+        model = join(list(zip(map(str, paths), models, tasks, strict=True)))
+    return Generator(prepare(model, precision), tasks[0], defaults[0])
 
 
 def load_module(

@@ -104,15 +104,15 @@ def open_data(parsed: Parsed) -> Data:
     if options.counts_words:
         _check_words(trained, opened)
     corpora, rest = opened[: len(trained)], opened[len(trained) :]
-    vocab, kind = corpus_vocab(folders[0]), opened[0].kind
+    vocab, kind, manifest = corpus_vocab(folders[0]), opened[0].kind, opened[0].manifest
     named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
     # a task may have ids beyond those of the corpus; all of a mixture have them then
     vocab = max((one.made_from(one.config, vocab).vocab for one in named.values()), key=len)
-    tasks: dict[str, Task] = {n: one.made_from(one.config, vocab) for n, one in named.items()}
-    for name, task in tasks.items():
-        task.labels = tuple(opened[0].manifest.get("labels", ()))
-        task.window = opened[0].manifest.get("window")
-        task.room = parsed.components["arch"].config.room
+    known = {"labels": tuple(manifest.get("labels", ())), "window": manifest.get("window")}
+    known["room"] = parsed.components["arch"].config.room
+    tasks: dict[str, Task] = {}
+    for name, one in named.items():
+        tasks[name] = task = one.made_from(one.config, vocab).knowing(**known)
         for corpus in opened:
             _check_task(name, task, parsed, corpus)
     if kind == "text" and parsed.settings.given("blocks", Origin.FLAG):

@@ -22,7 +22,6 @@ from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.searches import OnStep, report_step, start
-from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fill import fill
 from unitk.decoding.fit import (
     batches,
@@ -41,7 +40,6 @@ from unitk.families.diffusion.denoise import IDLE, check, denoise
 from unitk.families.diffusion.mdlm import Diffusion
 from unitk.kernels.capture import STEPS, Recorded
 from unitk.models.base import Decoder
-from unitk.models.model import Model
 from unitk.models.state import Condition, put
 from unitk.slots import (
     BORN,
@@ -74,7 +72,7 @@ LOOK = {"cpu": 1}
 class Decoding:
     """A model or an ensemble, with its task: it turns sources, as ids, into outputs."""
 
-    def __init__(self, model: Model | Ensemble, task: Task) -> None:
+    def __init__(self, model: Decoder, task: Task) -> None:
         self.model, self.task, self.vocab = model, task, task.vocab
         self.protocol, self.warned = usable(task, model.trained), False
 
@@ -98,7 +96,7 @@ class Decoding:
         has its attention. `report` is called with the number of sources that were just finished.
         """
         check_layer(self.model, layer)
-        if isinstance(self.model, Ensemble) and not config.sampling:
+        if len(self.model.members) > 1 and not config.sampling:
             require(config.temperature == 1, "--temperature in a search is for one model")
         kept, prompts = self.prompts(
             sources, config, constraints=constraints, truncate=truncate, first=first

@@ -54,9 +54,13 @@ class Ensemble(Answers):
         self.config = Tightest([model.config for model in models])
 
     @property
-    def members(self) -> list[tuple[Model, Any]]:
-        """Each model with its task."""
-        return list(zip(self.models, self.tasks, strict=True))
+    def members(self) -> Sequence[Model]:
+        """The models whose answers are averaged."""
+        return self.models
+
+    def own_tasks(self, task: Task) -> Sequence[Task]:
+        """The task as which each member reads texts."""
+        return self.tasks or [task] * len(self.models)
 
     @property
     def trained(self) -> int:
@@ -143,7 +147,7 @@ def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
         layers = {len(one.config.head_layers) for one in (members[0][1], model)}
         if len(layers) > 1:
             raise CheckpointError(f"{what}: their heads read different numbers of layers")
-        if other.labels != task.labels or answered(other) != answered(task):
+        if other.trained.labels != task.trained.labels or answered(other) != answered(task):
             raise CheckpointError(f"{what}: their labels differ")
         if not same_slots(task, other):
             kinds = " and ".join(type(one).__name__ for one in (task, other))

@@ -50,7 +50,7 @@ def check_from_nothing(task: Task, trained: int, arch: ArchConfig) -> None:
     can = "unitk latent sample draws from its latent" if arch.latent else f"{', '.join(able)} do"
     what = f"--num-samples: task {task.name} does not write from nothing"
     require(task.from_nothing, f"{what}; {can}")
-    require(not task.answers, f"{what}, as its model was trained on pairs: give it a source")
+    require(not task.trained.pairs, f"{what}, as its model was trained on pairs: give it a source")
     first = task.canvas([], np.zeros(0, np.int64)) if task.diffuses else task.prompt([])
     read = first.towers[first.decoded].token
     lacking = task.vocab.pieces(read[(read >= trained) & (read < len(task.vocab))])
@@ -59,8 +59,9 @@ def check_from_nothing(task: Task, trained: int, arch: ArchConfig) -> None:
 
 def warn_of_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
     """Log which source has more or fewer parts than those of the training, if one has."""
-    trained = task.parts or (task.window[1].count("[SEP]") + 1 if task.window else 0)
-    for number, source in enumerate(sources if task.answers and trained else (), first + 1):
+    known = task.trained
+    trained = known.parts or (known.window[1].count("[SEP]") + 1 if known.window else 0)
+    for number, source in enumerate(sources if known.pairs and trained else (), first + 1):
         blank = task.infills and any(task.blanks(part).any() for part in source)
         if len(source) != trained and any(len(part) for part in source) and not blank:
             what = (
@@ -168,30 +169,22 @@ def fitted(
         output[: len(sized.prefix)] = sized.prefix
         return task.canvas(source, output), sized
 
-    if protocol is None:
-        source, laid, _ = shortened(
-            source,
-            lay_out,
-            lambda laid: beyond(laid[0], limits),
-            truncate and task.diffuses,
-            slope(config.max_len),
-        )
-        if (over := beyond(laid[0], limits)) > 0:
-            check_length(source, laid[1].max_len, over, limits)
-            size = limits.max_positions
-            raise DataError(f"{name} is too long: position {size - 1 + over} of {size}")
-        return source, laid
-    source, (prompt, sized), fits = shortened(
-        source,
-        lay_out,
-        lambda laid: overrun(laid[0], protocol, laid[1].max_len, limits)[0],
-        truncate,
-        slope(config.max_len),  # the longest output may become shorter with the source
-    )
-    over = overrun(prompt, protocol, sized.max_len, limits)[0]
-    check_length(source, sized.max_len, over, limits)
-    check_places(prompt, protocol, sized.max_len, limits, name, fits)
-    return source, (prompt, sized)
+    def over(laid: tuple[Example, Constraint]) -> int:
+        if protocol is None:
+            return beyond(laid[0], limits)
+        return overrun(laid[0], protocol, laid[1].max_len, limits)[0]
+
+    truncate = truncate and (protocol is not None or task.diffuses)
+    # the longest output may become shorter with the source
+    source, laid, fits = shortened(source, lay_out, over, truncate, slope(config.max_len))
+    prompt, sized = laid
+    check_length(source, sized.max_len, over(laid), limits)
+    if protocol is not None:
+        check_places(prompt, protocol, sized.max_len, limits, name, fits)
+    elif over(laid) > 0:
+        size = limits.max_positions
+        raise DataError(f"{name} is too long: position {size - 1 + over(laid)} of {size}")
+    return source, laid
 
 
 def check_length(source: list[Ids], max_len: int, over: int, limits: ArchConfig) -> None:

@@ -12,14 +12,12 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
-from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches, by_example
 from unitk.decoding.search import Hypothesis
 from unitk.errors import NonFiniteError, UsageError, require
 from unitk.models.attention import CrossAttention
-from unitk.models.base import families
+from unitk.models.base import Decoder, families
 from unitk.models.heads.base import gather
-from unitk.models.model import Model
 from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate
 from unitk.vocab.base import Vocab
 
@@ -30,7 +28,7 @@ in padding."""
 
 @torch.inference_mode()
 def score(
-    model: Model | Ensemble,
+    model: Decoder,
     examples: Sequence[Example],
     max_tokens: int,
     report: Callable[[int], None] = lambda done: None,
@@ -49,10 +47,9 @@ def score(
 
 
 @torch.inference_mode()
-def logits(model: Model | Ensemble, examples: Sequence[Example], max_tokens: int) -> list[Floats]:
+def logits(model: Decoder, examples: Sequence[Example], max_tokens: int) -> list[Floats]:
     """The logits [T, V] over the vocabulary at the slots of each example's only ask."""
-    if isinstance(model, Ensemble):
-        raise UsageError("--checkpoint: one model has logits, not an ensemble")
+    require(len(model.members) == 1, "--checkpoint: one model has logits, not an ensemble")
     read = {name for example in examples for name in example.towers}
     whole = not read or {*model.config.towers} <= read
     require(whole, "targets are needed: the model has an encoder")
@@ -88,7 +85,7 @@ def as_hypothesis(
 
 @torch.inference_mode()
 def attention(
-    model: Model | Ensemble,
+    model: Decoder,
     examples: Sequence[Example],
     protocol: Protocol,
     vocab: Vocab,
@@ -121,12 +118,12 @@ def attention(
     return found
 
 
-def check_layer(model: Model | Ensemble, layer: int | None) -> None:
+def check_layer(model: Decoder, layer: int | None) -> None:
     """Raise UsageError unless each model's decoder has this layer, if one is given, and attends to
     a source."""
     if layer is None:
         return
-    for one in model.models if isinstance(model, Ensemble) else [model]:
+    for one in model.members:
         if not one.config.cross_attention:
             able = families(lambda arch: arch.cross_attention)
             what = "this architecture has no cross-attention"
@@ -136,12 +133,11 @@ def check_layer(model: Model | Ensemble, layer: int | None) -> None:
 
 
 @contextmanager
-def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
+def watch(model: Decoder, layer: int) -> Iterator[list[Tensor]]:
     """Record the attention [B, T, S] of each model's decoder layer to the source, in one pass."""
-    models = list(model.models) if isinstance(model, Ensemble) else [model]
-    seen: list[Tensor] = [torch.empty(0)] * len(models)
+    seen: list[Tensor] = [torch.empty(0)] * len(model.members)
     with ExitStack() as stack:
-        for number, one in enumerate(models):
+        for number, one in enumerate(model.members):
             part = one.decoder.layers[layer - 1].cross_attention
             assert isinstance(part, CrossAttention)
 
@@ -153,7 +149,7 @@ def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
 
 
 def _collated(
-    model: Model | Ensemble, examples: Sequence[Example], max_tokens: int, packed: int = 0
+    model: Decoder, examples: Sequence[Example], max_tokens: int, packed: int = 0
 ) -> Iterator[tuple[list[int], Batch]]:
     """Batches of examples of like length, with their numbers; rows hold `packed` slots if given."""
     model.eval()

@@ -36,9 +36,8 @@ from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import BLANKS, SYMBOLS
 
 if TYPE_CHECKING:
-    from unitk.decoding.ensemble import Ensemble
     from unitk.keywords import EmbedOptions, GenerateOptions, PredictOptions
-    from unitk.models.model import Model
+    from unitk.models.base import Decoder
     from unitk.tasks.base import Task
 
 NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
@@ -52,7 +51,7 @@ class Generator(Decoding):
     """
 
     def __init__(
-        self, model: Model | Ensemble, task: Task, defaults: Mapping[str, Any] | None = None
+        self, model: Decoder, task: Task, defaults: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(model, task)
         self.defaults = dict(defaults or {})
@@ -80,7 +79,7 @@ class Generator(Decoding):
         given = {**self.defaults, **options}
         sources, config = self.read(parted(texts), self._meant(options), given)
         each = self.constraints(prefixes, constraints)
-        cut = bool(self.task.max_source) if truncate is None else truncate
+        cut = bool(self.task.trained.max_source) if truncate is None else truncate
         found = self.outputs(sources, config, constraints=each, truncate=cut, layer=alignment_layer)
         return [
             outputs if sum(map(len, source)) else [NO_WORDS]
@@ -183,7 +182,7 @@ class Generator(Decoding):
         given = {**self.defaults, **options}
         ids = self._ids(targets, "targets")
         sources, config = self.read(parted(texts), self._meant(options), given)
-        cut = bool(self.task.max_source) if truncate is None else truncate
+        cut = bool(self.task.trained.max_source) if truncate is None else truncate
         found = self.scores(sources, ids, config, truncate=cut, layer=alignment_layer)
         empty = [number for number, outputs in enumerate(found, 1) if not outputs]
         if empty:
@@ -245,7 +244,7 @@ class Generator(Decoding):
         """
         if "max_source_len" in given:
             return self.sources(texts, config.max_source_len or sys.maxsize), config
-        return self.sources(texts), replace(config, max_source_len=self.task.max_source)
+        return self.sources(texts), replace(config, max_source_len=self.task.trained.max_source)
 
     def sources(
         self,
@@ -259,9 +258,9 @@ class Generator(Decoding):
         more than `limit` tokens (default: that window) keeps the passage around the answer:
         around `focus`, its characters in the passage, or the first occurrence.
         """
-        if self.task.window is None:
+        if (window := self.task.trained.window) is None:
             return self.encode(texts)
-        most, form = self.task.window
+        most, form = window
         pairs = zip_longest(texts, focus)
         return self.encode(
             [around_answer(one, limit or most, self.vocab, form, at) for one, at in pairs]

@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import beyond
 from unitk.decoding.forced import score
 from unitk.errors import DataError, UsageError, require
 from unitk.evaluation.share import ROW, share
-from unitk.models.model import Model
+from unitk.models.base import Decoder
 from unitk.slots import DOC, TOKEN, Example, Floats, Ids, Slots, lm
 from unitk.tasks.base import Task
 
@@ -27,7 +26,7 @@ Texts = Sequence[tuple[Ids, Ids]]  # what stands before each text, and the text
 
 
 def likelihoods(
-    model: Model | Ensemble,
+    model: Decoder,
     task: Task,
     texts: Texts,
     *,

@@ -139,8 +139,8 @@ def build_found(found: Found, given: Settings) -> Loaded:
     state = _state(found, arch)
     task_choice = parsed.components["task"]
     target_vocab = _vocab(found, len(state[TOKENS]))
-    task: Task = task_choice.made_from(task_choice.config, target_vocab)
-    task.answers, task.labels = found.answers, found.labels
+    made: Task = task_choice.made_from(task_choice.config, target_vocab)
+    task = made.knowing(pairs=found.answers, labels=found.labels)
     for name, (source, begin) in task.first_rows.items():
         # segments of the task that the checkpoint lacks begin as copies of those it has
         if begin and name in state and len(state[name]) < arch.num_segments:
@@ -151,7 +151,7 @@ def build_found(found: Found, given: Settings) -> Loaded:
         chosen = task.source_vocab is not target_vocab
         source_vocab = task.source_vocab if chosen else found.source_vocab
         if source_vocab is not None:
-            task.source_vocab = fitted(source_vocab, len(state[ENCODER]))
+            task = task.changed(source_vocab=fitted(source_vocab, len(state[ENCODER])))
         elif len(state[ENCODER]) != len(state[TOKENS]):
             raise UsageError(f"--task.source-vocab is needed for the encoder of {found.path}")
         sizes[ENCODER] = len(task.source_vocab)
@@ -196,8 +196,8 @@ class Assembled:
         of_file = Settings.of_texts(self.options, Origin.CHECKPOINT, str(self.path))
         parsed = resolve(NoOptions, of_file.under(given), KINDS)
         task_choice, arch = (parsed.components[kind] for kind in KINDS)
-        task: Task = task_choice.made_from(task_choice.config, self.vocab)
-        task.answers = False
+        made: Task = task_choice.made_from(task_choice.config, self.vocab)
+        task = made.knowing(pairs=False)
         model = build(arch.config, len(self.vocab))
         generator = torch.Generator().manual_seed(1)
         shapes = {name: tensor.shape for name, tensor in model.named_parameters()}

@@ -49,7 +49,8 @@ def read_ours(
     opened = open_vocab(vocab or data)
     objective = parts["task"].made_from(parts["task"].config, opened)
     if isinstance(objective, Understanding):
-        objective.labels = tuple(open_corpus(data / "train").manifest.get("labels", ()))
+        labels = tuple(open_corpus(data / "train").manifest.get("labels", ()))
+        objective = objective.knowing(labels=labels)
         parts = with_heads(parsed, objective.heads).components
     return Found(
         path,

@@ -5,7 +5,7 @@ Training, checkpoints, ranks, decoding and imports use these two, and no layer o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from unitk import registry
@@ -122,6 +122,17 @@ class Decoder(Protocol):
     def config(self) -> ArchConfig: ...
 
     @property
+    def heads(self) -> Any:
+        """The output layers (`heads.base.Heads`)."""
+
+    @property
+    def members(self) -> Sequence[Any]:
+        """The models whose answers are averaged: one, or those of an ensemble."""
+
+    def own_tasks(self, task: Any) -> Sequence[Any]:
+        """The task as which each member reads texts whose labels are predicted."""
+
+    @property
     def trained(self) -> int:
         """How many rows of the output layer over the vocabulary were trained."""
 
@@ -140,6 +151,12 @@ class Decoder(Protocol):
 
     def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities [K] of the labels."""
+
+    def judged(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
+        """Log-probabilities of the labels, and 1 where a label is the likeliest: [2, K]."""
+
+    def output(self, batch: Batch, ask: Ask) -> Tensor:
+        """The output of an ask's head for its rows [K, ...]."""
 
     def likeliest(self, batch: Batch, ask: Ask, banned: Any) -> tuple[Tensor, Tensor]:
         """The likeliest words [K] that are not banned, and their log-probabilities."""

@@ -123,7 +123,7 @@ class Asked:
             self._few("constraints", len(some) if isinstance(some, list) else 1)
         prefixes = self._texts("prefixes", strings) if self.given.get("prefixes") else []
         each = self.generator.constraints(prefixes, phrases)
-        truncate = self._field("truncate", bool, self.generator.task.answers)
+        truncate = self._field("truncate", bool, self.generator.task.trained.pairs)
         return self._decoding(encoded, config, constraints=each, truncate=truncate)
 
     def _infill(self) -> Job:
@@ -170,7 +170,7 @@ class Asked:
         for number, source in enumerate(sources, 1):
             require(any(map(len, source)), f"texts: text {number} is empty")
         wanted = [ids for (ids,) in self._encode([[one] for one in targets])]
-        cut = bool(self.generator.task.max_source)
+        cut = bool(self.generator.task.trained.max_source)
 
         def score(pairs: list[Any], report: Report) -> list[list[Output]]:
             given, ids = zip(*pairs, strict=True)

@@ -71,7 +71,7 @@ VERBS = {
 
 def abilities(generator: Generator) -> dict[str, Any]:
     """What a model can do with this task, for the page and other clients."""
-    task, can, pairs = generator.task, verbs(generator), generator.task.answers
+    task, can, pairs = generator.task, verbs(generator), generator.task.trained.pairs
     writes = "generate" in can
     # where a tower of its own reads the source, an output is no continuation of it
     encodes, repeats = len(model_of(generator).config.towers) > 1, has_latent(generator)
@@ -81,13 +81,13 @@ def abilities(generator: Generator) -> dict[str, Any]:
         "continues": writes and not (pairs or encodes),
         "pairs": writes and pairs,
         "writes": writes and (pairs or (encodes and not repeats)),
-        "parts": task.parts,
-        "max_source": task.max_source,
+        "parts": task.trained.parts,
+        "max_source": task.trained.max_source,
         "searches": generator.protocol is not None,
         "alignment_layers": alignment_layers(generator),
         "blank": generator.vocab.pieces([task.blank])[0] if task.infills else None,
         "form": task.form,
-        "labels": list(task.labels),
+        "labels": list(task.trained.labels),
         "defaults": generator.defaults,
     }
 

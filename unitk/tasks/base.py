@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -35,6 +36,22 @@ class Encoded:
     """The slot of each token of each part."""
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What a task knows of the data and the model that it is used with."""
+
+    labels: tuple[str, ...] = ()
+    """Names of the classes, tags or entities in the data, where these have some."""
+    pairs: bool = True
+    """Whether its model was trained on pairs; one that was not goes on with a prompt."""
+    parts: int = 0
+    """The most parts of a source that its model was trained on; 0: unknown."""
+    max_source: int | None = None  # most tokens of a source in the training of its model
+    window: tuple[int | None, str] | None = None
+    """Where its model learnt passages around answers: the most tokens of a source, and its form."""
+    room: int | None = None  # positions of the architecture, where it has a table of them
+
+
 LEARNS = {
     "pretrain": "texts",
     "finetune": "pairs",
@@ -49,6 +66,7 @@ class Task:
     """An objective: how texts and pairs are laid out as slots, and how its models decode.
 
     Subclasses are registered and have a `Config`; layouts are pure functions of their arguments.
+    A task does not change: `knowing` makes a copy.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -74,10 +92,7 @@ class Task:
     """Where a model has no end that was trained, its outputs go on to `--max-len`."""
     backward: bool = False
     """Whether the task reads texts from their end to their beginning."""
-    answers: bool = True
-    """Whether its model was trained on pairs; one that was not goes on with a prompt."""
-    parts: int = 0
-    """The most parts of a source that its model was trained on; 0: unknown."""
+    trained: Trained = Trained()
     first_rows: dict[str, tuple[str, tuple[int, ...]]]
     """What a table begins as where a checkpoint has fewer rows: those rows of a table there."""
     hides: ClassVar[dict[str, str]] = {}
@@ -97,18 +112,12 @@ class Task:
     """How texts are cut from the corpus, where the task does not leave it to `--blocks`."""
     source_vocab: Vocab
     """What an encoder reads; a vocabulary of its own comes from the option of the same name."""
-    labels: tuple[str, ...] = ()
-    """Names of the classes, tags or entities in the data, where these have some."""
     form: str = ""  # of the labels it learns, where there is one form only
     fields: tuple[str, ...] = ()
     """Parts that a labelled text must have, in this order, where there are certain ones."""
     untrained: ClassVar[bool] = False
     """Whether the task can ask models that were trained as its `layout` alone."""
     shortens: ClassVar[bool] = False  # whether it cuts sources itself to the positions there are
-    room: int | None = None  # positions of the architecture, where it has a table of them
-    max_source: int | None = None  # most tokens of a source in the training of its model
-    window: tuple[int | None, str] | None = None
-    """Where its model learnt passages around answers: the most tokens of a source, and its form."""
     needs_criterion: str = ""  # the only one that can learn what its examples ask
     writes: ClassVar[bool] = False  # whether its model writes while it is trained
     files: Mapping[str, str] = MappingProxyType({})
@@ -128,6 +137,20 @@ class Task:
     def component(cls, kind: str, config: Any) -> str:
         """The default "arch" or "criterion" beside these options, by registered name."""
         return cls.arch if kind == "arch" else cls.criterion
+
+    def knowing(self, **known: Any) -> Self:
+        """A copy with these fields of `trained`; itself where it knows them already."""
+        trained = replace(self.trained, **known)
+        return self if trained == self.trained else self.changed(trained=trained)
+
+    def changed(self, **attributes: Any) -> Self:
+        """A copy with other attributes; what was computed from these is computed again."""
+        own, kind = copy.copy(self), type(self)
+        for name in vars(self):
+            if isinstance(getattr(kind, name, None), cached_property):
+                del vars(own)[name]
+        vars(own).update(attributes)
+        return own
 
     @property
     def name(self) -> str:
@@ -187,7 +210,7 @@ class Task:
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         """Lay out one text or several with a class [1], a number [1], or a tag for each part.
 
-        The parts of a text with tags are its words; `self.labels` are the names of the labels.
+        The parts of a text with tags are its words; `trained.labels` are the names of the labels.
         """
         raise self._lacks("classify", "be trained on labelled texts")
 
@@ -254,7 +277,7 @@ class Task:
         Their log-probabilities sum to that of the text; no end symbol is asked for. A task without
         a protocol hides each token instead (`decoding/likelihood`).
         """
-        kind = Task if self.answers else type(self)
+        kind = Task if self.trained.pairs else type(self)
         return kind.continued(self, before, text)
 
     def continued(self, before: Ids, text: Ids) -> Example:

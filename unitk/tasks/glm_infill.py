@@ -136,7 +136,7 @@ class GLMInfill(Task):
         return unroll(self.opened(source), self.protocol, np.append(target, self.vocab.eop))
 
     def prompt(self, source: list[Ids]) -> Example:
-        return self.opened(source, self.answers or not self.config.mixture[2])
+        return self.opened(source, self.trained.pairs or not self.config.mixture[2])
 
     def opened(self, source: list[Ids], answer: bool = True) -> Example:
         """Part A with the blank of an answer, or of the rest of a text, and the S that opens it."""

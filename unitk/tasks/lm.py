@@ -156,7 +156,7 @@ class LM(Task):
 
     def prompt(self, source: list[Ids]) -> Example:
         always = self.config.delimiter == "always"
-        return self.opened(source, always or self.answers and self.config.delimiter == "on")
+        return self.opened(source, always or self.trained.pairs and self.config.delimiter == "on")
 
     def opened(self, source: list[Ids], delimited: bool) -> Example:
         """A source that is to be continued, or answered if it is delimited."""

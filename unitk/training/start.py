@@ -88,7 +88,7 @@ class Start:
         user_dir = str(folder.resolve()) if folder else None
         values = self.parsed.settings.texts
         data = self.data
-        most, labels, window = data.train.most, data.task.labels, data.task.window
+        most, known = data.train.most, data.task.trained
         return Identity(
             values,
             user_dir,
@@ -96,9 +96,9 @@ class Start:
             data.vocab.hash,
             data.kind,
             most,
-            labels,
+            known.labels,
             data.parts,
-            window,
+            known.window,
         )
 
 
@@ -341,7 +341,7 @@ def check_data(state: dict[str, Any], data: Data, checkpoint: Path) -> None:
     """`DataError` unless the data's vocabulary, and its labels where both have some, are those of
     the checkpoint."""
     check_vocab(state, data.vocab, checkpoint)
-    here, there = data.task.labels, tuple(state.get("labels", ()))
+    here, there = data.task.trained.labels, tuple(state.get("labels", ()))
     if here and there and here != there:
         ours, theirs = (
             shorten(", ".join(names), 60, placeholder=" ...") for names in (here, there)

@@ -24,7 +24,7 @@ KNOW_LENGTHS = "mlm", "mass"
 
 def made(name, vocab):
     task = registry.get("task", name)(registry.get("task", name).Config(), vocab)
-    task.answers = False
+    task = task.knowing(pairs=False)
     torch.manual_seed(0)
     config = tiny(registry.get("arch", registry.get("task", name).arch)())
     return Generator(config.build(len(vocab)).eval(), task)
@@ -92,7 +92,7 @@ def test_a_model_that_fills_no_blanks_is_refused(toy_vocab):
 
 def test_more_blanks_than_sentinels_are_refused_before_any_text_is_filled(toy_vocab, monkeypatch):
     generator = made("t5", toy_vocab)
-    generator.task.sentinels = generator.task.sentinels[:1]
+    generator.task = generator.task.changed(sentinels=generator.task.sentinels[:1])
     monkeypatch.setattr(generator, "outputs", lambda *a, **b: pytest.fail("a text was filled"))
     texts = ["the cat", " ".join(toy_lines(9))]
     with pytest.raises(UsageError, match="text 2 with --mask-ratio 0.5: .*text.*has 1 sent"):

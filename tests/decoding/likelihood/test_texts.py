@@ -35,7 +35,7 @@ def made(toy_vocab):
     def make(name, answers=False, arch="", **options):
         cls = registry.get("task", name)
         task = cls(cls.Config(**options), toy_vocab)
-        task.answers = answers
+        task = task.knowing(pairs=answers)
         torch.manual_seed(1)
         config = tiny(registry.get("arch", arch or cls.arch)())
         changes = {} if config.fan_in_init else {"init_std": 0.2}
@@ -62,7 +62,7 @@ def plainly(model, task, before, text):
         n = len(before) + 1
         framed = np.concatenate([[v.cls], hidden, [v.sep]])
         zeros = np.zeros_like(framed)
-        if task.answers and name != "mlm":
+        if task.trained.pairs and name != "mlm":
             example = unroll(task.prompt([before]), task.protocol, [*text[:i], 7])
             example = replace(
                 example, asks=[lm(example.asks[0].first[-1:], [7], tower=example.decoded)]
@@ -350,7 +350,7 @@ def test_a_recurrent_network_gives_texts_that_begin_alike_the_same_as_alone(toy_
     torch.manual_seed(0)
     model = replace(get("arch", "awd_lstm_tiny")(), init_range=0.5).build(len(toy_vocab)).eval()
     task = get("task", "lm")(get("task", "lm").Config(), toy_vocab)
-    task.answers, words = False, task.words[:6]
+    task, words = task.knowing(pairs=False), task.words[:6]
     texts = [(NONE, words[:3]), (NONE, words[:4]), (words[:2], words[2:]), (NONE, words[3:])]
     together = likelihoods(model, task, texts)
     for text, found in zip(texts, together, strict=True):

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.config import EmbedConfig
-from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches, beyond, shortened
 from unitk.errors import DataError, NonFiniteError, UsageError, require
-from unitk.models.base import families
+from unitk.models.base import Decoder, families
 from unitk.models.model import Model
 from unitk.slots import TOKEN, Example, Floats, Ids, collate
 from unitk.tasks.base import Task
@@ -26,7 +25,7 @@ T = TypeVar("T")
 
 @torch.inference_mode()
 def embed(
-    model: Model | Ensemble,
+    model: Decoder,
     task: Task,
     sources: Sequence[list[Ids]],
     config: EmbedConfig,
@@ -40,8 +39,8 @@ def embed(
     among all inputs. A source that is too long raises DataError, or is shortened if the config says
     so.
     """
-    if isinstance(model, Ensemble):
-        raise UsageError("--checkpoint: one model embeds, not an ensemble")
+    require(len(model.members) == 1, "--checkpoint: one model embeds, not an ensemble")
+    [model] = model.members
     layers = len(model.reader.layers)
     depth = config.layer + (layers + 1) * (config.layer < 0)
     require(0 <= depth <= layers, f"--layer must be {-1 - layers} to {layers}, got {config.layer}")

@@ -13,9 +13,9 @@ from torch import Tensor
 from unitk.data.files.labels import split_words
 from unitk.data.texts import shorten, windows
 from unitk.decoding.config import PredictConfig
-from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches, by_example
 from unitk.errors import DataError, NonFiniteError, require
+from unitk.models.base import Decoder
 from unitk.models.heads.base import LM
 from unitk.models.model import Model
 from unitk.slots import Example, Ids, collate
@@ -40,7 +40,7 @@ class Window:
 
 @torch.inference_mode()
 def predict(
-    model: Model | Ensemble,
+    model: Decoder,
     task: Understanding,
     sources: Sequence[list[Ids]],
     config: PredictConfig,
@@ -54,15 +54,12 @@ def predict(
     DataError, or is shortened if the config says so. A long passage is read in windows that overlap
     by half. Of an ensemble, each model reads the texts as its own task lays them out.
     """
-    if isinstance(model, Ensemble) and isinstance(task, Cloze):
-        return by_labels(model, sources, config, first, report)
-    members = model.members if isinstance(model, Ensemble) else [(model, task)]
-    tasks = [own for _, own in members]
-    for own in tasks:
-        own.room = model.config.room
-    if isinstance(task, Span):
-        task.null_threshold = config.null_threshold
-    else:
+    if len(model.members) > 1 and isinstance(task, Cloze):
+        return by_labels(model, task, sources, config, first, report)
+    room = model.config.room
+    tasks = [own.knowing(room=room) for own in model.own_tasks(task)]
+    task = tasks[0]
+    if not isinstance(task, Span):
         what = f"--null-threshold has no effect: task {task.name} finds no answers"
         require(config.null_threshold == 0, what)
     if task.form not in ("class", "choice", "tags"):
@@ -82,12 +79,12 @@ def predict(
         each = [
             # each model reads the texts as its task lays them out
             (one, [examples[i] if own is task else asking(own, read[i].parts) for i in numbers])
-            for one, own in members
+            for one, own in zip(model.members, tasks, strict=True)
         ]
         output = check_finite(mean_output(each), task.form)
         for i, rows in by_example(output, examples, numbers):
             window = read[i]
-            found = task.said(window.parts, rows)
+            found = task.decide(window.parts, rows, config.null_threshold)
             if not config.probabilities:
                 found.pop("probabilities", None)
             if "span" in found and found["span"][0] >= 0:
@@ -100,7 +97,8 @@ def predict(
 
 
 def by_labels(
-    model: Ensemble,
+    model: Decoder,
+    task: Understanding,
     sources: Sequence[list[Ids]],
     config: PredictConfig,
     first: int,
@@ -111,7 +109,8 @@ def by_labels(
     Of cloze questions, each pattern and each layout has answers of its own.
     """
     every, said = replace(config, probabilities=True), list[Said]()
-    each = [predict(one, own, sources, every, first=first) for one, own in model.members]
+    members = zip(model.members, model.own_tasks(task), strict=True)
+    each = [predict(one, own, sources, every, first=first) for one, own in members]
     for several in zip(*each, strict=True):
         odds = [one.get("probabilities", {}) for one in several]
         mean = {name: sum(one[name] for one in odds) / len(odds) for name in odds[0]}
@@ -160,12 +159,13 @@ def readings(
     The source fits as each of the tasks, those of an ensemble, lays it out.
     """
     task = tasks[0]
-    over, limit = _over(tasks, source), f"{task.room} positions of this model"
-    if isinstance(task, Span) and task.max_source is not None:
+    over, limit = _over(tasks, source), f"{task.trained.room} positions of this model"
+    most = task.trained.max_source
+    if isinstance(task, Span) and most is not None:
         # longer ones were read in windows in training, too
-        longer = sum(map(len, source)) - task.max_source
+        longer = sum(map(len, source)) - most
         if longer > over:
-            over, limit = longer, f"{task.max_source} tokens of sources in its training"
+            over, limit = longer, f"{most} tokens of sources in its training"
     if isinstance(task, Span) and over < len(source[-1]):
         size = len(source[-1]) - max(over, 0)
         for start in windows(np.array([len(source[-1])]), np.array([size]))[1].tolist():
@@ -184,7 +184,7 @@ def readings(
 
 
 def _over(tasks: Sequence[Understanding], source: list[Ids]) -> int:
-    room = tasks[0].room
+    room = tasks[0].trained.room
     towers = [slots for task in tasks for slots in task.asking(source).towers.values()]
     return max(int(slots.pos.max()) for slots in towers) + 1 - room if room else 0
 

@@ -24,14 +24,13 @@ from unitk.decoding.config import GenerateConfig, made, slope
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.decode import generate
-from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches, overrun, shortened, usable
 from unitk.decoding.generator import strings
 from unitk.decoding.search import Output
 from unitk.errors import DataError, UsageError, require
 from unitk.families.latent.geometry import Points
 from unitk.families.latent.model import LatentModel
-from unitk.models.model import Model
+from unitk.models.base import Decoder
 from unitk.models.state import Condition
 from unitk.options.fields import flag
 from unitk.slots import Batch, Example, collate
@@ -62,7 +61,7 @@ class Latents:
 class LatentSpace:
     """A model with a latent, and its task: both ways between texts and points."""
 
-    def __init__(self, model: Model | Ensemble, task: Task) -> None:
+    def __init__(self, model: Decoder, task: Task) -> None:
         protocol = usable(task, model.trained)
         if not isinstance(model, LatentModel) or protocol is None:
             raise UsageError(f"--checkpoint: task {task.name} has no latent space; optimus has one")

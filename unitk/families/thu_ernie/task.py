@@ -135,7 +135,7 @@ class THUERNIE(MLM):
         """A text of one part with its own links."""
         require(bool(self.numbers), "texts with entities need their vectors: --task.entities FILE")
         example = super().pretrain(Text(parts, np.zeros(1, np.int64)), rng)
-        own = [(a, b, self.labels[number]) for a, b, number in links.tolist()]
+        own = [(a, b, self.trained.labels[number]) for a, b, number in links.tolist()]
         # links are of the last part
         entity = self.entity(parts, [*[[]] * (len(parts) - 1), own])
         return layout(example, entity, self.noised(entity, rng))

@@ -15,7 +15,6 @@ Back-translation reads a text y and the number of the language into which the mo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -104,9 +103,7 @@ class Multilingual(Seq2Seq):
         own = manifest.get("languages", given)
         if len(own) == 1:  # of texts; they are translated into the other language
             own = [*own, next((one for one in given if one != own[0]), own[0])]
-        task = copy(self)
-        task.config = replace(self.config, languages=tuple(own))
-        return task
+        return self.changed(config=replace(self.config, languages=tuple(own)))
 
     def prompt(self, source: list[Ids]) -> Example:
         return spoken(super().prompt(source), *self.config.languages)

@@ -143,7 +143,7 @@ class XLNet(Task):
         return unroll(self.opened(before, answers=False), self.protocol, text)
 
     def prompt(self, source: list[Ids]) -> Example:
-        return self.opened(self.joined(source), self.answers)
+        return self.opened(self.joined(source), self.trained.pairs)
 
     def opened(self, source: Ids, answers: bool) -> Example:
         """A source that is answered, S behind it, or continued, S before it."""

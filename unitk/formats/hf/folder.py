@@ -268,7 +268,7 @@ def write(parts: Loaded, folder: Path) -> None:
         write_json(decoding, folder / FILE)
     if not (lost or isinstance(parts.task, Understanding)):  # the task can be asked as before
         options = {name: render(value) for name, value in vars(parts.task.config).items()}
-        kept = {"task": parts.task.name, "options": options, "answers": parts.task.answers}
+        kept = {"task": parts.task.name, "options": options, "answers": parts.task.trained.pairs}
         about[KEPT] = kept  # which the files of transformers do not tell
     save_tensors(theirs, folder / "model.safetensors")
     write_json(about, folder / "config.json")

@@ -116,7 +116,7 @@ def head_settings(task: Headed, config: ModelConfig, family: Family) -> dict[str
     require(not twice, f"--to hf: {name} reads a pair in one order, not --task.both-orders")
     about: dict[str, Any] = {"architectures": [name]} | (SUMMARY if ending == DOUBLE else {})
     if ending in (TEXTS, WORDS):  # the others have a fixed number of outputs
-        labels = task.labels or ("LABEL_0",)
+        labels = task.trained.labels or ("LABEL_0",)
         about["id2label"] = dict(enumerate(labels))
         about["label2id"] = {label: i for i, label in enumerate(labels)}
     if task.head in PROBLEMS:

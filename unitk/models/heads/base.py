@@ -174,6 +174,15 @@ class Answers(nn.Module):
     heads: Heads
 
     @property
+    def members(self) -> Sequence[Any]:
+        """The models whose answers are averaged: this one."""
+        return [self]
+
+    def own_tasks(self, task: Any) -> Sequence[Any]:
+        """The task as which each member reads texts."""
+        return [task]
+
+    @property
     def device(self) -> torch.device:
         """The device that holds the weights."""
         return next(self.parameters()).device

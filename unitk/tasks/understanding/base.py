@@ -88,7 +88,11 @@ class Understanding(Task):
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         """What the first ask's output [K, ...] predicts, as `unitk predict` writes it."""
-        return self.likeliest(output[0], self.labels)
+        return self.likeliest(output[0], self.trained.labels)
+
+    def decide(self, parts: list[Ids], output: Floats, null_threshold: float) -> dict[str, Any]:
+        """`said`; of an answer, only if no answer is not likelier by more than `null_threshold`."""
+        return self.said(parts, output)
 
     def likeliest(self, logits: Floats, names: Sequence[Any]) -> dict[str, Any]:
         """The name with the largest logit, its probability, and the probabilities of all names."""
@@ -122,7 +126,8 @@ class Headed(Understanding):
 
     @property
     def heads(self) -> tuple[str, ...]:  # type: ignore[override]
-        size = f":{len(self.labels)}" if self.labels else ""
+        labels = self.trained.labels
+        size = f":{len(labels)}" if labels else ""
         return f"{self.head}:label{size}", *self.layout.table_heads
 
     def encoded(self, parts: list[Ids]) -> Encoded:

@@ -101,8 +101,8 @@ class Cloze(Understanding):
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         right, known = int(labels[0]), self.pattern.labels
-        if self.labels and known:
-            label, there = self.labels[right], f"of --data; answers: {', '.join(known)}"
+        if self.trained.labels and known:
+            label, there = self.trained.labels[right], f"of --data; answers: {', '.join(known)}"
             require(label in known, f"{self.pattern.place}: no answer for {label!r} {there}")
             right = known.index(label)
         example = self.laid(parts)
@@ -141,7 +141,7 @@ class Cloze(Understanding):
         while True:
             example = self.example(parts)
             [slots] = example.towers.values()
-            limits = [limit for limit in (self.room, self.config.max_length) if limit]
+            limits = [limit for limit in (self.trained.room, self.config.max_length) if limit]
             over = max([len(slots) - most, *(int(slots.pos.max()) + 1 - n for n in limits)])
             if over <= 0:
                 return example

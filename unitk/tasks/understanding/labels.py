@@ -90,10 +90,10 @@ class Classify(Whole):
         return replace(example, asks=[replace(first, name="class"), *others])
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
-        weights = np.array(self.config.class_weights or np.ones(len(self.labels)))
-        known = ", ".join(self.labels)
-        few = f"--task.class-weights needs {len(self.labels)} weights above 0, for {known}"
-        require(len(weights) == len(self.labels) and min(weights) > 0, few)
+        names = self.trained.labels
+        weights = np.array(self.config.class_weights or np.ones(len(names)))
+        few = f"--task.class-weights needs {len(names)} weights above 0, for {', '.join(names)}"
+        require(len(weights) == len(names) and min(weights) > 0, few)
         return labelled(self.laid(parts), labels, weights[labels])
 
 
@@ -129,11 +129,11 @@ class Tag(Labelling):
         for rows in (output.argmax(-1), ask.label):
             texts: dict[int, list[str]] = {}
             for number, one in zip(*(x[ask.weight > 0].tolist() for x in (doc, rows)), strict=True):
-                texts.setdefault(number, []).append(self.labels[one])
+                texts.setdefault(number, []).append(self.trained.labels[one])
             found.append(spans([*texts.values()]))
         right = output.new_tensor(2.0 * len(found[0] & found[1]))
         return {"spans/f1": right}, {"spans": sum(map(len, found))}
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         odds = softmax(output).max(-1).tolist()
-        return {"tags": [self.labels[i] for i in output.argmax(-1)], "probabilities": odds}
+        return {"tags": [self.trained.labels[i] for i in output.argmax(-1)], "probabilities": odds}

@@ -27,7 +27,6 @@ class Span(Headed):
 
     config: Config
     head, form = "span", "span"
-    null_threshold = 0.0
 
     def rows(self, encoded: Encoded) -> Ids:
         return np.arange(len(encoded.example.towers[encoded.tower]))[None]
@@ -39,7 +38,7 @@ class Span(Headed):
         asked = self.asked(encoded.example, encoded.tower, self.rows(encoded))
         return labelled(asked, borders[None])
 
-    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+    def decide(self, parts: list[Ids], output: Floats, null_threshold: float) -> dict[str, Any]:
         """The likeliest answer as tokens [start, stop) of the last part; [-1, -1] for no answer.
 
         There is no answer if that is likelier, in log-probability, by more than `null_threshold`
@@ -52,7 +51,7 @@ class Span(Headed):
         fits = (more >= 0) & (more < self.config.max_answer)
         both = np.where(fits, first[passage][:, None] + last[passage], -np.inf)
         best = float(both.max(initial=-np.inf))
-        if not len(passage) or none - best > self.null_threshold:
+        if not len(passage) or none - best > null_threshold:
             return {"span": [-1, -1], "probability": float(np.exp(none))}
         start, stop = divmod(int(both.argmax()), len(passage))
         return {"span": [start, stop + 1], "probability": float(np.exp(best))}
@@ -80,6 +79,6 @@ class Choice(Labelling):
         """Text and choice laid out; the text is truncated to the model's positions."""
         encoded = self.encoded([text, choice])
         over = max(int(slots.pos.max()) + 1 for slots in encoded.example.towers.values())
-        if self.room and over > self.room:
-            encoded = self.encoded([text[: max(len(text) + self.room - over, 1)], choice])
+        if (room := self.trained.room) and over > room:
+            encoded = self.encoded([text[: max(len(text) + room - over, 1)], choice])
         return encoded

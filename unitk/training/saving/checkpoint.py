@@ -120,10 +120,13 @@ def load(
     require(task_name is not None or len(tasks) == 1, f"--task is needed: {trained}")
     require(task_name is None or task_name in tasks, f"--task {task_name}: {trained}")
     chosen = tasks[task_name or chosen.name]
-    task: Task = chosen.made_from(chosen.config, vocab)
-    task.labels, task.parts = tuple(state.get("labels", ())), state.get("parts", 0)
-    task.max_source, task.window = (state.get("lengths") or (None,))[0], state.get("window")
-    task.answers = state.get("kind", "pairs") == "pairs"  # earlier versions did not say
+    task: Task = chosen.made_from(chosen.config, vocab).knowing(
+        labels=tuple(state.get("labels", ())),
+        pairs=state.get("kind", "pairs") == "pairs",  # earlier versions did not say
+        parts=state.get("parts", 0),
+        max_source=(state.get("lengths") or (None,))[0],
+        window=state.get("window"),
+    )
     check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))  # fp32, of four bytes
     with plugins_named(state, folder), Undrawn():  # of a head
         model = build(parts["arch"].config, len(vocab), len(task.source_vocab))
@@ -325,7 +328,7 @@ def load_weights(
         if task and name.partition(".")[0] in model.additions:
             there.setdefault(name, tensor)
     if task:
-        _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.labels)
+        _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.trained.labels)
         _heads_begin(there, here, folder)
     for name in [*here, *there]:
         if name not in there:
