@@ -78,8 +78,8 @@ def row(name: str) -> list[str]:
         judged = "log-probability" if task.protocol else "pseudo-log-likelihood"
     except UsageError:
         judged = "bound" if task.protocol else "perplexity"
-    judged = "bound, " * cls.diffuses + judged
-    does = ["words"] * (cls.diffuses or task.protocol is not None) + ["fills"] * cls.infills
+    judged = "bound, " * cls.bounds + judged
+    does = ["words"] * task.generates + ["fills"] * cls.infills
     formats = ", ".join(kinds(name))
     return [
         systems[1] if systems else "",

@@ -229,7 +229,7 @@ def test_predictions_are_those_of_python(trained):
         [wanted] = model.predict([text], **own)
         assert found.json()["predictions"] == json.loads(json.dumps([wanted]))
         form = about.json()["tasks"][task]
-        assert form["form"] == model.task.form and form["labels"] == list(model.task.labels)
+        assert form["form"] == model.task.form and form["labels"] == list(model.task.trained.labels)
         assert wrong.status_code == 400 and "probabilities" in wrong.json()["error"]
 
 

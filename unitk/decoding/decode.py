@@ -8,39 +8,25 @@ stands after the word it follows, and the next word overwrites it. No task code 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from unitk import masks
-from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, length
-from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
+from unitk.decoding.constraints.base import Constraints, word_rules
 from unitk.decoding.constraints.searches import OnStep, report_step, start
-from unitk.decoding.fill import fill
-from unitk.decoding.fit import (
-    batches,
-    check_from_nothing,
-    check_places,
-    fitted,
-    round_up,
-    usable,
-    warn_of_parts,
-    warn_of_shortened,
-)
-from unitk.decoding.forced import attention, check_layer
-from unitk.decoding.search import Hypothesis, Output, Request, Search, longest
-from unitk.errors import UsageError, require
-from unitk.families.diffusion.denoise import IDLE, check, denoise
-from unitk.families.diffusion.mdlm import Diffusion
+from unitk.decoding.drivers import DIFFUSION, Driver, Prompt, Watcher
+from unitk.decoding.fit import batches, check_places, round_up
+from unitk.decoding.search import Hypothesis, Request, Search, longest
+from unitk.errors import require
 from unitk.kernels.capture import STEPS, Recorded
 from unitk.models.base import Decoder
 from unitk.models.state import Condition, put
+from unitk.registry import register
 from unitk.slots import (
     BORN,
     CROSS,
@@ -53,14 +39,9 @@ from unitk.slots import (
     TOKEN,
     Batch,
     Example,
-    Ids,
     Protocol,
     collate,
-    unroll,
 )
-from unitk.tasks.base import Task
-
-log = logging.getLogger(__name__)
 
 Conditions = Callable[[Batch, Sequence[int]], Condition]
 """From a batch of prompts, and their numbers among all, to what enters the model beside them."""
@@ -69,156 +50,28 @@ LOOK = {"cpu": 1}
 """Steps between two looks at what is finished; elsewhere a look makes the host wait."""
 
 
-class Decoding:
-    """A model or an ensemble, with its task: it turns sources, as ids, into outputs."""
+@register("driver", "steps")
+@dataclass(frozen=True)
+class Steps(Driver):
+    """A word at a time: a search, or sampling."""
 
-    def __init__(self, model: Decoder, task: Task) -> None:
-        self.model, self.task, self.vocab = model, task, task.vocab
-        self.protocol, self.warned = usable(task, model.trained), False
+    protocol: Protocol
 
     def outputs(
-        self,
-        sources: Sequence[list[Ids]],
-        config: GenerateConfig,
-        *,
-        constraints: Sequence[Constraint] = (),
-        truncate: bool = False,
-        first: int = 0,
-        layer: int | None = None,
-        report: Callable[[int], None] = lambda done: None,
-    ) -> list[list[Output]]:
-        """The n best outputs for each source; an empty source has none.
-
-        A source without parts stands for nothing: its outputs are texts written unconditionally.
-        `constraints` has one entry for each source, or is empty. A source that is too long raises
-        DataError, or is shortened if `truncate` is set. `first` is the number of the first source
-        among all inputs. With `layer`, a layer of the decoder as in `forced.attention`, each output
-        has its attention. `report` is called with the number of sources that were just finished.
-        """
-        check_layer(self.model, layer)
-        if len(self.model.members) > 1 and not config.sampling:
-            require(config.temperature == 1, "--temperature in a search is for one model")
-        kept, prompts = self.prompts(
-            sources, config, constraints=constraints, truncate=truncate, first=first
-        )
-        self.warned = self.warned or warn_of_parts(self.task, sources, first)
-        warn_of_shortened(sources, kept, config)
-        found: list[list[Output]] = [[] for _ in sources]
-        inputs = [first + number for number in prompts]
-        decoded = self.decoded(list(prompts.values()), config, inputs, report)
-        for number, best in zip(prompts, decoded, strict=True):
-            found[number] = [Output(self.task.text(kept[number], one.ids), one) for one in best]
-        if none := [first + number + 1 for number in prompts if not found[number]]:
-            log.warning(
-                "no output that the rules allow: %d sources, first input %d", len(none), none[0]
-            )
-        if layer is None:
-            return found
-        examples = {number: prompt for number, (prompt, _) in prompts.items()}
-        return self.attended(examples, found, layer, config)
-
-    def prompts(
-        self,
-        sources: Sequence[list[Ids]],
-        config: GenerateConfig,
-        *,
-        constraints: Sequence[Constraint] = (),
-        truncate: bool = False,
-        first: int = 0,
-    ) -> tuple[list[list[Ids]], dict[int, tuple[Example, Constraint]]]:
-        """The sources, shortened where necessary, and the prompt of each by its number.
-
-        Raises DataError, as `outputs` does, for a source that cannot be decoded. An empty source
-        has no prompt, a source without parts that of a text from nothing.
-        """
-        if self.protocol is None and not self.task.infills:
-            name = self.task.name
-            raise UsageError(f"--checkpoint: task {name} does not generate")
-        if not all(sources):
-            check_from_nothing(self.task, self.model.trained, self.model.config)
-        kept = list(sources)
-        constraints = constraints or [Constraint()] * len(sources)
-        require(len(constraints) == len(sources), "prefixes and constraints: one for each source")
-        prompts: dict[int, tuple[Example, Constraint]] = {}
-        for number, (source, wanted) in enumerate(zip(sources, constraints, strict=True)):
-            if sum(map(len, source)) or not source:
-                name = f"input {first + number + 1}"
-                short = shorten(source, config.max_source_len)
-                how = (name, config, self.model.config, wanted, truncate)
-                kept[number], prompts[number] = fitted(self.task, self.protocol, short, *how)
-        return kept, prompts
-
-    def decoded(
-        self,
-        prompts: Sequence[tuple[Example, Constraint]],
-        config: GenerateConfig,
-        inputs: Sequence[int],
-        report: Callable[[int], None] = lambda done: None,
-        on_step: OnStep | None = None,
+        self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
     ) -> list[list[Hypothesis]]:
-        """The n best outputs for the result of `prompts`; `inputs` seed the draws.
-
-        `on_step` follows the steps of a search and the passes of diffusion.
-        """
-        examples, vocab = [prompt for prompt, _ in prompts], self.vocab
-        each = [one for _, one in prompts]
-        if isinstance(self.task, Diffusion):
-            check(config, each)
-            return denoise(self.model, examples, self.task, config, inputs, report, on_step)
-        name = self.task.name
-        config.idle(
-            f"has no effect: task {name} does not diffuse", "steps", "order", "block_length"
+        config.idle(f"has no effect: task {self.task.name} does not diffuse", *DIFFUSION)
+        each = [one.constraint for one in prompts]
+        return generate(
+            self.model,
+            [one.example for one in prompts],
+            self.protocol,
+            config,
+            watch.report,
+            constraints=Constraints(each, word_rules(config, self.task.vocab)),
+            inputs=[one.number for one in prompts],
+            on_step=watch.on_step,
         )
-        if self.protocol is not None:
-            return generate(
-                self.model,
-                examples,
-                self.protocol,
-                config,
-                report,
-                constraints=Constraints(each, word_rules(config, vocab)),
-                inputs=inputs,
-                on_step=on_step,
-            )
-        why = "has no effect: masks are filled in one pass, with one output, the likeliest words"
-        config.idle(why, *IDLE, "sampling", "temperature", "nbest")
-        require(not any(one.prefix for one in each), f"--prefix-file {why}")
-        require(not any(one.phrases for one in each), f"--constraints {why}")
-        banned = np.array(list(vocab.symbols.values()))  # a mask stands for a word
-        return fill(self.model, examples, banned, config, report)
-
-    def attended(
-        self,
-        prompts: dict[int, Example],
-        found: list[list[Output]],
-        layer: int,
-        config: GenerateConfig,
-    ) -> list[list[Output]]:
-        """The outputs, each with the attention of its words to the words of the source."""
-        protocol, vocab = self._ordered("--print-alignment"), self.task.source_vocab
-        examples = [
-            unroll(prompt, protocol, one.hypothesis.ids)
-            for number, prompt in prompts.items()
-            for one in found[number]
-        ]
-        each = iter(attention(self.model, examples, protocol, vocab, layer, config.max_tokens))
-
-        def with_attention(one: Output) -> Output:
-            table, source = next(each)
-            return replace(one, attention=table, source=source)
-
-        return [list(map(with_attention, outputs)) for outputs in found]
-
-    def _ordered(self, flag: str) -> Protocol:
-        """The protocol of a task that writes word by word; `UsageError` for any other task."""
-        if self.protocol is None:
-            name, instead = self.task.name, ""
-            if flag == "--score":
-                instead = (
-                    "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"
-                )
-            raise UsageError(f"{flag}: task {name} does not write word by word{instead}")
-        return self.protocol
 
 
 def generate(

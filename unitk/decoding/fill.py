@@ -1,19 +1,20 @@
-"""Fill in masks in one pass, each with its likeliest word, for tasks without a protocol."""
+"""Fill in masks in one pass, and blanks of a text whose other characters stay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import regex
 import torch
 
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.drivers import DIFFUSION, SEARCH, Driver, Prompt, Watcher
 from unitk.decoding.fit import batches, by_example
 from unitk.decoding.search import Hypothesis
-from unitk.errors import NonFiniteError
-from unitk.models.base import Decoder
-from unitk.slots import Example, Ids, collate
+from unitk.errors import NonFiniteError, require
+from unitk.registry import register
+from unitk.slots import Ids, collate
 from unitk.tasks.base import Task
 from unitk.vocab.base import MARKS
 from unitk.vocab.scripts import UNSPACED
@@ -23,29 +24,40 @@ NEAR = 8
 """Tokens before a blank that decide, with what fills it, whether a blank stands between them."""
 
 
-@torch.inference_mode()
-def fill(
-    model: Decoder,
-    prompts: Sequence[Example],
-    banned: Ids,
-    config: GenerateConfig,
-    report: Callable[[int], None] = lambda done: None,
-) -> list[list[Hypothesis]]:
-    """One output for each prompt: a word for each asked slot, never one of `banned`."""
-    found: list[list[Hypothesis]] = [[] for _ in prompts]
-    model.eval()
-    for numbers in batches(prompts, config.max_tokens):
-        batch = collate([[prompts[i]] for i in numbers]).to(model.device)
-        [ask] = batch.asks.values()
-        found_K = model.likeliest(batch, ask, banned)
-        if not found_K[1].isfinite().all():
-            raise NonFiniteError("the model gives logits that are not finite: nothing is filled in")
-        both = [by_example(one, prompts, numbers) for one in found_K]
-        for (i, ids), (_, each) in zip(*both, strict=True):
-            total = float(each.sum())
-            found[i] = [Hypothesis(ids, total / len(ids) ** config.lenpen, total, each)]
-        report(len(numbers))
-    return found
+@register("driver", "once")
+class Once(Driver):
+    """All masks in one pass, each with its likeliest word."""
+
+    shortens = False
+
+    @torch.inference_mode()
+    def outputs(
+        self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
+    ) -> list[list[Hypothesis]]:
+        """One output for each prompt: a word for each asked slot, and never a symbol."""
+        config.idle(f"has no effect: task {self.task.name} does not diffuse", *DIFFUSION)
+        why = "has no effect: masks are filled in one pass, with one output, the likeliest words"
+        config.idle(why, *SEARCH, "sampling", "temperature", "nbest")
+        each = [one.constraint for one in prompts]
+        require(not any(one.prefix for one in each), f"--prefix-file {why}")
+        require(not any(one.phrases for one in each), f"--constraints {why}")
+        banned = np.array(list(self.task.vocab.symbols.values()))  # a mask stands for a word
+        found: list[list[Hypothesis]] = [[] for _ in prompts]
+        examples = [one.example for one in prompts]
+        self.model.eval()
+        for numbers in batches(examples, config.max_tokens):
+            batch = collate([[examples[i]] for i in numbers]).to(self.model.device)
+            [ask] = batch.asks.values()
+            found_K = self.model.likeliest(batch, ask, banned)
+            if not found_K[1].isfinite().all():
+                what = "the model gives logits that are not finite: nothing is filled in"
+                raise NonFiniteError(what)
+            both = [by_example(one, examples, numbers) for one in found_K]
+            for (i, ids), (_, each) in zip(*both, strict=True):
+                total = float(each.sum())
+                found[i] = [Hypothesis(ids, total / len(ids) ** config.lenpen, total, each)]
+            watch.report(len(numbers))
+        return found
 
 
 def filled_in(task: Task, text: str, source: list[Ids], written: Ids) -> str:

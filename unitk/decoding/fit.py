@@ -10,10 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
-from unitk import registry
 from unitk.data.texts import shorten
-from unitk.decoding.config import GenerateConfig, slope
-from unitk.decoding.constraints.base import Constraint
+from unitk.decoding.config import GenerateConfig
 from unitk.decoding.search import longest
 from unitk.errors import DataError, UsageError, require
 from unitk.models.base import ArchConfig
@@ -43,20 +41,6 @@ def usable(task: Task, trained: int) -> Protocol | None:
     return replace(protocol, endless=True) if protocol.end in added else protocol
 
 
-def check_from_nothing(task: Task, trained: int, arch: ArchConfig) -> None:
-    """Raise `UsageError` unless a model of the task, with this many trained output rows, can write
-    where nothing is given."""
-    able = [name for name in registry.names("task") if registry.get("task", name).from_nothing]
-    can = "unitk latent sample draws from its latent" if arch.latent else f"{', '.join(able)} do"
-    what = f"--num-samples: task {task.name} does not write from nothing"
-    require(task.from_nothing, f"{what}; {can}")
-    require(not task.trained.pairs, f"{what}, as its model was trained on pairs: give it a source")
-    first = task.canvas([], np.zeros(0, np.int64)) if task.diffuses else task.prompt([])
-    read = first.towers[first.decoded].token
-    lacking = task.vocab.pieces(read[(read >= trained) & (read < len(task.vocab))])
-    require(not lacking, f"{what}: the imported model lacks {', '.join(lacking)}; give it a source")
-
-
 def warn_of_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
     """Log which source has more or fewer parts than those of the training, if one has."""
     known = task.trained
@@ -73,15 +57,12 @@ def warn_of_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
     return False
 
 
-def warn_of_shortened(
-    sources: Sequence[list[Ids]], kept: Sequence[list[Ids]], config: GenerateConfig
-) -> None:
-    """Log how many sources were shortened."""
-    shortened = sum(old is not new for old, new in zip(sources, kept, strict=True))
+def warn_of_shortened(shortened: int, count: int, config: GenerateConfig) -> None:
+    """Log how many of the sources were shortened."""
     if shortened:
         most = config.max_source_len
         limit = f" to {most} tokens or fewer (--max-source-len)" if most else ""
-        log.warning("shortened %d of %d sources%s", shortened, len(sources), limit)
+        log.warning("shortened %d of %d sources%s", shortened, count, limit)
 
 
 def batches(
@@ -145,48 +126,6 @@ def shortened(
         source = shorten(source, left)
 
 
-def fitted(
-    task: Task,
-    protocol: Protocol | None,
-    source: list[Ids],
-    name: str,
-    config: GenerateConfig,
-    limits: ArchConfig,
-    wanted: Constraint,
-    truncate: bool,
-) -> tuple[list[Ids], tuple[Example, Constraint]]:
-    """The source, shortened where necessary, with its prompt and the constraint on its outputs."""
-
-    def lay_out(source: list[Ids]) -> tuple[Example, Constraint]:
-        exactly, words = task.length(source), sum(map(len, source))
-        sized = wanted.sized(config, words, exactly=exactly, name=name)
-        if not task.diffuses:
-            return task.prompt(source), sized
-        if any((part == task.blank).any() for part in source):
-            require(not sized.prefix, f"{name} has [MASK]s: its outputs have no --prefix-file")
-            return task.prompt(source), sized
-        output = np.full(sized.max_len, task.blank)
-        output[: len(sized.prefix)] = sized.prefix
-        return task.canvas(source, output), sized
-
-    def over(laid: tuple[Example, Constraint]) -> int:
-        if protocol is None:
-            return beyond(laid[0], limits)
-        return overrun(laid[0], protocol, laid[1].max_len, limits)[0]
-
-    truncate = truncate and (protocol is not None or task.diffuses)
-    # the longest output may become shorter with the source
-    source, laid, fits = shortened(source, lay_out, over, truncate, slope(config.max_len))
-    prompt, sized = laid
-    check_length(source, sized.max_len, over(laid), limits)
-    if protocol is not None:
-        check_places(prompt, protocol, sized.max_len, limits, name, fits)
-    elif over(laid) > 0:
-        size = limits.max_positions
-        raise DataError(f"{name} is too long: position {size - 1 + over(laid)} of {size}")
-    return source, laid
-
-
 def check_length(source: list[Ids], max_len: int, over: int, limits: ArchConfig) -> None:
     """Raise `UsageError` if a text from nothing would be `over` the positions, above 0."""
     allow = f"the {limits.max_positions} positions of this model allow {max_len - over}"
@@ -194,7 +133,12 @@ def check_length(source: list[Ids], max_len: int, over: int, limits: ArchConfig)
 
 
 def check_places(
-    prompt: Example, protocol: Protocol, max_len: int, limits: ArchConfig, name: str, fits: int = 0
+    prompt: Example,
+    protocol: Protocol | None,
+    max_len: int,
+    limits: ArchConfig,
+    name: str,
+    fits: int = 0,
 ) -> None:
     """Raise DataError before decoding, if an output would pass the end of a position table.
 
@@ -202,6 +146,11 @@ def check_places(
     it.
     """
     pos, pos2 = overrun(prompt, protocol, max_len, limits)
+    if protocol is None:
+        size, over = limits.max_positions, max(pos, pos2)
+        if over > 0:
+            raise DataError(f"{name} is too long: position {size - 1 + over} of {size}")
+        return
     if pos2 > 0:
         at_most = max_len - -(-pos2 // protocol.dpos2) if protocol.dpos2 else 0
         raise UsageError(
@@ -218,24 +167,21 @@ def check_places(
 
 def beyond(example: Example, limits: ArchConfig) -> int:
     """How many positions an example needs beyond the tables of its towers; at most 0 if it fits."""
-    return max(
-        int(places.max()) + 1 - rows if rows else 0
-        for name, slots in example.towers.items()
-        for places, rows in (
-            (slots.pos, limits.tower(name).max_positions),
-            (slots.pos2, limits.tower(name).max_positions2),
-        )
-    )
+    return max(overrun(example, None, 0, limits))
 
 
 def overrun(
-    prompt: Example, protocol: Protocol, max_len: int, limits: ArchConfig
+    prompt: Example, protocol: Protocol | None, max_len: int, limits: ArchConfig
 ) -> tuple[int, int]:
-    """How many positions decoding may need beyond the two tables; at most 0 if it fits."""
+    """How many positions decoding may need beyond the two tables; at most 0 if it fits.
+
+    Without a protocol, no word comes behind the prompt.
+    """
     own = prompt.towers[prompt.decoded].table
     # [M + 1, 2] (pos, pos2) of the slot that is read first in each blank
     homes = np.concatenate([own[[POS, POS2], -1:].T, prompt.blanks])
-    ends = homes.max(axis=0) + np.multiply((protocol.dpos, protocol.dpos2), max_len)
+    strides = (protocol.dpos, protocol.dpos2) if protocol else (0, 0)
+    ends = homes.max(axis=0) + np.multiply(strides, max_len)
     over, tables = [], {POS: "max_positions", POS2: "max_positions2"}
     for (field, name), end in zip(tables.items(), ends, strict=True):
         found = []

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
-from unitk.decoding.fit import batches, by_example
+from unitk.data.texts import shorten
+from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig, length
+from unitk.decoding.constraints.base import Constraint
+from unitk.decoding.drivers import Driver, Prompt, Watcher
+from unitk.decoding.fit import batches, by_example, overrun, shortened
 from unitk.decoding.search import Hypothesis
-from unitk.errors import NonFiniteError, UsageError, require
+from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.attention import CrossAttention
 from unitk.models.base import Decoder, families
 from unitk.models.heads.base import gather
-from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate
+from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate, unroll
 from unitk.vocab.base import Vocab
 
 PACKED = 128
@@ -63,6 +66,64 @@ def logits(model: Decoder, examples: Sequence[Example], max_tokens: int) -> list
         for i, part in by_example(table, examples, numbers):
             found[i] = part
     return found
+
+
+@dataclass(frozen=True)
+class Given(Driver):
+    """Outputs that are given: they are scored as a search would report them.
+
+    The output of a prompt is what its constraint begins with: the words of all blanks, with an end
+    symbol after each, the last of which is optional.
+    """
+
+    protocol: Protocol
+
+    def prompt(
+        self,
+        number: int,
+        source: list[Ids],
+        wanted: Constraint,
+        config: GenerateConfig,
+        truncate: bool,
+    ) -> Prompt:
+        protocol, limits, name = self.protocol, self.model.config, f"input {number + 1}"
+        ids, endless = wanted.prefix, protocol.endless
+        if not endless and (not ids or ids[-1] != protocol.end):
+            ids += (protocol.end,)
+        ends = [i for i, word in enumerate((*ids, protocol.end)) if word == protocol.end]
+        ends = ends if endless else ends[:-1]
+        words = int(np.diff(ends, prepend=-1).max()) - 1
+
+        def over(example: Example) -> int:
+            return overrun(example, protocol, words, limits)[0]
+
+        source = shorten(source, config.max_source_len)
+        source, example, _ = shortened(source, self.task.prompt, over, truncate)
+        beyond = max(overrun(example, protocol, words, limits))
+        if beyond > 0:
+            raise DataError(
+                f"{name} with its target of {words} tokens is too long by {beyond} for "
+                "this model's positions; --truncate shortens the last part of the source"
+            )
+        if len(ends) != 1 + len(example.blanks):
+            raise DataError(f"{name}: {len(ends)} targets for {1 + len(example.blanks)} blanks")
+        limit = length(config.max_len, sum(map(len, source)))
+        return Prompt(number, source, example, Constraint(ids, max_len=limit))
+
+    def outputs(
+        self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
+    ) -> list[list[Hypothesis]]:
+        protocol, unk = self.protocol, self.task.vocab.unk
+        written = [np.array(one.constraint.prefix, np.int64) for one in prompts]
+        pairs = zip(prompts, written, strict=True)
+        examples = [unroll(one.example, protocol, ids) for one, ids in pairs]
+        every = score(self.model, examples, config.max_tokens, watch.report)
+        found = list[list[Hypothesis]]()
+        for one, ids, (gains, _) in zip(prompts, written, every, strict=True):
+            if config.unkpen:
+                gains = gains - np.float32(config.unkpen) * (ids == unk)
+            found.append([as_hypothesis(ids, gains, protocol, config, one.constraint.max_len)])
+        return found
 
 
 def as_hypothesis(

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from unitk import registry
 from unitk.data.files.window import around_answer
-from unitk.data.texts import shorten
 from unitk.decoding.config import (
     INFILL_LENPEN,
     EmbedConfig,
     GenerateConfig,
     PredictConfig,
-    length,
     made,
 )
 from unitk.decoding.constraints.base import Constraint, encode_phrase
-from unitk.decoding.decode import Decoding
+from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import beside, naming
+from unitk.decoding.files.inputs import parted, strings
 from unitk.decoding.fill import filled_in
-from unitk.decoding.fit import overrun, shortened, warn_of_parts, warn_of_shortened
-from unitk.decoding.forced import as_hypothesis, check_layer, logits, score
+from unitk.decoding.fit import usable, warn_of_parts, warn_of_shortened
+from unitk.decoding.forced import Given, attention, check_layer, logits
 from unitk.decoding.search import Hypothesis, Output
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import in_words, predict, texts_of
 from unitk.errors import DataError, UsageError, require
 from unitk.evaluation.texts import likelihoods
-from unitk.slots import Example, Floats, Ids, unroll
+from unitk.slots import Example, Floats, Ids, Protocol, unroll
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import BLANKS, SYMBOLS
 
@@ -40,11 +41,13 @@ if TYPE_CHECKING:
     from unitk.models.base import Decoder
     from unitk.tasks.base import Task
 
+log = logging.getLogger(__name__)
+
 NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
 
 
-class Generator(Decoding):
-    """Decoding for texts: sources to texts; texts to scores, vectors and predictions.
+class Generator:
+    """A model or an ensemble with its task: sources to texts; texts to scores, vectors and labels.
 
     `defaults` are the options with which the model is meant to be decoded (`generate.yaml` of its
     checkpoint), under their names in GenerateConfig: `generate` and `score` have them unless given.
@@ -53,7 +56,8 @@ class Generator(Decoding):
     def __init__(
         self, model: Decoder, task: Task, defaults: Mapping[str, Any] | None = None
     ) -> None:
-        super().__init__(model, task)
+        self.model, self.task, self.vocab = model, task, task.vocab
+        self.protocol, self.warned = usable(task, model.trained), False
         self.defaults = dict(defaults or {})
 
     def generate(
@@ -307,85 +311,142 @@ class Generator(Decoding):
             for number, (prefix, some) in enumerate(zip_longest(prefixes, phrases, fillvalue=""), 1)
         ]
 
+    def prompts(
+        self,
+        sources: Sequence[list[Ids]],
+        config: GenerateConfig,
+        *,
+        constraints: Sequence[Constraint] = (),
+        truncate: bool = False,
+        first: int = 0,
+        driver: Driver | None = None,
+    ) -> list[Prompt]:
+        """The prompts of the sources, in their order; an empty source has none.
+
+        A source without parts has that of a text from nothing. Raises DataError, as `outputs`
+        does, for a source that cannot be decoded.
+        """
+        driver = driver or self.driver
+        if not all(sources):
+            driver.check_from_nothing()
+        constraints = constraints or [Constraint()] * len(sources)
+        require(len(constraints) == len(sources), "prefixes and constraints: one for each source")
+        return [
+            driver.prompt(number, source, wanted, config, truncate)
+            for number, (source, wanted) in enumerate(zip(sources, constraints, strict=True), first)
+            if sum(map(len, source)) or not source
+        ]
+
+    def outputs(
+        self,
+        sources: Sequence[list[Ids]],
+        config: GenerateConfig,
+        *,
+        constraints: Sequence[Constraint] = (),
+        truncate: bool = False,
+        first: int = 0,
+        layer: int | None = None,
+        report: Callable[[int], None] = lambda done: None,
+        driver: Driver | None = None,
+    ) -> list[list[Output]]:
+        """The n best outputs for each source; an empty source has none.
+
+        A source without parts stands for nothing: its outputs are texts written unconditionally.
+        `constraints` has one entry for each source, or is empty. A source that is too long raises
+        DataError, or is shortened if `truncate` is set. `first` is the number of the first source
+        among all inputs. With `layer`, a layer of the decoder as in `forced.attention`, each output
+        has its attention. `report` is called with the number of sources that were just finished.
+        """
+        check_layer(self.model, layer)
+        how: dict[str, Any] = {"constraints": constraints, "truncate": truncate, "driver": driver}
+        prompts = self.prompts(sources, config, first=first, **how)
+        self.warned = self.warned or warn_of_parts(self.task, sources, first)
+        cut = sum(one.source is not sources[one.number - first] for one in prompts)
+        warn_of_shortened(cut, len(sources), config)
+        found: list[list[Output]] = [[] for _ in sources]
+        each = self.decode(prompts, config, Watcher(report), layer, driver)
+        for one, best in zip(prompts, each, strict=True):
+            found[one.number - first] = best
+        if none := [one.number + 1 for one in prompts if not found[one.number - first]]:
+            log.warning(
+                "no output that the rules allow: %d sources, first input %d", len(none), none[0]
+            )
+        return found
+
+    def decode(
+        self,
+        prompts: Sequence[Prompt],
+        config: GenerateConfig,
+        watch: Watcher,
+        layer: int | None = None,
+        driver: Driver | None = None,
+    ) -> list[list[Output]]:
+        """The n best outputs for each prompt; the other arguments are those of `outputs`."""
+        if len(self.model.members) > 1 and not config.sampling:
+            require(config.temperature == 1, "--temperature in a search is for one model")
+        each = (driver or self.driver).outputs(prompts, config, watch)
+        found = [
+            [Output(self.task.text(prompt.source, one.ids), one) for one in best]
+            for prompt, best in zip(prompts, each, strict=True)
+        ]
+        examples = [prompt.example for prompt in prompts]
+        return found if layer is None else self._attended(examples, found, layer, config)
+
     def scores(
         self,
         sources: Sequence[list[Ids]],
         targets: Sequence[Ids],
         config: GenerateConfig,
-        *,
-        truncate: bool = False,
-        first: int = 0,
-        layer: int | None = None,
-        report: Callable[[int], None] = lambda done: None,
+        **how: Any,
     ) -> list[list[Output]]:
         """The scores of the target of each source, in the form of a search result.
 
         A target may hold the words of several blanks, with an end symbol after each; the last end
         symbol is optional. The other arguments are those of `outputs`.
         """
-        protocol = self._ordered("--score")
-        check_layer(self.model, layer)
+        driver = Given(self.model, self.task, self._ordered("--score"))
         require(len(targets) == len(sources), "there must be a target for each source")
-        kept, prompts, written = list(sources), {}, {}
-        for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            if sum(map(len, source)):
-                name = f"input {first + number + 1}"
-                closed = protocol.endless or len(target) and target[-1] == protocol.end
-                ids = written[number] = target if closed else np.append(target, protocol.end)
-                short = shorten(source, config.max_source_len)
-                kept[number], prompts[number] = self._fit_target(short, ids, name, truncate)
-        self.warned = self.warned or warn_of_parts(self.task, sources, first)
-        warn_of_shortened(sources, kept, config)
-        examples = [unroll(prompts[number], protocol, ids) for number, ids in written.items()]
-        every = score(self.model, examples, config.max_tokens, report)
-        found: list[list[Output]] = [[] for _ in sources]
-        for (number, ids), (gains, _) in zip(written.items(), every, strict=True):
-            if config.unkpen:
-                gains = gains - np.float32(config.unkpen) * (ids == self.vocab.unk)
-            limit = length(config.max_len, sum(map(len, kept[number])))
-            one = as_hypothesis(ids, gains, protocol, config, limit)
-            found[number] = [Output(self.task.text(kept[number], ids), one)]
-        return found if layer is None else self.attended(prompts, found, layer, config)
+        wanted = [Constraint(tuple(ids.tolist())) for ids in targets]
+        return self.outputs(sources, config, constraints=wanted, driver=driver, **how)
 
-    def _fit_target(
-        self, source: list[Ids], ids: Ids, name: str, truncate: bool
-    ) -> tuple[list[Ids], Example]:
-        """The source, shortened where necessary, and its prompt, which `ids` will follow."""
-        protocol, limits = self._ordered("--score"), self.model.config
-        ends = np.flatnonzero(np.append(ids, protocol.end) == protocol.end)
-        ends = ends if protocol.endless else ends[:-1]
-        words = int(np.diff(ends, prepend=-1).max()) - 1
+    @property
+    def driver(self) -> Driver:
+        """What writes the outputs; `UsageError` if nothing can."""
+        if not self.task.driver:
+            raise UsageError(f"--checkpoint: task {self.task.name} does not generate")
+        kind = registry.get("driver", self.task.driver)
+        driver: Driver = kind(self.model, self.task, self.protocol)
+        return driver
 
-        def over(prompt: Example) -> int:
-            return overrun(prompt, protocol, words, limits)[0]
+    def _attended(
+        self,
+        prompts: Sequence[Example],
+        found: list[list[Output]],
+        layer: int,
+        config: GenerateConfig,
+    ) -> list[list[Output]]:
+        """The outputs, each with the attention of its words to the words of the source."""
+        protocol, vocab = self._ordered("--print-alignment"), self.task.source_vocab
+        examples = [
+            unroll(prompt, protocol, one.hypothesis.ids)
+            for prompt, outputs in zip(prompts, found, strict=True)
+            for one in outputs
+        ]
+        each = iter(attention(self.model, examples, protocol, vocab, layer, config.max_tokens))
 
-        source, prompt, _ = shortened(source, self.task.prompt, over, truncate)
-        beyond = max(overrun(prompt, protocol, words, limits))
-        if beyond > 0:
-            raise DataError(
-                f"{name} with its target of {words} tokens is too long by {beyond} for "
-                "this model's positions; --truncate shortens the last part of the source"
-            )
-        if len(ends) != 1 + len(prompt.blanks):
-            raise DataError(f"{name}: {len(ends)} targets for {1 + len(prompt.blanks)} blanks")
-        return source, prompt
+        def with_attention(one: Output) -> Output:
+            table, source = next(each)
+            return replace(one, attention=table, source=source)
 
+        return [list(map(with_attention, outputs)) for outputs in found]
 
-def parted(texts: str | Sequence[str | Sequence[str]], name: str = "texts") -> list[Sequence[str]]:
-    """Each text as its parts; a string is a single text of one part."""
-    texts = [texts] if isinstance(texts, str) or not isinstance(texts, Iterable) else texts
-    found: list[Sequence[str]] = []
-    for number, text in enumerate(texts, 1):
-        parts = [text] if isinstance(text, str) or not isinstance(text, Iterable) else [*text]
-        wrong = [part for part in parts if not isinstance(part, str)]
-        if wrong or not parts:
-            raise UsageError(f"{name}: text {number} must be a string, got {[*wrong, parts][0]!r}")
-        found.append(parts)
-    return found
-
-
-def strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:
-    """The texts, none of which has several parts; a string is a single text."""
-    found = parted(texts, name)
-    require(all(len(parts) == 1 for parts in found), f"{name} must be a list of strings")
-    return [text for (text,) in found]
+    def _ordered(self, flag: str) -> Protocol:
+        """The protocol of a task that writes word by word; `UsageError` for any other task."""
+        if self.protocol is None:
+            name, instead = self.task.name, ""
+            if flag == "--score":
+                instead = (
+                    "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"
+                )
+            raise UsageError(f"{flag}: task {name} does not write word by word{instead}")
+        return self.protocol

@@ -59,7 +59,7 @@ class Setup:
     def bounds(self) -> bool:
         """Whether the objective is a bound, which is averaged over draws of what is hidden."""
         names = self.parsed.mixture or [self.parsed.components["task"].name]
-        return any(registry.get("task", name).diffuses for name in names)
+        return any(registry.get("task", name).bounds for name in names)
 
     @property
     def when(self) -> tuple[int, int]:

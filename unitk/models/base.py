@@ -122,10 +122,6 @@ class Decoder(Protocol):
     def config(self) -> ArchConfig: ...
 
     @property
-    def heads(self) -> Any:
-        """The output layers (`heads.base.Heads`)."""
-
-    @property
     def members(self) -> Sequence[Any]:
         """The models whose answers are averaged: one, or those of an ensemble."""
 
@@ -149,14 +145,8 @@ class Decoder(Protocol):
     ) -> tuple[dict[str, Tensor], Mapping[str, Tensor]]:
         """The states [B, T, D] by tower, and the states that stateful rows carry."""
 
-    def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
-        """Log-probabilities [K] of the labels."""
-
     def judged(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities of the labels, and 1 where a label is the likeliest: [2, K]."""
-
-    def output(self, batch: Batch, ask: Ask) -> Tensor:
-        """The output of an ask's head for its rows [K, ...]."""
 
     def likeliest(self, batch: Batch, ask: Ask, banned: Any) -> tuple[Tensor, Tensor]:
         """The likeliest words [K] that are not banned, and their log-probabilities."""

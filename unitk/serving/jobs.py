@@ -11,10 +11,11 @@ import numpy as np
 
 from unitk.api.drawing import drawings, laid_out
 from unitk.decoding.config import GenerateConfig, length
-from unitk.decoding.constraints.base import Constraint
+from unitk.decoding.drivers import Prompt, Watcher
+from unitk.decoding.files.inputs import parted, strings
 from unitk.decoding.files.outputs import numbers
 from unitk.decoding.forced import check_layer
-from unitk.decoding.generator import NO_WORDS, Generator, parted, strings
+from unitk.decoding.generator import NO_WORDS, Generator
 from unitk.decoding.search import Output
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import in_words, predict, texts_of
@@ -25,7 +26,7 @@ from unitk.foreign import JSON_NAMES
 from unitk.serving.batching import Abandoned, Job
 from unitk.serving.config import Limits
 from unitk.serving.verbs import Aligning, model_of
-from unitk.slots import Example, Ids
+from unitk.slots import Ids
 from unitk.tasks.understanding.base import Understanding
 
 Gone = Callable[[], bool]
@@ -46,10 +47,8 @@ LARGEST = 1e9
 class Wanted:
     """What is decoded for a text of a request, in a batch with those of other requests."""
 
-    source: list[Ids]
-    prompt: tuple[Example, Constraint]
-    number: int
-    """The text's number within the request, which seeds draws whatever is computed beside it."""
+    prompt: Prompt
+    """It has the text's number within the request, whatever is computed beside it."""
     on_text: Callable[[str], None] | None = None
     """Receives the text so far, of a stream."""
 
@@ -136,31 +135,31 @@ class Asked:
     ) -> Job:
         """The job of decoding sources, or of filling the blanks of `texts`."""
         generator = self.generator
-        kept, prompts = generator.prompts(encoded, config, **how)
+        prompts = generator.prompts(encoded, config, **how)
         cost = 0
-        for number, (prompt, one) in prompts.items():
-            words = one.max_len * (1 + len(prompt.blanks))
+        for one in prompts:
+            words = one.constraint.max_len * (1 + len(one.example.blanks))
             most = self.limits.max_output
-            over = f"text {number + 1}: {words} tokens of output; the server allows {most}"
+            over = f"text {one.number + 1}: {words} tokens of output; the server allows {most}"
             require(words <= most, over)
-            cost += sum(map(len, prompt.towers.values())) + config.width * words
+            cost += sum(map(len, one.example.towers.values())) + config.width * words
         layer = config.alignment_layer if isinstance(config, Aligning) else None
         check_layer(generator.model, layer)  # before a search that would be in vain
         if layer is not None:
-            longest = [one.max_len * len(prompt.towers["enc"]) for prompt, one in prompts.values()]
+            longest = [one.constraint.max_len * len(one.example.towers["enc"]) for one in prompts]
             weights = config.nbest * sum(longest)
             what = f"alignment_layer: {weights:,} weights, but an answer may have {WEIGHTS:,}"
             require(weights <= WEIGHTS, f"{what}: ask for fewer or shorter outputs")
             cost += weights // NUMBERS_A_TOKEN
-        items = [Wanted(kept[number], prompt, number) for number, prompt in prompts.items()]
 
         def answer(results: list[list[Output]]) -> Any:
-            by_number = dict(zip(prompts, results, strict=True))
-            outputs = [by_number.get(number, [NO_WORDS]) for number in range(len(kept))]
+            kept, outputs = list(encoded), [[NO_WORDS] for _ in encoded]
+            for one, found in zip(prompts, results, strict=True):
+                kept[one.number], outputs[one.number] = one.source, found
             return self.records(generator.refilled(texts, kept, outputs) if texts else outputs)
 
         act = partial(decoded, generator, config, layer)
-        return Job(("decode", self.task, config), items, act, answer, cost)
+        return Job(("decode", self.task, config), list(map(Wanted, prompts)), act, answer, cost)
 
     def _score(self) -> Job:
         targets = self._texts("targets", strings)
@@ -358,18 +357,11 @@ def decoded(
     def on_step(at: int, ids: Ids) -> None:
         report(0)  # after each token, so that a long output ends soon
         if (on_text := items[at].on_text) is not None:
-            on_text(generator.task.text(items[at].source, ids))
+            on_text(generator.task.text(items[at].prompt.source, ids))
 
-    prompts, numbers = [item.prompt for item in items], [item.number for item in items]
-    each = generator.decoded(prompts, config, numbers, report, on_step)
-    outputs = [
-        [Output(generator.task.text(item.source, one.ids), one) for one in best]
-        for item, best in zip(items, each, strict=True)
-    ]
-    if layer is None:
-        return outputs
-    examples = {at: prompt for at, (prompt, _) in enumerate(prompts)}
-    return generator.attended(examples, outputs, layer, config)
+    return generator.decode(
+        [item.prompt for item in items], config, Watcher(report, on_step), layer
+    )
 
 
 def count(sources: Sequence[Sequence[Ids]]) -> int:

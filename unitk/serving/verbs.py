@@ -96,7 +96,7 @@ def verbs(generator: Generator) -> list[str]:
     """The verbs that a model supports with this task."""
     task, ordered = generator.task, generator.protocol is not None
     can = {
-        "generate": ordered or task.diffuses,
+        "generate": task.generates,
         "infill": task.infills,
         "score": ordered,
         "predict": isinstance(task, Understanding),

@@ -80,8 +80,7 @@ class Task:
     arch: ClassVar[str]
     criterion: ClassVar[str] = "cross_entropy"  # default components, by registered name
     infills: ClassVar[bool] = False  # a prompt with [MASK]s has them filled
-    diffuses: ClassVar[bool] = False
-    """Whether [MASK]s are filled in several passes, also those of an output behind a source."""
+    bounds: ClassVar[bool] = False  # whether its loss is a bound of the likelihood
     needs: tuple[str, ...] = ()
     """Tables of an architecture that layouts need, by the option of their size."""
     segments: ClassVar[tuple[int, ...]] = ()
@@ -161,6 +160,16 @@ class Task:
     def protocol(self) -> Protocol | None:
         """How models of this task decode; None if they cannot."""
         return None
+
+    @property
+    def driver(self) -> str:
+        """What writes the outputs of its models, by registered name; "": nothing does."""
+        return "steps" if self.protocol else "once" if self.infills else ""
+
+    @property
+    def generates(self) -> bool:
+        """Whether its models write outputs of their own, and not only into blanks."""
+        return self.driver not in ("", "once")
 
     @cached_property
     def asks(self) -> Mapping[str, float | Schedule]:

@@ -9,7 +9,7 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -18,65 +18,72 @@ from torch import Tensor
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint
+from unitk.decoding.drivers import SEARCH, Driver, Prompt, Watcher
 from unitk.decoding.fit import batches
 from unitk.decoding.search import Hypothesis, draw
 from unitk.errors import NonFiniteError, require
 from unitk.families.diffusion.mdlm import Diffusion
 from unitk.masks import dense
 from unitk.models.base import Decoder
+from unitk.registry import register
 from unitk.slots import BORN, DIES, NEVER, NOW, TOKEN, Example, Ids, collate
 
 CHUNK = 1024  # words whose logits are held at a time
-IDLE = (
-    *("search", "diverse_beam_groups", "capture", "min_len", "max_words", "allow_symbols"),
-    *("no_repeat_ngram_size", "unkpen", "bad_words"),
-)
-"""Options of the search that filling in does not read."""
 
 
-def check(config: GenerateConfig, constraints: Sequence[Constraint]) -> None:
-    """Raise a `UsageError` for an option that diffusion does not support."""
-    config.idle("has no effect on diffusion", *IDLE)
-    known = config.beam in (1, GenerateConfig.beam)
-    require(known, f"--beam {config.beam} has no effect on diffusion, which is not a search")
-    if not config.sampling:
-        config.idle("has no effect on diffusion without --sampling", "nbest", "temperature")
-    phrases = any(wanted.phrases for wanted in constraints)
-    require(not phrases, "--constraints are for tasks that write word by word")
+@register("driver", "passes")
+class Passes(Driver):
+    """Several passes over a canvas of [MASK]s, each of which fixes some of them."""
 
+    task: Diffusion
 
-@torch.inference_mode()
-def denoise(
-    model: Decoder,
-    prompts: Sequence[Example],
-    task: Diffusion,
-    config: GenerateConfig,
-    inputs: Sequence[int],
-    report: Callable[[int], None] = lambda done: None,
-    on_step: Callable[[int, Ids], None] | None = None,
-) -> list[list[Hypothesis]]:
-    """The `nbest` outputs for each prompt, best first: the final tokens of its asked slots.
+    def lay_out(self, source: list[Ids], wanted: Constraint, name: str) -> Example:
+        if any((part == self.task.blank).any() for part in source):
+            require(not wanted.prefix, f"{name} has [MASK]s: its outputs have no --prefix-file")
+            return self.task.prompt(source)
+        output = np.full(wanted.max_len, self.task.blank)
+        output[: len(wanted.prefix)] = wanted.prefix
+        return self.task.canvas(source, output)
 
-    An output ends at its first end symbol, if its last slot is one to be filled. Words that the
-    prompt gives have log-probability 0. `inputs` seed the draws, one number for each prompt.
-    After each pass, `on_step` has the number of a prompt and how its first output begins.
-    """
-    found: list[list[Hypothesis]] = [[] for _ in prompts]
-    model.eval()
-    for numbers in batches(prompts, max(1, config.max_tokens // config.nbest)):
-        rows = [(i, n) for i in numbers for n in range(config.nbest)]
-        seeds = [[config.seed, inputs[i], n] for i, n in rows]
-        canvas = Canvas(model, [prompts[i] for i, _ in rows], seeds, task, config)
-        for _ in canvas.fill():
-            if on_step is not None:
-                for i, ids in zip(numbers, canvas.begun(), strict=True):
-                    on_step(i, ids)
-        outputs = iter(canvas.outputs())
-        for i in numbers:
-            each = [next(outputs) for _ in range(config.nbest)]
-            found[i] = sorted(each, key=lambda one: one.score, reverse=True)
-        report(len(numbers))
-    return found
+    @torch.inference_mode()
+    def outputs(
+        self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
+    ) -> list[list[Hypothesis]]:
+        """The `nbest` outputs for each prompt, best first: the final tokens of its asked slots.
+
+        An output ends at its first end symbol, if its last slot is one to be filled. Words that the
+        prompt gives have log-probability 0. The numbers of the prompts seed the draws. After each
+        pass, `watch.on_step` has the place of a prompt and how its first output begins.
+        """
+        self.check(config, prompts)
+        found: list[list[Hypothesis]] = [[] for _ in prompts]
+        examples = [one.example for one in prompts]
+        self.model.eval()
+        for numbers in batches(examples, max(1, config.max_tokens // config.nbest)):
+            rows = [(i, n) for i in numbers for n in range(config.nbest)]
+            seeds = [[config.seed, prompts[i].number, n] for i, n in rows]
+            some = [examples[i] for i, _ in rows]
+            canvas = Canvas(self.model, some, seeds, self.task, config)
+            for _ in canvas.fill():
+                if watch.on_step is not None:
+                    for i, ids in zip(numbers, canvas.begun(), strict=True):
+                        watch.on_step(i, ids)
+            outputs = iter(canvas.outputs())
+            for i in numbers:
+                each = [next(outputs) for _ in range(config.nbest)]
+                found[i] = sorted(each, key=lambda one: one.score, reverse=True)
+            watch.report(len(numbers))
+        return found
+
+    def check(self, config: GenerateConfig, prompts: Sequence[Prompt]) -> None:
+        """Raise UsageError for options that have no effect."""
+        config.idle("has no effect on diffusion", *SEARCH)
+        known = config.beam in (1, GenerateConfig.beam)
+        require(known, f"--beam {config.beam} has no effect on diffusion, which is not a search")
+        if not config.sampling:
+            config.idle("has no effect on diffusion without --sampling", "nbest", "temperature")
+        phrases = any(one.constraint.phrases for one in prompts)
+        require(not phrases, "--constraints are for tasks that write word by word")
 
 
 class Canvas:

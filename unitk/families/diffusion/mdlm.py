@@ -65,7 +65,8 @@ class Diffusion(Task):
 
     symbols = ("pad", "cls", "sep", "mask")
     arch = "mdlm_small"
-    infills = diffuses = from_nothing = True
+    infills = from_nothing = bounds = True
+    driver = "passes"
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Task.Config):

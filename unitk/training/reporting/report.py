@@ -198,7 +198,7 @@ def use(run: Run) -> str:
         return "unitk predict --checkpoint {} --input FILE"
     vocab = start.data.vocab
     tasks = [one.made_from(one.config, vocab) for one in named.values()] or [start.data.task]
-    ways = {"--input FILE": [one for one in tasks if one.protocol or one.diffuses]}
+    ways = {"--input FILE": [one for one in tasks if one.generates]}
     ways["--infill TEXT"] = [one for one in tasks if one.infills]
     for given, able in ways.items():
         if able:

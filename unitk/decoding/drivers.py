@@ -1,0 +1,119 @@
+"""Drivers: how outputs are written for prompts. A task names its own (`Task.driver`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from unitk import registry
+from unitk.data.texts import shorten
+from unitk.decoding.config import GenerateConfig, slope
+from unitk.decoding.constraints.base import Constraint
+from unitk.decoding.constraints.searches import OnStep
+from unitk.decoding.fit import check_length, check_places, overrun, shortened
+from unitk.decoding.search import Hypothesis
+from unitk.errors import require
+from unitk.models.base import Decoder
+from unitk.slots import Example, Ids, Protocol
+from unitk.tasks.base import Task
+
+DIFFUSION = "steps", "order", "block_length"
+"""Options that only diffusion reads."""
+SEARCH = (
+    *("search", "diverse_beam_groups", "capture", "min_len", "max_words", "allow_symbols"),
+    *("no_repeat_ngram_size", "unkpen", "bad_words"),
+)
+"""Options that only what writes word by word reads."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A source as a model reads it, and what its outputs must be."""
+
+    number: int
+    """The number of the source among all inputs, which seeds the draws."""
+    source: list[Ids]  # shortened where necessary
+    example: Example
+    constraint: Constraint
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Who follows the work on prompts."""
+
+    report: Callable[[int], None] = lambda done: None
+    """Called with the number of prompts that were just finished."""
+    on_step: OnStep | None = None
+    """Called after each step of a search, and each pass of diffusion."""
+
+
+@dataclass(frozen=True)
+class Driver(ABC):
+    """How a model writes outputs for prompts of a task; registered, with the code that does it."""
+
+    model: Decoder
+    task: Task
+    protocol: Protocol | None
+    """That of the task, as the model can follow it."""
+    shortens: ClassVar[bool] = True  # whether `truncate` shortens a source to the positions
+
+    def prompt(
+        self,
+        number: int,
+        source: list[Ids],
+        wanted: Constraint,
+        config: GenerateConfig,
+        truncate: bool,
+    ) -> Prompt:
+        """The prompt of a source, which is shortened to the limit of the options.
+
+        One that is too long for the model raises DataError, or is shortened if `truncate` is set.
+        """
+        name, limits, protocol = f"input {number + 1}", self.model.config, self.protocol
+
+        def lay_out(source: list[Ids]) -> tuple[Example, Constraint]:
+            exactly, words = self.task.length(source), sum(map(len, source))
+            sized = wanted.sized(config, words, exactly=exactly, name=name)
+            return self.lay_out(source, sized, name), sized
+
+        def over(laid: tuple[Example, Constraint]) -> int:
+            return overrun(laid[0], protocol, laid[1].max_len, limits)[0]
+
+        source, laid, fits = shortened(
+            shorten(source, config.max_source_len),
+            lay_out,
+            over,
+            truncate and self.shortens,
+            slope(config.max_len),  # the longest output may become shorter with the source
+        )
+        check_length(source, laid[1].max_len, over(laid), limits)
+        check_places(laid[0], protocol, laid[1].max_len, limits, name, fits)
+        return Prompt(number, source, *laid)
+
+    def lay_out(self, source: list[Ids], wanted: Constraint, name: str) -> Example:
+        """What the model reads of a source."""
+        return self.task.prompt(source)
+
+    def check_from_nothing(self) -> None:
+        """Raise UsageError unless the model can write where nothing is given."""
+        task, arch, trained = self.task, self.model.config, self.model.trained
+        able = [name for name in registry.names("task") if registry.get("task", name).from_nothing]
+        can = (
+            "unitk latent sample draws from its latent" if arch.latent else f"{', '.join(able)} do"
+        )
+        what = f"--num-samples: task {task.name} does not write from nothing"
+        require(task.from_nothing, f"{what}; {can}")
+        cure = "give it a source"
+        require(not task.trained.pairs, f"{what}, as its model was trained on pairs: {cure}")
+        first = self.lay_out([], Constraint(), "")
+        read = first.towers[first.decoded].token
+        lacking = task.vocab.pieces(read[(read >= trained) & (read < len(task.vocab))])
+        require(not lacking, f"{what}: the imported model lacks {', '.join(lacking)}; {cure}")
+
+    @abstractmethod
+    def outputs(
+        self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
+    ) -> list[list[Hypothesis]]:
+        """The n best outputs for each prompt; UsageError for options that have no effect."""
