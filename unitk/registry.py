@@ -28,9 +28,10 @@ HINT = "hint"
 """A kind that is no part of a run: who knows what other toolkits call options and choices."""
 KINDS = (
     *("task", "criterion", "arch", "optimizer", "schedule", "vocab", "reader", "corpus"),
-    *("annotator", "linker", "head", "format", "model_type", "evaluation", HINT),
+    *("annotator", "linker", "head", "format", "model_type", "evaluation", "driver", HINT),
 )
-MODULES = ("head", "format", "model_type")  # those whose components need torch: finding imports it
+MODULES = "head", "format", "model_type", "driver"
+"""Kinds whose components need torch: finding them imports it."""
 REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')
 """What the source of a module looks like that registers a component: its kind, mostly its name."""
 

@@ -20,15 +20,15 @@ VALUES = ("format", "model_type")
 class Options:
     """List registered names (tasks, architectures, schedules and so on) and the bundled models.
 
-    Heads, formats and model types of transformers are listed only if KIND names them, because that
-    imports torch.
+    Heads, formats, model types of transformers and drivers are listed only if KIND names them,
+    because that imports torch.
 
     unitk list arch
     """
 
     kind: str | None = None
     """Kind to list: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, linker,
-    head, format, model_type, model."""
+    head, format, model_type, driver, model."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 

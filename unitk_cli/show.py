@@ -15,7 +15,6 @@ from unitk.files import create, new_file
 from unitk.options import config
 from unitk.options.fields import Checked, Count
 from unitk.pictures import check_picture, save
-from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.open import open_vocab
 from unitk.vocab.words import word_vocab
 
@@ -60,9 +59,9 @@ def run(argv: Sequence[str]) -> None:
     vocab = open_vocab(options.vocab) if options.vocab else word_vocab(text, options.target or "")
     task = task_choice.made_from(task_choice.config, vocab)
     rng = np.random.default_rng([options.seed, 0, 0])
-    if isinstance(task, Understanding):
+    if task.predicts:
         parsed.idle(f"with --task {task_choice.name}: each text in quotes is a part", "target")
-    texts = options.text if isinstance(task, Understanding) else [text]
+    texts = options.text if task.predicts else [text]
     example = laid_out(task, texts, options.target, rng)
     found = drawings(task_choice.name, task, example, options.order)
     for one in found:

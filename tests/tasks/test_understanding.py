@@ -17,8 +17,7 @@ from unitk.data.batching import draw
 from unitk.data.corpus.folders import open_corpus
 from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.decoding.config import PredictConfig
-from unitk.decoding.ensemble import same_slots
-from unitk.decoding.understand.predict import in_words, readings
+from unitk.decoding.understand.predict import readings
 from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
 from unitk.models.archs import tiny
 from unitk.registry import get
@@ -239,16 +238,16 @@ def test_an_answer_is_the_characters_of_its_passage(name, tmp_path):
         size = len(task.vocab.encode(text.strip()))
         for first in range(size):
             last = rng.randrange(first, size) + 1
-            said = in_words(task, ["who?", passage], {"span": [first, last], "probability": 0.5})
+            said = task.in_words(["who?", passage], {"span": [first, last], "probability": 0.5})
             answer = said["answer"]
             assert passage[said["start"] : said["end"]] == answer == answer.strip()
             assert answer or said["start"] == said["end"] == -1
         if size:
-            said = in_words(task, ["who?", passage], {"span": [0, size], "probability": 0.5})
+            said = task.in_words(["who?", passage], {"span": [0, size], "probability": 0.5})
             assert len(said["answer"].split()) <= len(text.split())
             if task.vocab.decode(task.vocab.encode(text)) == text:
                 assert said["answer"] == text.strip()
-    said = in_words(task, ["who?", "Oslo"], {"span": [-1, -1], "probability": 0.5})
+    said = task.in_words(["who?", "Oslo"], {"span": [-1, -1], "probability": 0.5})
     assert said == {"answer": "", "probability": 0.5, "start": -1, "end": -1}
 
 
@@ -259,7 +258,7 @@ def test_an_uncased_model_answers_with_accents_and_unknown_characters(tmp_path):
     passage = "\u00a0 Beyoncé sang in Zürich and Beyoncé  sang."
     spans = {(0, 3): "Beyoncé", (5, 6): "Zürich", (7, 11): "Beyoncé  sang", (4, 6): "in Zürich"}
     for span, answer in spans.items():
-        said = in_words(task, ["who?", passage], {"span": [*span], "probability": 0.5})
+        said = task.in_words(["who?", passage], {"span": [*span], "probability": 0.5})
         assert said["answer"] == answer and said["end"] == said["start"] + len(answer)
         # of what stands there twice, the right one
         assert said["start"] == (passage.rindex if span == (7, 11) else passage.index)(answer)
@@ -601,17 +600,17 @@ def test_what_predicts_something_else_is_not_joined(labelled, tmp_path):
         unitk.load([tmp_path / "classify", tmp_path / "regress"])
     vocab = unitk.load(tmp_path / "regress").task.vocab
     one, other = (made(task, "mlm", vocab) for task in ("classify", "regress"))
-    assert same_slots(one, one) and not same_slots(one, other) and not same_slots(other, one)
+    assert one.alike(one) and not one.alike(other) and not other.alike(one)
 
 
 def test_ensembles_find_answers_in_the_same_slots_only(toy_vocab):
     """What one model says of a slot would be averaged with what another says of another word."""
     first = made("span", "mlm", toy_vocab)
     for layout in ("mlm", "mlm:mask_ratio=0.3", "unilm", "pmlm"):
-        assert same_slots(first, made("span", layout, toy_vocab)), layout
+        assert first.alike(made("span", layout, toy_vocab)), layout
     for layout in ("lm", "lm:opening=none", "xlnet", "glm_infill", "seq2seq"):
-        assert not same_slots(first, made("span", layout, toy_vocab)), layout
-    assert not same_slots(first, made("span", "mlm", toy_vocab, separators=2))
+        assert not first.alike(made("span", layout, toy_vocab)), layout
+    assert not first.alike(made("span", "mlm", toy_vocab, separators=2))
 
 
 @pytest.mark.parametrize("task", ["choice", "classify"])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from unitk import masks, pictures
 from unitk.data.cuts import Text
 from unitk.slots import Example, Slots
 from unitk.tasks.base import Task
-from unitk.tasks.understanding.base import Headed, Understanding
+from unitk.tasks.understanding.base import Understanding
 
 PAGE = Path(__file__).parent / "page"
 """mask.js, mask.css: the interactive mask, of a file and of the server's page."""
@@ -80,11 +80,11 @@ def laid_out(
     takes words. Other tasks take one text, in which symbols such as [MASK] may be written.
     """
     vocab = task.vocab
-    if isinstance(task, Understanding):
+    if task.predicts:
         # a tagger reads words, each with the blank before it as in running text
         words = [f" {word}" for text in texts for word in text.split()]
         parts = words if task.form == "tags" else texts
-        return task.asking([np.array(vocab.encode(part)) for part in parts])
+        return cast(Understanding, task).asking([np.array(vocab.encode(part)) for part in parts])
     (text,) = texts
     ids = np.array(vocab.encode_marked(text))
     if target is None:
@@ -149,7 +149,7 @@ def _labels(task: Task, tower: str, example: Example) -> dict[int, str]:
     for ask in example.asks:
         kind = ask.head.partition(":")[0]
         words = kind in ("lm", "sbo") and ask.among is None
-        if isinstance(task, Headed) and kind == task.head and ask.tower == tower:
+        if kind == task.head and ask.tower == tower:
             # the label of a text that is only shown is not known
             labels |= dict.fromkeys(ask.rows.ravel().tolist(), ask.name)
             continue

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from unitk import registry
 from unitk.data.cuts import Text
+from unitk.decoding.forced import predicting
 from unitk.errors import require
 from unitk.models.heads.base import gather
 from unitk.models.heads.words import WordHead
@@ -106,7 +107,7 @@ class TextModel(nn.Module):
     def _asking(self, texts: Sequence[str], targets: Sequence[str] | None) -> list[Example]:
         several = len(self.model.towers) > 1
         require(targets is not None or not several, "targets are needed: the model has an encoder")
-        return [self.task.predicting(*pair) for pair in self._each(texts, targets)]
+        return [predicting(self.task, *pair) for pair in self._each(texts, targets)]
 
     def _batch(self, examples: Sequence[Example]) -> Batch:
         return collate([[example] for example in examples]).to(self.model.device)

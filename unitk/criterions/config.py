@@ -45,19 +45,3 @@ class CrossEntropyConfig(Checked):
         pad = vocab.pad if self.smoothed_over == "others" else None
         build = imported("unitk.criterions.cross_entropy:CrossEntropy")
         return build(self.label_smoothing, pad, self.z_loss, self.ar, self.tar)
-
-
-@register("criterion", "cloze")
-@dataclass(frozen=True, kw_only=True)
-class ClozeConfig(Checked):
-    """The right answer's score against those of the other answers (GLM's `finetune_glm.py`)."""
-
-    KIND = "criterion"
-
-    loss: Literal["cross_entropy", "hinge", "generative", "mixed"] = "cross_entropy"
-    """Loss over the scores of the answers. cross_entropy: of their softmax. hinge: for each wrong
-    answer, how far it is from scoring 1 less. generative: the negative log-probability of the right
-    answer. mixed: cross_entropy plus generative."""
-
-    def build(self, vocab: Vocab) -> Criterion:
-        return imported("unitk.criterions.cloze:Cloze")(self.loss)

@@ -255,7 +255,8 @@ def _truncated(task: Task, count: int, source: Callable[[int], list[Ids]]) -> li
     looked = spread(count, LOOKED)
     few = sum(task.truncates(source(i)) for i in looked.tolist())
     sample = f" (of {count:,}, a sample)" * (count > len(looked))
-    most = f", or than {task.room - task.frame}" * bool(task.room)
+    room = task.trained.room
+    most = f", or than {room - task.frame}" if room else ""
     own = "in its own vocabulary (--task.source-vocab)"
     why = f"{own} they have more than twice their tokens{most}"
     what = f"the encoder reads only the beginnings of {few:,} of {len(looked):,} texts{sample}"

@@ -61,6 +61,8 @@ class Steps(Driver):
         self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
     ) -> list[list[Hypothesis]]:
         config.idle(f"has no effect: task {self.task.name} does not diffuse", *DIFFUSION)
+        if len(self.model.members) > 1 and not config.sampling:
+            require(config.temperature == 1, "--temperature in a search is for one model")
         each = [one.constraint for one in prompts]
         return generate(
             self.model,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -19,9 +19,9 @@ from unitk.models.model import Model
 from unitk.models.state import Carry
 from unitk.slots import Batch, Example
 from unitk.tasks.base import Task
-from unitk.tasks.understanding.base import Understanding
-from unitk.tasks.understanding.cloze import Cloze
-from unitk.tasks.understanding.places import Span
+
+if TYPE_CHECKING:
+    from unitk.tasks.understanding.base import Understanding
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,6 @@ class Ensemble(Answers):
     def members(self) -> Sequence[Model]:
         """The models whose answers are averaged."""
         return self.models
-
-    def own_tasks(self, task: Task) -> Sequence[Task]:
-        """The task as which each member reads texts."""
-        return self.tasks or [task] * len(self.models)
 
     @property
     def trained(self) -> int:
@@ -147,44 +143,35 @@ def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
         layers = {len(one.config.head_layers) for one in (members[0][1], model)}
         if len(layers) > 1:
             raise CheckpointError(f"{what}: their heads read different numbers of layers")
-        if other.trained.labels != task.trained.labels or answered(other) != answered(task):
+        if other.trained.labels != task.trained.labels or labels_of(other) != labels_of(task):
             raise CheckpointError(f"{what}: their labels differ")
-        if not same_slots(task, other):
+        if not alike(task, other):
             kinds = " and ".join(type(one).__name__ for one in (task, other))
             raise CheckpointError(f"{what}: tasks {kinds} lay out sources or outputs differently")
     return Ensemble([model for _, model, _ in members], [task for _, _, task in members])
 
 
-def answered(task: Task) -> set[str]:
-    """The labels that the pattern of a cloze question has answers for."""
-    return {*task.pattern.labels} if isinstance(task, Cloze) else set()
+def labels_of(task: Task) -> set[str]:
+    """The labels that a task predicts."""
+    return {*cast("Understanding", task).labels} if task.predicts else set()
 
 
-def same_slots(one: Task, other: Task) -> bool:
-    """Whether two tasks lay out and decode a source alike, tested on a source with a blank.
+def alike(one: Task, other: Task) -> bool:
+    """Whether two tasks lay out and decode sources alike, or predict what can be averaged.
 
-    Tasks that predict labels need not: they are alike where they are of one kind. Where answers are
-    found, what is averaged are probabilities of slots, which must be those of the same words.
+    The former is tested on a few sources, one of them with a blank.
     """
-    if isinstance(one, Span) and isinstance(other, Span):
-        return _places(one) == _places(other)
-    if isinstance(one, Understanding):
-        return type(one) is type(other)
-    if one.protocol != other.protocol or one.infills != other.infills:
+    if one.predicts:
+        return cast("Understanding", one).alike(other)
+    if (one.protocol, one.infills) != (other.protocol, other.infills):
         return False
     word = one.words[:1]  # any word: layouts do not depend on which
     sources = [[np.append(word, one.vocab.mask)]] if one.infills else []
     sources += [[word], [word, word]] if one.protocol is not None else []
-    return all(_alike(one.prompt(source), other.prompt(source)) for source in sources)
+    return all(_same(one.prompt(source), other.prompt(source)) for source in sources)
 
 
-def _places(task: Span) -> list[Any]:
-    """The slots of two parts of a word each, and all that an answer may begin at."""
-    encoded = task.encoded([task.words[:1]] * 2)
-    return [encoded.whole, *map(list, encoded.parts), len(task.rows(encoded)[0])]
-
-
-def _alike(one: Example, other: Example) -> bool:
+def _same(one: Example, other: Example) -> bool:
     same = one.towers.keys() == other.towers.keys()
     same = same and all(
         np.array_equal(one.towers[name].table, other.towers[name].table) for name in one.towers

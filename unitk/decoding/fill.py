@@ -48,11 +48,15 @@ class Once(Driver):
         for numbers in batches(examples, config.max_tokens):
             batch = collate([[examples[i]] for i in numbers]).to(self.model.device)
             [ask] = batch.asks.values()
-            found_K = self.model.likeliest(batch, ask, banned)
-            if not found_K[1].isfinite().all():
+            logits_KV = self.model.output(batch, ask)
+            # before the softmax: the rest share all of the probability
+            logits_KV[:, banned] = -torch.inf
+            word_K, head = logits_KV.argmax(-1), self.model.members[0].heads.named(ask.head)
+            gain_K = -head.terms(logits_KV, word_K, ask.weight).nll
+            if not gain_K.isfinite().all():
                 what = "the model gives logits that are not finite: nothing is filled in"
                 raise NonFiniteError(what)
-            both = [by_example(one, examples, numbers) for one in found_K]
+            both = [by_example(one, examples, numbers) for one in (word_K, gain_K)]
             for (i, ids), (_, each) in zip(*both, strict=True):
                 total = float(each.sum())
                 found[i] = [Hypothesis(ids, total / len(ids) ** config.lenpen, total, each)]

@@ -16,12 +16,14 @@ from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig, length
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.fit import batches, by_example, overrun, shortened
-from unitk.decoding.search import Hypothesis
+from unitk.decoding.search import Hypothesis, Output
 from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.attention import CrossAttention
 from unitk.models.base import Decoder, families
 from unitk.models.heads.base import gather
-from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate, unroll
+from unitk.models.model import Model
+from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate, lm, unroll
+from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
 
 PACKED = 128
@@ -49,18 +51,33 @@ def score(
     return found
 
 
+def predicting(task: Task, text: Ids, target: Ids | None) -> Example:
+    """A text with an ask at every slot that reads it, labelled with what the slot reads.
+
+    With a target: the asks of its words and its end, as decoding meets them behind the text.
+    Raises UsageError where the task writes none.
+    """
+    if target is None:
+        slots = task.reading([text])
+        return Example({"x": slots}, [lm(np.arange(len(slots)), slots.token)])
+    if task.protocol is None:
+        raise UsageError(f"targets: task {type(task).__name__} writes none")
+    return unroll(task.prompt([text]), task.protocol, np.append(target, task.protocol.end))
+
+
 @torch.inference_mode()
 def logits(model: Decoder, examples: Sequence[Example], max_tokens: int) -> list[Floats]:
     """The logits [T, V] over the vocabulary at the slots of each example's only ask."""
     require(len(model.members) == 1, "--checkpoint: one model has logits, not an ensemble")
+    own: Model = model.members[0]
     read = {name for example in examples for name in example.towers}
     whole = not read or {*model.config.towers} <= read
     require(whole, "targets are needed: the model has an encoder")
     found: list[Floats] = [np.empty((0, 0), np.float32)] * len(examples)
     for numbers, batch in _collated(model, examples, max_tokens):
         [ask] = batch.asks.values()
-        states, _ = model(batch, model.condition(batch))
-        table = model.head(gather(states, batch, [ask]), ask.head).float()
+        states, _ = own(batch, own.condition(batch))
+        table = own.head(gather(states, batch, [ask]), ask.head).float()
         if not (table < torch.inf).all():  # those of words that are none are -inf
             raise NonFiniteError("the model gives logits that are not finite")
         for i, part in by_example(table, examples, numbers):
@@ -177,6 +194,30 @@ def attention(
                 words = (table[:, : len(source)] * real)[label != protocol.end, shown]
                 found[i] = words, source[shown]
     return found
+
+
+def attended(
+    model: Decoder,
+    task: Task,
+    protocol: Protocol,
+    prompts: Sequence[Prompt],
+    found: Sequence[list[Output]],
+    layer: int,
+    max_tokens: int,
+) -> list[list[Output]]:
+    """The outputs for prompts, each with the attention of its words to those of the source."""
+    examples = [
+        unroll(prompt.example, protocol, one.hypothesis.ids)
+        for prompt, outputs in zip(prompts, found, strict=True)
+        for one in outputs
+    ]
+    each = iter(attention(model, examples, protocol, task.source_vocab, layer, max_tokens))
+
+    def with_attention(one: Output) -> Output:
+        table, source = next(each)
+        return replace(one, attention=table, source=source)
+
+    return [list(map(with_attention, outputs)) for outputs in found]
 
 
 def check_layer(model: Decoder, layer: int | None) -> None:

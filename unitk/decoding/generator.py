@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 
@@ -23,23 +23,22 @@ from unitk.decoding.config import (
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import beside, naming
-from unitk.decoding.files.inputs import parted, strings
 from unitk.decoding.fill import filled_in
 from unitk.decoding.fit import usable, warn_of_parts, warn_of_shortened
-from unitk.decoding.forced import Given, attention, check_layer, logits
+from unitk.decoding.forced import Given, attended, check_layer, logits, predicting
 from unitk.decoding.search import Hypothesis, Output
 from unitk.decoding.understand.embed import embed
-from unitk.decoding.understand.predict import in_words, predict, texts_of
+from unitk.decoding.understand.predict import predict
 from unitk.errors import DataError, UsageError, require
 from unitk.evaluation.texts import likelihoods
-from unitk.slots import Example, Floats, Ids, Protocol, unroll
-from unitk.tasks.understanding.base import Understanding
+from unitk.slots import Floats, Ids, Protocol
 from unitk.vocab.base import BLANKS, SYMBOLS
 
 if TYPE_CHECKING:
     from unitk.keywords import EmbedOptions, GenerateOptions, PredictOptions
     from unitk.models.base import Decoder
     from unitk.tasks.base import Task
+    from unitk.tasks.understanding.base import Understanding
 
 log = logging.getLogger(__name__)
 
@@ -163,13 +162,13 @@ class Generator:
         report: Callable[[int], None] = lambda done: None,
     ) -> list[dict[str, Any]]:
         """`predict` for texts as parts; `first` is the number of the first text among all."""
-        task = self.task
-        if not isinstance(task, Understanding):
-            known = "classify, regress, tag, span or choice, or ask with --task cloze"
-            raise UsageError(f"task {task.name} predicts words; train it with --task {known}")
-        sources = self.encode([texts_of(task, parts) for parts in texts])
+        known = "classify, regress, tag, span or choice, or ask with --task cloze"
+        name = self.task.name
+        require(self.task.predicts, f"task {name} predicts words; train it with --task {known}")
+        task = cast("Understanding", self.task)
+        sources = self.encode([task.texts(parts) for parts in texts])
         said = predict(self.model, task, sources, config, first=first, report=report)
-        return [in_words(task, parts, one) for parts, one in zip(texts, said, strict=True)]
+        return [task.in_words(parts, one) for parts, one in zip(texts, said, strict=True)]
 
     def score(
         self,
@@ -208,7 +207,7 @@ class Generator:
         sources = self._ids(texts)
         wanted = [None] * len(sources) if targets is None else self._ids(targets, "targets")
         require(len(wanted) == len(sources), "there must be a target for each text")
-        examples = [self.task.predicting(*pair) for pair in zip(sources, wanted, strict=True)]
+        examples = [predicting(self.task, *pair) for pair in zip(sources, wanted, strict=True)]
         return logits(self.model, examples, max_tokens)
 
     def likelihood(
@@ -382,15 +381,15 @@ class Generator:
         driver: Driver | None = None,
     ) -> list[list[Output]]:
         """The n best outputs for each prompt; the other arguments are those of `outputs`."""
-        if len(self.model.members) > 1 and not config.sampling:
-            require(config.temperature == 1, "--temperature in a search is for one model")
         each = (driver or self.driver).outputs(prompts, config, watch)
         found = [
             [Output(self.task.text(prompt.source, one.ids), one) for one in best]
             for prompt, best in zip(prompts, each, strict=True)
         ]
-        examples = [prompt.example for prompt in prompts]
-        return found if layer is None else self._attended(examples, found, layer, config)
+        if layer is None:
+            return found
+        protocol, most = self._ordered("--print-alignment"), config.max_tokens
+        return attended(self.model, self.task, protocol, prompts, found, layer, most)
 
     def scores(
         self,
@@ -418,28 +417,6 @@ class Generator:
         driver: Driver = kind(self.model, self.task, self.protocol)
         return driver
 
-    def _attended(
-        self,
-        prompts: Sequence[Example],
-        found: list[list[Output]],
-        layer: int,
-        config: GenerateConfig,
-    ) -> list[list[Output]]:
-        """The outputs, each with the attention of its words to the words of the source."""
-        protocol, vocab = self._ordered("--print-alignment"), self.task.source_vocab
-        examples = [
-            unroll(prompt, protocol, one.hypothesis.ids)
-            for prompt, outputs in zip(prompts, found, strict=True)
-            for one in outputs
-        ]
-        each = iter(attention(self.model, examples, protocol, vocab, layer, config.max_tokens))
-
-        def with_attention(one: Output) -> Output:
-            table, source = next(each)
-            return replace(one, attention=table, source=source)
-
-        return [list(map(with_attention, outputs)) for outputs in found]
-
     def _ordered(self, flag: str) -> Protocol:
         """The protocol of a task that writes word by word; `UsageError` for any other task."""
         if self.protocol is None:
@@ -450,3 +427,23 @@ class Generator:
                 )
             raise UsageError(f"{flag}: task {name} does not write word by word{instead}")
         return self.protocol
+
+
+def parted(texts: str | Sequence[str | Sequence[str]], name: str = "texts") -> list[Sequence[str]]:
+    """Each text as its parts; a string is a single text of one part."""
+    texts = [texts] if isinstance(texts, str) or not isinstance(texts, Iterable) else texts
+    found: list[Sequence[str]] = []
+    for number, text in enumerate(texts, 1):
+        parts = [text] if isinstance(text, str) or not isinstance(text, Iterable) else [*text]
+        wrong = [part for part in parts if not isinstance(part, str)]
+        if wrong or not parts:
+            raise UsageError(f"{name}: text {number} must be a string, got {[*wrong, parts][0]!r}")
+        found.append(parts)
+    return found
+
+
+def strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:
+    """The texts, none of which has several parts; a string is a single text."""
+    found = parted(texts, name)
+    require(all(len(parts) == 1 for parts in found), f"{name} must be a list of strings")
+    return [text for (text,) in found]

@@ -15,7 +15,6 @@ from unitk.errors import UsageError
 from unitk.files import copy
 from unitk.formats.hf.families import kind_of
 from unitk.formats.hf.folder import write as write_folder
-from unitk.formats.hf.heads import head_of
 from unitk.training.saving.checkpoint import Loaded
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
@@ -32,7 +31,7 @@ def hf_folder(
     transformers or the package of that format, which has its name, is not installed.
     """
     # what no package can change comes first
-    head = head_of(parts.task)
+    head = parts.task.head
     with _as_target(target):
         check(kind_of(parts.model.config, parts.config.get("arch", ""), head), head)
     for name in (target, "transformers"):

@@ -14,7 +14,6 @@ from unitk.formats.base import KINDS, Found
 from unitk.formats.names import Layout
 from unitk.options.config import NoOptions, resolve
 from unitk.options.settings import Origin, gather
-from unitk.tasks.understanding.base import Understanding
 from unitk.training.start import with_heads
 from unitk.vocab.open import open_vocab
 
@@ -48,7 +47,7 @@ def read_ours(
     parts, data = parsed.components, Path(str(task.get("data")))
     opened = open_vocab(vocab or data)
     objective = parts["task"].made_from(parts["task"].config, opened)
-    if isinstance(objective, Understanding):
+    if objective.predicts:
         labels = tuple(open_corpus(data / "train").manifest.get("labels", ()))
         objective = objective.knowing(labels=labels)
         parts = with_heads(parsed, objective.heads).components

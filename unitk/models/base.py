@@ -117,6 +117,7 @@ class Decoder(Protocol):
     """The interface of a network or an ensemble that decoding uses."""
 
     training: bool
+    tasks: Sequence[Any]  # as which the members of an ensemble read texts that are understood
 
     @property
     def config(self) -> ArchConfig: ...
@@ -124,9 +125,6 @@ class Decoder(Protocol):
     @property
     def members(self) -> Sequence[Any]:
         """The models whose answers are averaged: one, or those of an ensemble."""
-
-    def own_tasks(self, task: Any) -> Sequence[Any]:
-        """The task as which each member reads texts whose labels are predicted."""
 
     @property
     def trained(self) -> int:
@@ -148,8 +146,8 @@ class Decoder(Protocol):
     def judged(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities of the labels, and 1 where a label is the likeliest: [2, K]."""
 
-    def likeliest(self, batch: Batch, ask: Ask, banned: Any) -> tuple[Tensor, Tensor]:
-        """The likeliest words [K] that are not banned, and their log-probabilities."""
+    def output(self, batch: Batch, ask: Ask) -> Tensor:
+        """The output of an ask's head for its rows [K, ...]."""
 
     def condition(self, batch: Batch) -> Any:
         """The inputs beside the slots, such as an encoder's states; None: there are none."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from unitk.api.drawing import drawings, laid_out
 from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.drivers import Prompt, Watcher
-from unitk.decoding.files.inputs import parted, strings
 from unitk.decoding.files.outputs import numbers
 from unitk.decoding.forced import check_layer
-from unitk.decoding.generator import NO_WORDS, Generator
+from unitk.decoding.generator import NO_WORDS, Generator, parted, strings
 from unitk.decoding.search import Output
 from unitk.decoding.understand.embed import embed
-from unitk.decoding.understand.predict import in_words, predict, texts_of
+from unitk.decoding.understand.predict import predict
 from unitk.errors import UsageError, require
 from unitk.families.latent import geometry
 from unitk.families.latent.space import LatentSpace
@@ -183,14 +182,13 @@ class Asked:
         return self._plain(pairs, score, answer, cost, config)
 
     def _predict(self) -> Job:
-        model, task = self.generator.model, self.generator.task
-        assert isinstance(task, Understanding)
-        sources = self._encode([texts_of(task, parts) for parts in self.texts])
+        model, task = self.generator.model, cast(Understanding, self.generator.task)
+        sources = self._encode([task.texts(parts) for parts in self.texts])
 
         def compute(pairs: list[Any], report: Report) -> list[Any]:
             texts, given = zip(*pairs, strict=True)
             said = predict(model, task, given, self.config, report=report)
-            return [in_words(task, *one) for one in zip(texts, said, strict=True)]
+            return [task.in_words(*one) for one in zip(texts, said, strict=True)]
 
         pairs = list(zip(self.texts, sources, strict=True))
         return self._plain(pairs, compute, lambda found: {"predictions": found}, count(sources))
@@ -214,7 +212,7 @@ class Asked:
     def _show(self) -> Job:
         require(len(self.texts) == 1, f"texts must have one text, got {len(self.texts)}")
         (parts,), task = self.texts, self.generator.task
-        alone = len(parts) == 1 or isinstance(task, Understanding)
+        alone = len(parts) == 1 or task.predicts
         require(alone, "texts must be a list of one string; its target is the field target")
         require(any(part.strip() for part in parts), "texts: the text has no words")
         target, *more = self._texts("target", strings) if self.given.get("target") else [None]

@@ -11,7 +11,6 @@ from unitk.families.latent import geometry
 from unitk.families.latent.model import LatentModel
 from unitk.models.model import Model
 from unitk.options.fields import Checked, Count
-from unitk.tasks.understanding.base import Understanding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +98,7 @@ def verbs(generator: Generator) -> list[str]:
         "generate": task.generates,
         "infill": task.infills,
         "score": ordered,
-        "predict": isinstance(task, Understanding),
+        "predict": task.predicts,
         "embed": True,
         "show": True,
     }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -14,9 +13,9 @@ import numpy as np
 
 from unitk import registry
 from unitk.data.cuts import Cutter, Text, When
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError
 from unitk.options.fields import Checked, Schedule
-from unitk.slots import Bools, Example, Floats, Ids, Protocol, Slots, concatenate, lm, stay, unroll
+from unitk.slots import Bools, Example, Floats, Ids, Protocol, Slots, stay, unroll
 from unitk.vocab.base import BLANKS, Vocab
 
 
@@ -40,12 +39,9 @@ class Encoded:
 class Trained:
     """What a task knows of the data and the model that it is used with."""
 
-    labels: tuple[str, ...] = ()
-    """Names of the classes, tags or entities in the data, where these have some."""
-    pairs: bool = True
-    """Whether its model was trained on pairs; one that was not goes on with a prompt."""
-    parts: int = 0
-    """The most parts of a source that its model was trained on; 0: unknown."""
+    labels: tuple[str, ...] = ()  # names of the classes, tags or entities in the data
+    pairs: bool = True  # whether its model was trained on pairs; others go on with a prompt
+    parts: int = 0  # most parts of a source in the training of its model; 0: unknown
     max_source: int | None = None  # most tokens of a source in the training of its model
     window: tuple[int | None, str] | None = None
     """Where its model learnt passages around answers: the most tokens of a source, and its form."""
@@ -111,6 +107,8 @@ class Task:
     """How texts are cut from the corpus, where the task does not leave it to `--blocks`."""
     source_vocab: Vocab
     """What an encoder reads; a vocabulary of its own comes from the option of the same name."""
+    predicts: ClassVar[bool] = False  # labels, numbers or answers; see `Understanding`
+    head: ClassVar[str] = ""  # kind of a head of its own, and name of what it asks
     form: str = ""  # of the labels it learns, where there is one form only
     fields: tuple[str, ...] = ()
     """Parts that a labelled text must have, in this order, where there are certain ones."""
@@ -145,9 +143,10 @@ class Task:
     def changed(self, **attributes: Any) -> Self:
         """A copy with other attributes; what was computed from these is computed again."""
         own, kind = copy.copy(self), type(self)
-        for name in vars(self):
-            if isinstance(getattr(kind, name, None), cached_property):
-                del vars(own)[name]
+        # a cached property is an attribute of the class, whose value hides it in the task
+        cached = [n for n in vars(self) if isinstance(getattr(kind, n, None), cached_property)]
+        for name in cached:
+            del vars(own)[name]
         vars(own).update(attributes)
         return own
 
@@ -267,19 +266,6 @@ class Task:
         """
         raise self._lacks("canvas", "generate by diffusion")
 
-    def predicting(self, text: Ids, target: Ids | None) -> Example:
-        """A text with an ask at every slot that reads it, labelled with what the slot reads.
-
-        With a target: the asks of its words and its end, as decoding meets them behind the text.
-        Raises UsageError where the task writes none.
-        """
-        if target is None:
-            slots = self.reading([text])
-            return Example({"x": slots}, [lm(np.arange(len(slots)), slots.token)])
-        if self.protocol is None:
-            raise UsageError(f"targets: task {type(self).__name__} writes none")
-        return unroll(self.prompt([text]), self.protocol, np.append(target, self.protocol.end))
-
     def likelihood(self, before: Ids, text: Ids) -> Example:
         """Lay out a text that comes after `before`: its tokens are the labels of the only ask.
 
@@ -373,25 +359,6 @@ def places_of(parts: list[Ids], first: int) -> list[Ids]:
     return [start + np.arange(size) for start, size in zip(starts, sizes, strict=True)]
 
 
-def side_by_side(each: Sequence[Encoded]) -> tuple[Example, Ids]:
-    """Several in one example, a doc each, and the slots [1, a] that stand for each as a whole."""
-    towers: dict[str, list[Slots]] = {}
-    sizes, asks, rows = Counter[str](), [], []
-    for number, one in enumerate(each):
-        rows.append(sizes[one.tower] + one.whole)
-        asks += [replace(ask, rows=ask.rows + sizes[ask.tower]) for ask in one.example.asks]
-        for tower, slots in one.example.towers.items():
-            slots.doc[:] = number
-            towers.setdefault(tower, []).append(slots)
-            sizes[tower] += len(slots)
-    joined = {tower: concatenate(own) for tower, own in towers.items()}
-    inputs = {
-        name: np.concatenate([one.example.inputs[name] for one in each])
-        for name in each[0].example.inputs
-    }
-    return Example(joined, asks, inputs=inputs), np.array([rows])
-
-
 def largest(share: float | Schedule) -> float:
     """The most that a share is at any time: of a schedule its `value`."""
     return share.value if callable(share) else share
@@ -403,12 +370,3 @@ def share_at(share: float | Schedule, when: When) -> float:
     A layout hides one token at least, also where a schedule comes down to 0.
     """
     return share(*when) if callable(share) else share
-
-
-def stage_at(shares: Sequence[float], when: When, option: str) -> int:
-    """The number of the stage that an update belongs to, of stages with these shares of the run."""
-    step, total = when
-    require(total is not None, f"--task.{option} needs the number of updates: give --max-steps")
-    # the last update of a stage is at the end of its share, not behind it
-    done = np.cumsum(shares) / sum(shares)
-    return int(np.searchsorted(done, step / (total or 1) - 1e-9))

@@ -24,18 +24,19 @@ reads. In the official code, the first token of a unit draws for the choice of t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unitk.data.corpus.annotate import ANSWERER, ASKER, ENTITY_FIRST, ENTITY_INSIDE, FIRST, INSIDE
-from unitk.data.cuts import SentencePairs, Text, Turns
+from unitk.data.cuts import SentencePairs, Text, Turns, When
 from unitk.errors import require
 from unitk.options.fields import Share, Weights
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids
 from unitk.spans import choose
-from unitk.tasks.base import framed, share_at, stage_at
+from unitk.tasks.base import framed, share_at
 from unitk.tasks.mlm import Masked, sentences
 from unitk.vocab.base import Vocab
 
@@ -143,3 +144,12 @@ def roles(notes: Ids, sentences: Ids) -> Ids:
     if not (notes & (ASKER | ANSWERER)).any():
         return np.arange(len(sentences)) % 2
     return ((notes[sentences] & ANSWERER) > 0).astype(np.int64)
+
+
+def stage_at(shares: Sequence[float], when: When, option: str) -> int:
+    """The number of the stage that an update belongs to, of stages with these shares of the run."""
+    step, total = when
+    require(total is not None, f"--task.{option} needs the number of updates: give --max-steps")
+    # the last update of a stage is at the end of its share, not behind it
+    done = np.cumsum(shares) / sum(shares)
+    return int(np.searchsorted(done, step / (total or 1) - 1e-9))

@@ -10,12 +10,13 @@ from rounding import near
 
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.drivers import Watcher
 from unitk.decoding.ensemble import join
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, NonFiniteError, UsageError
 from unitk.families.diffusion.bd3lm import BD3LM
 from unitk.families.diffusion.bd3lm import layout as blocks_of
-from unitk.families.diffusion.denoise import Canvas, denoise
+from unitk.families.diffusion.denoise import Canvas
 from unitk.families.diffusion.mdlm import MDLM
 from unitk.slots import collate
 from unitk.tasks.lm import LM
@@ -223,14 +224,14 @@ def test_blocks_are_written_from_left_to_right(toy_vocab, monkeypatch):
 @pytest.mark.parametrize("how", [{}, {"sampling": True, "nbest": 2, "order": "ancestral"}])
 def test_who_follows_the_passes_hears_how_an_output_begins(made, how):
     config = GenerateConfig(max_len=9, steps=5, **how)
-    prompts = list(made.prompts(made.encode([[s] for s in SOURCES]), config)[1].values())
-    numbers = range(len(prompts))
-    heard = {number: [] for number in numbers}
-    found = made.decoded(prompts, config, numbers, on_step=lambda i, ids: heard[i].append(ids))
-    plain = made.decoded(prompts, config, numbers)
+    prompts = made.prompts(made.encode([[s] for s in SOURCES]), config)
+    heard = [[] for _ in prompts]
+    watch = Watcher(on_step=lambda i, ids: heard[i].append(ids))
+    found = made.decode(prompts, config, watch)
+    plain = made.decode(prompts, config, Watcher())
     for number, (best, same) in enumerate(zip(found, plain, strict=True)):
-        whole = [one.ids.tolist() for one in best]
-        assert whole == [one.ids.tolist() for one in same]
+        whole = [one.hypothesis.ids.tolist() for one in best]
+        assert whole == [one.hypothesis.ids.tolist() for one in same]
         end = made.vocab.sep
         words = [ids[: ids.index(end)] if end in ids else ids for ids in whole]
         grown = [ids.tolist() for ids in heard[number]]
@@ -322,7 +323,7 @@ def test_a_broken_model_says_so(toy_vocab):
 
 def test_reports_count_prompts(toy_vocab):
     generator, done = build(toy_vocab, MDLM), []
-    prompts = [generator.task.canvas([np.array([40])], np.full(3, toy_vocab.mask))] * 5
-    config = GenerateConfig(max_tokens=32)
-    denoise(generator.model, prompts, generator.task, config, range(5), done.append)
+    config = GenerateConfig(max_tokens=32, max_len=3)
+    prompts = generator.prompts([[np.array([40])]] * 5, config)
+    generator.decode(prompts, config, Watcher(done.append))
     assert sum(done) == 5 and len(done) > 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from rounding import near
 from unitk import registry
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.constraints.base import Constraint
+from unitk.decoding.drivers import Prompt, Watcher
 from unitk.decoding.ensemble import Ensemble
-from unitk.decoding.fill import fill
+from unitk.decoding.fill import Once
 from unitk.decoding.forced import score
 from unitk.errors import UsageError
 from unitk.models import archs
@@ -247,7 +250,9 @@ def test_training_score_and_fill_have_the_same_log_probabilities():
     for example in examples:
         example.asks[0].weight[:] = 1
         example.towers["x"].table[7] = 0
-    filled = fill(model, examples, np.array([0, 5]), GenerateConfig())
+    task = SimpleNamespace(name="any", vocab=SimpleNamespace(symbols={"pad": 0, "sep": 5}))
+    prompts = [Prompt(i, [], one, Constraint()) for i, one in enumerate(examples)]
+    filled = Once(model, task, None).outputs(prompts, GenerateConfig(), Watcher())
     words = [one.ids for [one] in filled]
     assert not np.isin(np.concatenate(words), [0, 5]).any()
     given = [

@@ -40,16 +40,16 @@ def embed(
     so.
     """
     require(len(model.members) == 1, "--checkpoint: one model embeds, not an ensemble")
-    [model] = model.members
-    layers = len(model.reader.layers)
+    own: Model = model.members[0]
+    layers = len(own.reader.layers)
     depth = config.layer + (layers + 1) * (config.layer < 0)
     require(0 <= depth <= layers, f"--layer must be {-1 - layers} to {layers}, got {config.layer}")
-    if config.pool == "latent" and not model.config.latent:
+    if config.pool == "latent" and not own.config.latent:
         able = families(lambda arch: arch.latent > 0)
         raise UsageError(f"--pool latent: this architecture has none; {able} have")
     words = [bool(sum(map(len, source))) for source in sources]
     read = [
-        fitted(task, source, model, f"input {first + i + 1}", config.truncate)
+        fit_text(task, source, own, f"input {first + i + 1}", config.truncate)
         for i, source in enumerate(sources)
         if words[i]
     ]
@@ -57,11 +57,11 @@ def embed(
     vocab = task.source_vocab
     symbols = torch.tensor([id_ for name, id_ in vocab.symbols.items() if name != "unk"])
     for numbers in batches(read, config.max_tokens):
-        batch = collate([[read[i]] for i in numbers]).to(model.device)
+        batch = collate([[read[i]] for i in numbers]).to(own.device)
         if config.pool == "latent":
-            pooled = list(model.latents(batch))  # a text's mean latent, before any noise
+            pooled = list(own.latents(batch))  # a text's mean latent, before any noise
         else:
-            states_BTD, token_BT = model.embed(batch, depth), tower(batch.towers)[TOKEN]
+            states_BTD, token_BT = own.embed(batch, depth), tower(batch.towers)[TOKEN]
             sizes = [len(tower(read[i].towers)) for i in numbers]
             each = zip(states_BTD.float().cpu(), token_BT.cpu(), sizes, strict=True)
             pooled = [_pooled(x[:n], token[:n], symbols, config) for x, token, n in each]
@@ -90,7 +90,7 @@ def _pooled(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig)
     return x_TD[counts].mean(0) if counts.any() else torch.zeros_like(x_TD[0])
 
 
-def fitted(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Example:
+def fit_text(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Example:
     """A source laid out by `Task.to_embed`, shortened where necessary."""
     limits = model.config
     _, example, _ = shortened(source, task.to_embed, lambda one: beyond(one, limits), truncate)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.data.files.labels import split_words
 from unitk.data.texts import shorten, windows
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.fit import batches, by_example
@@ -20,9 +19,6 @@ from unitk.models.heads.base import LM
 from unitk.models.model import Model
 from unitk.slots import Example, Ids, collate
 from unitk.tasks.understanding.base import Understanding
-from unitk.tasks.understanding.cloze import Cloze
-from unitk.tasks.understanding.labels import Tag
-from unitk.tasks.understanding.places import Span
 
 Said = dict[str, Any]
 """What is said of a text, by name: label and probability, value, tags, or answer and its start."""
@@ -54,12 +50,12 @@ def predict(
     DataError, or is shortened if the config says so. A long passage is read in windows that overlap
     by half. Of an ensemble, each model reads the texts as its own task lays them out.
     """
-    if len(model.members) > 1 and isinstance(task, Cloze):
+    if len(model.members) > 1 and task.averages_labels:
         return by_labels(model, task, sources, config, first, report)
     room = model.config.room
-    tasks = [own.knowing(room=room) for own in model.own_tasks(task)]
+    tasks = [own.knowing(room=room) for own in model.tasks or [task]]
     task = tasks[0]
-    if not isinstance(task, Span):
+    if not task.windowed:
         what = f"--null-threshold has no effect: task {task.name} finds no answers"
         require(config.null_threshold == 0, what)
     if task.form not in ("class", "choice", "tags"):
@@ -109,7 +105,7 @@ def by_labels(
     Of cloze questions, each pattern and each layout has answers of its own.
     """
     every, said = replace(config, probabilities=True), list[Said]()
-    members = zip(model.members, model.own_tasks(task), strict=True)
+    members = zip(model.members, model.tasks, strict=True)
     each = [predict(one, own, sources, every, first=first) for one, own in members]
     for several in zip(*each, strict=True):
         odds = [one.get("probabilities", {}) for one in several]
@@ -161,12 +157,12 @@ def readings(
     task = tasks[0]
     over, limit = _over(tasks, source), f"{task.trained.room} positions of this model"
     most = task.trained.max_source
-    if isinstance(task, Span) and most is not None:
+    if task.windowed and most is not None:
         # longer ones were read in windows in training, too
         longer = sum(map(len, source)) - most
         if longer > over:
             over, limit = longer, f"{most} tokens of sources in its training"
-    if isinstance(task, Span) and over < len(source[-1]):
+    if task.windowed and over < len(source[-1]):
         size = len(source[-1]) - max(over, 0)
         for start in windows(np.array([len(source[-1])]), np.array([size]))[1].tolist():
             yield start, [*source[:-1], source[-1][start : start + size]]
@@ -174,8 +170,8 @@ def readings(
     if over <= 0:
         yield 0, source
         return
-    if not config.truncate or isinstance(task, Tag):
-        cure = "" if isinstance(task, Tag) else "; --truncate shortens its last part"
+    if not (config.truncate and task.shortens_parts):
+        cure = "; --truncate shortens its last part" * task.shortens_parts
         raise DataError(f"{name} is too long by {over} for the {limit}{cure}")
     while over > 0:
         source = shorten(source, sum(map(len, source)) - over)
@@ -193,27 +189,3 @@ def _better(one: Said, other: Said) -> bool:
     """Whether the answer of one window is better than that of another; any is better than none."""
     found, before = ((said["span"][0] >= 0, said["probability"]) for said in (one, other))
     return found > before
-
-
-def texts_of(task: Understanding, parts: Sequence[str]) -> list[str]:
-    """The texts to encode for a source; for tagging, each word with the blank before it."""
-    if not isinstance(task, Tag):
-        return [part.strip() for part in parts]
-    words = split_words(parts[0]) if len(parts) == 1 else parts
-    return [" " * (i > 0) + word for i, word in enumerate(words)]
-
-
-def in_words(task: Understanding, parts: Sequence[str], said: Said) -> Said:
-    """The prediction as a record; an answer is the characters [start, end) of the last part."""
-    if "span" not in said:
-        return said
-    first, last = said["span"]
-    start, end = -1, -1
-    if first >= 0:
-        passage = parts[-1].lstrip()
-        cut = len(parts[-1]) - len(passage)
-        places = task.vocab.offsets(passage.rstrip())[first:last]
-        if own := [place for place in places if place[0] < place[1]]:  # no blanks
-            start, end = cut + own[0][0], cut + own[-1][1]
-    answer = parts[-1][start:end]
-    return {"answer": answer, "probability": said["probability"], "start": start, "end": end}

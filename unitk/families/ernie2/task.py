@@ -29,8 +29,8 @@ from unitk.options.fields import Share, Weights
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids
 from unitk.spans import choose
-from unitk.tasks.base import framed, stage_at
-from unitk.tasks.ernie import ERNIE
+from unitk.tasks.base import framed
+from unitk.tasks.ernie import ERNIE, stage_at
 from unitk.tasks.mlm import Masked
 from unitk.vocab.base import Vocab
 

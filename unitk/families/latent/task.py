@@ -34,8 +34,9 @@ from unitk.errors import UsageError
 from unitk.options.fields import Chance, Copied
 from unitk.registry import register
 from unitk.slots import NEVER, Example, Ids, Slots, stay
-from unitk.tasks.base import Encoded, framed, places_of, side_by_side
+from unitk.tasks.base import Encoded, framed, places_of
 from unitk.tasks.seq2seq import Seq2Seq
+from unitk.tasks.understanding.base import side_by_side
 from unitk.vocab.base import Vocab
 from unitk.vocab.open import open_vocab
 

@@ -46,7 +46,6 @@ from unitk.formats.hf.generation import FILE, bart_opening, generation, read_gen
 from unitk.formats.hf.heads import (
     KEPT,
     PROBLEMS,
-    head_of,
     head_settings,
     named_classes,
     tuned,
@@ -59,7 +58,6 @@ from unitk.pretrained import from_hub
 from unitk.registry import register
 from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
-from unitk.tasks.understanding.base import Headed, Understanding
 from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab
 from unitk.vocab.open import is_released, open_beside, open_vocab
@@ -231,7 +229,7 @@ def modern(tensors: Mapping[str, Tensor], family: Family, path: Path) -> dict[st
 def write(parts: Loaded, folder: Path) -> None:
     """Write model, tokenizer and settings into an empty folder, for `from_pretrained`."""
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
-    head = head_of(parts.task)
+    head = parts.task.head
     kind = kind_of(config, parts.config.get("arch", ""), head)
     family: Family = registry.get(MODEL_TYPE, kind)
     _check_sight(parts.task, family)
@@ -250,7 +248,7 @@ def write(parts: Loaded, folder: Path) -> None:
         about["max_position_embeddings"] = config.max_positions + pad + 1
     ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
     about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
-    if isinstance(parts.task, Headed):
+    if parts.task.head:
         about |= head_settings(parts.task, config, family)
     if kind == "bart" and not head:
         # transformers has a buffer for it, which is stored even if it is zero
@@ -266,7 +264,7 @@ def write(parts: Loaded, folder: Path) -> None:
             log.warning("transformers has no counterpart of %s; it is left out", ", ".join(left))
         about |= {key: decoding[key] for key in decoding if key.endswith("_token_id")}
         write_json(decoding, folder / FILE)
-    if not (lost or isinstance(parts.task, Understanding)):  # the task can be asked as before
+    if not (lost or parts.task.predicts):  # the task can be asked as before
         options = {name: render(value) for name, value in vars(parts.task.config).items()}
         kept = {"task": parts.task.name, "options": options, "answers": parts.task.trained.pairs}
         about[KEPT] = kept  # which the files of transformers do not tell
@@ -328,9 +326,9 @@ print(tokenizer.decode(words[inputs["input_ids"] == tokenizer.mask_token_id]))
 def usage(parts: Loaded) -> str:
     """How a model that sees both sides is used, of a class whose name says otherwise."""
     config, task = parts.model.config, parts.task
-    kind = kind_of(config, parts.config.get("arch", ""), head_of(task))
+    kind = kind_of(config, parts.config.get("arch", ""), task.head)
     family: Family = registry.get(MODEL_TYPE, kind)
-    if not family.both_ways or sees(task) == ONE_WAY or head_of(task):
+    if not family.both_ways or sees(task) == ONE_WAY or task.head:
         return ""
     mask = task.vocab.pieces([task.vocab.mask])[0]
     shift = ".roll(1, 1)" if isinstance(task, MLM) and task.config.shift else ""
@@ -339,7 +337,7 @@ def usage(parts: Loaded) -> str:
 
 def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename and reshape weights, or their gradients, to those of transformers."""
-    config, ours, head = parts.model.config, dict(tensors), head_of(parts.task)
+    config, ours, head = parts.model.config, dict(tensors), parts.task.head
     kind = kind_of(config, parts.config.get("arch", ""), head)
     # transformers fixes the number of rows before position 0
     offsets = {"roberta": _pad(parts, len(ours["embed.tokens.weight"])) + 1, "bart": 2}

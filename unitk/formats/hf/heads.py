@@ -15,7 +15,6 @@ from unitk.formats.hf.families import CHOICES, CLASSES, DOUBLE, TEXTS, WORDS, Fa
 from unitk.formats.settings import checked, refuse
 from unitk.models.config import ModelConfig
 from unitk.tasks.base import Task
-from unitk.tasks.understanding.base import Headed
 
 SUMMARY = {
     "summary_type": "cls_index",
@@ -95,12 +94,7 @@ def label_names(given: Mapping[str, Any], size: int, where: Path) -> tuple[str, 
     return names
 
 
-def head_of(task: Task) -> str:
-    """The kind of head that a task is fine-tuned with; "" without one."""
-    return task.head if isinstance(task, Headed) else ""
-
-
-def head_settings(task: Headed, config: ModelConfig, family: Family) -> dict[str, Any]:
+def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, Any]:
     """The entries of config.json for the head of a fine-tuned model.
 
     Raises `UsageError` if no class of transformers computes the same.

@@ -19,7 +19,6 @@ from unitk.files import create
 from unitk.formats.vocabs import extra_ids
 from unitk.slots import NEVER, SEG, TOKEN, Ids, Slots
 from unitk.tasks.base import Task
-from unitk.tasks.understanding.base import Headed
 from unitk.vocab.base import Vocab
 from unitk.vocab.subwords import (
     SentencePiece,
@@ -67,7 +66,7 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
         pieces = pieces[: max(model.size, *(index + 1 for [index] in used))]
     spec["added_tokens"] = _added(vocab, pieces, spec.get("added_tokens") or [])
     own = spec.get("post_processor")
-    if own is None or isinstance(task, Headed):
+    if own is None or task.head:
         frame = _frame(task, pieces)
         # that of pieces of bytes cuts the blanks off what a token covers
         keeps = own is not None and own["type"] == "ByteLevel"
@@ -132,7 +131,7 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
 
 def _prompt(task: Task, parts: list[Ids]) -> Slots:
     """The slots that a task makes of the parts of a source: the encoder's, if there is one."""
-    read = task.encoded(parts).example if isinstance(task, Headed) else task.prompt(parts)
+    read = task.encoded(parts).example if task.head else task.prompt(parts)
     return read.towers["enc" if "enc" in read.towers else "x"]
 
 

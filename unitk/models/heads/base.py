@@ -172,15 +172,12 @@ class Answers(nn.Module):
     """How a model's heads answer the asks of a batch; models and ensembles inherit it."""
 
     heads: Heads
+    tasks: Sequence[Any] = ()  # of the members, where there are several
 
     @property
     def members(self) -> Sequence[Any]:
         """The models whose answers are averaged: this one."""
         return [self]
-
-    def own_tasks(self, task: Any) -> Sequence[Any]:
-        """The task as which each member reads texts."""
-        return [task]
 
     @property
     def device(self) -> torch.device:
@@ -235,16 +232,6 @@ class Answers(nn.Module):
         """The output of an ask's head for its rows [K, ...]."""
         states, _ = self(replace(batch, only_asked=True), self.condition(batch))
         return self.head(gather(states, batch, [ask]), ask.head)
-
-    def likeliest(self, batch: Batch, ask: Ask, banned: Any) -> tuple[Tensor, Tensor]:
-        """The likeliest words [K] that are not banned, and their log-probabilities among these."""
-        logits_KV = self.output(batch, ask)
-        # before the softmax: the rest share all of the probability
-        logits_KV[:, banned] = -torch.inf
-        word_K = logits_KV.argmax(-1)
-        found = self.heads.named(ask.head).terms(logits_KV, word_K, ask.weight)
-        assert found.nll is not None
-        return word_K, -found.nll
 
 
 def layered(tower: str) -> str:

@@ -15,6 +15,7 @@ the slot after | means that there is no answer (Devlin et al. 2019, sections 4.2
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
@@ -26,7 +27,7 @@ from unitk.errors import UsageError, check_option, require
 from unitk.options.config import build, options
 from unitk.options.fields import COMMA, Bound, Schedule
 from unitk.options.settings import Origin, gather
-from unitk.slots import Ask, Example, Floats, Ids
+from unitk.slots import Ask, Example, Floats, Ids, Slots, concatenate
 from unitk.tasks.base import Encoded, Task
 from unitk.vocab.base import Vocab
 
@@ -39,7 +40,7 @@ def layout_of(text: str) -> tuple[type[Task], Any]:
     """Parse NAME or NAME:option=value,... to an objective and its options."""
     name, _, rest = text.partition(":")
     task = registry.get("task", name, LAYOUT)
-    require(not issubclass(task, Understanding), f"{LAYOUT} needs another objective, not {name}")
+    require(not task.predicts, f"{LAYOUT} needs another objective, not {name}")
     keys, found = [option.name for option in options(task.Config)], list[tuple[str, str, str]]()
     for part in filter(None, COMMA.split(rest)):
         key, equals, value = part.partition("=")
@@ -67,6 +68,14 @@ class Understanding(Task):
 
     config: Config
     symbols = ()
+    predicts = True
+    windowed: ClassVar[bool] = False
+    """Whether a passage that is too long is read in windows that overlap."""
+    shortens_parts: ClassVar[bool] = True
+    """Whether `--truncate` may cut off the end of a text that is too long."""
+    averages_labels: ClassVar[bool] = False
+    """Whether members of an ensemble have outputs of their own, so that only the probabilities of
+    labels can be averaged."""
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         task, own = layout_of(config.layout)
@@ -82,13 +91,30 @@ class Understanding(Task):
         # an autoencoder's criterion needs predicted words, of which there are none
         return task.component(kind, own) if kind == "arch" else cls.criterion
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels that it predicts."""
+        return self.trained.labels
+
     def asking(self, parts: list[Ids]) -> Example:
         """Texts laid out with their ask, whose labels are not set yet."""
         raise NotImplementedError
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         """What the first ask's output [K, ...] predicts, as `unitk predict` writes it."""
-        return self.likeliest(output[0], self.trained.labels)
+        return self.likeliest(output[0], self.labels)
+
+    def texts(self, parts: Sequence[str]) -> list[str]:
+        """The texts to encode for the parts of a source."""
+        return [part.strip() for part in parts]
+
+    def in_words(self, parts: Sequence[str], said: dict[str, Any]) -> dict[str, Any]:
+        """What is said of a source, as a record."""
+        return said
+
+    def alike(self, other: Task) -> bool:
+        """Whether an ensemble may average what two tasks predict."""
+        return type(self) is type(other)
 
     def decide(self, parts: list[Ids], output: Floats, null_threshold: float) -> dict[str, Any]:
         """`said`; of an answer, only if no answer is not likelier by more than `null_threshold`."""
@@ -118,7 +144,6 @@ class Headed(Understanding):
             check_option(self, "task.separators", self.separators in (1, 2), "1 or 2")
 
     config: Config
-    head: ClassVar[str]  # kind of its head, and name of what it asks
 
     @property
     def asks(self) -> dict[str, float | Schedule]:
@@ -126,8 +151,7 @@ class Headed(Understanding):
 
     @property
     def heads(self) -> tuple[str, ...]:  # type: ignore[override]
-        labels = self.trained.labels
-        size = f":{len(labels)}" if labels else ""
+        size = f":{len(self.labels)}" if self.labels else ""
         return f"{self.head}:label{size}", *self.layout.table_heads
 
     def encoded(self, parts: list[Ids]) -> Encoded:
@@ -136,6 +160,11 @@ class Headed(Understanding):
         encoded = self.layout.encoded([*ended, parts[-1]])
         own = [slots[: len(part)] for slots, part in zip(encoded.parts, parts, strict=True)]
         return replace(encoded, parts=own)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels that it predicts."""
+        return self.trained.labels
 
     def asking(self, parts: list[Ids]) -> Example:
         encoded = self.encoded(parts)
@@ -157,6 +186,25 @@ class Labelling(Headed):
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         return labelled(self.asking(parts), labels)
+
+
+def side_by_side(each: Sequence[Encoded]) -> tuple[Example, Ids]:
+    """Several in one example, a doc each, and the slots [1, a] that stand for each as a whole."""
+    towers: dict[str, list[Slots]] = {}
+    sizes, asks, rows = Counter[str](), [], []
+    for number, one in enumerate(each):
+        rows.append(sizes[one.tower] + one.whole)
+        asks += [replace(ask, rows=ask.rows + sizes[ask.tower]) for ask in one.example.asks]
+        for tower, slots in one.example.towers.items():
+            slots.doc[:] = number
+            towers.setdefault(tower, []).append(slots)
+            sizes[tower] += len(slots)
+    joined = {tower: concatenate(own) for tower, own in towers.items()}
+    inputs = {
+        name: np.concatenate([one.example.inputs[name] for one in each])
+        for name in each[0].example.inputs
+    }
+    return Example(joined, asks, inputs=inputs), np.array([rows])
 
 
 def softmax(logits: Floats) -> Floats:

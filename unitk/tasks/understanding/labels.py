@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from unitk.data.files.labels import split_words
 from unitk.errors import require
 from unitk.registry import register
 from unitk.score.labels import spans
 from unitk.slots import DOC, Example, Floats, Ids
-from unitk.tasks.base import Encoded, side_by_side
-from unitk.tasks.understanding.base import Headed, Labelling, labelled, softmax
+from unitk.tasks.base import Encoded
+from unitk.tasks.understanding.base import Headed, Labelling, labelled, side_by_side, softmax
 
 
 class Whole(Labelling):
@@ -90,7 +91,7 @@ class Classify(Whole):
         return replace(example, asks=[replace(first, name="class"), *others])
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
-        names = self.trained.labels
+        names = self.labels
         weights = np.array(self.config.class_weights or np.ones(len(names)))
         few = f"--task.class-weights needs {len(names)} weights above 0, for {', '.join(names)}"
         require(len(weights) == len(names) and min(weights) > 0, few)
@@ -111,7 +112,12 @@ class Regress(Whole):
 class Tag(Labelling):
     """Predict a tag for each word; the head reads the word's first token."""
 
-    head, form = "tag", "tags"
+    head, form, shortens_parts = "tag", "tags", False
+
+    def texts(self, parts: Sequence[str]) -> list[str]:
+        """Each word with the blank before it."""
+        words = split_words(parts[0]) if len(parts) == 1 else parts
+        return [" " * (i > 0) + word for i, word in enumerate(words)]
 
     def asking(self, parts: list[Ids]) -> Example:
         """Words, each of them a part, laid out as one text; one without tokens is unknown."""
@@ -129,11 +135,11 @@ class Tag(Labelling):
         for rows in (output.argmax(-1), ask.label):
             texts: dict[int, list[str]] = {}
             for number, one in zip(*(x[ask.weight > 0].tolist() for x in (doc, rows)), strict=True):
-                texts.setdefault(number, []).append(self.trained.labels[one])
+                texts.setdefault(number, []).append(self.labels[one])
             found.append(spans([*texts.values()]))
         right = output.new_tensor(2.0 * len(found[0] & found[1]))
         return {"spans/f1": right}, {"spans": sum(map(len, found))}
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         odds = softmax(output).max(-1).tolist()
-        return {"tags": [self.trained.labels[i] for i in output.argmax(-1)], "probabilities": odds}
+        return {"tags": [self.labels[i] for i in output.argmax(-1)], "probabilities": odds}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from unitk.options.fields import Positive
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
-from unitk.tasks.base import Encoded, side_by_side
-from unitk.tasks.understanding.base import SYMBOLS, Headed, Labelling, labelled
+from unitk.tasks.base import Encoded, Task
+from unitk.tasks.understanding.base import SYMBOLS, Headed, Labelling, labelled, side_by_side
 
 
 @register("task", "span")
@@ -26,7 +27,7 @@ class Span(Headed):
         """Maximum tokens of a predicted answer (BERT's code: 30)."""
 
     config: Config
-    head, form = "span", "span"
+    head, form, windowed = "span", "span", True
 
     def rows(self, encoded: Encoded) -> Ids:
         return np.arange(len(encoded.example.towers[encoded.tower]))[None]
@@ -55,6 +56,31 @@ class Span(Headed):
             return {"span": [-1, -1], "probability": float(np.exp(none))}
         start, stop = divmod(int(both.argmax()), len(passage))
         return {"span": [start, stop + 1], "probability": float(np.exp(best))}
+
+    def in_words(self, parts: Sequence[str], said: dict[str, Any]) -> dict[str, Any]:
+        """The answer, which is the characters [start, end) of the last part."""
+        if not said:
+            return said
+        first, last = said["span"]
+        start, end = -1, -1
+        if first >= 0:
+            passage = parts[-1].lstrip()
+            cut = len(parts[-1]) - len(passage)
+            places = self.vocab.offsets(passage.rstrip())[first:last]
+            if own := [place for place in places if place[0] < place[1]]:  # no blanks
+                start, end = cut + own[0][0], cut + own[-1][1]
+        answer = parts[-1][start:end]
+        return {"answer": answer, "probability": said["probability"], "start": start, "end": end}
+
+    def alike(self, other: Task) -> bool:
+        """Probabilities of slots are averaged, which must be those of the same words."""
+        return isinstance(other, Span) and self.borders == other.borders
+
+    @property
+    def borders(self) -> tuple[Any, ...]:
+        """The slots of two parts of a word each, and the number of all that may be borders."""
+        encoded = self.encoded([self.words[:1]] * 2)
+        return encoded.whole, [*map(list, encoded.parts)], len(self.rows(encoded)[0])
 
 
 @register("task", "choice")

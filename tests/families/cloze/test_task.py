@@ -15,11 +15,11 @@ import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
+from unitk.families.cloze.patterns import read_pattern
 from unitk.masks import dense
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.slots import collate
-from unitk.tasks.understanding.patterns import read_pattern
 from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare
 
@@ -121,7 +121,7 @@ def test_nouns_and_entities_are_the_answers():
 
 
 def test_the_file_of_the_docs_is_one(tmp_path):
-    page = Path(__file__).resolve().parents[2] / "docs" / "understanding.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "understanding.md"
     [block] = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S)
     (tmp_path / "own.yaml").write_text(block)
     found = shown(str(tmp_path / "own.yaml"), 1, "A Film.", "It is.")

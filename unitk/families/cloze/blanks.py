@@ -22,10 +22,10 @@ from dataclasses import replace
 import numpy as np
 
 from unitk.errors import require
+from unitk.families.cloze.patterns import BLANK, Pattern
 from unitk.slots import DIES, DOC, NOW, Ask, Example, Ids, Slots, lm, unroll
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import SYMBOLS
-from unitk.tasks.understanding.patterns import BLANK, Pattern
 from unitk.vocab.base import Vocab
 
 SLACK = 2

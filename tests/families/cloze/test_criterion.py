@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from rounding import near
 
-from unitk.criterions.cloze import Cloze
 from unitk.errors import UsageError
+from unitk.families.cloze.blanks import ranked
+from unitk.families.cloze.criterion import Cloze
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.slots import Ask, Example, collate, stay
-from unitk.tasks.understanding.blanks import ranked
 
 TEXT = [40, 41, 42]
 QUESTIONS = [([[43], [44, 45]], 1), ([[46, 47], [43], [48]], 0)]

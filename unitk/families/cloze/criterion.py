@@ -17,7 +17,7 @@ States = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Cloze:
-    """Sums over questions of one of the losses of `unitk.criterions.config.ClozeConfig`.
+    """Sums over questions of one of the losses of `unitk.families.cloze.config.ClozeConfig`.
 
     K questions of C answers, W tokens of all answers. The ask "cloze" has the right answers; where
     it names no candidates, its rows are the first slots of the answers whose tokens the ask

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from unitk.errors import DataError, require
+from unitk.families.cloze.blanks import SLACK, answer_of, answers_of, filled, ranked, room_of
+from unitk.families.cloze.patterns import SETS, Pattern, read_pattern
 from unitk.options.fields import Copied, Count
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
 from unitk.tasks.understanding.base import Understanding
-from unitk.tasks.understanding.blanks import SLACK, answer_of, answers_of, filled, ranked, room_of
-from unitk.tasks.understanding.patterns import SETS, Pattern, read_pattern
 from unitk.vocab.base import Vocab
 
 
@@ -45,7 +45,7 @@ class Cloze(Understanding):
         of the model."""
 
     config: Config
-    criterion, shortens, untrained = "cloze", True, True
+    criterion, shortens, untrained, averages_labels = "cloze", True, True, True
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
@@ -71,6 +71,11 @@ class Cloze(Understanding):
     @property
     def fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.pattern.fields
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that have an answer."""
+        return self.pattern.labels
 
     @property
     def form(self) -> str:  # type: ignore[override]
@@ -126,7 +131,7 @@ class Cloze(Understanding):
             words, ask = self.laid(parts).asks
             first = np.searchsorted(words.first, ask.rows[0])
             scores = np.add.reduceat(output * words.weight, first)
-        return self.likeliest(scores, self.pattern.labels or range(len(scores)))
+        return self.likeliest(scores, self.labels or range(len(scores)))
 
     def laid(self, parts: list[Ids]) -> Example:
         """A text in its pattern; the longest field is truncated until the example fits."""

@@ -1,0 +1,1 @@
+"""Cloze questions: labels and choices by what a pre-trained model writes into a blank."""
