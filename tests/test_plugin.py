@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import unitk
 
@@ -123,3 +124,24 @@ def test_the_components_of_the_page_train(tmp_path):
     plain, same, focal = losses.values()
     assert len(plain) == 2 and np.allclose(same, plain, rtol=1e-4)
     assert all(one < other for one, other in zip(focal, plain, strict=True))
+
+
+def test_a_format_in_one_file_goes_both_ways(tmp_path):
+    """The weights come back bit for bit, and what cannot be read is one line."""
+    plugin = ["--user-dir", str(PLUGIN / "formats")]
+    there, back = str(tmp_path / "there"), str(tmp_path / "back")
+    words = ["-m", "unitk_cli", "convert", *plugin]
+    done = run(*words, "--from", "unitk", "unitk-mini-en", "--to", "npz", there, "--task", "lm")
+    assert done.returncode == 0, done.stderr
+    done = run(*words, "--from", "npz", there, "--to", "unitk", back)
+    assert done.returncode == 0, done.stderr
+    ours = unitk.load("unitk-mini-en", task="lm")
+    again = unitk.load(there, format="npz", user_dir=PLUGIN / "formats")
+    for one in (again, unitk.load(back)):
+        tensors = one.model.state_dict()
+        assert all(torch.equal(own, tensors[k]) for k, own in ours.model.state_dict().items())
+        assert one.task.config == ours.task.config and one.task.vocab.hash == ours.task.vocab.hash
+    (tmp_path / "there" / "weights.npz").write_bytes(b"PK")
+    done = run(*words, "--from", "npz", there, "--to", "unitk", f"{back}2")
+    assert done.returncode == 4 and done.stderr.count("\n") == 1 and "weights.npz" in done.stderr
+    assert "npz" in run("-m", "unitk_cli", "list", "format", *plugin).stdout

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from tests.vocab.test_released import FAMILIES, odd_texts, write
+from tests.vocab.test_open import FAMILIES, odd_texts, write
 
 import unitk
 from unitk.vocab.open import open_vocab

@@ -12,7 +12,10 @@ from rounding import near
 import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError
-from unitk.training.saving.checkpoint import load
+from unitk.formats.unilm import write
+from unitk.registry import get
+from unitk.training.saving.checkpoint import Loaded, load
+from unitk.vocab.open import open_vocab
 
 V, D, H, L, FFN, P = 60, 32, 4, 2, 48, 40
 MASK, SEP, BANNED = 4, 3, [0, 2, 4]
@@ -276,3 +279,19 @@ def test_switches_of_other_models_are_refused(kit, store, tmp_path):
     there = store(original(6), type_vocab_size=6, ffn_type=2)
     with pytest.raises(CheckpointError, match="unitk reads only ffn_type 0, got 2"):
         kit.to_unitk("unilm", there, tmp_path / "ours")
+
+
+def test_the_files_of_a_tokenizer_say_together_what_it_is(kit, vocab_txt, tmp_path):
+    """As s2s-ft leaves a cased model: without tokenizer_config.json, case would be lost."""
+    task = get("task", "unilm")
+    vocab_txt.write_text(vocab_txt.read_text() + "Upper\nupper\n")
+    vocab = open_vocab(vocab_txt)
+    model = get("arch", "unilm_tiny")().build(len(vocab))
+    (there := tmp_path / "there").mkdir()
+    write(Loaded(model, task(task.Config(), vocab), {}, {}), there)
+    for cased in (True, False):
+        about = {"do_lower_case": not cased}
+        (there / "tokenizer_config.json").write_text(json.dumps(about))
+        found = get("format", "unilm").read(there).task.vocab
+        word = "Upper" if cased else "upper"
+        assert found.pieces(found.encode("Upper")) == [word]

@@ -79,7 +79,8 @@ def find(path: Path, vocab: Path | None) -> Found:
     config = settings.changed(
         settings.preset(PRESETS[0]), weights, num_layers=layers, num_heads=heads, **sizes
     )
-    own = vocab_beside(weights, vocab)
+    # added_tokens.json is read here; the classes of GLM's tokenizers are its own
+    own = vocab_beside(weights, vocab, described=False)
     # a folder of that tokenizer, or of the port that GLM's authors made
     added = (vocab if vocab and vocab.is_dir() else weights.parent) / ADDED
     return Found(

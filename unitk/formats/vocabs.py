@@ -9,20 +9,29 @@ from pathlib import Path
 from unitk.errors import DataError
 from unitk.files import create
 from unitk.vocab.base import SYMBOLS, Vocab
-from unitk.vocab.open import open_vocab
+from unitk.vocab.open import is_released, open_vocab
 from unitk.vocab.subwords import SentencePiece
+from unitk.vocab.tokenizer_files import ADDED, MAP, SETTINGS
 from unitk.vocab.tokenizer_json import Tokenizers
 
 FILES = ("sentencepiece.model", "tokenizer.json", "vocab.json", "vocab.txt", "*.model")
 """Files of a tokenizer in a checkpoint's folder, the preferred one first."""
 EXTRA = 100  # sentinels of T5
+ABOUT = (SETTINGS, MAP, ADDED)
+"""Files of transformers that describe a tokenizer."""
 
 
-def vocab_beside(path: Path, given: Path | None = None) -> Vocab | None:
-    """Open the vocabulary `given`, else the one in a checkpoint's folder; None without either."""
+def vocab_beside(path: Path, given: Path | None = None, described: bool = True) -> Vocab | None:
+    """Open the vocabulary `given`, else the one in a checkpoint's folder; None without either.
+
+    Where files describe a tokenizer as transformers does, all of them together say what it is,
+    unless `described` is off.
+    """
+    folder = path if path.is_dir() else path.parent
     if given:
         return open_vocab(given)
-    folder = path if path.is_dir() else path.parent
+    if described and is_released(folder) and any((folder / one).is_file() for one in ABOUT):
+        return open_vocab(folder)
     for name in FILES:
         found = sorted(folder.glob(name))
         if len(found) == 1:
