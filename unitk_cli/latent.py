@@ -257,8 +257,7 @@ def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[s
             raise DataError(f"{option} {item.where} has an empty text")
         if len(item.parts) != size:
             wanted = "1 text" if size == 1 else f"{size} texts with tabs between them"
-            count = len(item.parts)
-            raise DataError(f"{option} {item.where} must have {wanted}, got {count}")
+            raise DataError(f"{option} {item.where} must have {wanted}, got {len(item.parts)}")
         groups.append(item.parts)
     return groups
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from unitk.data.files.lines import pieces, whole
+from unitk.data.files.lines import read_pieces, read_text
 from unitk.data.files.pairs import PairText, joined
 from unitk.errors import DataError
 from unitk.vocab.subwords import fields
@@ -29,7 +29,7 @@ BUTTONS |= {"These are external links and will open in a new window"}
 
 def read_chunk(path: Path) -> Iterator[PairText]:
     """The pairs of a file: article -> the sentences of its abstract, one a line."""
-    data, at = b"".join(piece for piece, _ in pieces(path)), 0
+    data, at = b"".join(piece for piece, _ in read_pieces(path)), 0
     while at < len(data):
         where = f"{path}, byte {at}"
         size = struct.unpack("<q", data[at : at + 8].ljust(8, b"\0"))[0]
@@ -61,14 +61,14 @@ def inside(message: bytes, wanted: int = 1) -> Iterator[bytes]:
 
 def read_story(path: Path) -> PairText:
     """A .story file of CNN/DailyMail (Hermann et al. 2015): article -> highlights, one a line."""
-    article, *highlights = whole(path).split(HIGHLIGHT)
+    article, *highlights = read_text(path).split(HIGHLIGHT)
     lines = [joined(text.split("\n"), "") for text in highlights]
     return PairText([joined(article.split("\n"), "")], "\n".join(lines))
 
 
 def read_bbc(path: Path) -> PairText:
     """A .summary file of XSum (Narayan et al. 2018): the rest of a page -> its first sentence."""
-    names_and_texts = SECTION.split(whole(path))[1:]
+    names_and_texts = SECTION.split(read_text(path))[1:]
     sections = dict(zip(names_and_texts[::2], names_and_texts[1::2], strict=True))
     for name in ("FIRST-SENTENCE", "RESTBODY"):
         if name not in sections:

@@ -62,7 +62,7 @@ def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
         return
     given.check()
     files = expand((str(path),), "--data")
-    given.held(files, "--data", parsed.settings)
+    given.check_files(files, "--data", parsed.settings)
     vocab = open_vocab(find(given.checkpoint))
     source = given.source(files, "--data")
     with tempfile.TemporaryDirectory(prefix="unitk-") as place:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk.data.files.lines import unpacked
+from unitk.data.files.lines import strip_packing
 from unitk.data.files.readers import records
 from unitk.errors import DataError
 from unitk.evaluation.base import Judged, Progress, Scoring, Writing
@@ -66,7 +66,7 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
         for record in records(path):
             good, bad = (record.text(field, blank=False) for field in SENTENCES)
             term = str(record.get("linguistics_term") or "")
-            name = str(record.get("UID") or unpacked(path).stem)
+            name = str(record.get("UID") or strip_packing(path).stem)
             found.append(Pair((good, bad), name, PHENOMENA.get(term, term), record.place))
     if not found:
         raise DataError(f"--pairs {', '.join(map(str, paths))}: there are no pairs")

@@ -28,7 +28,7 @@ from unitk import files
 from unitk.data.corpus.columns import SMALL, Counts, map_file
 from unitk.data.corpus.corpus import Corpus, Pairs
 from unitk.data.corpus.folders import building
-from unitk.data.files.lines import name_of, pieces
+from unitk.data.files.lines import name_of, read_pieces
 from unitk.errors import DataError, UsageError, require
 from unitk.files import create, open_plain
 from unitk.formats.dictionary import END, FairseqDictionary, built, dictionaries, open_dictionary
@@ -39,7 +39,7 @@ from unitk.vocab.open import open_vocab
 
 if TYPE_CHECKING:
     from unitk.data.corpus.preprocess import Options
-    from unitk.data.files.files import Source
+    from unitk.data.files.files import Files
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")
@@ -253,7 +253,7 @@ def word_counts(paths: Sequence[Path]) -> Counter[str]:
     return counts
 
 
-def write(options: Options, parts: dict[str, Source]) -> dict[str, dict[str, Counts]]:
+def write(options: Options, parts: dict[str, Files]) -> dict[str, dict[str, Counts]]:
     """Write the parts of a corpus as fairseq-preprocess does, and print their counts.
 
     Returns the counts of each side of each part.
@@ -278,7 +278,7 @@ def write(options: Options, parts: dict[str, Source]) -> dict[str, dict[str, Cou
     return counts
 
 
-def _dictionary(options: Options, parts: dict[str, Source]) -> FairseqDictionary:
+def _dictionary(options: Options, parts: dict[str, Files]) -> FairseqDictionary:
     if options.vocab is None:
         require("train" in parts, "--format fairseq needs --input or --source-file, or a --vocab")
         train, size = parts["train"], options.vocab_size
@@ -300,7 +300,7 @@ def _dictionary(options: Options, parts: dict[str, Source]) -> FairseqDictionary
 
 
 def write_part(
-    folder: Path, name: str, source: Source, langs: tuple[str, str], words: FairseqDictionary
+    folder: Path, name: str, source: Files, langs: tuple[str, str], words: FairseqDictionary
 ) -> dict[str, Counts]:
     """Write one part of a text or of pairs as fairseq-preprocess does; returns counts by side."""
     one, other = langs
@@ -348,7 +348,7 @@ def _lines(paths: Sequence[Path]) -> Iterator[str]:
         decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")(), True)
         number, waiting = 0, ""
         try:
-            for piece, _ in pieces(path):
+            for piece, _ in read_pieces(path):
                 *lines, waiting = (waiting + decoder.decode(piece)).split("\n")
                 number += len(lines)
                 yield from (f"{line}\n" for line in lines)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unitk.data.files.documents import Reading
-from unitk.data.files.files import Source, expand
+from unitk.data.files.files import Files, expand
 from unitk.errors import DataError, UsageError
 
 BLANK = Reading()
@@ -51,9 +51,9 @@ def test_wildcards_are_expanded_in_order(tmp_path, monkeypatch):
 
 def test_lines_for_a_vocabulary_are_all_sides(tmp_path):
     source, target = write(tmp_path / "s", "a\nb\n"), write(tmp_path / "t", "c\nd\n")
-    assert list(Source([source], [target], None).lines()) == ["a", "c", "b", "d"]
+    assert list(Files([source], [target], None).lines()) == ["a", "c", "b", "d"]
     asked = {"question": "Who?", "answers": [{"text": "Ann"}]}
     tree = {"data": [{"paragraphs": [{"context": "Ann met Bob.", "qas": [asked]}]}]}
     path = write(tmp_path / "x.json", json.dumps(tree))
-    assert list(Source([path], [], None).lines()) == ["Ann", "Ann met Bob.", "Who?"]
-    assert list(Source([source], [], BLANK).lines()) == ["a", "b"]
+    assert list(Files([path], [], None).lines()) == ["Ann", "Ann met Bob.", "Who?"]
+    assert list(Files([source], [], BLANK).lines()) == ["a", "b"]

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from unitk.data.files.lines import BLOCK, pieces, read_lines
+from unitk.data.files.lines import BLOCK, read_lines, read_pieces
 from unitk.errors import DataError
 
 
@@ -36,7 +36,7 @@ def test_damaged_gzip_is_named(tmp_path):
     ]:
         (tmp_path / "x.gz").write_bytes(data)
         with pytest.raises(DataError, match=f"x.gz: {message}"):
-            list(pieces(tmp_path / "x.gz"))
+            list(read_pieces(tmp_path / "x.gz"))
     with pytest.raises(zlib.error):
         zlib.decompress(b"plain text", 31)
 
@@ -66,4 +66,4 @@ def test_too_long_a_line_is_refused_where_it_stands(tmp_path, monkeypatch):
 
 def test_unreadable_files_are_named(tmp_path):
     with pytest.raises(DataError, match="none.txt: No such file or directory"):
-        list(pieces(tmp_path / "none.txt"))
+        list(read_pieces(tmp_path / "none.txt"))

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unitk.data.files.pairs import PairText
-from unitk.data.files.squad import SQUAD_SOURCE, arranged
-from unitk.data.files.window import around_answer, sentences_of, windowed
+from unitk.data.files.squad import SQUAD_SOURCE, arrange
+from unitk.data.files.window import around_answer, cut_window, sentences_of
 from unitk.errors import DataError
 
 SENTENCE_SOURCE = "{answer} [SEP] {sentence}"
@@ -25,7 +25,7 @@ def pair(answer, passage, first=None):
 
 
 def cut(one, limit, vocab=None):
-    return windowed(one, limit, vocab or Words()).source[1]
+    return cut_window(one, limit, vocab or Words()).source[1]
 
 
 def test_it_grows_on_both_sides_alike():
@@ -51,7 +51,7 @@ def test_at_a_border_the_other_side_gets_the_rest():
 
 def test_what_fits_is_whole():
     one = pair("a", " a  b ", first=1)
-    assert windowed(one, 3, Words()) is one
+    assert cut_window(one, 3, Words()) is one
 
 
 def test_of_several_occurrences_the_one_that_is_meant_is_kept():
@@ -61,7 +61,7 @@ def test_of_several_occurrences_the_one_that_is_meant_is_kept():
 
 def test_a_part_of_a_word_keeps_the_word():
     one = pair("Rome", "it was in ancient-Rome, they say")
-    found = windowed(one, 3, Words())
+    found = cut_window(one, 3, Words())
     assert found.source[1] == "ancient-Rome, they"
     first, stop = found.focus
     assert found.source[1][first:stop] == "Rome"
@@ -90,7 +90,7 @@ def test_scripts_without_blanks_are_cut_between_characters():
 def test_a_window_holds_its_limit_in_every_script(before, answer, after):
     one = pair(answer, before + answer + after)
     limit = 2 * len(answer) + 40  # the answer is a part of the source, too
-    found = windowed(one, limit, Words(list))
+    found = cut_window(one, limit, Words(list))
     assert limit - 10 < sum(map(len, found.source)) <= limit
     first, stop = found.focus
     assert found.source[1][first:stop] == answer
@@ -98,9 +98,9 @@ def test_a_window_holds_its_limit_in_every_script(before, answer, after):
 
 def test_an_answer_that_is_nowhere_is_an_error():
     one = PairText(["Bob", "Ann won the race"], "?")
-    assert windowed(one, 5, Words()) is one
+    assert cut_window(one, 5, Words()) is one
     with pytest.raises(DataError, match="answer 'Bob' .*passage"):
-        windowed(one, 4, Words())
+        cut_window(one, 4, Words())
 
 
 @given(
@@ -120,12 +120,12 @@ def test_the_answer_is_always_inside(vocab, form, words, ends, limit):
     answer = " ".join(words[low : high + 1])
     first = len(" ".join([*words[:low], ""]))
     one = pair(answer, passage, first)
-    found = windowed(one, limit, vocab, form)
+    found = cut_window(one, limit, vocab, form)
     (same, kept), (start, stop) = found.source, found.focus
     assert same == answer and kept[start:stop] == answer and kept in passage
 
     def tokens(source):
-        return sum(len(vocab.encode(part)) for part in arranged(source, form))
+        return sum(len(vocab.encode(part)) for part in arrange(source, form))
 
     assert tokens(found.source) <= limit or kept == answer
     if kept != passage:  # nothing more would have fitted on both sides
@@ -158,21 +158,21 @@ def test_the_sentences_of_an_answer(answer, number):
 def test_a_sentence_is_kept_only_where_the_form_asks_for_it():
     one = pair("won", PASSAGE)
     assert sentences_of(one, SQUAD_SOURCE) is one
-    assert windowed(one, None, Words()) is one
-    assert windowed(one, None, Words(), SENTENCE_SOURCE) == sentences_of(one, SENTENCE_SOURCE)
+    assert cut_window(one, None, Words()) is one
+    assert cut_window(one, None, Words(), SENTENCE_SOURCE) == sentences_of(one, SENTENCE_SOURCE)
 
 
 def test_a_sentence_that_is_too_long_has_a_window():
     one = pair("c", "x y z. A b c d e. X y z.")
-    found = [windowed(one, limit, Words(), SENTENCE_SOURCE).source[1] for limit in (6, 5, 2)]
+    found = [cut_window(one, limit, Words(), SENTENCE_SOURCE).source[1] for limit in (6, 5, 2)]
     assert found == ["A b c d e.", "b c d e.", "c"]
 
 
 @pytest.mark.parametrize("form", [SENTENCE_SOURCE, "{sentence} [SEP] {answer}"])
 def test_a_passage_in_place_of_a_sentence(form):
     one = pair("won", PASSAGE)
-    wanted = arranged(["won", "Dr. Ito won."], form)
-    for made in (arranged(one.source, form), wanted):
+    wanted = arrange(["won", "Dr. Ito won."], form)
+    for made in (arrange(one.source, form), wanted):
         assert around_answer(made, None, Words(), form) == wanted
     assert around_answer(["Bob", PASSAGE], None, Words(), SENTENCE_SOURCE) == ["Bob", PASSAGE]
 
@@ -187,11 +187,11 @@ def test_a_source_that_has_its_form_already(form):
     passage = "e a b c d e f g h"
     for first in (0, 10):
         one = pair("e", passage, first)
-        wanted = arranged(windowed(one, 5, Words(), form).source, form)
-        made = arranged(one.source, form)
+        wanted = arrange(cut_window(one, 5, Words(), form).source, form)
+        made = arrange(one.source, form)
         assert around_answer(made, 5, Words(), form, one.focus) == wanted != made
         assert around_answer(made, 10, Words(), form, one.focus) == made
-    assert around_answer(made, 5, Words(), form) == arranged(["e", "e a b c"], form)
+    assert around_answer(made, 5, Words(), form) == arrange(["e", "e a b c"], form)
 
 
 def test_a_focus_counts_more_than_the_spelling():

@@ -25,8 +25,8 @@ from unitk.data.files.documents import Reading, parse
 from unitk.data.files.labels import NO_SPAN
 from unitk.data.files.lines import Block
 from unitk.data.files.pairs import PairBlock, PairText
-from unitk.data.files.squad import arranged
-from unitk.data.files.window import windowed
+from unitk.data.files.squad import arrange
+from unitk.data.files.window import cut_window
 from unitk.errors import UsageError
 from unitk.slots import Ids
 from unitk.vocab.base import Vocab
@@ -78,8 +78,8 @@ def encode_block(
     if isinstance(block, PairBlock):
         pairs, moved = block.pairs, sum(pair.moved for pair in block.pairs)
         if block.form:
-            pairs = [windowed(pair, block.window, vocab, block.form) for pair in pairs]
-            pairs = [replace(pair, source=arranged(pair.source, block.form)) for pair in pairs]
+            pairs = [cut_window(pair, block.window, vocab, block.form) for pair in pairs]
+            pairs = [replace(pair, source=arrange(pair.source, block.form)) for pair in pairs]
         sources = [part for pair in pairs for part in pair.source]
         if block.labels == "tags":  # a word is a part, with the blank before it
             sources = [" " * (i > 0) + word for pair in pairs for i, word in enumerate(pair.source)]

@@ -24,7 +24,7 @@ from unitk.data.corpus.folders import CORPORA, building
 from unitk.data.corpus.workers import Worker
 from unitk.data.corpus.writer import CorpusWriter, LabelWriter, close_corpus
 from unitk.data.files.documents import Reading
-from unitk.data.files.files import ReadingOptions, Source, expand
+from unitk.data.files.files import Files, ReadingOptions, expand
 from unitk.data.files.lines import Block
 from unitk.data.files.pairs import PairBlock
 from unitk.data.files.squad import SENTENCE
@@ -152,7 +152,7 @@ def check(parsed: Parsed) -> None:
         parsed.idle(f"with --vocab {given.vocab}", *TRAINING)
     name = next((one for one in ("input", "valid", "test") if getattr(given, one)), "input")
     files = expand(getattr(given, name), flag(name))
-    held = given.held(files, flag(name), parsed.settings) or ["pairs of lines"]
+    held = given.check_files(files, flag(name), parsed.settings) or ["pairs of lines"]
     of_other = UNITK if given.format == "fairseq" else FAIRSEQ
     parsed.idle(f"with --format {given.format}", *of_other)
     if given.format == "fairseq" and not {*held} <= {"text", "pairs of lines"}:
@@ -185,7 +185,7 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
     return counts
 
 
-def open_parts(options: Options) -> dict[str, Source]:
+def open_parts(options: Options) -> dict[str, Files]:
     """The files of train, valid and test."""
     options.check()
     parts = {}
@@ -204,7 +204,7 @@ def open_parts(options: Options) -> dict[str, Source]:
                     f"{flag(pair[0])} and {flag(pair[1])} must name as many files,"
                     f" got {len(one)} and {len(other)}"
                 )
-            parts[name] = Source(one, other, None)
+            parts[name] = Files(one, other, None)
     require(bool(parts), "--input FILES is needed, or --source-file and --target-file")
     kinds = {name: source.kind for name, source in parts.items()}
     each = ", ".join(f"{name} holds {kind}" for name, kind in kinds.items())
@@ -219,7 +219,7 @@ def open_parts(options: Options) -> dict[str, Source]:
     return parts
 
 
-def _names(parts: dict[str, Source]) -> set[str]:
+def _names(parts: dict[str, Files]) -> set[str]:
     """The names of labels in all parts but train."""
     blocks = (block for name, one in parts.items() if name != "train" for block in one.blocks())
     pairs = (pair for block in blocks if isinstance(block, PairBlock) for pair in block.pairs)
@@ -245,7 +245,7 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
     return int(i), int(n)
 
 
-def _vocabulary(options: Options, parts: dict[str, Source]) -> Vocab:
+def _vocabulary(options: Options, parts: dict[str, Files]) -> Vocab:
     if options.vocab is not None:
         vocab = open_vocab(options.vocab)
         added = "".join(f" {piece}" for piece in vocab.added)
@@ -307,7 +307,7 @@ def _begin_fit() -> Callable[..., bytes]:
 
 
 def write_part(
-    source: Source,
+    source: Files,
     folder: Path,
     vocab: Vocab,
     encode: Encode,

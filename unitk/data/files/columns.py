@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.data.files.labels import label_of
-from unitk.data.files.lines import name_of, numbered_lines, unpacked, whole
+from unitk.data.files.lines import name_of, numbered_lines, read_text, strip_packing
 from unitk.data.files.pairs import Fields, source_of, targets_of
 from unitk.data.files.readers import Record, format_of, records
 from unitk.data.files.squad import read_answers, read_squad
@@ -88,10 +88,10 @@ def read_predictions(path: Path, asked: Sequence[Read]) -> list[Read] | None:
 
     A question without a prediction has an empty one, and is counted in a warning.
     """
-    if not all(one.id for one in asked) or unpacked(path).suffix.lower() != ".json":
+    if not all(one.id for one in asked) or strip_packing(path).suffix.lower() != ".json":
         return None
     try:
-        tree = parse_json(whole(path), name_of(path))
+        tree = parse_json(read_text(path), name_of(path))
     except DataError:  # a record a line
         return None
     if not (isinstance(tree, dict) and all(isinstance(text, str) for text in tree.values())):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unitk.data.files.lines import blocks, numbered, numbered_lines, size_of
+from unitk.data.files.lines import blocks, number_lines, numbered_lines, size_of
 from unitk.data.files.readers import Reader, Record
 from unitk.errors import DataError
 from unitk.registry import register
@@ -36,7 +36,7 @@ class Conll(Reader):
         rows: list[Row] = []
         first = ""
         for block in blocks(path):
-            for line, place in numbered(block):
+            for line, place in number_lines(block):
                 row = _cells(line, by_tabs)
                 if not rows and _is_comment(line, row, by_tabs, width):
                     continue

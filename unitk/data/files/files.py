@@ -13,7 +13,7 @@ from typing import Literal
 from unitk.data.corpus.columns import FORMS
 from unitk.data.corpus.folders import is_corpus
 from unitk.data.files.documents import Documents, Reading, Sentences, parse, text_blocks
-from unitk.data.files.lines import STDIN, Block, in_groups, size_of, unpacked
+from unitk.data.files.lines import STDIN, Block, in_groups, size_of, strip_packing
 from unitk.data.files.pairs import Fields, PairBlock, pair_blocks, record_blocks
 from unitk.data.files.readers import Format, format_of, reader, readers
 from unitk.data.files.squad import SQUAD_SOURCE, check_form, read_squad
@@ -59,7 +59,7 @@ def _inside(folder: Path, option: str) -> list[Path]:
         return saved
     names = sorted(path for path in folder.iterdir() if path.is_file())
     known = sorted({ending for one in readers().values() for ending in one.endings} - {""})
-    found = [path for path in names if unpacked(path).suffix.lower() in known]
+    found = [path for path in names if strip_packing(path).suffix.lower() in known]
     if not found:
         hint = f"'{folder}/*' reads files with any ending, as text if it is unknown"
         none = f"the folder has no file that ends in {', '.join(known)}"
@@ -68,7 +68,7 @@ def _inside(folder: Path, option: str) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Source:
+class Files:
     """The files of one part of a corpus (train, valid or test)."""
 
     paths: list[Path]
@@ -192,7 +192,7 @@ class ReadingOptions(Checked):
         got = f"got {','.join(self.source_field)}"
         require(one, f"--labels tags are of the words of one --source-field, {got}")
 
-    def held(self, paths: Sequence[Path], option: str, settings: Settings) -> list[str]:
+    def check_files(self, paths: Sequence[Path], option: str, settings: Settings) -> list[str]:
         """What the files of an option contain; an option without effect on it is an error."""
         held = sorted({format_of(path, self.input_format, option) for path in paths})
         holds: set[str] = {reader(name).holds for name in held}
@@ -205,7 +205,7 @@ class ReadingOptions(Checked):
                 raise UsageError(f"{flag(name)} has no effect on {about}")
         return held
 
-    def source(self, paths: Sequence[Path], option: str) -> Source:
+    def source(self, paths: Sequence[Path], option: str) -> Files:
         """The source that an option names: texts, SQuAD, or records."""
         formats = [format_of(path, self.input_format, option) for path in paths]
         if self.source_field:
@@ -216,7 +216,7 @@ class ReadingOptions(Checked):
             form = self.labels if self.label_field else ""
             names = self.source_field, self.target_field
             fields = Fields(*names, self.sentence_mark, self.skip_empty, self.label_field, form)
-            return Source([*paths], [], None, fields, formats=formats, labels=form)
+            return Files([*paths], [], None, fields, formats=formats, labels=form)
         if "squad" not in formats:
             reading = Reading(
                 documents=self.documents,
@@ -224,14 +224,14 @@ class ReadingOptions(Checked):
                 sentences=self.sentences,
                 field=self.field,
             )
-            return Source([*paths], [], reading, formats=formats)
+            return Files([*paths], [], reading, formats=formats)
         if other := next((name for name in formats if name != "squad"), ""):
             one, two = (paths[formats.index(name)] for name in (other, "squad"))
             raise UsageError(f"{option}: {one} is {other}, but {two} is squad")
         if self.labels == "span":
-            return Source([*paths], [], None, formats=formats, labels="span")
+            return Files([*paths], [], None, formats=formats, labels="span")
         how = self.window, self.squad_source
-        return Source([*paths], [], None, None, *how, formats)
+        return Files([*paths], [], None, None, *how, formats)
 
 
 CONCERNS: dict[str, tuple[str, ...]] = {

@@ -84,7 +84,7 @@ UNPACK: dict[str, Callable[[], Any]] = {
 PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 
 
-def unpacked(path: Path) -> Path:
+def strip_packing(path: Path) -> Path:
     """A path without the ending of a packed file."""
     return path.with_suffix("") if path.suffix in UNPACK else path
 
@@ -98,7 +98,7 @@ def _spooled(path: Path, stdin: Any) -> IO[bytes]:
     return file
 
 
-def opened(path: Path) -> AbstractContextManager[IO[bytes]]:
+def open_file(path: Path) -> AbstractContextManager[IO[bytes]]:
     """Open a file, or the copy of a stream, at its beginning."""
     if not is_stream(path):
         return path.open("rb")
@@ -109,16 +109,16 @@ def opened(path: Path) -> AbstractContextManager[IO[bytes]]:
 
 def size_of(path: Path) -> int:
     """Bytes on disk."""
-    with opened(path) as file:
+    with open_file(path) as file:
         return file.seek(0, 2)
 
 
-def pieces(path: Path) -> Iterator[tuple[bytes, int]]:
+def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
     """The unpacked bytes of a file in pieces, each with the bytes on disk that were read so far."""
     kind = f"{PACKED.get(path.suffix, '')} data"
     try:
         after = 0  # counted, as a pipe cannot tell
-        with opened(path) as file:
+        with open_file(path) as file:
             if path.suffix not in UNPACK:
                 while piece := file.read(BLOCK >> 2):
                     after += len(piece)
@@ -151,7 +151,7 @@ def _damage() -> tuple[type[Exception], ...]:
 
 def head(path: Path) -> bytes:
     """The beginning of a file, without a byte order mark."""
-    return next((piece for piece, _ in pieces(path)), b"").removeprefix(b"\xef\xbb\xbf")
+    return next((piece for piece, _ in read_pieces(path)), b"").removeprefix(b"\xef\xbb\xbf")
 
 
 def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]:
@@ -161,7 +161,7 @@ def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]
     """
     waiting: list[bytes] = []
     size, line, at, fresh = 0, 1, 0, True
-    for piece, after in pieces(path):
+    for piece, after in read_pieces(path):
         if not at and not waiting:
             _check_text(path, piece)
             check_ends(path, piece)
@@ -232,7 +232,7 @@ def _decoded(block: Block) -> str:
         raise DataError(f"{name_of(block.path)}, line {line}: {byte}; {cure}") from error
 
 
-def numbered(block: Block) -> Iterator[tuple[str, str]]:
+def number_lines(block: Block) -> Iterator[tuple[str, str]]:
     """The lines of a block, each with its place for messages."""
     name = name_of(block.path)
     for number, line in enumerate(lines_of(block), block.line):
@@ -241,7 +241,7 @@ def numbered(block: Block) -> Iterator[tuple[str, str]]:
 
 def numbered_lines(path: Path) -> Iterator[tuple[str, str]]:
     """The lines of a file, each with its place for messages."""
-    return chain.from_iterable(map(numbered, blocks(path)))
+    return chain.from_iterable(map(number_lines, blocks(path)))
 
 
 def in_groups(items: Iterable[T]) -> Iterator[list[T]]:
@@ -261,8 +261,8 @@ def read_lines(path: Path) -> Iterator[str]:
     return (line.strip() for block in blocks(path) for line in lines_of(block))
 
 
-def whole(path: Path) -> str:
+def read_text(path: Path) -> str:
     """The whole text of a file that cannot be read in blocks."""
-    data = b"".join(piece for piece, _ in pieces(path))
+    data = b"".join(piece for piece, _ in read_pieces(path))
     _check_text(path, data)
     return _decoded(Block(path, 1, 0, True, data))

@@ -42,7 +42,7 @@ class PairBlock:
     pairs: list[PairText]
     window: int | None = None
     """Most tokens of a source: of a longer one's last part, a window is kept."""
-    form: str = ""  # of answer and passage: how the source is made of them (`arranged`)
+    form: str = ""  # of answer and passage: how the source is made of them (`arrange`)
     labels: str = ""  # the form of the labels that they lead to instead of targets
     skipped: int = 0  # records left out because they are empty
     fresh: bool = True
@@ -170,21 +170,20 @@ def _in_source(spans: Label, record: Record, source: str, fields: Fields) -> Lab
     return [(start - cut, stop - cut, *more) for start, stop, *more in spans]
 
 
-def as_given(record: Record, fields: Fields) -> list[str]:
+def parts_as_given(record: Record, fields: Fields) -> list[str]:
     """The parts of a record's source with the blanks that are around them."""
     return [" ".join(record.texts(name, "--source-field")) for name in fields.source]
 
 
 def source_of(record: Record, fields: Fields) -> list[str]:
     """The parts of a record's source."""
-    return [part.strip() for part in as_given(record, fields)]
+    return [part.strip() for part in parts_as_given(record, fields)]
 
 
 def words_of(record: Record, fields: Fields) -> list[str]:
     """The words of a record's only source: a list, or a text that is split at blanks."""
-    (name,) = fields.source
-    words = record.texts(name, "--source-field")
-    return words if isinstance(record.get(name), list) else split_words(words[0])
+    words = record.texts(fields.source[0], "--source-field")
+    return words if isinstance(record.get(fields.source[0]), list) else split_words(words[0])
 
 
 def choices_of(record: Record, fields: Fields) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from unitk import registry
-from unitk.data.files.lines import Block, blocks, head, is_stream, numbered, unpacked
+from unitk.data.files.lines import Block, blocks, head, is_stream, number_lines, strip_packing
 from unitk.errors import DataError, UsageError
 from unitk.foreign import parse_json
 from unitk.options.fields import Named
@@ -142,7 +142,7 @@ class LineReader(Reader):
 
     def parse(self, block: Block) -> Iterator[Record]:
         """The records of some lines."""
-        for line, place in numbered(block):
+        for line, place in number_lines(block):
             if line.strip():
                 yield Record(self.values(line, place), place, block.at)
 
@@ -177,7 +177,7 @@ def format_of(path: Path, given: str = "auto", option: str = "") -> str:
         return given
     if is_stream(path):
         return "text"
-    ending = unpacked(path).suffix.lower()
+    ending = strip_packing(path).suffix.lower()
     names = [name for name, one in readers().items() if ending in one.endings]
     if len(names) > 1:
         start = head(path).lstrip()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.data.files.labels import NO_SPAN, find_answer
-from unitk.data.files.lines import name_of, whole
+from unitk.data.files.lines import name_of, read_text
 from unitk.data.files.pairs import PairText
 from unitk.data.files.readers import Reader, Record, is_json_lines
 from unitk.errors import DataError, require
@@ -33,7 +33,7 @@ class Squad(Reader):
         return not start.startswith(b"[") and not is_json_lines(start)
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
-        tree = parse_json(whole(path), name_of(path))
+        tree = parse_json(read_text(path), name_of(path))
         for i, article in enumerate(_member(tree, "data", list, name_of(path))):
             where = f"{name_of(path)}: data[{i}]"
             for j, paragraph in enumerate(_member(article, "paragraphs", list, where)):
@@ -53,10 +53,10 @@ def check_form(form: str) -> None:
     require(fits, f"--squad-source needs {wanted}, got {form!r}")
 
 
-def arranged(source: Sequence[str], form: str) -> list[str]:
+def arrange(source: Sequence[str], form: str) -> list[str]:
     """The parts of a source made from answer and passage; [SEP] in `form` ends a part.
 
-    {sentence} stands for what `windowed` has left of the passage.
+    {sentence} stands for what `cut_window` has left of the passage.
     """
     answer, passage = source
     fields = {"{answer}": answer, "{passage}": passage, SENTENCE: passage}

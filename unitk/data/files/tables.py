@@ -22,10 +22,10 @@ from unitk.data.files.lines import (
     head,
     lines_of,
     name_of,
-    numbered,
-    opened,
+    number_lines,
+    open_file,
+    read_text,
     size_of,
-    whole,
 )
 from unitk.data.files.readers import LineReader, Reader, Record, is_json_lines
 from unitk.errors import DataError
@@ -68,7 +68,7 @@ class JsonList(Reader):
         return start.startswith(b"[")
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
-        found = parse_json(whole(path), name_of(path))
+        found = parse_json(read_text(path), name_of(path))
         if not isinstance(found, list):
             raise DataError(f"{name_of(path)}: not a JSON list of records")
         step = size_of(path) / max(len(found), 1)
@@ -111,7 +111,7 @@ class Tsv(Cells):
 
     def rows(self, path: Path) -> Iterator[Row]:
         for block in blocks(path):
-            for line, place in numbered(block):
+            for line, place in number_lines(block):
                 line = line.removesuffix("\r")
                 yield line.split("\t") if line else [], place, block.at
 
@@ -169,7 +169,7 @@ class Columns(Reader):
             raise DataError(f"{path}: {needed}") from error
         number, at = 0, 0.0
         try:
-            with opened(path) as raw:
+            with open_file(path) as raw:
                 schema, count, batches = _open_columns(raw)
                 # all of them where one is missing: the error names what there is
                 held = [column_of(field, schema.names) for field in fields]

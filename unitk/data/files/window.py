@@ -10,7 +10,7 @@ from typing import Any
 import regex
 
 from unitk.data.files.pairs import PairText
-from unitk.data.files.squad import SENTENCE, SQUAD_SOURCE, arranged
+from unitk.data.files.squad import SENTENCE, SQUAD_SOURCE, arrange
 from unitk.errors import DataError
 from unitk.vocab.base import Vocab
 from unitk.vocab.scripts import CHARACTER, STOP, UNIT
@@ -18,7 +18,9 @@ from unitk.vocab.scripts import CHARACTER, STOP, UNIT
 SENTENCE_END = regex.compile(rf"{STOP.pattern}|\n", regex.V1)
 
 
-def windowed(pair: PairText, limit: int | None, vocab: Vocab, form: str = SQUAD_SOURCE) -> PairText:
+def cut_window(
+    pair: PairText, limit: int | None, vocab: Vocab, form: str = SQUAD_SOURCE
+) -> PairText:
     """Shorten the passage to what the source in this form needs, and to at most `limit` tokens.
 
     First the sentences are taken, if the form asks for them. Of what is longer than `limit`, a
@@ -31,7 +33,7 @@ def windowed(pair: PairText, limit: int | None, vocab: Vocab, form: str = SQUAD_
     answer, passage = pair.source
 
     def tokens(text: str) -> int:
-        return sum(len(vocab.encode(part)) for part in arranged([answer, text], form))
+        return sum(len(vocab.encode(part)) for part in arrange([answer, text], form))
 
     if limit is None or tokens(passage) <= limit:
         return pair
@@ -102,7 +104,7 @@ def around_answer(
     form: str = SQUAD_SOURCE,
     focus: tuple[int, int] | None = None,
 ) -> Sequence[str]:
-    """`windowed` for a source that has this form already; `focus` is of its passage.
+    """`cut_window` for a source that has this form already; `focus` is of its passage.
 
     Without `focus`, the window is around the first occurrence of the answer. A source whose parts
     are not answer and passage, and a passage without the answer, stay as they are.
@@ -116,4 +118,4 @@ def around_answer(
     if not answer or first < 0 and focus is None:
         return parts
     pair = PairText([answer, passage], "", focus=focus or (first, first + len(answer)))
-    return arranged(windowed(pair, limit, vocab, form).source, form)
+    return arrange(cut_window(pair, limit, vocab, form).source, form)

@@ -25,11 +25,11 @@ from unitk.data.files.lines import (
     check_ends,
     is_stream,
     name_of,
-    numbered,
+    number_lines,
     numbered_lines,
     read_lines,
 )
-from unitk.data.files.pairs import Fields, as_given, choices_of, targets_of
+from unitk.data.files.pairs import Fields, choices_of, parts_as_given, targets_of
 from unitk.data.files.readers import (
     Format,
     LineReader,
@@ -39,7 +39,7 @@ from unitk.data.files.readers import (
     reader,
     records,
 )
-from unitk.data.files.squad import SQUAD_SOURCE, arranged, check_form, read_squad
+from unitk.data.files.squad import SQUAD_SOURCE, arrange, check_form, read_squad
 from unitk.data.files.window import sentences_of
 from unitk.decoding.constraints.base import Constraint
 from unitk.errors import DataError, UsageError, require, say
@@ -172,7 +172,7 @@ def read_inputs(
             say(
                 f"{name_of(path)}: answers corrected: {moved:,} did not stand at their answer_start"
             )
-        each = ((arranged(one.source, form), one.target, one.focus) for one in pairs)
+        each = ((arrange(one.source, form), one.target, one.focus) for one in pairs)
         found = [Input(*one, where=name_of(path)) for one in each]
     elif own and own.by_line(path):
         found = [_of_line(line, where, own, fields) for line, where in numbered_lines(path)]
@@ -217,7 +217,7 @@ def _tried(block: Block, own: LineReader, fields: Fields | None) -> Input:
         if len(block.data.removesuffix(b"\n")) > LONGEST:
             most = f"longer than {LONGEST >> 20} MB"
             raise DataError(f"{name_of(block.path)}, line {block.line}: {most}")
-        [(line, where)] = numbered(block)
+        [(line, where)] = number_lines(block)
         return _of_line(line, where, own, fields)
     except DataError as error:
         return Input([""], error=str(error))
@@ -315,7 +315,7 @@ def _of_record(record: Record, fields: Fields | None) -> Input:
         # a target is needed by --score only, which says so
         has = any(record.get(name) for name in fields.target)
         targets = targets_of(record, fields) if has else []
-        read = choices_of if fields.form == "choice" else as_given
+        read = choices_of if fields.form == "choice" else parts_as_given
         return Input(read(record, fields), targets[0] if targets else None, where=record.place)
     parts = record.texts("source", "--source-field", least=1)
     # of several good targets, the first is scored
