@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
-from tests.vocab.test_open import FAMILIES, odd_texts, write
 
 import unitk
+from tests.vocab.test_open import FAMILIES, odd_texts, write
 from unitk.vocab.open import open_vocab
 
 MODELS = {
