@@ -1,6 +1,7 @@
 import importlib.machinery
 import json
 import logging
+import math
 import sys
 import types
 
@@ -17,6 +18,7 @@ from unitk.training.reporting.sinks import (
     choose_loggers,
     open_sinks,
     read_events,
+    validation_at,
 )
 from unitk_cli import plot as command
 
@@ -256,3 +258,14 @@ def test_fast_updates_and_other_ranks_show_nothing_early(tmp_path, monkeypatch, 
 )  # fmt: skip
 def test_times_in_words(seconds, words):
     assert about(seconds) == f"about {words}"
+
+
+def test_the_values_of_a_validation_are_found_by_its_step(tmp_path):
+    assert validation_at(tmp_path, 1) == {}
+    lines = [("train", 1, 3.0), ("valid", 1, 2.0), ("valid", 2, math.nan)]
+    sink = JsonLines(tmp_path, 0)
+    for kind, step, loss in lines:
+        sink.write(kind, step, {"dev/loss": loss})
+    sink.close()
+    found = [validation_at(tmp_path, step) for step in (1, 2, 3, None)]
+    assert found == [{"dev/loss": 2.0}, {"dev/loss": None}, {}, {}]
