@@ -201,7 +201,7 @@ def test_the_shape_of_folders_and_imports():
     assert crowded <= set(shape.SIDE_BY_SIDE)
 
 
-MOST = {"twins": 113, "tables": 19, "wide": 31, "sentences": 200}
+MOST = {"twins": 111, "tables": 19, "wide": 29, "sentences": 200}
 """Figure of `make count` -> the most there may be; may fall, never rise."""
 
 
