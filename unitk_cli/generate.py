@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from unitk.api.progress import progress
 from unitk.data.corpus.corpus import Pairs
@@ -42,6 +42,7 @@ from unitk.decoding.files.sink import finished
 from unitk.errors import QUIET, DataError, UsageError, require, say
 from unitk.files import reserved
 from unitk.options import config
+from unitk.options.config import With
 from unitk.options.fields import Positive, parse_value, render
 from unitk.options.settings import Origin, Settings, read_options
 from unitk.slots import Ids
@@ -136,7 +137,7 @@ class Options(GenerateConfig):
     print_alignment: Alignment = "off"
     """Add alignments from cross-attention, the mean over the heads of a decoder layer. hard: the
     source token with the highest weight; soft: all weights."""
-    alignment_layer: int = 0
+    alignment_layer: Annotated[int, With("print_alignment")] = 0
     """Decoder layer for alignments, counted from 1. 0: the last."""
     interactive: bool = False
     """Read sources from the terminal, one by one. [MASK]s are filled in."""
@@ -252,8 +253,6 @@ def check(parsed: config.Parsed) -> Options:
     if given.sampling:
         drawn = "--sampling" if given.num_samples is None else "--num-samples"
         parsed.idle(f"with {drawn}", "beam")
-    if given.diverse_beam_groups == 1:
-        parsed.idle("without --diverse-beam-groups", "diverse_beam_strength")
     check_words(given.texts)
     ways = {
         f"the text {given.texts[0]!r}" if given.texts else "": given.texts,
@@ -286,8 +285,6 @@ def check(parsed: config.Parsed) -> Options:
     require(given.score or given.references is None, "--references has no effect without --score")
     align = given.print_alignment != "off"
     require(not align or format_to(given) != "csv", "--print-alignment has no column in csv")
-    if not align:
-        parsed.idle("without --print-alignment", "alignment_layer")
     if (
         given.infill is not None
         and not has_mark(given.infill)

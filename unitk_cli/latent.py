@@ -44,7 +44,6 @@ def run(argv: Sequence[str]) -> None:
     if isinstance(given, options.Traverse) and parsed.settings.given("dimension"):
         parsed.idle("with --dimension", "active")
     if isinstance(given, options.Sample) and given.among is None:
-        parsed.idle("without --among", "label")
         if not given.texts and given.input is None:
             parsed.idle("without texts", "truncate")
     if given.input is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from unitk.api.progress import progress
 from unitk.data.files.columns import Side, by_id, read_column, read_labels, read_predictions
@@ -15,7 +15,7 @@ from unitk.data.files.labels import chosen
 from unitk.data.files.pairs import joined
 from unitk.errors import DataError, require
 from unitk.options import config
-from unitk.options.config import Parsed
+from unitk.options.config import Parsed, With
 from unitk.score import Score
 from unitk.score.bleu import Tokenize, bleu, chrf
 from unitk.score.labels import answers, classes, numbers, tags
@@ -33,18 +33,7 @@ LABELS: dict[str, tuple[str, Callable[[list[Any], list[Any]], Score]]] = {
     "span": ("answer", answers),
 }
 """Metric of labels -> the field that `unitk predict` writes, and who counts."""
-CONCERNS: dict[str, tuple[str, ...]] = {
-    "label_field": tuple(LABELS),
-    "target_field": get_args(Written),
-    "tokenize": ("bleu",),
-    "lowercase": ("bleu", "chrf"),
-    "rouge_words": ("rouge",),
-    "separator": ("rouge", "stats"),
-    "sources": ("qg", "stats"),
-    "source_field": ("qg", "stats"),
-    "treebank": ("qg",),
-}
-"""Options of some metrics only."""
+Treebank = Literal["hypotheses", "references"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,28 +58,30 @@ class Options:
     references: tuple[Path, ...]
     """File of references, line by line. If texts have several references, give several files, with
     empty lines where a text has fewer."""
-    sources: Path | None = None
+    sources: Annotated[Path | None, With("metric", ("qg", "stats"))] = None
     """File of sources, line by line (for qg and stats)."""
     hypothesis_field: tuple[str, ...] = ()
     """Field of a table of hypotheses. Default: the first output of `unitk generate`, or the
     prediction of `unitk predict`."""
-    label_field: str = "label"
+    label_field: Annotated[str, With("metric", tuple(LABELS))] = "label"
     """Field of a table of references that holds the labels (for class, number, tags, span)."""
-    target_field: tuple[str, ...] = ("target",)
+    target_field: Annotated[tuple[str, ...], With("metric", get_args(Written))] = ("target",)
     """Field of a table of references. Several fields, or a list, are all references of a text."""
-    source_field: tuple[str, ...] = ("source",)
+    source_field: Annotated[tuple[str, ...], With("metric", ("qg", "stats"))] = ("source",)
     """Field of a table of sources. Several fields are joined by blanks."""
-    treebank: tuple[Literal["hypotheses", "references"], ...] = ()
+    treebank: Annotated[
+        tuple[Literal["hypotheses", "references"], ...], With("metric", ("qg",))
+    ] = ()
     """Plain-text files to tokenize like the Penn Treebank first (for qg)."""
-    tokenize: Tokenize = "13a"
+    tokenize: Annotated[Tokenize, With("metric", ("bleu",))] = "13a"
     """Tokenizer of bleu. zh is for Chinese, char for any script without blanks between words, none
     for tokenized texts. Some need a package or a model, which the error names."""
-    rouge_words: Words = "ascii"
+    rouge_words: Annotated[Words, With("metric", ("rouge",))] = "ascii"
     """Words of rouge. ascii: runs of a-z and digits, as papers count. unicode: runs of letters and
     digits of any script, and each character of scripts without blanks between words."""
-    lowercase: bool = False
+    lowercase: Annotated[bool, With("metric", ("bleu", "chrf"))] = False
     """Lower-case the texts for bleu and chrf. rouge, meteor and qg always do."""
-    separator: str = "<q>"
+    separator: Annotated[str, With("metric", ("rouge", "stats"))] = "<q>"
     """Mark between the sentences of a text, for rougeLsum and stats. Line ends within the texts of
     a table part sentences, too."""
     output_format: Literal["text", "json"] = "text"
@@ -191,9 +182,6 @@ def _check(parsed: Parsed) -> None:
         require(not texts, f"--metric {judged[0]} is of labels, and {more} of texts: score twice")
         one = len(given.references) == 1 and len(given.hypothesis_field) < 2
         require(one, f"--metric {judged[0]} takes one --references file, one --hypothesis-field")
-    for name, metrics in CONCERNS.items():
-        if not set(metrics) & set(given.metric):
-            parsed.idle(f"without --metric {' or '.join(metrics)}", name)
     grouped, lacks = "predictions are grouped by their source", "new n-grams are those it lacks"
     for name, why in {"qg": grouped, "stats": lacks}.items():
         has = given.sources is not None or name not in given.metric

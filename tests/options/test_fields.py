@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, get_args, get_origin
+from typing import Annotated, Literal, get_args, get_origin
 
 import pytest
 
@@ -11,7 +11,7 @@ from unitk.api.evaluate import Options as EvaluateOptions
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.errors import UsageError
 from unitk.optim.schedules import Constant
-from unitk.options.config import build
+from unitk.options.config import With, build, parse
 from unitk.options.fields import (
     Bound,
     Checked,
@@ -124,6 +124,24 @@ def test_every_number_of_a_schedule_or_tuple_counts():
     }.items():
         with pytest.raises(UsageError, match=message[1]):
             Own(**{wrong: message[0]})
+
+
+def test_an_option_without_what_it_needs_has_no_effect():
+    @dataclass(frozen=True, kw_only=True)
+    class Own(Checked):
+        groups: Positive = 1
+        strength: Annotated[float, With("groups")] = 0.5
+        metric: tuple[str, ...] = ("bleu",)
+        lowercase: Annotated[bool, With("metric", ("bleu", "chrf"))] = False
+
+    def parsed(*argv):
+        return parse("test", Own, argv).main
+
+    assert parsed("--groups", "2", "--strength", "1", "--lowercase").strength == 1
+    with pytest.raises(UsageError, match="--strength has no effect without --groups"):
+        parsed("--strength", "0.5")
+    with pytest.raises(UsageError, match="--lowercase has no effect without --metric bleu or chrf"):
+        parsed("--metric", "rouge", "--lowercase")
 
 
 def test_a_default_of_a_subclass_keeps_the_bound():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from unitk.errors import UsageError, check_option, require
-from unitk.options.config import resolve
+from unitk.options.config import With, resolve
 from unitk.options.fields import (
     Bound,
     Chance,
@@ -87,7 +87,7 @@ class SearchConfig(Checked):
     end symbol."""
     diverse_beam_groups: int = 1
     """Groups of the beam that avoid each other's tokens (Vijayakumar et al. 2016)."""
-    diverse_beam_strength: Weight = 0.5
+    diverse_beam_strength: Annotated[Weight, With("diverse_beam_groups")] = 0.5
     """Penalty of a token for each hypothesis of an earlier group that has it at the same place."""
     max_tokens: Positive = 16384
     """Maximum slots of a batch: the prompt and the longest output of every beam."""

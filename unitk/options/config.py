@@ -24,6 +24,7 @@ from unitk.errors import UsageError, require
 from unitk.options.fields import (
     Checked,
     Component,
+    Mark,
     Schedule,
     check_values,
     flag,
@@ -49,6 +50,24 @@ __all__ = ["Component", "Parsed", "flag", "options", "parse", "resolve"]
 SIBLINGS = ("arch", "criterion")  # kinds whose default the task names
 DEFAULTS = {"optimizer": "adamw"}
 BARE = ("data", "input")  # options that other systems take as words without a flag
+
+
+@dataclass(frozen=True)
+class With(Mark):
+    """An option that has an effect only where another is set, or has one of some values."""
+
+    option: str
+    values: tuple[str, ...] = ()
+
+    def lacks(self, config: Any) -> str:
+        """What an option lacks for an effect, in words; nothing if it has one."""
+        value = getattr(config, self.option)
+        if not self.values:
+            own = next(one for one in options(type(config)) if one.name == self.option)
+            return "" if value != own.default else f"without {own.flag}"
+        there = {*value} if isinstance(value, tuple) else {value}
+        wanted = f"without {flag(self.option)} {' or '.join(self.values)}"
+        return "" if there & {*self.values} else wanted
 
 
 @dataclass(frozen=True)
@@ -131,6 +150,10 @@ def parse(
     given = defaults.under(read_words(verb, main, argv, kinds, positional))
     left = [key for key in given if key.startswith(tuple(f"{kind}." for kind in aside))]
     parsed = resolve(main, given.without(left), kinds)
+    for option in options(main):
+        for mark in [mark for mark in option.marks if isinstance(mark, With)]:
+            if lacks := mark.lacks(parsed.main):
+                parsed.idle(lacks, option.name)
     return replace(parsed, aside=Settings({key: given[key] for key in left}))
 
 

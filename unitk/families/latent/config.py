@@ -11,6 +11,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.files.outputs import STDOUT
 from unitk.errors import require
 from unitk.families.latent.geometry import Curve, Metric
+from unitk.options.config import With
 from unitk.options.fields import Above, Bound, Checked, Count, Positive, Weight
 from unitk.pictures import check_picture
 
@@ -84,7 +85,7 @@ class Sample(Decoding):
     among: Path | None = None
     """Labelled texts, one a line with a tab before the label, or json-lines (fields source and
     target). Draws are from the normal law that fits the latents of those with the --label."""
-    label: str = ""
+    label: Annotated[str, With("among")] = ""
     """With --among: label of the texts to write."""
 
 
