@@ -23,6 +23,7 @@ import pytest
 
 from unitk.errors import UsageError
 from unitk.options import config
+from unitk.training import start
 from unitk_cli import analyse, main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,7 +87,9 @@ def only_parse(monkeypatch, own_registry):  # a documented --user-dir registers 
         resolve(*args, **kwargs)
         raise Accepted
 
-    monkeypatch.setattr(config, "resolve", stop)
+    for module in (config, start):
+        monkeypatch.setattr(module, "resolve", stop)
+    monkeypatch.setattr(start, "find", lambda path: None)  # a checkpoint that a page names
     monkeypatch.chdir(ROOT)
 
 
