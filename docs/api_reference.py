@@ -9,7 +9,6 @@ from typing import Any
 
 import unitk
 from unitk import errors
-from unitk.api.evaluate import Options as Evaluation
 from unitk.api.text_model import TextModel
 from unitk.data.corpus.preprocess import Options as Preprocessing
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
@@ -19,6 +18,7 @@ from unitk.evaluation.options import with_evaluations
 from unitk.families.latent.space import LatentSpace
 from unitk.options.fields import options, type_name
 from unitk.training.config import TrainConfig
+from unitk.verbs.evaluate import Options as Evaluation
 
 OPTIONS = {
     "train": TrainConfig,

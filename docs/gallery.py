@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from unitk_cli import show
+from unitk.verbs import show
 
 PAGE = Path(__file__).with_name("masks.md")
 FOLDER = Path(__file__).with_name("pictures")

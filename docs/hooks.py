@@ -11,7 +11,8 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from unitk_cli.main import VERBS, module
+from unitk.api.verb import VerbGroup, find
+from unitk_cli.main import describe, verb_names
 
 sys.path.insert(0, str(Path(__file__).parent))
 import api_reference  # noqa: E402  (beside this file, which is no package)
@@ -28,11 +29,12 @@ def on_files(files: Files, config: Any) -> Files:
 def reference() -> str:
     """Every verb's help page, as the program prints it."""
     lines = ["# Command reference", "", "Made from the code: what `--help-all` prints.", ""]
-    for verb, about in VERBS.items():
-        lines += [f"## unitk {verb}", "", f"{about[0].upper()}{about[1:]}.", ""]
+    for verb in verb_names():
+        does, found = describe(verb), find(verb)
+        lines += [f"## unitk {verb}", "", f"{does[0].upper()}{does[1:]}.", ""]
         words = ["--task", "glm_infill"] if verb in ("train", "show") else []
         lines += ["```text", help_page(verb, words).rstrip(), "```", ""]
-        for name in getattr(module(verb), "VERBS", ()):
+        for name in found.verbs if isinstance(found, VerbGroup) else ():
             page = help_page(verb, [name]).rstrip()
             lines += [f"### unitk {verb} {name}", "", "```text", page, "```", ""]
     return "\n".join(lines)
@@ -42,5 +44,5 @@ def help_page(verb: str, words: list[str]) -> str:
     """The text of `unitk VERB ... --help-all`."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        module(verb).run([*words, "--help-all"])
+        find(verb)([*words, "--help-all"])
     return printed.getvalue()

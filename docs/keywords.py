@@ -12,12 +12,12 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from unitk.api.evaluate import Options
 from unitk.data.corpus.preprocess import Options as PreprocessConfig
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.evaluation.options import with_evaluations
 from unitk.options.fields import options
 from unitk.training.config import KINDS, TrainConfig
+from unitk.verbs.evaluate import Options
 
 STUB = Path(__file__).resolve().parents[1] / "unitk" / "keywords.pyi"
 HEAD = '''"""Keyword arguments of unitk's functions. Written by docs/keywords.py."""

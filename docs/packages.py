@@ -16,10 +16,11 @@ import shape  # noqa: E402  (beside the tests, which are no package)
 PICTURE = Path(__file__).with_name("packages.svg")
 ROWS = (
     ("unitk_cli",),
+    ("verbs",),
     ("serving",),
-    ("api",),
     ("families", "fairseq"),
-    ("formats", "evaluation"),
+    ("formats",),
+    ("api", "evaluation"),
     ("training", "decoding"),
     ("tasks",),
     ("data", "models", "kernels", "criterions", "optim", "score"),
@@ -28,9 +29,10 @@ ROWS = (
 )
 """Packages from the top layer down; "unitk": the modules of the package itself."""
 ABOUT = {
-    "unitk_cli": "a file a verb",
+    "unitk_cli": "words to verbs",
+    "verbs": "a file a verb",
     "serving": "HTTP and a page",
-    "api": "a function a verb",
+    "api": "the doors",
     "families": "a folder a family",
     "fairseq": "its data and trainer",
     "formats": "checkpoints of others",

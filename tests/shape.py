@@ -21,7 +21,7 @@ VERTICAL = tuple(f"unitk/{room}/" for room in ("families", "formats", "fairseq")
 package is its core."""
 BESIDE = ("unitk/evaluation/", "unitk/serving/")
 """Rooms of the core that neither training nor decoding needs."""
-SIDE_BY_SIDE = ("unitk_cli", "unitk/tasks", "unitk/formats", "unitk/families/latent")
+SIDE_BY_SIDE = ("unitk/verbs", "unitk/tasks", "unitk/formats", "unitk/families/latent")
 """Folders with a file a verb, objective, format or measure."""
 SENTENCE = re.compile(r"(?<![\w.*-])(?:[A-Za-z][a-z']*[,;:]? ){2,}[A-Za-z][a-z']*(?![\w-])")
 """Three plain words in a row: a test of a message matches its option or file, and its value."""
@@ -74,7 +74,9 @@ def closure(*doors: str) -> tuple[str, ...]:
 
 def doors() -> dict[str, tuple[str, ...]]:
     """Door -> what stands behind it."""
-    verbs = {verb: f"unitk_cli/{verb}.py" for verb in ("generate", "train", "serve", "preprocess")}
+    verbs = {
+        verb: f"unitk/verbs/{verb}.py" for verb in ("generate", "train", "serve", "preprocess")
+    }
     others = {"stack": "models/stack", "mlm": "tasks/mlm", "examples": "data/examples"}
     every = verbs | {door: f"unitk/{name}.py" for door, name in others.items()}
     return {door: closure(name) for door, name in every.items()}

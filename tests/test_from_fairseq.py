@@ -9,14 +9,13 @@ import pytest
 from installed import needs_fairseq
 
 from unitk import registry
-from unitk.api import evaluate
 from unitk.errors import UsageError
 from unitk.evaluation.options import with_evaluations
 from unitk.fairseq import flags as fairseq_flags
 from unitk.options import config
 from unitk.training.config import TrainConfig
 from unitk.training.start import parse_train
-from unitk_cli import average, generate, preprocess, score
+from unitk.verbs import average, evaluate, generate, preprocess, score
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "from-fairseq.md"
 FLAG = re.compile(r"--[a-z][\w.-]*\w")

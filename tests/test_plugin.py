@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import unitk
+from unitk.vocab.open import open_vocab
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = ROOT / "recipes" / "plugin"
@@ -71,7 +73,7 @@ def test_an_evaluation_is_an_option_with_the_help_of_its_docstring(tmp_path):
     """Bits per byte of each text, and of all, are those of its log-probabilities."""
     plugin = ["evaluate", "--user-dir", str(PLUGIN)]
     page = run("-m", "unitk_cli", *plugin, "--help").stdout
-    assert "--bits" in page and "Texts, one a line, whose bits per byte are measured" in page
+    assert re.search("--bits +Texts, one a line", page)
     (tmp_path / "x.txt").write_text("The cats sleep.\n\nThe dog ran.\n")
     words = [
         *plugin,
@@ -95,6 +97,24 @@ def test_an_evaluation_is_an_option_with_the_help_of_its_docstring(tmp_path):
     assert found["bits_per_byte"] == pytest.approx(sum(bits) / sum(map(len, texts)), rel=1e-4)
     done = run("-m", "unitk_cli", *words, "--overwrite", "--delimiter", "a")
     assert done.returncode == 2 and "without --choices" in done.stderr
+
+
+def test_a_verb_is_found_in_the_folder_of_its_user(tmp_path):
+    words = ["pieces", "--vocab", "unitk-mini-en", "The cats sleep."]
+    done = run("-m", "unitk_cli", *words)
+    assert done.returncode == 2 and re.search("no verb 'pieces'", done.stderr)
+    done = run("-m", "unitk_cli", *words, "--user-dir", str(PLUGIN))
+    vocab = open_vocab(Path("unitk-mini-en"))
+    assert done.stdout.split() == vocab.pieces(vocab.encode("The cats sleep."))
+    page = run("-m", "unitk_cli", "pieces", "--user-dir", str(PLUGIN), "--help").stdout
+    assert page.startswith("unitk pieces TEXTS [options]\n") and "--vocab" in page
+    info = tmp_path / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[unitk.plugins]\npieces = pieces\n")
+    path = os.pathsep.join([str(tmp_path), str(PLUGIN), str(ROOT)])
+    listed = run("-m", "unitk_cli", "--help", PYTHONPATH=path).stdout
+    assert re.search("pieces +print the pieces", listed)
 
 
 @pytest.mark.slow

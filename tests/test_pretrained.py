@@ -34,8 +34,8 @@ from unitk.training.loop import train
 from unitk.training.saving.checkpoint import load
 from unitk.training.saving.folder import find
 from unitk.training.start import parse_train, prepare
+from unitk.verbs import list as listing
 from unitk.vocab.open import open_vocab
-from unitk_cli import list as listing
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = ROOT / "recipes" / "mini"
@@ -254,7 +254,7 @@ def test_a_wheel_brings_them_along(tmp_path):
     assert own | {"unitk/quickstart/finetune.yaml", "unitk/quickstart/data/README.md"} <= packed
     # and they are found there
     zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
-    program = "from unitk_cli.quickstart import home; print(home())"
+    program = "from unitk.verbs.quickstart import home; print(home())"
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     done = [sys.executable, "-c", program]
     found = subprocess.run(done, cwd=tmp_path / "wheels", env=env, capture_output=True, text=True)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from unitk import registry
+from unitk.api.verb import Verb, VerbGroup, find
 from unitk.options.fields import options
-from unitk_cli import latent, main
+from unitk_cli.main import describe, verb_names
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("docs/**/*.md", "recipes/**/README.md", "unitk/pretrained/*/README.md")
@@ -78,13 +79,14 @@ def faults(text: str) -> list[str]:
 
 def helps() -> dict[str, str]:
     """Every help text by verb or component."""
-    found = {verb: about for verb, about in main.VERBS.items()}
-    classes = {f"latent {name}": kind for name, (kind, _) in latent.VERBS.items()}
-    for verb in main.VERBS:
-        module = main.module(verb)
-        kind = getattr(module, "Options", None) or getattr(module, "TrainConfig", None)
-        classes |= {verb: kind} if kind else {}
-    for kind in ("task", "arch", "criterion", "optimizer", "schedule"):
+    found = {verb: describe(verb) for verb in verb_names()}
+    classes = dict[str, type]()
+    for verb in verb_names():
+        one = find(verb)
+        inner = one.verbs.items() if isinstance(one, VerbGroup) else ()
+        classes |= {f"{verb} {name}": own.options for name, own in inner}
+        classes |= {verb: one.options} if isinstance(one, Verb) else {}
+    for kind in ("task", "arch", "criterion", "optimizer", "schedule", "evaluation"):
         for name in registry.names(kind):
             made = registry.get(kind, name)
             made = type(made()) if kind == "arch" else made.Config if kind == "task" else made

@@ -21,10 +21,11 @@ from typing import NamedTuple
 
 import pytest
 
+from unitk.api.verb import find
 from unitk.errors import UsageError
 from unitk.options import config
 from unitk.training import start
-from unitk_cli import analyse, main
+from unitk_cli.main import verb_names
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("*.md", "docs/**/*.md", "recipes/**/README.md", "unitk/pretrained/*/README.md")
@@ -118,14 +119,13 @@ def check_unitk(words: list[str]) -> None:
     verb, *rest = words
     if verb in ("--help", "--version"):
         return
-    assert verb in main.VERBS, f"there is no verb {verb}"
-    module = main.module(verb)
+    assert verb in verb_names(), f"there is no verb {verb}"
     if "--help" in rest or "--help-all" in rest:
         return
     if verb == "train" and "--resume" in rest:  # the rest stands in the run's config.yaml
         rest = ["--task=lm", "--data=x", "--max-steps=1", *rest]
     with pytest.raises(Accepted):
-        module.run(rest)
+        find(verb)(rest)
 
 
 ALL = [block for page in PAGES for block in blocks(page.read_text(), str(page.relative_to(ROOT)))]
@@ -145,14 +145,14 @@ def test_commands_exist(page, only_parse):
 @pytest.mark.parametrize(
     "verb",
     [
-        *(verb for verb in main.VERBS if verb not in ("analyse", "latent")),
-        *(f"analyse {verb}" for verb in analyse.VERBS),
+        *(verb for verb in verb_names() if verb not in ("analyse", "latent")),
+        *(f"analyse {verb}" for verb in find("analyse").verbs),
     ],
 )
 def test_every_help_page_has_examples_that_work(verb, only_parse, capsys):
     name, *rest = verb.split()
     with suppress(SystemExit):
-        main.module(name).run([*rest, "--help"])
+        find(name)([*rest, "--help"])
     lines = re.findall(rf"^ +(unitk {verb}(?: .*)?)$", capsys.readouterr().out, re.M)
     assert lines
     for line in lines:

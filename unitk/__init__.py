@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 from unitk.files import VERSION
 
 if TYPE_CHECKING:
-    from unitk.api.evaluate import evaluate
     from unitk.api.loading import load, load_module
     from unitk.api.preprocess import preprocess
     from unitk.api.train import train
+    from unitk.verbs.evaluate import evaluate
 
 __all__ = ["evaluate", "load", "load_module", "preprocess", "train"]
 __version__ = VERSION
 
-_MODULES = {name: name for name in __all__} | {"load": "loading", "load_module": "loading"}
-"""Function -> its module in unitk.api, imported when the function is asked for."""
+_MODULES = {"load": "api.loading", "load_module": "api.loading", "evaluate": "verbs.evaluate"}
+_MODULES |= {name: f"api.{name}" for name in ("preprocess", "train")}
+"""Function -> its module, imported when the function is asked for."""
 
 
 def __getattr__(name: str) -> Any:
@@ -24,7 +25,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'unitk' has no attribute {name!r}")
     from unitk.registry import imported
 
-    return imported(f"unitk.api.{_MODULES[name]}:{name}")
+    return imported(f"unitk.{_MODULES[name]}:{name}")
 
 
 def __dir__() -> list[str]:

@@ -24,11 +24,12 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError, require
 
-HINT = "hint"
-"""A kind that is no part of a run: who knows what other toolkits call options and choices."""
+HINT, VERB = "hint", "verb"
+"""Kinds that are no part of a run: who knows what other toolkits call options and choices, and the
+verbs of the command line."""
 KINDS = (
     *("task", "criterion", "arch", "optimizer", "schedule", "vocab", "reader", "corpus"),
-    *("annotator", "linker", "head", "format", "model_type", "evaluation", "driver", HINT),
+    *("annotator", "linker", "head", "format", "model_type", "evaluation", "driver", VERB, HINT),
 )
 MODULES = "head", "format", "model_type", "driver"
 """Kinds whose components need torch: finding them imports it."""
@@ -81,14 +82,26 @@ def has(kind: str, name: str) -> bool:
 
 def name_of(kind: str, component: Any) -> str:
     """The name of a registered component; of any other one its own."""
-    own: str = component.__name__
-    return next((name for name, one in _entries[kind].items() if one is component), own)
+    for name, one in _entries[kind].items():
+        if one is component:
+            return name
+    return str(component.__name__)
 
 
 def names(kind: str) -> list[str]:
     """Every registered name of a kind, sorted."""
     discover(kind)
     return sorted(_entries[kind])
+
+
+def sources(kind: str) -> dict[str, Path]:
+    """Name -> the file that registers it, as far as sources spell names; nothing is imported."""
+    root, found = Path(__file__).parents[1], dict[str, Path]()
+    for module, own in _registering().get(kind, {}).items():
+        path = root.joinpath(*module.split(".")).with_suffix(".py")
+        found |= {name: path for name in own if name}
+    # a plug-in's file is known by what it has registered
+    return found | {one: Path(_places[kind, one].rpartition(":")[0]) for one in _entries[kind]}
 
 
 def discover(kind: str) -> None:

@@ -1,1 +1,1 @@
-"""The command line: one short file per verb, parse -> build -> call."""
+"""The command line: `unitk VERB ...` runs a registered verb (`unitk/verbs/`)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import importlib
 import io
 import logging
 import os
@@ -14,56 +13,33 @@ import traceback
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from unitk import __version__
 from unitk.api.arguments import settle
+from unitk.api.verb import find
 from unitk.errors import (
     QUIET,
     REPORT,
     DataError,
     UnitkError,
-    UsageError,
     out_of_memory,
     printable,
+    require,
     say,
 )
 from unitk.files import create
-from unitk.registry import KINDS, PLUGIN, load_plugins, names, nearest
+from unitk.options import config
+from unitk.options.settings import read_options
+from unitk.registry import KINDS, PLUGIN, load_plugins, names, nearest, sources
 
-VERBS = {
-    "quickstart": "fine-tune, generate and score with what comes with unitk",
-    "preprocess": "make a vocabulary and a binary corpus of text",
-    "merge": "join the shards of a corpus",
-    "train": "pre-train or fine-tune a model",
-    "generate": "generate outputs or fill blanks",
-    "score": "score texts (BLEU, ROUGE) or labels (accuracy, F1) in files",
-    "embed": "write states of a model, or a vector for each text",
-    "predict": "predict labels, numbers, tags, answers or choices",
-    "serve": "serve a model over HTTP, with a page to try it",
-    "evaluate": "losses and perplexities on a corpus, minimal pairs and more",
-    "analyse": "how contextual states are, which attention heads matter",
-    "show": "draw the slots and the mask of an objective",
-    "latent": "encode, sample, interpolate and more in a latent space",
-    "list": "list tasks, architectures, models and more",
-    "convert": "convert checkpoints from and to other systems",
-    "push": "upload an exported model to the Hugging Face hub",
-    "fairseq-plugin": "use unitk's objectives in fairseq's trainer",
-    "average": "average the weights of several checkpoints",
-    "plot": "draw the curves of a run",
-}
-
-LOWER = {
-    "train": ": lower --max-tokens, or choose a smaller --arch",
-    "generate": ": lower --max-tokens, --beam or --buffer-size",
-    "serve": ": lower --max-texts, --max-output or --max-beam",
-    "preprocess": ": lower --workers, or break up the longest lines",
-    **dict.fromkeys(("analyse", "embed", "evaluate", "predict"), ": lower --max-tokens"),
-}
-"""What makes a verb need less memory, where an option of it does."""
+ORDER = "quickstart preprocess merge train generate score embed predict serve evaluate analyse"
+ORDER += " show latent list convert push fairseq_plugin average plot"
+"""The order in which verbs are listed; others follow."""
+ABOUT = re.compile(r'"""`unitk [^`]+`: (.+?)\.?(?:"""|$)')
+"""What a verb does, as the first line of its module says."""
 TOO_MANY = "too many files are open for this process: raise the limit (`ulimit -n`)"
 
 
@@ -83,7 +59,7 @@ class Verb(click.Command):
         kind = words[-1].removeprefix("--") if words else ""
         if incomplete.startswith("-"):
             with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, UnitkError):
-                module(str(self.name)).run([*words, "--help-all"])
+                find(str(self.name))([*words, "--help-all"])
             # the help page depends on the words so far: --task mass brings the options of mass
             found = ["--quiet", *re.findall(r"^ +(--[\w.-]+)", page.getvalue(), re.M)]
         elif kind in KINDS:
@@ -98,17 +74,21 @@ class Verbs(click.Group):
     """Knows the names of the verbs; each verb parses its own options (unitk.options.config)."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        load_plugins()  # those of installed packages
+        return verb_names()
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in VERBS:
-            hint = nearest(name, VERBS) or f" (known: {', '.join(VERBS)})"
-            raise UsageError(f"there is no verb {name!r}{hint}")
+        if name not in verb_names():
+            words = ctx.meta["words"]
+            # a plug-in of --user-dir may have it
+            read_options(words, config.NoOptions)
+            hint = nearest(name, verb_names()) or f" (known: {', '.join(verb_names())})"
+            require(name in verb_names(), f"there is no verb {name!r}{hint}")
         # help is the verb's own: click knows none of its options
         return Verb(
             name,
             callback=lambda: call(name, ctx.meta["words"]),
-            short_help=VERBS[name],
+            short_help=describe(name),
             add_help_option=False,
         )
 
@@ -139,9 +119,18 @@ def report(message: str) -> None:
         print(message, file=sys.stderr)
 
 
-def module(verb: str) -> Any:
-    """The module of a verb."""
-    return importlib.import_module(f"unitk_cli.{verb.replace('-', '_')}")
+def verb_names() -> list[str]:
+    """The names of all verbs as words of a command line, in `ORDER`; none is imported."""
+    known = sources("verb")
+    first = [name for name in ORDER.split() if name in known]
+    return [name.replace("_", "-") for name in dict.fromkeys([*first, *known])]
+
+
+def describe(name: str) -> str:
+    """What a verb does, as the first line of its module says."""
+    with sources("verb")[name.replace("-", "_")].open(encoding="utf-8") as file:
+        found = ABOUT.match(file.readline())
+    return found[1] if found else ""
 
 
 def call(verb: str, words: list[str]) -> None:
@@ -150,7 +139,7 @@ def call(verb: str, words: list[str]) -> None:
         os.environ[QUIET] = "1"  # of further processes, too
     try:
         try:
-            module(verb).run([word for word in words if word != "--quiet"])
+            find(verb)([word for word in words if word != "--quiet"])
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # here, as click would make it exit code 1
@@ -186,7 +175,7 @@ def main() -> None:
     settle()  # before anything imports torch
     # a start makes some 400,000 objects that stay: full searches for garbage took a tenth of it
     gc.set_threshold(10_000)
-    verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in VERBS else ""
+    verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in verb_names() else ""
     sys.excepthook = show
     UnitkError.with_flags = True
     logging.setLogRecordFactory(Record)
@@ -204,7 +193,8 @@ def main() -> None:
             sys.exit(1)
         if not out_of_memory(error):
             raise
-        report(f"unitk {verb}: out of memory{LOWER.get(verb, '')}")
+        cure = find(verb).cure if verb else ""
+        report(f"unitk {verb}: out of memory" + f": {cure}" * bool(cure))
         sys.exit(2)
     except click.ClickException as error:
         say(f"unitk: {error.format_message()}")

@@ -36,10 +36,10 @@ from typing import Any
 import sentencepiece
 
 from unitk.data.files.files import ReadingOptions
+from unitk.verbs import preprocess
 from unitk.vocab.base import Vocab
 from unitk.vocab.subwords import fields
 from unitk.vocab.train import train_vocab
-from unitk_cli import preprocess
 
 BATCH = 1000
 SHARE = 20  # of the text has what would take most of the time

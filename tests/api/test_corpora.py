@@ -10,7 +10,7 @@ import pytest
 import unitk
 from tests.conftest import toy_lines
 from unitk.errors import UsageError
-from unitk_cli import evaluate, preprocess
+from unitk.verbs import evaluate, preprocess
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from unitk.files import seal
 from unitk.training import average as module
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import RunFolder
-from unitk_cli.average import run
+from unitk.verbs.average import run
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,12 @@ import pytest
 
 import unitk
 from unitk.errors import UsageError
-from unitk_cli import embed
+from unitk.verbs import embed
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, toy_data):
-    from unitk_cli import train
+    from unitk.verbs import train
 
     folder = tmp_path_factory.mktemp("runs") / "bert"
     words = ["--task", "mlm", "--arch", "bert_tiny", "--data", toy_data / "text" / "train"]

@@ -14,10 +14,10 @@ from unitk.evaluation import objective as evaluate
 from unitk.evaluation.texts import likelihoods
 from unitk.families.latent import measures as measured
 from unitk.families.latent.space import LatentSpace
+from unitk.verbs.evaluate import run
+from unitk.verbs.preprocess import run as preprocess
+from unitk.verbs.train import run as train
 from unitk.vocab.open import open_vocab
-from unitk_cli.evaluate import run
-from unitk_cli.preprocess import run as preprocess
-from unitk_cli.train import run as train
 
 COMMON = (
     "--arch.dropout 0.1 --max-tokens 400 --precision fp32 --lr 3e-3 --lr-schedule constant"

@@ -9,7 +9,7 @@ import pytest
 from installed import fairseq, needs_fairseq
 
 from unitk.errors import DataError, UsageError
-from unitk_cli import convert, evaluate, generate, preprocess, train
+from unitk.verbs import convert, evaluate, generate, preprocess, train
 
 TINY = "--arch.num-layers 1 --arch.width 32 --arch.num-heads 2 --arch.ffn-width 64"
 TINY += " --arch.dropout 0.1 --max-tokens 300 --max-steps 3 --log-every 1 --precision fp32"

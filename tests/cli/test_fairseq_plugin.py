@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from unitk.errors import CheckpointError, UsageError
-from unitk_cli.fairseq_plugin import run
+from unitk.fairseq.verb import run
 
 
 def test_the_folder_imports_what_exists(tmp_path, capsys):

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from unitk.api.verb import find
 from unitk.errors import CheckpointError
-from unitk_cli.main import module
 
 LIMIT = 3000
 """Bytes of a file: the system then refuses as a full disk does."""
@@ -64,4 +64,4 @@ def test_printing(line, tmp_path):
 def test_what_is_no_optimus(models, tmp_path):
     with pytest.raises(CheckpointError, match="has .*latent.*Optimus"):
         words = f"--from unitk {models['unilm']} --to optimus {tmp_path}/out"
-        module("convert").run(words.split())
+        find("convert")(words.split())

@@ -11,6 +11,7 @@ import pytest
 
 import unitk
 from tests.conftest import toy_lines
+from unitk.api.answering import inputs_of
 from unitk.data.corpus.corpus import write_manifest
 from unitk.data.corpus.writer import CorpusWriter
 from unitk.data.files.columns import read_column
@@ -22,9 +23,8 @@ from unitk.decoding.generator import Generator
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.options import config
 from unitk.training.saving import checkpoint
-from unitk_cli import generate, predict
-from unitk_cli.answers import inputs_of
-from unitk_cli.generate import run
+from unitk.verbs import generate, predict
+from unitk.verbs.generate import run
 
 LINES = ["the cat sat on the mat.", "", "a dog\tthe dog sees a small bird.", "big red tree."]
 QUICK = "--beam 3 --max-len 5"

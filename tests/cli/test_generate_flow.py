@@ -21,7 +21,7 @@ from unitk.decoding.files.inputs import arriving
 from unitk.decoding.files.sink import OutputFile
 from unitk.errors import DataError, UsageError
 from unitk.files import seal
-from unitk_cli.generate import run
+from unitk.verbs.generate import run
 
 LINES = ["the cat sat on the mat.", "", "a dog\tthe dog sees a bird.", "big red tree.", "babe."]
 QUICK = "--beam 2 --max-len 4"

@@ -8,8 +8,8 @@ import pytest
 
 import unitk
 from unitk.errors import DataError, UsageError
-from unitk_cli import embed, predict
-from unitk_cli.generate import run
+from unitk.verbs import embed, predict
+from unitk.verbs.generate import run
 
 SOURCES = ["the cat sat on the mat.", "a dog\tthe dog sees a small bird."]
 MARKED = ["the [MASK] sat.", "", "[MASK] dog\tthe dog"]

@@ -7,9 +7,9 @@ import shutil
 import pytest
 from safetensors.torch import load_file, save_file
 
+from unitk.api.verb import find
 from unitk.errors import NonFiniteError
 from unitk.files import MANIFEST, seal
-from unitk_cli.main import module
 
 ARCHS = {
     "lm": "gpt2_tiny",
@@ -90,5 +90,5 @@ def test_no_answer_is_written(task, line, overflowing, toy_data, tmp_path, monke
     before = sorted(path.name for path in tmp_path.iterdir())
     verb, *words = shlex.split(line.format(overflowing(task)))
     with pytest.raises(NonFiniteError, match="not finite|NaN or infinity"):
-        module(verb).run(words)
+        find(verb)(words)
     assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -11,11 +11,11 @@ import unitk
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UnitkError, UsageError
 from unitk.families.latent.space import LatentSpace
+from unitk.families.latent.verbs import run
 from unitk.files import seal
 from unitk.options.config import parse
 from unitk.training.saving import checkpoint
 from unitk.training.start import TrainConfig
-from unitk_cli.latent import VERBS, run
 
 CAT, DOG, BIRD, TREE = LINES = ["The cat sat, on the mat.", "A dog.", "A small bird.", "Big tree."]
 QUICK = "--beam 2 --max-len 6"
@@ -246,14 +246,14 @@ def test_probe_prints_a_row_for_each_number_of_labels(latent, tmp_path):
 
 
 def test_every_verb_has_a_help_page(capsys):
-    for verb in VERBS:
+    for verb in run.verbs:
         with pytest.raises(SystemExit):
             run([verb, "--help"])
         assert f"unitk latent {verb} TEXTS [options]" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         run([])
     overview = capsys.readouterr().out
-    assert all(f"\n  {verb} " in overview for verb in VERBS)
+    assert all(f"\n  {verb} " in overview for verb in run.verbs)
 
 
 @pytest.mark.parametrize(

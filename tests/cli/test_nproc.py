@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from unitk.errors import UsageError
-from unitk_cli import train
-from unitk_cli.train import check_room, conclude, received_signals, variables, watch
+from unitk.verbs import train
+from unitk.verbs.train import check_room, conclude, received_signals, variables, watch
 
 HOOK = """
 import os, sys

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unitk import files
-from unitk_cli import evaluate, generate, train
+from unitk.verbs import evaluate, generate, train
 
 opened: list[str] = []
 """Paths that this process opens, kept while a test listens."""

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from unitk.api.answering import record
 from unitk.data.files.squad import read_questions
 from unitk.decoding.files.inputs import Input
 from unitk.errors import UsageError
-from unitk_cli import predict
-from unitk_cli.answers import record
+from unitk.verbs import predict
 
 
 def test_probabilities_need_an_object_to_stand_in():

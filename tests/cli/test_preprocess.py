@@ -17,8 +17,9 @@ from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.data.files.documents import Reading, read_documents
 from unitk.errors import DataError, UsageError
+from unitk.verbs import merge, preprocess
 from unitk.vocab.open import open_vocab
-from unitk_cli import main, merge, preprocess
+from unitk_cli import main
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from unitk.errors import DataError, UsageError
-from unitk_cli import push
+from unitk.verbs import push
 
 
 class Hub(BaseHTTPRequestHandler):

@@ -6,10 +6,12 @@ import shlex
 
 import pytest
 
-import unitk
+from unitk.api.verb import find
 from unitk.errors import DataError, UsageError
 from unitk.options import config
-from unitk_cli import main, quickstart
+from unitk.training import start
+from unitk.training.config import KINDS
+from unitk.verbs import quickstart
 
 
 class Reached(Exception):
@@ -23,7 +25,7 @@ def stopped(monkeypatch, tmp_path):
     def first(name):
         raise Reached(name)
 
-    monkeypatch.setattr(quickstart.importlib, "import_module", first)
+    monkeypatch.setattr(quickstart, "find", first)
     return lambda *words: quickstart.run(["--save-dir", str(tmp_path / "run"), *words])
 
 
@@ -37,7 +39,7 @@ def test_a_folder_of_others_is_left_alone(stopped, tmp_path):
 
 def test_an_earlier_one_is_replaced(stopped, tmp_path):
     for _ in range(2):
-        with pytest.raises(Reached, match="unitk_cli.preprocess"):
+        with pytest.raises(Reached, match="preprocess"):
             stopped()
         (tmp_path / "run" / "old.txt").touch()
     with pytest.raises(Reached):
@@ -50,7 +52,7 @@ def test_what_it_cannot_use(stopped, tmp_path, monkeypatch):
         stopped("--data", str(tmp_path))
     with pytest.raises(UsageError, match="--max-steps .*at least 1, got 0"):
         stopped("--max-steps", "0")
-    monkeypatch.setattr(unitk, "__file__", str(tmp_path / "unitk" / "__init__.py"))
+    monkeypatch.setattr(quickstart, "__file__", str(tmp_path / "unitk" / "verbs" / "x.py"))
     with pytest.raises(UsageError, match="the quickstart.*data"):
         stopped()
 
@@ -69,8 +71,9 @@ def test_its_commands_are_commands(monkeypatch, tmp_path):
         raise Accepted
 
     monkeypatch.setattr(config, "resolve", stop)
+    monkeypatch.setattr(start, "_with_parent", lambda given: stop(start.TrainConfig, given, KINDS))
     for commands in quickstart.STAGES.values():
         for command in commands:
             verb, *words = shlex.split(command.format(**places))
             with pytest.raises(Accepted):
-                main.module(verb).run(words)
+                find(verb)(words)

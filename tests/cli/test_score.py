@@ -4,8 +4,8 @@ import json
 import pytest
 
 from unitk.errors import DataError, UsageError
-from unitk_cli import preprocess
-from unitk_cli.score import run
+from unitk.verbs import preprocess
+from unitk.verbs.score import run
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ pytest.importorskip("starlette")
 
 from unitk.errors import UsageError  # noqa: E402  (after what may be missing)
 from unitk.options.config import parse  # noqa: E402
-from unitk_cli.serve import Options, run, served, watched  # noqa: E402
+from unitk.verbs.serve import Options, run, served, watched  # noqa: E402
 
 
 def test_a_port_in_use_is_named():
@@ -62,7 +62,7 @@ def test_a_replaced_checkpoint_is_said_once(make_checkpoint, tmp_path, caplog):
 
 
 def test_weights_are_read_again_only_if_something_changed(make_checkpoint, monkeypatch):
-    import unitk_cli.serve as command
+    import unitk.verbs.serve as command
 
     path, found = make_checkpoint("lm", "gpt2_tiny"), []
     monkeypatch.setattr(command, "find", lambda path: found.append(path) or path)

@@ -3,7 +3,7 @@
 import pytest
 
 from unitk.errors import UsageError
-from unitk_cli.show import run
+from unitk.verbs.show import run
 
 
 def test_the_table_and_the_mask_agree(capsys):

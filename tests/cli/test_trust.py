@@ -10,12 +10,12 @@ import pytest
 
 import unitk
 from unitk import files
+from unitk.api.verb import find
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import MANIFEST, seal
 from unitk.training.saving import checkpoint, folder
 from unitk.training.saving.folder import RunFolder
 from unitk.training.saving.state import read_state
-from unitk_cli.main import module
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_a_checkpoint_never_decides_which_code_runs(
     change(copy, user_dir=user_dir)
     for line in verbs(copy, tmp_path, toy_data):
         name, *words = line.split()
-        module(name).run(words)
+        find(name)(words)
     unitk.load(copy)
     assert not list(tmp_path.rglob("OWNED"))
 
@@ -92,11 +92,11 @@ def test_a_checkpoint_that_needs_a_plug_in_names_it(copy, tmp_path, toy_data):
     for line in (generate, evaluate, convert):
         name, *words = line.split()
         with pytest.raises(UsageError, match="no task 'theirs_own'.*give --user-dir .*trust"):
-            module(name).run(words)
-    module("average").run(average.split()[1:])  # builds no model
+            find(name)(words)
+    find("average")(average.split()[1:])  # builds no model
     for line in (generate, evaluate):
         name, *words = line.split()
-        module(name).run([*words, "--user-dir", str(tmp_path / "theirs")])
+        find(name)([*words, "--user-dir", str(tmp_path / "theirs")])
 
 
 def test_files_beside_the_manifest_are_not_read(copy, trained, make_checkpoint, tmp_path):
@@ -110,12 +110,12 @@ def test_files_beside_the_manifest_are_not_read(copy, trained, make_checkpoint, 
         for path in (copy, trained)
     )
     assert found == expected
-    module("average").run(f"--checkpoint {copy} {copy} --dest {tmp_path}/mean".split())
+    find("average")(f"--checkpoint {copy} {copy} --dest {tmp_path}/mean".split())
     listed = json.loads((tmp_path / "mean" / MANIFEST).read_text())["files"]
     own = json.loads((trained / MANIFEST).read_text())["files"]
     assert listed.keys() == own.keys()
     assert listed["model.safetensors"] == own["model.safetensors"]
-    module("convert").run(f"--from unitk {copy} --to hf {tmp_path}/hf".split())
+    find("convert")(f"--from unitk {copy} --to hf {tmp_path}/hf".split())
 
 
 def test_using_a_model_reads_no_optimizer(copy, monkeypatch):

@@ -16,8 +16,8 @@ from unitk.errors import DataError, UnitkError, UsageError
 from unitk.fairseq import corpus as fairseq
 from unitk.fairseq.corpus import SMALL
 from unitk.formats.dictionary import FairseqDictionary
+from unitk.verbs import preprocess
 from unitk.vocab.open import open_vocab
-from unitk_cli import preprocess
 
 TEXT = "b a b\n\na c\n c  b <unk> z\n"
 DICT = "b 3\na 2\nc 2\nz 1\n"

@@ -16,14 +16,15 @@ from installed import fairseq, needs_fairseq
 from unitk import registry
 from unitk.data.batching import FixedBatches, draw, make_batch
 from unitk.data.examples import open_data
+from unitk.fairseq import verb as fairseq_plugin
 from unitk.formats.archive import read_pickle
 from unitk.models.model import build
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
 from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, with_heads
+from unitk.verbs import convert
 from unitk.vocab.open import open_vocab
-from unitk_cli import convert, fairseq_plugin
 
 pytestmark = [pytest.mark.slow, needs_fairseq]
 CLOZE = 'fields: [a, choices]\nanswers: "{choice}"\npatterns: ["{a} [M]"]\n'

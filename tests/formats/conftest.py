@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from unitk.slots import Example, collate, lm, stay
-from unitk_cli import convert
+from unitk.verbs import convert
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(55))]
 

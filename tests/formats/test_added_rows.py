@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 import unitk
 from unitk.errors import DataError, UsageError
 from unitk.training.saving.checkpoint import load
-from unitk_cli import average, evaluate, preprocess, train
+from unitk.verbs import average, evaluate, preprocess, train
 
 LETTERS = string.ascii_letters + "Ġ"
 GPT2 = ["<|endoftext|>", "<unk>", *LETTERS]

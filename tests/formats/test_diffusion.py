@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from unitk.errors import CheckpointError, UsageError
 from unitk.training.saving.checkpoint import load
-from unitk_cli import train
+from unitk.verbs import train
 
 D, H, L, V, C = 64, 4, 2, 61, 24
 WAVES = 256

@@ -14,7 +14,7 @@ from unitk.errors import CheckpointError, UnitkError, UsageError
 from unitk.registry import get
 from unitk.slots import collate
 from unitk.training.saving.checkpoint import load
-from unitk_cli import convert
+from unitk.verbs import convert
 
 h5py = pytest.importorskip("h5py")
 WIDTH, CELLS, FILTERS, DIM = 6, 10, [[1, 4], [2, 3]], 5

@@ -19,9 +19,9 @@ from unitk.formats.dictionary import FairseqDictionary, XLMDictionary
 from unitk.models.archs import tiny
 from unitk.registry import get, names
 from unitk.training.saving.checkpoint import Loaded
+from unitk.verbs import convert
 from unitk.vocab.base import adopt
 from unitk.vocab.open import open_vocab
-from unitk_cli import convert
 
 
 class Malicious:

@@ -19,7 +19,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, UsageError
 from unitk.families.latent.space import LatentSpace
 from unitk.training.saving.checkpoint import load
-from unitk_cli import preprocess, train
+from unitk.verbs import preprocess, train
 
 V, VE, D, H, L, P, Z = 63, 60, 64, 4, 2, 40, 8
 PLACES = 512

@@ -12,7 +12,7 @@ from rounding import near
 from unitk.errors import UsageError
 from unitk.slots import Example, collate, stay
 from unitk.training.saving.checkpoint import load
-from unitk_cli import convert, train
+from unitk.verbs import convert, train
 
 HYBRID = "--task mlm=1 --task.mlm.shift on --task lm=1 --arch gpt2_tiny --blocks doc"
 

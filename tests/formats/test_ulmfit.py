@@ -12,7 +12,7 @@ from unitk.errors import CheckpointError, UsageError
 from unitk.options.settings import Origin, Settings
 from unitk.registry import get
 from unitk.training.saving.checkpoint import load
-from unitk_cli import convert, train
+from unitk.verbs import convert, train
 
 WORDS = ["xxunk", "xxpad", "xxbos", "xxmaj", "\n", "the", "cat", "sat", ".", "slept", "a", "dog"]
 OLD = ["_unk_", "_pad_", *WORDS[3:], "on"]

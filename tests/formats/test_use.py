@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from unitk.training.saving.checkpoint import load
-from unitk_cli import preprocess, train
+from unitk.verbs import preprocess, train
 
 
 def test_trained_from_and_exported(kit, tmp_path, vocab_txt):

@@ -9,13 +9,14 @@ import pytest
 
 from unitk import registry
 from unitk.errors import UsageError
+from unitk.families.latent import verbs as latent
 from unitk.options import config
 from unitk.options.config import flag, options, parse, resolve
 from unitk.options.fields import parse_value, render
 from unitk.options.help import groups, help_page
 from unitk.options.settings import HELP, Origin, Setting, read_yaml
 from unitk.training.config import TrainConfig, weighted
-from unitk_cli import generate, latent
+from unitk.verbs import generate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ from typing import Annotated, Literal, get_args, get_origin
 import pytest
 
 from unitk import registry
-from unitk.api.evaluate import Options as EvaluateOptions
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.errors import UsageError
 from unitk.optim.schedules import Constant
@@ -27,6 +26,7 @@ from unitk.options.fields import (
 from unitk.options.settings import Origin, Settings
 from unitk.serving.config import Limits
 from unitk.training.config import TrainConfig
+from unitk.verbs.evaluate import Options as EvaluateOptions
 
 VERBS = {
     "train": TrainConfig(data=("x",), save_dir="y", max_steps=1),

@@ -1,12 +1,12 @@
 """The settings of papers are options that exist, and their lengths fit their models."""
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from unitk.api.verb import find
 from unitk.data.cuts import Text
 from unitk.data.limits import measure
 from unitk.decoding.fit import overrun
@@ -31,7 +31,7 @@ MAIN = {"train": (TrainConfig, KINDS)}
 
 def read(path: Path):
     verb = {"pretrain": "train", "finetune": "train"}.get(path.stem, path.stem)
-    main, kinds = MAIN.get(verb) or (importlib.import_module(f"unitk_cli.{verb}").Options, ())
+    main, kinds = MAIN.get(verb) or (find(verb).options, ())
     return parse(verb, main, ["--config", str(path), *NEEDED[verb]], kinds)
 
 

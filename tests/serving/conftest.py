@@ -46,7 +46,7 @@ def serving(listening):
     @contextmanager
     def serve(checkpoint, **limits):
         from unitk.serving.app import Server
-        from unitk_cli.serve import Options, served, watched
+        from unitk.verbs.serve import Options, served, watched
 
         given = Options(checkpoint=Path(checkpoint), **limits)
         app = Server(served(given), watched(given.checkpoint)).app()
@@ -64,7 +64,7 @@ def listening():
     def listen(app, limits):
         from unitk.serving.connections import listener
         from unitk.serving.hosts import Guard
-        from unitk_cli.serve import bound
+        from unitk.verbs.serve import bound
 
         with bound("127.0.0.1", 0) as listening:
             server = listener(Guard(app, ["127.0.0.1"]), limits)

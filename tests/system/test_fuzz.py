@@ -10,7 +10,7 @@ import pytest
 
 from unitk.errors import UnitkError
 from unitk.training.start import parse_train, prepare
-from unitk_cli.main import VERBS, main
+from unitk_cli.main import main, verb_names
 
 pytestmark = pytest.mark.slow
 TRAIN, OTHER = 500, 24
@@ -151,7 +151,7 @@ def test_wrong_options_of_train(good, tmp_path, monkeypatch):
 
 
 # quickstart runs other verbs, push needs a hub, and serve goes on until a signal comes
-@pytest.mark.parametrize("verb", sorted({*VERBS} - {"train", "quickstart", "push", "serve"}))
+@pytest.mark.parametrize("verb", sorted({*verb_names()} - {"train", "quickstart", "push", "serve"}))
 def test_wrong_options_of_other_verbs(others, tmp_path, monkeypatch, capfd, verb):
     monkeypatch.chdir(tmp_path)
     chance, refused = random.Random(verb), 0

@@ -17,7 +17,7 @@ from unitk.data.examples import open_data
 from unitk.training import loop
 from unitk.training.reporting.sinks import read_events
 from unitk.training.start import parse_train, prepare
-from unitk_cli import evaluate
+from unitk.verbs import evaluate
 
 OLD = Path(__file__).resolve().parents[1] / "fixtures" / "v0.1"
 EXPECTED = json.loads((OLD / "expected.json").read_text())

@@ -3,7 +3,7 @@
 import pytest
 
 import unitk
-from unitk_cli import preprocess, train
+from unitk.verbs import preprocess, train
 
 NUMBERS = "one two three four five six seven eight nine ten eleven twelve".split()
 SETTINGS = "--task lm --arch gpt2_tiny --lr 3e-3 --max-tokens 512 --precision fp32 --device cpu"

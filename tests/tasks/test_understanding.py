@@ -415,7 +415,7 @@ def test_a_batch_predicts_what_its_texts_do(labelled, tmp_path):
 
 def test_places_are_counted_in_the_passage_as_its_file_has_it(labelled, tmp_path, capsys):
     """Lines, records, fields, and texts of the command line, read in windows or whole."""
-    from unitk_cli import predict
+    from unitk.verbs import predict
 
     run(labelled, "span", "mlm", tmp_path / "run", 1, "--max-source-len 20")
     passages = [blanks + record("span", i)["b"] * (1 + i) for i, blanks in enumerate(BLANKS[:3])]
@@ -530,7 +530,7 @@ def test_an_ensemble_is_the_mean_though_each_model_reads_in_its_own_order(
     labelled, tmp_path, task, capsys
 ):
     """A forward and a backward model (ULMFiT), whose texts have other slots."""
-    from unitk_cli import predict
+    from unitk.verbs import predict
 
     own = ["--task.layout lm --arch gpt2_tiny", "--task.layout lm:backward=on --arch awd_lstm_tiny"]
     if task == "classify":
@@ -632,8 +632,9 @@ def test_an_ensemble_truncates_texts_to_the_positions_of_all_its_layouts(labelle
 
 
 def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monkeypatch):
+    from unitk.api import answering as answers
     from unitk.decoding.generator import Generator
-    from unitk_cli import answers, predict
+    from unitk.verbs import predict
 
     run(labelled, "classify", "mlm", tmp_path / "run", 10)
     page = (tmp_path / "run" / "README.md").read_text()
@@ -676,9 +677,9 @@ def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monke
 
 
 def test_questions_of_a_squad_json_are_asked_of_their_passages(tmp_path):
+    from unitk.api.answering import inputs_of
     from unitk.options import config
-    from unitk_cli import predict
-    from unitk_cli.answers import inputs_of
+    from unitk.verbs import predict
 
     answers = [[{"text": "cat", "answer_start": 8}], []]
     asked = [{"question": "q?", "answers": one, "is_impossible": not one} for one in answers]

@@ -12,7 +12,7 @@ from unitk.errors import UsageError
 from unitk.slots import TOKEN
 from unitk.training import loop
 from unitk.training.start import parse_train, prepare
-from unitk_cli import convert
+from unitk.verbs import convert
 
 ROWS = 4
 FILES = ("model.safetensors", "optim.safetensors", "carry.safetensors")

@@ -14,7 +14,7 @@ from unitk.tasks.understanding.labels import Classify
 from unitk.training import loop
 from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
-from unitk_cli import average, convert
+from unitk.verbs import average, convert
 
 FIXED = (
     f"--precision fp32 {EXACT} --valid none --writers none --threads 1 --log-every 1"

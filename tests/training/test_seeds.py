@@ -18,7 +18,7 @@ from unitk.training.reporting.sinks import read_events
 from unitk.training.saving.folder import find
 from unitk.training.seeds import table, train_seeds
 from unitk.training.start import parse_train, prepare
-from unitk_cli.train import run
+from unitk.verbs.train import run
 
 WORDS = (
     "--task classify --task.layout mlm --arch bert_tiny --arch.dropout 0.1 --arch.num-layers 1"

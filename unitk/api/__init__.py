@@ -1,6 +1,7 @@
-"""What a verb of the command line does, as a function: `unitk.preprocess`, `train`, `evaluate`.
+"""What verbs share, on the command line and in Python.
 
-arguments.py              keyword arguments are options with the names of the command line
-train.py  evaluate.py     the functions, and `unitk_cli` prints what they find
-loading.py                `unitk.load`, `unitk.load_module`
+verb.py         what a verb is, and which there are
+arguments.py    keyword arguments are options with the names of the command line
+loading.py      `unitk.load`, `unitk.load_module`
+answering.py    texts in, answers out
 """

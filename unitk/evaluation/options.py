@@ -43,6 +43,7 @@ def with_evaluations(main: type) -> type:
 
     kinds, own = evaluations(), dict[str, tuple[Any, Any]]()
     each = [option for kind in kinds.values() for option in options(kind)]
+    # an option that several evaluations have is one option, with one meaning
     count = Counter(option.name for option in each)
     for name, kind in kinds.items():
         if of_files(kind):
@@ -54,6 +55,7 @@ def with_evaluations(main: type) -> type:
     plain = {one.name: again(one) for one in options(main) if one.name not in inherited}
     ordered = {name: plain[name] for name in ("checkpoint", "data")} | own | plain
 
+    # what no evaluation can mean is refused at once, whichever is asked for
     def check(given: Any) -> None:
         Checked.__post_init__(given)
         for kind in kinds.values():
@@ -81,6 +83,7 @@ def choose(parsed: Parsed) -> dict[str, type[Evaluation]]:
     of_models = [name for name, kind in kinds.items() if issubclass(kind, CorpusEvaluation)]
     if named == ["data"]:
         read = (name for name in kinds if name not in (*sources, *of_models))
+        # of two that read --data, the second is refused below, as the first lacks its option
         named = [name for name in read if getattr(given, name) is not None][:1] or of_models
     else:
         parsed.idle("without --data", *names_of(ReadingOptions))
@@ -91,6 +94,7 @@ def choose(parsed: Parsed) -> dict[str, type[Evaluation]]:
             meant = ("data" if one in (option, *of_models) else one for one in owners)
             *others, last = dict.fromkeys(map(flag, meant))
             without = " or ".join(filter(None, [", ".join(others), last]))
+            # where --data is given, it is no cure
             on_data = last == "--data" and given.data is not None
             parsed.idle(f"with {flag(named[0])}" if on_data else f"without {without}", option)
     return {name: kinds[name] for name in named}

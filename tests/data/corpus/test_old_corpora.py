@@ -16,7 +16,7 @@ import pytest
 
 from unitk.data.corpus.columns import WORDS
 from unitk.data.corpus.folders import open_corpus
-from unitk_cli import merge, preprocess
+from unitk.verbs import merge, preprocess
 
 OLD = Path(__file__).resolve().parents[2] / "fixtures" / "corpora"
 FIELDS = "--source-field a --label-field y --labels"

@@ -25,8 +25,8 @@ from unitk.data.corpus.preprocess import Options, parse_shard, preprocess
 from unitk.data.corpus.writer import CorpusWriter
 from unitk.data.files.pairs import PairBlock, PairText
 from unitk.errors import DataError, UsageError
+from unitk.verbs import preprocess as verb
 from unitk.vocab.open import open_vocab
-from unitk_cli import preprocess as verb
 
 WORDS = "the a cat dog bird sat on in under mat hat tree sees likes big small red blue".split()
 

@@ -15,8 +15,8 @@ from unitk.errors import UsageError
 from unitk.evaluation import infilling
 from unitk.evaluation.infilling import hide, infill
 from unitk.models.archs import tiny
-from unitk_cli.evaluate import run
-from unitk_cli.train import run as train
+from unitk.verbs.evaluate import run
+from unitk.verbs.train import run as train
 
 TASKS = ["glm_infill", "mlm", "mass", "bart", "t5", "ul2"]
 KNOW_LENGTHS = "mlm", "mass"

@@ -10,8 +10,8 @@ import unitk
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed
 from unitk.errors import DataError, UsageError
+from unitk.families.analysis import verbs as analyse
 from unitk.families.analysis.contextuality import contextuality, explained, measures, similarity
-from unitk_cli import analyse
 
 TEXTS = ["the cat sat on the mat", "a dog and the cat ran", "the mat and the dog", "on and on"] * 2
 

@@ -15,7 +15,8 @@ from unitk.data.batching import FixedBatches
 from unitk.errors import UsageError
 from unitk.evaluation.objective import objective, open_setup
 from unitk.families.analysis import heads
-from unitk_cli import analyse, train
+from unitk.families.analysis import verbs as analyse
+from unitk.verbs import train
 
 CPU = torch.device("cpu")
 RUN = "--max-steps 4 --max-tokens 600 --lr 1e-2 --precision fp32 --valid none --block-size 40"

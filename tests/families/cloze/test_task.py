@@ -291,7 +291,7 @@ def test_what_can_be_learnt_is_learnt_whole(folder, tmp_path, layout, form, more
 
 def test_the_shares_that_are_right_agree(folder, tmp_path, capsys):
     """Validation, evaluate and predict see the same; a batch says what its texts say alone."""
-    from unitk_cli import evaluate, predict
+    from unitk.verbs import evaluate, predict
 
     last = run(folder, tmp_path / "run", "glm_infill", "choice", 3)
     generator = unitk.load(tmp_path / "run")
@@ -317,7 +317,7 @@ def test_the_shares_that_are_right_agree(folder, tmp_path, capsys):
 def test_a_model_is_asked_without_training(folder, toy_data, tmp_path, capsys):
     """By the layout it was trained with; what it says is what the same weights say, trained on for
     no update that counts."""
-    from unitk_cli import evaluate, predict
+    from unitk.verbs import evaluate, predict
 
     words = f"--task glm_infill --task.mask-symbol gmask --arch glm_tiny --data {toy_data / 'text'}"
     words += f" --save-dir {tmp_path / 'glm'} --max-steps 2 --lr 1e-3 --max-tokens 300"
@@ -348,7 +348,7 @@ def test_a_model_is_asked_without_training(folder, toy_data, tmp_path, capsys):
 
 def test_a_checkpoint_has_the_patterns_it_was_trained_with(folder, tmp_path):
     """Of a file that is gone, and of one that is another by now."""
-    from unitk_cli.average import run as average
+    from unitk.verbs.average import run as average
 
     path, first = tmp_path / "own.yaml", (folder / "own.yaml").read_text()
     path.write_text(first)

@@ -14,8 +14,8 @@ from unitk.errors import UsageError
 from unitk.evaluation.objective import open_setup
 from unitk.slots import collate
 from unitk.training.saving.checkpoint import load
-from unitk_cli.evaluate import run as evaluate
-from unitk_cli.train import run as train
+from unitk.verbs.evaluate import run as evaluate
+from unitk.verbs.train import run as train
 
 PLUGIN = '''
 import numpy as np

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from unitk.errors import UsageError
-from unitk_cli import convert
+from unitk.verbs import convert
 
 
 @pytest.fixture

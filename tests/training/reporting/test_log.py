@@ -20,7 +20,7 @@ from unitk.training.reporting.sinks import (
     read_events,
     validation_at,
 )
-from unitk_cli import plot as command
+from unitk.verbs import plot as command
 
 
 def journal(folder, step=0):

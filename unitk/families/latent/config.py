@@ -6,52 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from unitk.data.files.readers import Format
+from unitk.api.answering import Answering
 from unitk.decoding.config import GenerateConfig
-from unitk.decoding.files.outputs import STDOUT
 from unitk.errors import require
 from unitk.families.latent.geometry import Curve, Metric
 from unitk.options.config import With
-from unitk.options.fields import Above, Bound, Checked, Count, Positive, Weight
+from unitk.options.fields import Above, Bound, Count, Positive, Weight
 from unitk.pictures import check_picture
 
 Feature = Literal["mean", "std", "kl", "pooled"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Common(Checked):
-    """Input, output and device."""
-
-    texts: tuple[str, ...] = ()
-    """Texts, each in quotes, instead of --input."""
-    checkpoint: Path
-    """Run folder (its best checkpoint), checkpoint or bundled model, of a task with a latent."""
-    task: str | None = None
-    """Task to encode with, if the model was trained with several."""
-    input: Path | None = None
-    """File of texts, one a line, or json-lines (field source). `-`: standard input."""
-    input_format: Format = "auto"
-    """Format of --input. auto: by the file name; standard input is text."""
-    truncate: bool = False
-    """Truncate a text that is too long for the encoder, instead of refusing it."""
-    output: Path = STDOUT
-    """Output file. `-`: standard output."""
-    overwrite: bool = False
-    """Replace an --output that exists."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device to compute on. auto: CUDA if there is a GPU."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Number format of weights and cache."""
-    max_tokens: Positive = 16384
-    """Maximum slots of a batch."""
-    config: Path | None = None
-    """YAML file with options. Flags override it."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Written(Common):
+class Written(Answering):
     """Format of the output."""
 
     output_format: Literal["text", "jsonl"] = "text"
@@ -171,7 +138,7 @@ class Neighbors(Written):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plot(Common):
+class Plot(Answering):
     """Draw the latents of texts. In a file, labels may follow the texts, after a tab or as field
     target. Labels are drawn as colours."""
 

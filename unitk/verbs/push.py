@@ -1,4 +1,4 @@
-"""`unitk push`: an exported model becomes a repository of the Hugging Face hub."""
+"""`unitk push`: upload an exported model to the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from unitk.api.verb import verb
 from unitk.errors import DataError, UsageError, printable, require
-from unitk.options import config
+from unitk.options.config import Parsed
+from unitk.registry import register
 
 MAIN, SCRIPT = "main", "push.sh"
 REVISION = re.compile(r"main|chck_\d+[kM]?")
@@ -46,9 +48,11 @@ class Options:
     """Commit message."""
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "push")
+@verb(Options)
+def run(parsed: Parsed) -> None:
     """Check the folder, print what is sent, and upload it."""
-    given: Options = config.parse("push", Options, argv).main
+    given: Options = parsed.main
     revisions = folders(given.model)
     sent = {name: files_of(folder, given, name) for name, folder in revisions.items()}
     require(given.repo.count("/") == 1, f"--repo must be USER/MODEL, got {given.repo!r}")

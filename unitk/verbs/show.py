@@ -1,8 +1,7 @@
-"""`unitk show --task NAME "a b c d e f"`: the slots and the mask of an objective for a text."""
+"""`unitk show`: draw the slots and the mask of an objective."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,11 +9,13 @@ from typing import Literal
 import numpy as np
 
 from unitk.api.drawing import drawings, laid_out, page
+from unitk.api.verb import verb
 from unitk.errors import require
 from unitk.files import create, new_file
-from unitk.options import config
+from unitk.options.config import Parsed
 from unitk.options.fields import Checked, Count
 from unitk.pictures import check_picture, save
+from unitk.registry import register
 from unitk.vocab.open import open_vocab
 from unitk.vocab.words import word_vocab
 
@@ -49,9 +50,10 @@ class Options(Checked):
         check_picture(self.output, "--output", ".html")
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "show")
+@verb(Options, words="text", kinds=("task",))
+def run(parsed: Parsed) -> None:
     """Print the table and the mask; write a picture if requested."""
-    parsed = config.parse("show", Options, argv, kinds=("task",), positional="text")
     options, task_choice = parsed.main, parsed.components["task"]
     require(not parsed.mixture, "--task: one task is drawn at a time")
     text, output = " ".join(options.text), options.output

@@ -1,26 +1,35 @@
-"""`unitk predict`: labels, numbers, tags, answers and choices of a fine-tuned model."""
+"""`unitk predict`: predict labels, numbers, tags, answers or choices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from unitk.api.answering import (
+    Answering,
+    answers,
+    check_output,
+    inputs_of,
+    open_generator,
+    record,
+    sink_of,
+)
+from unitk.api.verb import verb
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import STDOUT
 from unitk.decoding.files.sink import finished
 from unitk.errors import DataError, require
-from unitk.families.latent.config import Common
 from unitk.files import reserved
-from unitk.options import config
-from unitk_cli.answers import answers, check_output, inputs_of, open_generator, record, sink_of
+from unitk.options.config import Parsed
+from unitk.registry import register
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PredictConfig, Common):
+class Options(PredictConfig, Answering):
     """Predict with a model that was trained with --task classify, regress, tag, span or choice.
     --task cloze and its options predict with any model that fills blanks.
 
@@ -43,9 +52,10 @@ class Options(PredictConfig, Common):
     """Continue an interrupted --output."""
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "predict")
+@verb(Options, words="texts", aside=("task", "arch"), cure="lower --max-tokens")
+def run(parsed: Parsed) -> None:
     """Read the texts, predict, and write the predictions."""
-    parsed = config.parse("predict", Options, argv, positional="texts", aside=("task", "arch"))
     given: Options = parsed.main
     without = "--probabilities has no effect with --output-format text"
     require(given.output_format == "jsonl" or not given.probabilities, without)

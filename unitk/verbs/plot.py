@@ -1,14 +1,15 @@
-"""`unitk plot`: the curves of runs as an image."""
+"""`unitk plot`: draw the curves of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from unitk.api.verb import verb
 from unitk.errors import require
-from unitk.options import config
+from unitk.options.config import Parsed
 from unitk.pictures import check_picture
+from unitk.registry import register
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +28,11 @@ class Options:
         check_picture(self.output, "--output")
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "plot")
+@verb(Options, words="runs")
+def run(parsed: Parsed) -> None:
     """Draw the image and print its path."""
-    given: Options = config.parse("plot", Options, argv, positional="runs").main
+    given: Options = parsed.main
     require(len(given.runs) > 0, "--runs: name a run folder")
     output = given.output or given.runs[0] / "curves.png"
     from unitk.training.reporting.plots import plot

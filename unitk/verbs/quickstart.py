@@ -1,8 +1,7 @@
-"""`unitk quickstart`: from a bundled model to scored questions, command by command."""
+"""`unitk quickstart`: fine-tune, generate and score with what comes with unitk."""
 
 from __future__ import annotations
 
-import importlib
 import shlex
 import shutil
 import time
@@ -11,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import unitk
+from unitk.api.verb import find, verb
 from unitk.errors import DataError, UsageError, require
 from unitk.files import create
 from unitk.foreign import parse_json
-from unitk.options import config
+from unitk.options.config import Parsed
 from unitk.options.fields import Checked, Positive
+from unitk.registry import register
 
 MARK = ".recipe"  # in folders that may be replaced
 SET = "squad-v1.1-nqg-split"
@@ -78,9 +78,11 @@ class Options(Checked):
     """Maximum updates of the fine-tuning."""
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "quickstart")
+@verb(Options)
+def run(parsed: Parsed) -> None:
     """Run the commands, and report between them."""
-    given: Options = config.parse("quickstart", Options, argv).main
+    given: Options = parsed.main
     folder, began = given.save_dir, time.perf_counter()
     empty = not folder.exists() or folder.is_dir() and not any(folder.iterdir())
     own = not folder.is_symlink() and (empty or (folder / MARK).exists())
@@ -101,15 +103,15 @@ def run(argv: Sequence[str]) -> None:
         for command in commands:
             line = command.format(**quoted, steps=given.max_steps)
             print(f"$ unitk {line}", flush=True)
-            verb, *words = shlex.split(line)
-            importlib.import_module(f"unitk_cli.{verb}").run(words)
+            name, *words = shlex.split(line)
+            find(name)(words)
         if heading.startswith("3"):
             report(folder, time.perf_counter() - began)
 
 
 def home() -> Path:
     """The folder of the recipe: in the package if unitk is installed, else in the clone."""
-    package = Path(unitk.__file__).parent
+    package = Path(__file__).parents[1]
     found = package / "quickstart"
     found = found if found.is_dir() else package.parent / "recipes" / "quickstart"
     if not found.is_dir():

@@ -1,15 +1,16 @@
-"""`unitk list [KIND]`: every registered name with the first line of its docstring."""
+"""`unitk list`: list tasks, architectures, models and more."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unitk import pretrained, registry
+from unitk.api.verb import verb
 from unitk.errors import UsageError
-from unitk.options import config
+from unitk.options.config import Parsed
+from unitk.registry import register
 
 MODEL = "model"  # no kind of component: a checkpoint
 VALUES = ("format", "model_type")
@@ -33,10 +34,15 @@ class Options:
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "list")
+@verb(Options, words="kind")
+def run(parsed: Parsed) -> None:
     """Print the table."""
-    given = config.parse("list", Options, argv, positional="kind").main
-    kinds = (*(kind for kind in registry.KINDS if kind != registry.HINT), MODEL)
+    given = parsed.main
+    kinds = (
+        *(kind for kind in registry.KINDS if kind not in (registry.HINT, registry.VERB)),
+        MODEL,
+    )
     wanted = {f"{kind}s": kind for kind in kinds}.get(given.kind, given.kind)
     if wanted is not None and wanted not in kinds:
         hint = registry.nearest(wanted, kinds)

@@ -1,26 +1,26 @@
-"""`unitk analyse VERB`: what a trained model does inside."""
+"""`unitk analyse VERB`: how contextual states are, which attention heads matter."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from unitk.api.answering import Answering, inputs_of, open_generator
 from unitk.api.progress import progress
+from unitk.api.verb import VerbGroup, verb
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import CheckpointError, require
-from unitk.families.latent.config import Common
 from unitk.files import new_folder
 from unitk.options import config
 from unitk.options.fields import Bound, Checked, Part, Positive
 from unitk.pictures import check_picture
-from unitk_cli.answers import choose, inputs_of, open_generator
+from unitk.registry import register
 
 COLUMNS = {
     "random_cosine": "random",
@@ -35,7 +35,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contextuality(Common):
+class Contextuality(Answering):
     """How contextual the states of each layer are: the similarity of a word's states in different
     places, the similarity of a text's words, and the variance that one direction explains. Each is
     also corrected for what any two words have in common (Ethayarajh 2019).
@@ -50,7 +50,7 @@ class Contextuality(Common):
     min_count: Annotated[int, Bound(2)] = 5
     """Occurrences that a word needs to count. A word is a token of the vocabulary."""
     max_count: Annotated[int, Bound(2)] = 1000
-    """Occurrences of a word that are read. Of more, so many are drawn."""
+    """Occurrences of a word that are read. Of more, this many are drawn."""
     seed: int = 1
     """Seed of the draws. The baselines read one word of each text."""
     plot: Path | None = None
@@ -103,13 +103,7 @@ class HeadOptions(Checked):
         check_picture(self.plot, "--plot")
 
 
-def run(argv: Sequence[str]) -> None:
-    """Run the verb that the first word names."""
-    kind, act = choose("analyse", argv, VERBS)
-    positional = "texts" if kind is Contextuality else None
-    act(config.parse(f"analyse {argv[0]}", kind, argv[1:], positional=positional))
-
-
+@verb(Contextuality, words="texts")
 def contextuality(parsed: config.Parsed) -> None:
     """`contextuality`: the measures of each layer."""
     given: Contextuality = parsed.main
@@ -139,6 +133,7 @@ def contextuality(parsed: config.Parsed) -> None:
     write(lines, given.output, given.overwrite)
 
 
+@verb(HeadOptions)
 def heads(parsed: config.Parsed) -> None:
     """`heads`: importance, what removal costs, and a checkpoint with fewer heads."""
     given: HeadOptions = parsed.main
@@ -188,8 +183,5 @@ def heads(parsed: config.Parsed) -> None:
         print(f"{step.removed:>4} of {total:<4}{step.figures['loss']:9.4f}   {left}")
 
 
-VERBS: dict[str, tuple[type, Callable[[config.Parsed], None]]] = {
-    "contextuality": (Contextuality, contextuality),
-    "heads": (HeadOptions, heads),
-}
-"""Verb -> its options and what it does."""
+run = VerbGroup({"contextuality": contextuality, "heads": heads}, cure="lower --max-tokens")
+register("verb", "analyse")(run)

@@ -1,26 +1,27 @@
-"""`unitk embed`: states of a model, or a vector for each text."""
+"""`unitk embed`: write states of a model, or a vector for each text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from unitk.api.answering import Answering, answers, inputs_of, open_generator, record
+from unitk.api.verb import verb
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import STDOUT, check_writable, numbers, write
 from unitk.errors import DataError, require
-from unitk.families.latent.config import Common
 from unitk.files import create, new_file
-from unitk.options import config
-from unitk_cli.answers import answers, inputs_of, open_generator, record
+from unitk.options.config import Parsed
+from unitk.registry import register
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(EmbedConfig, Common):
+class Options(EmbedConfig, Answering):
     """Write vectors of texts: the mean of their states, the state at [CLS], the states of any
     layer, or a latent. Of an encoder-decoder model the encoder is read.
 
@@ -39,9 +40,10 @@ class Options(EmbedConfig, Common):
     output): json-lines."""
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "embed")
+@verb(Options, words="texts", cure="lower --max-tokens")
+def run(parsed: Parsed) -> None:
     """Read, embed, write."""
-    parsed = config.parse("embed", Options, argv, positional="texts")
     given: Options = parsed.main
     inputs = inputs_of(parsed)
     npy = given.output.suffix == ".npy"

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from unitk.api.loading import load
 from unitk.api.progress import progress
 from unitk.data.corpus.folders import is_corpus, open_corpus
 from unitk.data.files.lines import is_stream
 from unitk.data.files.pairs import Fields
-from unitk.data.files.readers import format_of
+from unitk.data.files.readers import Format, format_of
 from unitk.data.files.squad import read_questions
 from unitk.decoding.files.inputs import Input, arriving, read_inputs, stream_reader
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, require
 from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
-from unitk.options.settings import HELP
-from unitk.registry import nearest
+from unitk.options.fields import Checked, Positive
 from unitk.training.saving.folder import find
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
 
-T = TypeVar("T")
 TOGETHER = 1024
 """Texts that are read by the model, and written, before the next ones."""
 Texts = list[Input] | Iterator[list[Input]]
@@ -38,22 +36,36 @@ Answer = Callable[[list[Input], int, Callable[[int], None]], list[Any]]
 """(texts, the number of the first one, a report of how many are done) -> answers."""
 
 
-def choose(verb: str, argv: Sequence[str], verbs: Mapping[str, tuple[type, T]]) -> tuple[type, T]:
-    """What the first word names of a verb's own verbs, each with the class of its options.
+@dataclass(frozen=True, kw_only=True)
+class Answering(Checked):
+    """Input, output and device."""
 
-    Without a word, or with an option of `HELP`, it prints the verbs and ends the program.
-    """
-    if not argv or argv[0] in HELP:
-        print(f"unitk {verb} VERB [options]", "", "Verbs:", sep="\n")
-        for name, (kind, _) in verbs.items():
-            about = re.split("[.:] ", " ".join((kind.__doc__ or "").split()))[0].rstrip(".")
-            print(f"  {name:<15}{about[0].lower()}{about[1:]}")
-        print("", f"`unitk {verb} VERB --help` lists a verb's options.", sep="\n")
-        raise SystemExit(0)
-    if argv[0] not in verbs:
-        hint = nearest(argv[0], verbs) or f" (known: {', '.join(verbs)})"
-        raise UsageError(f"there is no verb {argv[0]!r}{hint}")
-    return verbs[argv[0]]
+    texts: tuple[str, ...] = ()
+    """Texts, each in quotes, instead of --input."""
+    checkpoint: Path
+    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    task: str | None = None
+    """Task to encode with, if the model was trained with several."""
+    input: Path | None = None
+    """File of texts, one a line, or json-lines (field source). `-`: standard input."""
+    input_format: Format = "auto"
+    """Format of --input. auto: by the file name; standard input is text."""
+    truncate: bool = False
+    """Truncate a text that is too long for the encoder, instead of refusing it."""
+    output: Path = STDOUT
+    """Output file. `-`: standard output."""
+    overwrite: bool = False
+    """Replace an --output that exists."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to compute on. auto: CUDA if there is a GPU."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Number format of weights and cache."""
+    max_tokens: Positive = 16384
+    """Maximum slots of a batch."""
+    config: Path | None = None
+    """YAML file with options. Flags override it."""
+    user_dir: Path | None = None
+    """Folder of plug-ins. Every .py file in it is imported."""
 
 
 def open_generator(given: Any, options: Mapping[str, str] | None = None) -> Generator:

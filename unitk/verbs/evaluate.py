@@ -1,8 +1,10 @@
-"""`unitk.evaluate`: measure a trained model on a corpus or on texts."""
+"""`unitk evaluate`: losses and perplexities on a corpus, minimal pairs and more."""
 
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -12,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from unitk.api.arguments import settle, takes, words
 from unitk.api.loading import load
 from unitk.api.progress import progress
+from unitk.api.verb import verb
 from unitk.data.files.files import ReadingOptions, expand
 from unitk.decoding.files.outputs import check_writable
-from unitk.errors import DataError, UsageError, say
+from unitk.errors import DataError, UsageError, printable, say
 from unitk.evaluation.base import CorpusEvaluation, Evaluation, Judged, TextEvaluation
 from unitk.evaluation.corpus import open_corpus_of, open_texts_of
 from unitk.evaluation.options import choose, names_of, with_evaluations
@@ -22,6 +25,7 @@ from unitk.files import create, new_file
 from unitk.options import config
 from unitk.options.fields import flag
 from unitk.options.settings import read_options
+from unitk.registry import register
 
 if TYPE_CHECKING:
     from unitk.keywords import EvaluateOptions
@@ -60,9 +64,27 @@ class Options(ReadingOptions):
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
+@register("verb", "evaluate")
+@verb(Options, parses=True, cure="lower --max-tokens")
+def run(argv: Sequence[str]) -> None:
+    """Measure and print."""
+    parsed = parse_evaluate(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is temporary is removed then
+    from unitk.kernels.products import keep_memory
+
+    keep_memory()
+    about, judged = measure(parsed)
+    if parsed.main.output_format == "json":
+        print(json.dumps(about | judged.figures))
+        return
+    print(
+        *(f"{name:<24}{printable(value)}" for name, value in about.items()), *judged.lines, sep="\n"
+    )
+
+
 def parse_evaluate(argv: Sequence[str]) -> config.Parsed:
     """Parse the options of a command line, those of plug-ins' evaluations included."""
-    read_options(argv, Options)  # imports plug-ins
+    read_options(argv, Options)  # imports plug-ins, whose evaluations have options
     return config.parse("evaluate", with_evaluations(Options), argv, aside=ASIDE)
 
 
@@ -112,6 +134,7 @@ def measure_model(
             say(f"unitk evaluate: {setup.data.train.shortened}")
         possible = {n: kind for n, kind in kinds.items() if issubclass(kind, CorpusEvaluation)}
         fitting = [name for name, kind in possible.items() if kind.fits(setup)]
+        # `objective` fits every model: it is used where no other one does
         name = min(fitting, key=lambda one: one == "objective")
         for other, kind in possible.items():
             for option in names_of(kind):

@@ -1,4 +1,4 @@
-"""`unitk generate`: decode sources as they arrive, fill in blanks, and score given outputs."""
+"""`unitk generate`: generate outputs or fill blanks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from unitk.api.answering import check_output, check_words, open_generator, sink_of
 from unitk.api.progress import progress
+from unitk.api.verb import verb
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import is_corpus
 from unitk.data.files.pairs import Fields
@@ -45,8 +47,8 @@ from unitk.options import config
 from unitk.options.config import With
 from unitk.options.fields import Positive, parse_value, render
 from unitk.options.settings import Origin, Settings, read_options
+from unitk.registry import register
 from unitk.slots import Ids
-from unitk_cli.answers import check_output, check_words, open_generator, sink_of
 
 if TYPE_CHECKING:
     from unitk.decoding.constraints.base import Constraint
@@ -159,6 +161,8 @@ Ways = tuple[Options, Options]
 """The options for sources, and those for texts whose blanks are filled."""
 
 
+@register("verb", "generate")
+@verb(Options, parses=True, cure="lower --max-tokens, --beam or --buffer-size")
 def run(argv: Sequence[str]) -> None:
     """Read the inputs, decode or score them, and write the outputs."""
     given_words = read_options(argv, Options, "texts")

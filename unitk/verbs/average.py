@@ -1,17 +1,18 @@
-"""`unitk average`: the mean of the weights of several checkpoints."""
+"""`unitk average`: average the weights of several checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from unitk.api.verb import verb
 from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, require
 from unitk.files import damage, new_folder
-from unitk.options import config
+from unitk.options.config import Parsed
 from unitk.options.fields import Bound, Checked
+from unitk.registry import register
 from unitk.training.saving.folder import RunFolder, find, used
 
 
@@ -32,9 +33,11 @@ class Options(Checked):
     """Folder of the checkpoint to write, empty or absent."""
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "average")
+@verb(Options)
+def run(parsed: Parsed) -> None:
     """Find the checkpoints, average them, and write a folder that is complete or absent."""
-    given: Options = config.parse("average", Options, argv).main
+    given: Options = parsed.main
     found = newest(given) if given.last is not None else [find(path) for path in given.checkpoint]
     require(len(found) > 1, "--checkpoint: give two or more, or a run folder with --last N")
     with new_folder(given.dest, "--dest", CheckpointError) as folder:

@@ -1,4 +1,4 @@
-"""`unitk convert`: import checkpoints of other systems, and export models to them."""
+"""`unitk convert`: convert checkpoints from and to other systems."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unitk import registry
+from unitk.api.verb import verb
 from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, printable, require
 from unitk.files import create, new_folder, seal
 from unitk.options import config
 from unitk.options.settings import HELP, Settings, read_flags
+from unitk.registry import register
 
 OURS = "unitk"
 PUSH = """#!/bin/sh
@@ -65,6 +67,8 @@ class Options:
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
+@register("verb", "convert")
+@verb(Options, parses=True)
 def run(argv: Sequence[str]) -> None:
     """Read, convert, and write a folder that is complete or absent."""
     if not set(HELP).isdisjoint(argv):

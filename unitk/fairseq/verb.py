@@ -1,16 +1,17 @@
-"""`unitk fairseq-plugin`: unitk's objectives inside a fairseq that is installed."""
+"""`unitk fairseq-plugin`: use unitk's objectives in fairseq's trainer."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unitk import registry
+from unitk.api.verb import verb
 from unitk.errors import CheckpointError, require
 from unitk.files import create, new_folder
-from unitk.options import config
+from unitk.options.config import Parsed
+from unitk.registry import register
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +35,18 @@ FILE = '''\
 """unitk's objectives inside fairseq, for --user-dir; written by `unitk fairseq-plugin`."""
 
 from unitk.fairseq.trainer import register
+from unitk.api.verb import verb
+from unitk.registry import register
 
 register({})
 '''
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "fairseq_plugin")
+@verb(Options)
+def run(parsed: Parsed) -> None:
     """Write the folder."""
-    given: Options = config.parse("fairseq-plugin", Options, argv).main
+    given: Options = parsed.main
     name = given.dest.name
     # fairseq imports the folder by its name, beside all that is installed
     free = name.isidentifier() and not taken(name, given.dest)

@@ -1,19 +1,21 @@
-"""`unitk preprocess`: text -> vocabulary and binary corpus."""
+"""`unitk preprocess`: make a vocabulary and a binary corpus of text."""
 
 from __future__ import annotations
 
 import gc
 import signal
 import sys
-from collections.abc import Sequence
 
+from unitk.api.verb import verb
 from unitk.data.corpus.preprocess import Options, check, preprocess
-from unitk.options import config
+from unitk.options.config import Parsed
+from unitk.registry import register
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "preprocess")
+@verb(Options, cure="lower --workers, or break up the longest lines")
+def run(parsed: Parsed) -> None:
     """Make the corpora."""
-    parsed = config.parse("preprocess", Options, argv)
     check(parsed)
     # ended by a signal, it cleans up as after any failure
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -1,4 +1,4 @@
-"""`unitk serve`: a trained model over HTTP, with a page to try it."""
+"""`unitk serve`: serve a model over HTTP, with a page to try it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import logging
 import re
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from unitk.api.loading import load
+from unitk.api.verb import verb
 from unitk.errors import UnitkError, UsageError, check_option, require
 from unitk.files import MANIFEST, digest
-from unitk.options import config
+from unitk.options.config import Parsed
 from unitk.pretrained import located
+from unitk.registry import register
 from unitk.serving.config import Limits
 from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
@@ -63,9 +65,11 @@ class Options(Limits):
             require(known, f"--allow-host must be a host without its port, got {name!r}")
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "serve")
+@verb(Options, cure="lower --max-texts, --max-output or --max-beam")
+def run(parsed: Parsed) -> None:
     """Load the model, and serve it until a signal comes."""
-    given: Options = config.parse("serve", Options, argv).main
+    given: Options = parsed.main
     check_option(given, "port", 0 <= given.port <= 65535, "in 0 to 65535")
     from unitk.serving.app import Server
     from unitk.serving.connections import OnceAMinute, affordable, listener

@@ -1,4 +1,4 @@
-"""`unitk latent VERB`: encode, decode and explore the latent space of an autoencoder."""
+"""`unitk latent VERB`: encode, sample, interpolate and more in a latent space."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unitk.api.answering import Answering, open_generator
 from unitk.api.progress import progress
+from unitk.api.verb import Verb, VerbGroup, verb
 from unitk.data.files.readers import Format
 from unitk.decoding.files.inputs import read_inputs
 from unitk.decoding.files.outputs import check_writable, write
@@ -21,8 +23,8 @@ from unitk.families.latent.outputs import (
     probe_lines,
     walk_lines,
 )
-from unitk.options import config
-from unitk_cli.answers import choose, open_generator
+from unitk.options.config import Parsed
+from unitk.registry import register
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,30 +35,33 @@ Opened = Callable[[], "LatentSpace"]
 """Opens the model; called once what was given has been read."""
 
 
-def run(argv: Sequence[str]) -> None:
-    """Run the verb that the first word names."""
-    kind, act = choose("latent", argv, VERBS)
-    verb, aside = f"latent {argv[0]}", ("task", "arch")
-    parsed = config.parse(verb, kind, argv[1:], positional="texts", aside=aside)
-    given = parsed.main
-    if isinstance(given, options.Decoding) and given.sampling:
-        parsed.idle("with --sampling", "beam")
-    if isinstance(given, options.Traverse) and parsed.settings.given("dimension"):
-        parsed.idle("with --dimension", "active")
-    if isinstance(given, options.Sample) and given.among is None:
-        if not given.texts and given.input is None:
-            parsed.idle("without texts", "truncate")
-    if given.input is None:
-        parsed.idle("without a file as --input", "input_format")
-    check_writable(given.output, given.overwrite)
+def latent(kind: type, act: Callable[[Any, Opened], None]) -> Verb:
+    """A verb that opens the latent space of a model when it has read its texts."""
 
-    def opened() -> LatentSpace:
-        from unitk.families.latent.space import LatentSpace
+    @verb(kind, words="texts", aside=("task", "arch"))
+    def run(parsed: Parsed) -> None:
+        given = parsed.main
+        if isinstance(given, options.Decoding) and given.sampling:
+            parsed.idle("with --sampling", "beam")
+        if isinstance(given, options.Traverse) and parsed.settings.given("dimension"):
+            parsed.idle("with --dimension", "active")
+        if isinstance(given, options.Sample) and given.among is None:
+            if not given.texts and given.input is None:
+                parsed.idle("without texts", "truncate")
+        if given.input is None:
+            parsed.idle("without a file as --input", "input_format")
+        check_writable(given.output, given.overwrite)
 
-        generator = open_generator(given, parsed.aside.texts)
-        return LatentSpace(generator.model, generator.task)
+        # called when all texts are read, so that their mistakes come before the model is loaded
+        def opened() -> LatentSpace:
+            from unitk.families.latent.space import LatentSpace
 
-    act(given, opened)
+            generator = open_generator(given, parsed.aside.texts)
+            return LatentSpace(generator.model, generator.task)
+
+        act(given, opened)
+
+    return run
 
 
 def encode(given: options.Encode, opened: Opened) -> None:
@@ -205,7 +210,7 @@ def classes(labels: Sequence[str | None], option: str) -> list[str]:
     return [label for label in labels if label is not None]
 
 
-def encoded(space: LatentSpace, texts: Sequence[str], given: options.Common) -> Latents:
+def encoded(space: LatentSpace, texts: Sequence[str], given: Answering) -> Latents:
     """The latents of texts, with a progress bar on a terminal."""
     with progress(len(set(texts))) as report:
         return space.encode(
@@ -214,7 +219,7 @@ def encoded(space: LatentSpace, texts: Sequence[str], given: options.Common) -> 
 
 
 def encode_groups(
-    given: options.Common, opened: Opened, size: int
+    given: Answering, opened: Opened, size: int
 ) -> tuple[LatentSpace, list[tuple[list[str], geometry.Points]]]:
     """The latent space, and groups of texts with their latents [size, Z]."""
     groups = read_groups(given, size)
@@ -232,12 +237,12 @@ def write_decoded(space: LatentSpace, walks: Sequence[Walk], given: options.Deco
     write(walk_lines(walks, found, given.output_format, given.nbest), given.output, given.overwrite)
 
 
-def read_texts(given: options.Common) -> list[str]:
+def read_texts(given: Answering) -> list[str]:
     """The given texts, one by one."""
     return [text for (text,) in read_groups(given, 1)]
 
 
-def read_groups(given: options.Common, size: int) -> list[list[str]]:
+def read_groups(given: Answering, size: int) -> list[list[str]]:
     """The given texts in groups of this size: those of the command line, or lines of the file."""
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
     if given.input is not None:
@@ -261,7 +266,7 @@ def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[s
     return groups
 
 
-def read_labelled(given: options.Common) -> tuple[list[str], list[str | None]]:
+def read_labelled(given: Answering) -> tuple[list[str], list[str | None]]:
     """The given texts and their labels, if any."""
     if given.texts or given.input is None:
         texts = read_texts(given)
@@ -290,15 +295,18 @@ def of_label(path: Path, label: str, option: str) -> list[str]:
     return [text for text, own in zip(texts, labels, strict=True) if own == label]
 
 
-VERBS: dict[str, tuple[type, Callable[[Any, Opened], None]]] = {
-    "encode": (options.Encode, encode),
-    "sample": (options.Sample, sample),
-    "reconstruct": (options.Reconstruct, reconstruct),
-    "interpolate": (options.Interpolate, interpolate),
-    "analogy": (options.Analogy, analogy),
-    "restyle": (options.Restyle, restyle),
-    "traverse": (options.Traverse, traverse),
-    "neighbors": (options.Neighbors, neighbors),
-    "plot": (options.Plot, plot),
-    "probe": (options.Probe, probe),
-}
+run = VerbGroup(
+    {
+        "encode": latent(options.Encode, encode),
+        "sample": latent(options.Sample, sample),
+        "reconstruct": latent(options.Reconstruct, reconstruct),
+        "interpolate": latent(options.Interpolate, interpolate),
+        "analogy": latent(options.Analogy, analogy),
+        "restyle": latent(options.Restyle, restyle),
+        "traverse": latent(options.Traverse, traverse),
+        "neighbors": latent(options.Neighbors, neighbors),
+        "plot": latent(options.Plot, plot),
+        "probe": latent(options.Probe, probe),
+    }
+)
+register("verb", "latent")(run)

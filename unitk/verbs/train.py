@@ -1,4 +1,4 @@
-"""`unitk train`: pre-train on text, fine-tune on pairs; with `--nproc`, in several processes."""
+"""`unitk train`: pre-train or fine-tune a model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from unitk.api.verb import verb
 from unitk.errors import REPORT, RanksError, UsageError, require
-from unitk.training.config import LAUNCHER, MEETING, launched, process_ranks
+from unitk.registry import register
+from unitk.training.config import LAUNCHER, MEETING, TrainConfig, launched, process_ranks
 from unitk.training.signals import EXIT, Signals
 from unitk.training.start import parse_train, prepare
 
@@ -28,6 +30,8 @@ REPORTED = "report-{}"
 log = logging.getLogger(__name__)
 
 
+@register("verb", "train")
+@verb(TrainConfig, parses=True, cure="lower --max-tokens, or choose a smaller --arch")
 def run(argv: Sequence[str]) -> None:
     """Check all options, then import torch and train, in one process or in several."""
     with Signals(saves=False):
@@ -47,9 +51,9 @@ def run(argv: Sequence[str]) -> None:
         if several:
             launch(parsed.main.nproc, argv, parsed.main.rank_timeout)
         else:
-            from unitk.training.loop import train
+            from unitk.training import loop
 
-            train(start)
+            loop.train(start)
 
 
 def launch(processes: int, argv: Sequence[str], timeout: float) -> None:

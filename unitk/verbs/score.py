@@ -1,21 +1,22 @@
-"""`unitk score`: scores of files of texts, labels, numbers, tags and answers."""
+"""`unitk score`: score texts (BLEU, ROUGE) or labels (accuracy, F1) in files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from unitk.api.progress import progress
+from unitk.api.verb import verb
 from unitk.data.files.columns import Side, by_id, read_column, read_labels, read_predictions
 from unitk.data.files.labels import chosen
 from unitk.data.files.pairs import joined
 from unitk.errors import DataError, require
-from unitk.options import config
 from unitk.options.config import Parsed, With
+from unitk.registry import register
 from unitk.score import Score
 from unitk.score.bleu import Tokenize, bleu, chrf
 from unitk.score.labels import answers, classes, numbers, tags
@@ -90,9 +91,10 @@ class Options:
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
-def run(argv: Sequence[str]) -> None:
+@register("verb", "score")
+@verb(Options)
+def run(parsed: Parsed) -> None:
     """Score and print."""
-    parsed = config.parse("score", Options, argv)
     given: Options = parsed.main
     _check(parsed)
     scores = _of_texts(given) if given.metric[0] in get_args(Written) else _of_labels(given)

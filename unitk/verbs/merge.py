@@ -1,0 +1,15 @@
+"""`unitk merge`: join the shards of a corpus."""
+
+from __future__ import annotations
+
+from unitk.api.verb import verb
+from unitk.data.corpus.merge import Options, merge
+from unitk.options.config import Parsed
+from unitk.registry import register
+
+
+@register("verb", "merge")
+@verb(Options, words="parts")
+def run(parsed: Parsed) -> None:
+    """Join them."""
+    merge(parsed.main)
