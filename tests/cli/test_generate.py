@@ -608,7 +608,7 @@ def test_a_full_disk_leaves_the_old_output(files):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(DataError, match="--output out.txt: No space.*device"):
-        outputs_module.write(lines(), outputs_module.Path("out.txt"))
+        outputs_module.write(lines(), outputs_module.Path("out.txt"), replace=True)
     assert [path.name for path in files.glob("*out.txt*")] == ["out.txt"]
     assert (files / "out.txt").read_text() == "old"
 
