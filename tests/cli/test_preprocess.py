@@ -298,7 +298,7 @@ def test_a_ctrl_c_is_one_word(monkeypatch, capsys):
     def stopped(words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(preprocess, "run", stopped)
+    monkeypatch.setattr(main, "find", lambda name: stopped)
     monkeypatch.setattr(sys, "argv", ["unitk", "preprocess"])
     with pytest.raises(SystemExit) as ended:
         main.main()

@@ -35,8 +35,6 @@ FILE = '''\
 """unitk's objectives inside fairseq, for --user-dir; written by `unitk fairseq-plugin`."""
 
 from unitk.fairseq.trainer import register
-from unitk.api.verb import verb
-from unitk.registry import register
 
 register({})
 '''

@@ -18,7 +18,7 @@ from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import CheckpointError, require
 from unitk.files import new_folder
 from unitk.options import config
-from unitk.options.fields import Bound, Checked, Part, Positive
+from unitk.options.fields import Bound, Checked, Count, Part, Positive
 from unitk.pictures import check_picture
 from unitk.registry import register
 
@@ -51,7 +51,7 @@ class Contextuality(Answering):
     """Occurrences that a word needs to count. A word is a token of the vocabulary."""
     max_count: Annotated[int, Bound(2)] = 1000
     """Occurrences of a word that are read. Of more, this many are drawn."""
-    seed: int = 1
+    seed: Count = 1
     """Seed of the draws. The baselines read one word of each text."""
     plot: Path | None = None
     """Also draw the measures to this .png, .svg or .pdf file."""
