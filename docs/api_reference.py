@@ -32,7 +32,7 @@ OPTIONS = {
     "predict": PredictConfig,
 }
 """Function or method -> where its options stand."""
-INNER = "predictions encode_blanks encode_marked has_blank constraints scores refilled".split()
+INNER = "predictions encode_blanks encode_marked has_blank constraints scores".split()
 """Methods of a generator that take encoded texts, for the command line."""
 
 

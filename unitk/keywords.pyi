@@ -188,6 +188,7 @@ class GenerateOptions(TypedDict, total=False):
     order: Literal["confident", "random", "ancestral"]
     block_length: int | None
     max_source_len: int | None
+    rerank: Literal["auto", "on", "off"]
 
 class EmbedOptions(TypedDict, total=False):
     layer: int

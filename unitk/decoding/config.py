@@ -162,6 +162,10 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
     max_source_len: Positive | None = None
     """Truncate the last part of longer sources; keep a window around the answer if the pairs of the
     training had one. Default: the limits used in training; none lifts them."""
+    rerank: Literal["auto", "on", "off"] = "auto"
+    """Fill blanks in several lengths, and rank the filled texts by their log-probability under the
+    same model as a language model. auto: in a beam search, if the model was also trained with
+    --task lm."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

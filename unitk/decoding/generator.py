@@ -13,6 +13,7 @@ import numpy as np
 
 from unitk import registry
 from unitk.data.files.window import around_answer
+from unitk.decoding.blanks import fill
 from unitk.decoding.config import (
     INFILL_LENPEN,
     EmbedConfig,
@@ -23,7 +24,6 @@ from unitk.decoding.config import (
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import beside, naming
-from unitk.decoding.fill import filled_in
 from unitk.decoding.fit import usable, warn_of_parts, warn_of_shortened
 from unitk.decoding.forced import Given, attended, check_layer, logits, predicting
 from unitk.decoding.search import Hypothesis, Output
@@ -50,12 +50,18 @@ class Generator:
 
     `defaults` are the options with which the model is meant to be decoded (`generate.yaml` of its
     checkpoint), under their names in GenerateConfig: `generate` and `score` have them unless given.
+    `reader` is the task `lm` of a model that was trained with it beside `task`.
     """
 
     def __init__(
-        self, model: Decoder, task: Task, defaults: Mapping[str, Any] | None = None
+        self,
+        model: Decoder,
+        task: Task,
+        defaults: Mapping[str, Any] | None = None,
+        reader: Task | None = None,
     ) -> None:
         self.model, self.task, self.vocab = model, task, task.vocab
+        self.reader = reader
         self.protocol, self.warned = usable(task, model.trained), False
         self.defaults = dict(defaults or {})
 
@@ -81,6 +87,7 @@ class Generator:
         """
         given = {**self.defaults, **options}
         sources, config = self.read(parted(texts), self._meant(options), given)
+        config.idle("has no effect without blanks", "rerank")
         each = self.constraints(prefixes, constraints)
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
         found = self.outputs(sources, config, constraints=each, truncate=cut, layer=alignment_layer)
@@ -111,26 +118,13 @@ class Generator:
     ) -> list[list[Output]]:
         """The n best ways to fill every [MASK], [sMASK] and [gMASK] of each text.
 
-        `options` are GenerateConfig's, but `lenpen` is `INFILL_LENPEN` unless given.
+        `options` are GenerateConfig's, but `lenpen` is `INFILL_LENPEN` unless given. With `rerank`,
+        the texts are ranked as wholes, and `score` is their log-probability.
         """
         config = made(GenerateConfig, {"lenpen": INFILL_LENPEN, **options})
         texts = strings(texts)
         sources = [self.encode_blanks(text) for text in texts]
-        return self.refilled(texts, sources, self.outputs(sources, config))
-
-    def refilled(
-        self,
-        texts: Sequence[str],
-        sources: Sequence[list[Ids]],
-        found: Sequence[Sequence[Output]],
-    ) -> list[list[Output]]:
-        """Outputs for texts with blanks, which keep the other characters of their text."""
-
-        def kept(text: str, source: list[Ids], one: Output) -> Output:
-            return replace(one, text=filled_in(self.task, text, source, one.hypothesis.ids))
-
-        each = zip(texts, sources, found, strict=True)
-        return [[kept(text, source, one) for one in outputs] for text, source, outputs in each]
+        return fill(self, texts, sources, config)
 
     def embed(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[EmbedOptions]

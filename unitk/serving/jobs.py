@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from unitk.api.drawing import drawings, laid_out
+from unitk.decoding.blanks import refill
 from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.drivers import Prompt, Watcher
 from unitk.decoding.files.outputs import numbers
@@ -155,7 +156,7 @@ class Asked:
             kept, outputs = list(encoded), [[NO_WORDS] for _ in encoded]
             for one, found in zip(prompts, results, strict=True):
                 kept[one.number], outputs[one.number] = one.source, found
-            return self.records(generator.refilled(texts, kept, outputs) if texts else outputs)
+            return self.records(refill(generator.task, texts, kept, outputs) if texts else outputs)
 
         act = partial(decoded, generator, config, layer)
         return Job(("decode", self.task, config), list(map(Wanted, prompts)), act, answer, cost)

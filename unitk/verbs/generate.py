@@ -273,7 +273,7 @@ def check(parsed: config.Parsed) -> Options:
         parsed.idle("on --infill", "truncate", "max_source_len")
     if given.num_samples is not None:
         require(given.sampling, "--num-samples draws texts, so --sampling cannot be off")
-        parsed.idle("with --num-samples", "nbest", "truncate", "max_source_len")
+        parsed.idle("with --num-samples", "nbest", "truncate", "max_source_len", "rerank")
     if given.input is None:
         parsed.idle(f"with {named[0]}", *FILES_ONLY)
     if given.infill is not None:
@@ -398,10 +398,13 @@ def answer(
         if given.score:
             return generator.scores(sources, targets_of(items), given, **how)
         constraints = [item.constraint for item in items]
-        outputs = generator.outputs(sources, given, constraints=constraints, **how)
         if fills:
+            from unitk.decoding.blanks import fill  # imports torch
+
             texts = ["\t".join(item.text.parts) for item in items]
-            outputs = generator.refilled(texts, sources, outputs)
+            outputs = fill(generator, texts, sources, given, constraints=constraints, **how)
+        else:
+            outputs = generator.outputs(sources, given, constraints=constraints, **how)
         found = [new or old for new, old in zip(outputs, found, strict=True)]
     return found
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from unitk import registry
+from unitk.decoding.blanks import refill
 from unitk.decoding.fill import filled_in
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
@@ -112,7 +113,7 @@ def test_a_text_with_its_blanks_filled_keeps_its_other_characters(kind, toy_voca
         for output in outputs:
             parts = [re.escape(part.strip(" ")) for part in text.split("[MASK]")]
             assert re.fullmatch("[^\0]*?".join(parts).replace(r"\ ", " "), output.text.strip(" "))
-        [one] = generator.refilled([text], [generator.encode_blanks(text)], [outputs])
+        [one] = refill(generator.task, [text], [generator.encode_blanks(text)], [outputs])
         assert [each.text for each in one] == [each.text for each in outputs]
 
 

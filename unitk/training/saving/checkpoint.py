@@ -80,6 +80,8 @@ class Loaded:
     """The options of `unitk generate` that a checkpoint of another system brings."""
     state: Mapping[str, Any] = field(default_factory=dict)  # state.json of a run
     path: Path | None = None
+    reader: Task | None = None
+    """The task `lm`, if the model was trained with it beside `task`."""
 
     @property
     def vocab(self) -> Vocab:
@@ -120,13 +122,14 @@ def load(
     require(task_name is not None or len(tasks) == 1, f"--task is needed: {trained}")
     require(task_name is None or task_name in tasks, f"--task {task_name}: {trained}")
     chosen = tasks[task_name or chosen.name]
-    task: Task = chosen.made_from(chosen.config, vocab).knowing(
-        labels=tuple(state.get("labels", ())),
-        pairs=state.get("kind", "pairs") == "pairs",  # earlier versions did not say
-        parts=state.get("parts", 0),
-        max_source=(state.get("lengths") or (None,))[0],
-        window=state.get("window"),
-    )
+    known: dict[str, Any] = {
+        "labels": tuple(state.get("labels", ())),
+        "pairs": state.get("kind", "pairs") == "pairs",  # earlier versions did not say
+        "parts": state.get("parts", 0),
+        "max_source": (state.get("lengths") or (None,))[0],
+        "window": state.get("window"),
+    }
+    task: Task = chosen.made_from(chosen.config, vocab).knowing(**known)
     check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))  # fp32, of four bytes
     with plugins_named(state, folder), Undrawn():  # of a head
         model = build(parts["arch"].config, len(vocab), len(task.source_vocab))
@@ -136,7 +139,9 @@ def load(
     rows = imported_rows(folder)
     model.leave_out(rows)
     model = model.to(device).eval()
-    return Loaded(model, task, state["config"], rows, state=state, path=folder)
+    others = (one for one in tasks.values() if one.name == "lm" and one is not chosen)
+    reader = next((one.made_from(one.config, vocab).knowing(**known) for one in others), None)
+    return Loaded(model, task, state["config"], rows, state=state, path=folder, reader=reader)
 
 
 class Undrawn(TorchFunctionMode):

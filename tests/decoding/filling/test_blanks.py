@@ -1,0 +1,77 @@
+"""Filled texts that are ranked as wholes."""
+
+import pytest
+
+import unitk
+from unitk.decoding.blanks import LENGTHS, searches
+from unitk.decoding.config import INFILL_LENPEN, GenerateConfig
+from unitk.errors import UsageError
+
+MINI, TEXT = "unitk-mini-en", "He was born in [MASK], the capital of France."
+CITY = "He was born in Paris, the capital of France."
+
+
+@pytest.fixture(scope="module")
+def filler():
+    return unitk.load(MINI)
+
+
+@pytest.fixture(scope="module")
+def reader():
+    return unitk.load(MINI, task="lm")
+
+
+def test_the_score_is_the_log_probability_of_the_text(filler, reader):
+    """As the same weights give it as a language model; the likeliest text is first."""
+    for outputs in filler.infill([TEXT, "The [MASK] sat on the [MASK]."], beam=4, nbest=4):
+        texts = [one.text for one in outputs]
+        scores = [one.hypothesis.score for one in outputs]
+        wanted = [float(gains.sum()) for gains in reader.likelihood(texts)]
+        assert scores == pytest.approx(wanted, rel=1e-4)
+        assert scores == sorted(scores, reverse=True) and len(set(texts)) == 4
+
+
+def test_the_best_text_is_that_of_all_searches(filler, reader):
+    one = GenerateConfig(beam=5, lenpen=INFILL_LENPEN)
+    every = {}
+    for config in searches(one):
+        how = {"max_len": config.max_len, "min_len": config.min_len, "rerank": "off"}
+        [found] = filler.infill(TEXT, beam=5, nbest=5, **how)
+        every |= {output.text: float(reader.likelihood(output.text)[0].sum()) for output in found}
+    [[best]] = filler.infill(TEXT)
+    assert best.text == max(every, key=every.get) == CITY
+
+
+def test_every_blank_is_filled_with_something(filler):
+    """A piece that is a blank alone fills nothing, though the text without the word is likely."""
+    [outputs] = filler.infill("The [MASK] were singing in the trees.", nbest=5)
+    assert all(len(one.text.split()) >= 7 for one in outputs)
+
+
+def test_lengths_are_those_that_the_options_allow():
+    def lengths(**options):
+        return [(one.min_len, one.max_len) for one in searches(GenerateConfig(**options))]
+
+    assert lengths(max_len=9) == [*((1, n) for n in LENGTHS), (1, 9)]
+    assert lengths(max_len=2) == [(1, 1), (1, 2)]
+    assert lengths(min_len=3, max_len=4) == [(3, 3), (3, 4)]
+    assert lengths(max_len="1.2x+10") == [(0, "1.2x+10")]
+    assert lengths(max_words=3) == [(0, 64)]
+
+
+def test_draws_and_greedy_outputs_are_as_they_come(filler):
+    for options in ({"beam": 1}, {"sampling": True, "seed": 3}):
+        options |= {"max_len": 6}
+        [[auto]], [[off]] = (filler.infill(TEXT, rerank=how, **options) for how in ("auto", "off"))
+        assert auto.text == off.text and auto.hypothesis.score == off.hypothesis.score
+        with pytest.raises(UsageError, match="--rerank"):
+            filler.infill(TEXT, rerank="on", **options)
+
+
+def test_a_model_that_is_no_language_model_ranks_nothing(filler, reader):
+    other = unitk.load("unitk-mini-en-questions")
+    assert other.reader is None and filler.reader is not None
+    with pytest.raises(UsageError, match="--rerank.*--task lm"):
+        other.infill(TEXT, rerank="on")
+    with pytest.raises(UsageError, match="--rerank.*blanks"):
+        reader.generate("He was", rerank="on")
