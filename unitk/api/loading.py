@@ -72,8 +72,9 @@ def load(
         tasks = [one.knowing(max_source=most) for one in tasks]
         models = [one.model.to(device) for one in loaded]
         model = join(list(zip(map(str, paths), models, tasks, strict=True)))
-    reader = loaded[0].reader if len(loaded) == 1 else None
-    return Generator(prepare(model, precision), tasks[0], defaults[0], reader)
+    model, lm = prepare(model, precision), loaded[0].reader if len(loaded) == 1 else None
+    reader = None if lm is None else Generator(model, lm)
+    return Generator(model, tasks[0], defaults[0], reader)
 
 
 def load_module(

@@ -9,63 +9,54 @@ their log-probability. A masked language model has been used so to rank hypothes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from unitk.decoding.config import GenerateConfig, length, slope
 from unitk.decoding.fill import filled_in
 from unitk.decoding.search import Output
 from unitk.errors import require
-from unitk.evaluation.texts import likelihoods
-from unitk.slots import Ids
-
-if TYPE_CHECKING:
-    from unitk.decoding.generator import Generator
-    from unitk.tasks.base import Task
+from unitk.slots import Floats, Ids
+from unitk.tasks.base import Task
 
 LENGTHS = 1, 2, 3
 """Most tokens of a blank in the searches beside that of `max_len`."""
 
 
 def fill(
-    generator: Generator,
+    task: Task,
     texts: Sequence[str],
     sources: Sequence[list[Ids]],
     config: GenerateConfig,
-    **how: Any,
+    search: Callable[..., list[list[Output]]],
+    judge: Callable[[Sequence[str]], list[Floats]] | None,
 ) -> list[list[Output]]:
     """The n best ways to fill the blanks of texts, whose ids are `sources`.
 
-    `how` are the other arguments of `Generator.outputs`. Texts are ranked as wholes if the options
-    say so; the score of an output is its log-probability then.
+    `search` finds outputs with other options, and `judge` gives texts the log-probabilities of
+    their tokens as a language model; None if it is none. Texts are ranked as wholes if the options
+    say so, and the score of an output is its text's log-probability then.
     """
-    reader, name = generator.reader, generator.task.name
-    plain = config.sampling or config.beam == 1 or generator.task.driver != "steps"
+    plain = config.sampling or config.beam == 1 or task.driver != "steps"
     if config.rerank == "on":
-        require(reader is not None, "--rerank needs a model that was trained with --task lm, too")
-        require(
-            not plain,
-            f"--rerank on ranks the outputs of a beam; task {name}, --beam 1 and draws have none",
-        )
-    if reader is None or plain or config.rerank == "off":
-        outputs = generator.outputs(sources, config, **how)
-        return refill(generator.task, texts, sources, outputs)
-    quiet = {**how, "report": lambda done: None}
+        require(judge is not None, "--rerank needs a model that was also trained with --task lm")
+        what = f"task {task.name}, --beam 1 and --sampling have no beam to rank"
+        require(not plain, f"--rerank on has no effect: {what}")
+    if judge is None or plain or config.rerank == "off":
+        return refill(task, texts, sources, search(config))
+    quiet: Any = {"report": lambda done: None}
     *shorter, last = searches(config)
-    found = [generator.outputs(sources, one, **quiet) for one in shorter]
-    found.append(generator.outputs(sources, last, **how))
-    task = generator.task
+    found = [*(search(one, **quiet) for one in shorter), search(last)]
     each = []
     for text, source, *ways in zip(texts, sources, *found, strict=True):
         every = [one for some in ways for one in some]
         # a piece may be a blank alone, which fills nothing
-        shown = [one for one in every if is_seen(task, source, one.hypothesis.ids)] or every
-        [filled] = refill(task, [text], [source], [shown])
+        seen = [one for one in every if is_seen(task, source, one.hypothesis.ids)] or every
+        [filled] = refill(task, [text], [source], [seen])
         each.append(list({one.text: one for one in filled}.values()))
-    return rank(generator, reader, each, config.nbest)
+    gains = iter(judge([one.text for some in each for one in some]))
+    return [rank(some, [next(gains) for _ in some])[: config.nbest] for some in each]
 
 
 def searches(config: GenerateConfig) -> list[GenerateConfig]:
@@ -84,22 +75,13 @@ def is_seen(task: Task, source: list[Ids], written: Ids) -> bool:
     return all(task.vocab.decode(fill).strip() for fill in fills[: len(blanks)])
 
 
-def rank(
-    generator: Generator, reader: Task, each: Sequence[Sequence[Output]], nbest: int
-) -> list[list[Output]]:
-    """The outputs whose texts are likeliest, each with that log-probability as its score."""
-    nothing = np.zeros(0, np.int64)
-    texts = [one.text for some in each for one in some]
-    pairs = [(nothing, ids) for (ids,) in generator.encode([[text] for text in texts])]
-    gains = iter(likelihoods(generator.model, reader, pairs, truncate=True))
-    ranked = []
-    for some in each:
-        scored = [
-            replace(one, hypothesis=replace(one.hypothesis, score=float(next(gains)[0].sum())))
-            for one in some
-        ]
-        ranked.append(sorted(scored, key=lambda one: -one.hypothesis.score)[:nbest])
-    return ranked
+def rank(outputs: Sequence[Output], gains: Sequence[Floats]) -> list[Output]:
+    """The outputs whose texts are likeliest first, with that log-probability as their score."""
+    scored = [
+        replace(one, hypothesis=replace(one.hypothesis, score=float(gain.sum())))
+        for one, gain in zip(outputs, gains, strict=True)
+    ]
+    return sorted(scored, key=lambda one: -one.hypothesis.score)
 
 
 def refill(

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+INSTEAD = "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"
 NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
 
 
@@ -50,7 +52,7 @@ class Generator:
 
     `defaults` are the options with which the model is meant to be decoded (`generate.yaml` of its
     checkpoint), under their names in GenerateConfig: `generate` and `score` have them unless given.
-    `reader` is the task `lm` of a model that was trained with it beside `task`.
+    `reader` is the same model as a language model, if it is one: it ranks what `infill` writes.
     """
 
     def __init__(
@@ -58,10 +60,9 @@ class Generator:
         model: Decoder,
         task: Task,
         defaults: Mapping[str, Any] | None = None,
-        reader: Task | None = None,
+        reader: Generator | None = None,
     ) -> None:
-        self.model, self.task, self.vocab = model, task, task.vocab
-        self.reader = reader
+        self.model, self.task, self.vocab, self.reader = model, task, task.vocab, reader
         self.protocol, self.warned = usable(task, model.trained), False
         self.defaults = dict(defaults or {})
 
@@ -118,13 +119,20 @@ class Generator:
     ) -> list[list[Output]]:
         """The n best ways to fill every [MASK], [sMASK] and [gMASK] of each text.
 
-        `options` are GenerateConfig's, but `lenpen` is `INFILL_LENPEN` unless given. With `rerank`,
-        the texts are ranked as wholes, and `score` is their log-probability.
+        `options` are GenerateConfig's, but `lenpen` is `INFILL_LENPEN` unless given.
         """
         config = made(GenerateConfig, {"lenpen": INFILL_LENPEN, **options})
         texts = strings(texts)
         sources = [self.encode_blanks(text) for text in texts]
-        return fill(self, texts, sources, config)
+        return self.fill(texts, sources, config)
+
+    def fill(
+        self, texts: Sequence[str], sources: Sequence[list[Ids]], config: GenerateConfig, **how: Any
+    ) -> list[list[Output]]:
+        """The n best ways to fill the blanks of texts; `how` are other arguments of `outputs`."""
+        reader, search = self.reader, partial(self.outputs, sources, **how)
+        judge = None if reader is None else partial(reader.likelihood, truncate=True)
+        return fill(self.task, texts, sources, config, search, judge)
 
     def embed(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[EmbedOptions]
@@ -210,18 +218,21 @@ class Generator:
         before: str | Sequence[str] = (),
         *,
         whole_words: bool = False,
+        truncate: bool = False,
         max_tokens: int = 16384,
     ) -> list[Floats]:
         """The log-probability of each token of each text; `before` is what stands before each text.
 
         A masked model hides each token in turn; with `whole_words`, it also hides the later pieces
-        of the same word. The sum is then a pseudo-log-likelihood. The end is not counted.
+        of the same word. The sum is then a pseudo-log-likelihood. The end is not counted. If
+        `truncate` is set, what stands before a text that is too long loses its beginning.
         """
         ids = self._ids(texts)
         first = self._ids(before, "before") or self._ids([""] * len(ids))
         require(len(first) == len(ids), "before: one for each text, or none at all")
         pairs = list(zip(first, ids, strict=True))
         how: dict[str, Any] = {"whole_words": whole_words, "max_tokens": max_tokens}
+        how["truncate"] = truncate
         return [gains for gains, _ in likelihoods(self.model, self.task, pairs, **how)]
 
     def _ids(self, texts: str | Sequence[str], name: str = "texts") -> list[Ids]:
@@ -414,12 +425,8 @@ class Generator:
     def _ordered(self, flag: str) -> Protocol:
         """The protocol of a task that writes word by word; `UsageError` for any other task."""
         if self.protocol is None:
-            name, instead = self.task.name, ""
-            if flag == "--score":
-                instead = (
-                    "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"
-                )
-            raise UsageError(f"{flag}: task {name} does not write word by word{instead}")
+            instead = INSTEAD if flag == "--score" else ""
+            raise UsageError(f"{flag}: task {self.task.name} does not write word by word{instead}")
         return self.protocol
 
 

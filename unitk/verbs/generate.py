@@ -399,10 +399,8 @@ def answer(
             return generator.scores(sources, targets_of(items), given, **how)
         constraints = [item.constraint for item in items]
         if fills:
-            from unitk.decoding.blanks import fill  # imports torch
-
             texts = ["\t".join(item.text.parts) for item in items]
-            outputs = fill(generator, texts, sources, given, constraints=constraints, **how)
+            outputs = generator.fill(texts, sources, given, constraints=constraints, **how)
         else:
             outputs = generator.outputs(sources, given, constraints=constraints, **how)
         found = [new or old for new, old in zip(outputs, found, strict=True)]
