@@ -12,7 +12,7 @@ from unitk.training.start import parse_train
 def main(checkpoint: str) -> None:
     """Print what fine-tuning would take from the checkpoint beside its weights."""
     words = "--task classify --data none --save-dir none --lr 1 --max-steps 1".split()
-    values = parse_train([*words, f"--init-from={checkpoint}"]).values()
+    values = parse_train([*words, f"--init-from={checkpoint}"]).settings.texts
     for key, text in values.items():
         # heads are those of the task
         if key == "task.layout" or key.partition(".")[0] == "arch" and key != "arch.heads":

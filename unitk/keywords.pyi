@@ -168,6 +168,7 @@ class GenerateOptions(TypedDict, total=False):
     search: Literal["likely", "exact", "fairseq", "glm", "unilm"]
     diverse_beam_groups: int
     diverse_beam_strength: float
+    rerank: Literal["auto", "on", "off"]
     max_tokens: int
     capture: bool
     min_len: str | int
@@ -188,7 +189,6 @@ class GenerateOptions(TypedDict, total=False):
     order: Literal["confident", "random", "ancestral"]
     block_length: int | None
     max_source_len: int | None
-    rerank: Literal["auto", "on", "off"]
 
 class EmbedOptions(TypedDict, total=False):
     layer: int

@@ -1,6 +1,5 @@
 """MASS for translation, written by a reference in plain torch under the names of XLM's code."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -13,7 +12,6 @@ from rounding import near
 import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, UsageError
-from unitk.files import seal
 from unitk.models import archs
 from unitk.slots import Example, collate, stay
 from unitk.training.saving.checkpoint import load
@@ -219,25 +217,6 @@ def test_directions_are_packed_together(kit, store, tmp_path):
         states = loaded.model(batch)[0]["dec"].flatten(0, 1)
         logits = loaded.model.head(states[batch.asks["lm"].rows[:, 0]])[:, :V]
     near(logits, torch.cat(wanted))
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_checkpoint_of_version_01_is_read_as_it_was_meant(kit, store, tmp_path, count):
-    """There every encoder-decoder had these options, and the task was `mass`."""
-    dest = kit.to_unitk("mass", store(original(count)), tmp_path / "ours")
-    [checkpoint] = dest.glob("**/model.safetensors")
-    path = checkpoint.parent / "state.json"
-    state = json.loads(path.read_text())
-    options = state["config"]
-    assert options["task"] == "mass_translation"
-    assert options["arch.cross_by_segment"] == ("on" if count > 1 else "off")
-    options |= {"task": "mass", "task.languages": "1,0" if count > 1 else "0,0"}
-    path.write_text(json.dumps(state))
-    seal(checkpoint.parent)
-    loaded = load(dest)
-    tower = loaded.task.prompt([np.array([20])]).towers
-    assert [int(tower[side].seg[0]) for side in ("enc", "dec")] == [count - 1, 0]
-    kit.from_unitk(dest, "mass", tmp_path / "back")
 
 
 def test_an_output_map_for_each_language_is_counted_and_changes_outputs():

@@ -221,6 +221,10 @@ def test_a_family_is_known_by_its_class_or_its_tensors(hf, kind):
     model = tiny(hf, kind)
     given = {"architectures": [type(model).__name__]}
     assert family_of(given, {}, ROOT) == kind
+    if kind in ("llama", "qwen2", "qwen3"):
+        with pytest.raises(CheckpointError, match="no model_type.*llama, qwen2, qwen3"):
+            family_of({}, model.state_dict(), ROOT)
+        return
     for prefix in ("", "model."):
         stored = {prefix + name: tensor for name, tensor in model.state_dict().items()}
         assert family_of({}, stored, ROOT) == kind
@@ -282,5 +286,6 @@ def tiny(hf, kind):
         sizes["n_positions"] = 40
     config = hf.AutoConfig.for_model(kind, **sizes)
     classes = hf.AutoModelForMaskedLM, hf.AutoModelForSeq2SeqLM, hf.AutoModelForCausalLM
-    head = 1 if kind in ("t5", "bart") else 2 if kind in ("gpt2", "openai-gpt", "xlnet") else 0
+    causal = "gpt2", "openai-gpt", "xlnet", "llama", "qwen2", "qwen3"
+    head = 1 if kind in ("t5", "bart") else 2 if kind in causal else 0
     return classes[head].from_config(config)

@@ -19,7 +19,7 @@ SCRIPTS = {
     str(path.relative_to(ROOT))
     for folder in ("recipes", "docs")
     for path in (ROOT / folder).rglob("*.py")
-    if path.parent.name != "plugin"
+    if "plugin" not in path.parts
 }
 
 

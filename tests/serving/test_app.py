@@ -126,7 +126,7 @@ def test_a_request_has_the_options_of_the_checkpoint_unless_it_gives_its_own(min
     assert answered(plain) == texts_of(meant.generate(TEXTS))
     assert answered(own) == texts_of(plainly.generate(TEXTS, beam=2, max_len=5))
     assert answered(draws) == texts_of(plainly.generate(TEXTS, sampling=True, max_len=3))
-    assert answered(infill) == texts_of(plainly.infill("The [MASK] sat.", beam=3))
+    assert answered(infill) == texts_of(plainly.infill("The [MASK] sat.", beam=3, rerank="off"))
     assert model.json()["tasks"]["glm_infill"]["defaults"] == meant.defaults
     told = "nbest must be at most beam 2, got 3 (beam 2: the checkpoint's generate.yaml)"
     assert wrong.status_code == 400 and wrong.json()["error"] == told
@@ -142,7 +142,7 @@ def test_other_verbs_are_those_of_python(serve, mini):
         ("/embed", {"texts": TEXTS, "layer": 1}),
         ("/generate", {"texts": ["", "She"], "beam": 1, "max_len": 3}),
     )
-    assert answered(infill) == texts_of(mini["glm_infill"].infill(blanks, **options))
+    assert answered(infill) == texts_of(mini["glm_infill"].infill(blanks, rerank="off", **options))
     each = [one["log_prob"] for one in score.json()["outputs"]]
     wanted = [one.hypothesis.log_prob for one in mini["lm"].score(**scored)]
     np.testing.assert_allclose(each, wanted, rtol=1e-5)
@@ -380,7 +380,7 @@ def test_what_is_left_out_is_at_most_the_limit(mini, vae, monkeypatch):
     )
     assert answered(plain) == texts_of(mini["lm"].generate(TEXTS, beam=2, max_len=6))
     assert answered(drawn) == texts_of(mini["lm"].generate(TEXTS, sampling=True, max_len=6))
-    infilled = mini["glm_infill"].infill("The [MASK] sat.", beam=2, max_len=6)
+    infilled = mini["glm_infill"].infill("The [MASK] sat.", beam=2, max_len=6, rerank="off")
     assert answered(filled) == texts_of(infilled)
     assert asked.status_code == 400 and "at most 2, got 3" in asked.json()["error"]
     assert scored.status_code == 200

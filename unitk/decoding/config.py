@@ -89,6 +89,10 @@ class SearchConfig(Checked):
     """Groups of the beam that avoid each other's tokens (Vijayakumar et al. 2016)."""
     diverse_beam_strength: Annotated[Weight, With("diverse_beam_groups")] = 0.5
     """Penalty of a token for each hypothesis of an earlier group that has it at the same place."""
+    rerank: Literal["auto", "on", "off"] = "auto"
+    """Fill blanks in several lengths, and rank the filled texts by their log-probability under the
+    same model as a language model. auto: in a beam search, if the model was also trained with
+    --task lm."""
     max_tokens: Positive = 16384
     """Maximum slots of a batch: the prompt and the longest output of every beam."""
     capture: bool = False
@@ -162,10 +166,6 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
     max_source_len: Positive | None = None
     """Truncate the last part of longer sources; keep a window around the answer if the pairs of the
     training had one. Default: the limits used in training; none lifts them."""
-    rerank: Literal["auto", "on", "off"] = "auto"
-    """Fill blanks in several lengths, and rank the filled texts by their log-probability under the
-    same model as a language model. auto: in a beam search, if the model was also trained with
-    --task lm."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -253,8 +253,9 @@ class PredictConfig(Checked):
     """Maximum slots of a batch."""
 
 
-LOCAL = ("bad_words", "capture", "max_tokens")
-"""Options that name a file or depend on the machine; requests and checkpoints have none of them."""
+LOCAL = ("bad_words", "capture", "max_tokens", "rerank")
+"""Options that name a file, depend on the machine or need several searches; requests and
+checkpoints have none of them."""
 
 
 def made(kind: type[Config], options: Mapping[str, object]) -> Config:

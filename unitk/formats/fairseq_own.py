@@ -60,7 +60,7 @@ def read_ours(
         parts["task"].name,
         opened,
         given.of("task").texts,
-        labels=objective.labels,
+        labels=objective.trained.labels,
     )
 
 

@@ -76,7 +76,7 @@ class Options(GenerateConfig):
         "| max_source_len task input_format source_field target_field squad_source truncate",
         "Output": "output output_format resume | overwrite buffer_size score references"
         " print_alignment alignment_layer",
-        "Search": "beam nbest lenpen | search diverse_beam_groups diverse_beam_strength",
+        "Search": "beam nbest lenpen | search diverse_beam_groups diverse_beam_strength rerank",
         "Sampling, instead of a search": "sampling temperature sampling_topk sampling_topp seed"
         "| sampling_minp",
         "Diffusion": "| steps order block_length",

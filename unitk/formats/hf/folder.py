@@ -187,6 +187,10 @@ def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Pa
     # bare models of these have the same names, but a RoBERTa has no second segment
     single = given.get("type_vocab_size") == 1 and "roberta" in fitting
     kind = "roberta" if single else fitting[0]
+    alike = [name for name in fitting if every[name].layout is every[kind].layout]
+    if len(alike) > 1:  # they differ in settings that no tensor has
+        several = f"its tensors are those of {', '.join(alike)}"
+        raise CheckpointError(f"{where} has no model_type, and {several}; add one to it")
     log.warning("%s has no model_type: by the names of its tensors, it is a %s", where, kind)
     return kind
 
