@@ -146,7 +146,7 @@ def test_the_components_of_the_page_train(tmp_path):
     assert all(one < other for one, other in zip(focal, plain, strict=True))
 
 
-def test_a_format_in_one_file_goes_both_ways(tmp_path):
+def test_a_format_in_one_file_goes_both_ways(tmp_path, own_registry):
     """The weights come back bit for bit, and what cannot be read is one line."""
     plugin = ["--user-dir", str(PLUGIN / "formats")]
     there, back = str(tmp_path / "there"), str(tmp_path / "back")
