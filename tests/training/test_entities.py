@@ -132,8 +132,8 @@ def test_links_of_a_corpus(train, linked, tmp_path, toy_vocab):
     source = [np.array([40, 41])]
     assert tuned.task.layout.numbers and not tuned.task.encoded(source).example.inputs
     (said,) = predict(tuned.model, tuned.task, [source], PredictConfig())
-    tuned.task.layout.numbers = {}
-    assert predict(tuned.model, tuned.task, [source], PredictConfig()) == [said]
+    plain = tuned.task.changed(layout=tuned.task.layout.changed(numbers={}))
+    assert predict(tuned.model, plain, [source], PredictConfig()) == [said]
     with pytest.raises(UsageError, match="need their vectors: --task.entities FILE"):
         train(asked({}), "none", data=tmp_path / "linked")
 

@@ -760,7 +760,7 @@ def test_an_error_waits_for_the_checkpoint_that_is_being_written(train, tmp_path
 def scaled(monkeypatch):
     """Scaling as with fp16 on CUDA, over fp32: powers of two change nothing but overflows."""
     fp32 = loop.computing
-    monkeypatch.setattr(loop, "choose_precision", lambda config, device: "fp16")
+    monkeypatch.setattr("unitk.training.run.choose_precision", lambda config, device: "fp16")
     monkeypatch.setattr(
         loop, "computing", lambda device, precision, *rest: fp32(device, "fp32", *rest)
     )
