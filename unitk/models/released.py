@@ -163,7 +163,7 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "gemma3_1b": (shaped(GEMMA3, 26, 1152, 4, 6912, 1), "Gemma 3 1B."),
     "t5gemma_tiny": (shaped(tiny(T5GEMMA), 2, 64, 4, 176, 2), TESTS2),
     "t5gemma_mini": (
-        shaped(T5GEMMA, 2, 256, 4, 576),
+        replace(shaped(T5GEMMA, 2, 256, 4, 576), init_std=256**-0.5),
         "T5Gemma's stack: 2 + 2 layers of 256, 5.4 M parameters, for a CPU.",
     ),
     "t5gemma_small": (shaped(T5GEMMA, 6, 384, 6, 1280), "T5Gemma's stack: 6 + 6 layers of 384."),
