@@ -43,7 +43,7 @@ STAGES = {
         " --input {run}/beginnings.txt --sampling --sampling-topp 0.4 --no-repeat-ngram-size 3"
         " --max-len 40",
         "generate --checkpoint unitk-mini-en-questions --input {run}/passages.txt",
-        "latent interpolate 'he is a teacher .' 'where do you live ?' --steps 6"
+        "latent analogy 'he is a teacher .' 'they are teachers .' 'she is a doctor .'"
         " --checkpoint unitk-vae-en",
     ),
 }
