@@ -65,6 +65,8 @@ def test_the_cause_is_printed_and_all_processes_end(
 def test_signals_are_passed_on(name, code, tmp_path, capfd):
     line = f"trap 'touch {tmp_path}/$$; exit {code}' {name[3:]}; touch {tmp_path}/up-$$;"
     line += " while true; do sleep 0.05; done"
+    # a background job of a shell ignores it, and so would the children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     children = shell(line, line)
     while len([*tmp_path.glob("up-*")]) < 2:
         time.sleep(0.02)
