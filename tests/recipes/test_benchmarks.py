@@ -118,8 +118,8 @@ def test_reading_is_measured(script):
 
 
 @pytest.mark.slow
-def test_every_task_is_compared_but_those_of_labels(tmp_path):
-    """Each has an architecture that its layouts fit, and a corpus."""
+def test_every_task_is_compared_but_most_of_labels(tmp_path):
+    """Each has an architecture that its layouts fit, and a corpus; classes are compared, too."""
     words = """
 import sys, peers
 from pathlib import Path
@@ -146,4 +146,4 @@ for task in registry.names("task"):
     )
     assert done.returncode == 0, done.stderr
     labels = [line.split()[0] for line in done.stdout.splitlines() if "learns from labels" in line]
-    assert sorted(labels) == ["choice", "classify", "cloze", "regress", "span", "tag"]
+    assert sorted(labels) == ["choice", "cloze", "regress", "span", "tag"]
