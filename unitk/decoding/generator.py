@@ -131,8 +131,9 @@ class Generator:
     ) -> list[list[Output]]:
         """The n best ways to fill the blanks of texts; `how` are other arguments of `outputs`."""
         reader, search = self.reader, partial(self.outputs, sources, **how)
+        longest = max((one.longest for one in how.get("constraints", ())), default=0)
         judge = None if reader is None else partial(reader.likelihood, truncate=True)
-        return fill(self.task, texts, sources, config, search, judge)
+        return fill(self.task, texts, sources, config, search, judge, longest)
 
     def embed(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[EmbedOptions]
@@ -416,8 +417,7 @@ class Generator:
     @property
     def driver(self) -> Driver:
         """What writes the outputs; `UsageError` if nothing can."""
-        if not self.task.driver:
-            raise UsageError(f"--checkpoint: task {self.task.name} does not generate")
+        require(self.task.driver, f"--checkpoint: task {self.task.name} does not generate")
         kind = registry.get("driver", self.task.driver)
         driver: Driver = kind(self.model, self.task, self.protocol)
         return driver

@@ -59,6 +59,15 @@ def test_lengths_are_those_that_the_options_allow():
     assert lengths(max_words=3) == [(0, 64)]
 
 
+def test_phrases_that_are_asked_for_have_room(filler):
+    """A short blank would refuse them."""
+    source, long = filler.encode_blanks(TEXT), "a small town near Paris"
+    for wanted in filler.constraints([long]), filler.constraints(phrases=[[long]]):
+        config = GenerateConfig(lenpen=INFILL_LENPEN)
+        [[best]] = filler.fill([TEXT], [source], config, constraints=wanted)
+        assert long in best.text and wanted[0].longest > max(LENGTHS)
+
+
 def test_draws_and_greedy_outputs_are_as_they_come(filler):
     for options in ({"beam": 1}, {"sampling": True, "seed": 3}):
         options |= {"max_len": 6}
