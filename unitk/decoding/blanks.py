@@ -31,14 +31,12 @@ def fill(
     config: GenerateConfig,
     search: Callable[..., list[list[Output]]],
     judge: Callable[[Sequence[str]], list[Floats]] | None,
-    longest: int = 0,
 ) -> list[list[Output]]:
     """The n best ways to fill the blanks of texts, whose ids are `sources`.
 
     `search` finds outputs with other options, and `judge` gives texts the log-probabilities of
     their tokens as a language model; None if it is none. Texts are ranked as wholes if the options
-    say so, and the score of an output is its text's log-probability then. `longest` is the length
-    of the longest phrase that is asked for, which a blank must have room for.
+    say so, and the score of an output is its text's log-probability then.
     """
     plain = config.sampling or config.beam == 1 or task.driver != "steps"
     if config.rerank == "on":
@@ -48,7 +46,7 @@ def fill(
     if judge is None or plain or config.rerank == "off":
         return refill(task, texts, sources, search(config))
     quiet: Any = {"report": lambda done: None}
-    *shorter, last = searches(config, longest)
+    *shorter, last = searches(config)
     found = [*(search(one, **quiet) for one in shorter), search(last)]
     each = []
     for text, source, *ways in zip(texts, sources, *found, strict=True):
@@ -61,14 +59,14 @@ def fill(
     return [rank(some, [next(gains) for _ in some])[: config.nbest] for some in each]
 
 
-def searches(config: GenerateConfig, longest: int = 0) -> list[GenerateConfig]:
+def searches(config: GenerateConfig) -> list[GenerateConfig]:
     """The searches for candidates: some with short blanks, and the one that was asked for."""
     wide = replace(config, nbest=config.beam)
     if slope(config.min_len) or slope(config.max_len) or config.max_words is not None:
         return [wide]
     least, most = max(1, length(config.min_len, 0)), length(config.max_len, 0)
     wide = replace(wide, min_len=least)  # nothing at all is likely, and fills no blank
-    return [*(replace(wide, max_len=n) for n in LENGTHS if max(least, longest) <= n < most), wide]
+    return [*(replace(wide, max_len=n) for n in LENGTHS if least <= n < most), wide]
 
 
 def is_seen(task: Task, source: list[Ids], written: Ids) -> bool:

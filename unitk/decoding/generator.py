@@ -63,8 +63,8 @@ class Generator:
         reader: Generator | None = None,
     ) -> None:
         self.model, self.task, self.vocab, self.reader = model, task, task.vocab, reader
-        self.protocol, self.warned = usable(task, model.trained), False
-        self.defaults = dict(defaults or {})
+        self.protocol, self.defaults = usable(task, model.trained), dict(defaults or {})
+        self.warned = False
 
     def generate(
         self,
@@ -130,10 +130,11 @@ class Generator:
         self, texts: Sequence[str], sources: Sequence[list[Ids]], config: GenerateConfig, **how: Any
     ) -> list[list[Output]]:
         """The n best ways to fill the blanks of texts; `how` are other arguments of `outputs`."""
-        reader, search = self.reader, partial(self.outputs, sources, **how)
-        longest = max((one.longest for one in how.get("constraints", ())), default=0)
-        judge = None if reader is None else partial(reader.likelihood, truncate=True)
-        return fill(self.task, texts, sources, config, search, judge, longest)
+        if any(one.prefix or one.phrases for one in how.get("constraints", ())):
+            config = replace(config, rerank="off")  # short blanks have no room for these
+        search = partial(self.outputs, sources, **how)
+        judge = self.reader and partial(self.reader.likelihood, truncate=True)
+        return fill(self.task, texts, sources, config, search, judge)
 
     def embed(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[EmbedOptions]
@@ -417,16 +418,16 @@ class Generator:
     @property
     def driver(self) -> Driver:
         """What writes the outputs; `UsageError` if nothing can."""
-        require(self.task.driver, f"--checkpoint: task {self.task.name} does not generate")
-        kind = registry.get("driver", self.task.driver)
-        driver: Driver = kind(self.model, self.task, self.protocol)
-        return driver
+        if not self.task.driver:
+            raise UsageError(f"--checkpoint: task {self.task.name} does not generate")
+        kind: type[Driver] = registry.get("driver", self.task.driver)
+        return kind(self.model, self.task, self.protocol)
 
     def _ordered(self, flag: str) -> Protocol:
         """The protocol of a task that writes word by word; `UsageError` for any other task."""
         if self.protocol is None:
-            instead = INSTEAD if flag == "--score" else ""
-            raise UsageError(f"{flag}: task {self.task.name} does not write word by word{instead}")
+            more = INSTEAD * (flag == "--score")
+            raise UsageError(f"{flag}: task {self.task.name} does not write word by word{more}")
         return self.protocol
 
 

