@@ -123,8 +123,7 @@ class Generator:
         """
         config = made(GenerateConfig, {"lenpen": INFILL_LENPEN, **options})
         texts = strings(texts)
-        sources = [self.encode_blanks(text) for text in texts]
-        return self.fill(texts, sources, config)
+        return self.fill(texts, [self.encode_blanks(text) for text in texts], config)
 
     def fill(
         self, texts: Sequence[str], sources: Sequence[list[Ids]], config: GenerateConfig, **how: Any
