@@ -132,7 +132,7 @@ class Generator:
         if any(one.prefix or one.phrases for one in how.get("constraints", ())):
             config = replace(config, rerank="off")  # short blanks have no room for these
         search = partial(self.outputs, sources, **how)
-        judge = self.reader and partial(self.reader.likelihood, truncate=True)
+        judge = partial(self.reader.likelihood, truncate=True) if self.reader else None
         return fill(self.task, texts, sources, config, search, judge)
 
     def embed(
