@@ -64,11 +64,9 @@ def test_quickstart_goes_through_every_stage(tmp_path):
     few_questions(tmp_path / "few")
     printed = recipe("quickstart", tmp_path, DATA=str(tmp_path / "few"), STEPS="2")
     assert "BLEU-4" in printed and "ROUGE-L" in printed and printed.count("reference  ") == 10
-    _, walk = printed.split("--checkpoint unitk-vae-en\n")
+    _, analogy = printed.split("--checkpoint unitk-vae-en\n")
     assert printed.count("\n$ unitk ") == 8
-    steps = [line.split("\t") for line in walk.splitlines()]
-    assert [float(at) for at, _ in steps] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
-    assert steps[0][1] == "he is a teacher ." and steps[-1][1] == "where do you live ?"
+    assert analogy.splitlines() == ["they are doctors ."]
     run = tmp_path / "runs" / "quickstart"
     assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
     lines = [(run / name).read_text().splitlines() for name in ("written.txt", "wanted.txt")]
