@@ -38,8 +38,8 @@ import torch
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
-from unitk.formats.hf.bart import BART
-from unitk.formats.hf.gpt import GPT2
+from unitk.formats.hf.tables.bart import BART
+from unitk.formats.hf.tables.gpt import GPT2
 from unitk.kernels.products import keep_memory
 from unitk.kernels.weights import prepare
 from unitk.models import archs

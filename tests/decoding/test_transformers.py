@@ -7,9 +7,9 @@ import torch
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints, WordRules
 from unitk.decoding.decode import generate
-from unitk.formats.hf.bart import BART
-from unitk.formats.hf.gpt import GPT2
-from unitk.formats.hf.t5 import T5
+from unitk.formats.hf.tables.bart import BART
+from unitk.formats.hf.tables.gpt import GPT2
+from unitk.formats.hf.tables.t5 import T5
 from unitk.models import archs
 from unitk.slots import Example, Protocol, stay
 

@@ -11,10 +11,10 @@ import torch
 from rounding import near
 
 from unitk.criterions.cross_entropy import CrossEntropy
-from unitk.formats.hf.bart import BART
-from unitk.formats.hf.bert import BERT, ROBERTA
-from unitk.formats.hf.gpt import GPT2
-from unitk.formats.hf.t5 import T5, T5_GATED
+from unitk.formats.hf.tables.bart import BART
+from unitk.formats.hf.tables.bert import BERT, ROBERTA
+from unitk.formats.hf.tables.gpt import GPT2
+from unitk.formats.hf.tables.t5 import T5, T5_GATED
 from unitk.models import archs
 from unitk.slots import Ask, Example, collate, lm, stay
 

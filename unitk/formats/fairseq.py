@@ -29,7 +29,7 @@ from unitk.formats.base import Format, Found
 from unitk.formats.dictionary import FIRST as SYMBOLS
 from unitk.formats.dictionary import FairseqDictionary, open_dictionary
 from unitk.formats.fairseq_own import is_ours, read_ours
-from unitk.formats.hf.bart import BART_LAYER, CROSS
+from unitk.formats.hf.tables.bart import BART_LAYER, CROSS
 from unitk.formats.names import Layout, Names, classes, count_from, same, within
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig

@@ -25,8 +25,8 @@ from unitk.formats.archive import (
     write_json,
 )
 from unitk.formats.base import Format, Found
-from unitk.formats.hf.bert import BERT, BERT_KEYS, bert_sizes, masked_changes
 from unitk.formats.hf.families import BARE, tied
+from unitk.formats.hf.tables.bert import BERT, BERT_KEYS, bert_sizes, masked_changes
 from unitk.formats.names import TURNED, Form, Layout, Theirs, current_name
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.registry import register

@@ -22,7 +22,7 @@ from unitk.families.latent.components import LatentConfig
 from unitk.formats import archive as files
 from unitk.formats import settings
 from unitk.formats.base import Format, Found
-from unitk.formats.hf import bert, gpt
+from unitk.formats.hf.tables import bert, gpt
 from unitk.formats.names import TURNED, Layout
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.models.config import ModelConfig

@@ -1,0 +1,1 @@
+"""Tables of transformers' model types: one file for each kind of blocks, registered by name."""
