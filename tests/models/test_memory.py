@@ -52,3 +52,8 @@ def test_gaps_between_blocks_in_use_are_returned(watched):
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     first, now = map(int, found.stdout.split())
     assert first > 200 << 20 and (now < first / 2) == (watched == "on")
+
+
+def test_a_process_without_descriptors_says_nothing_about_its_heap(monkeypatch, tmp_path):
+    monkeypatch.setattr(products, "STATUS", tmp_path)  # a folder, which cannot be read
+    assert products.spare(ctypes.CDLL(None)) == 0

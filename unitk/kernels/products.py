@@ -112,9 +112,12 @@ def return_gaps(libc: ctypes.CDLL) -> None:
 
 
 def spare(libc: ctypes.CDLL) -> int:
-    """Bytes of memory that the process holds and malloc has not given out."""
-    status = STATUS.read_text(encoding="ascii", errors="replace")
-    found = re.search(r"RssAnon:\s*(\d+)", status)  # without files that are mapped
+    """Bytes of memory that the process holds and malloc has not given out; 0 where none can say."""
+    try:
+        status = STATUS.read_bytes()
+    except OSError:  # too many files are open
+        return 0
+    found = re.search(rb"RssAnon:\s*(\d+)", status)  # without files that are mapped
     heap = libc.mallinfo2()
     return int(found[1]) * 1024 - heap.uordblks - heap.hblkhd if found else 0
 
