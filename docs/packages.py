@@ -23,7 +23,7 @@ ROWS = (
     ("api", "evaluation"),
     ("training", "decoding"),
     ("tasks",),
-    ("data", "models", "kernels", "criterions", "optim", "score"),
+    ("data", "models", "kernels", "criterions", "optim", "metrics"),
     ("vocab", "options"),
     ("pretrained", "unitk"),
 )
@@ -45,7 +45,7 @@ ABOUT = {
     "kernels": "who multiplies",
     "criterions": "losses",
     "optim": "optimizers",
-    "score": "BLEU, ROUGE",
+    "metrics": "BLEU, ROUGE",
     "vocab": "ids of text",
     "options": "text to values",
     "pretrained": "models that come along",

@@ -9,7 +9,7 @@ from typing import Any
 
 from unitk.data.files.documents import split_sentences
 from unitk.data.files.pairs import PairText
-from unitk.score.labels import classes, numbers
+from unitk.metrics.labels import classes, numbers
 from unitk.training.reporting.sinks import read_events
 
 GLUE = {

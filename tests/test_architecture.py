@@ -17,7 +17,7 @@ NAMES = list(shape.files())
 LAYER = {
     "options": 0,
     "kernels": 1,
-    **dict.fromkeys(["data", "models", "criterions", "optim", "score"], 1),
+    **dict.fromkeys(["data", "models", "criterions", "optim", "metrics"], 1),
     "tasks": 2,
     **dict.fromkeys(["training", "decoding"], 3),
     **dict.fromkeys(["evaluation", "api"], 4),
@@ -33,7 +33,6 @@ all."""
 ROOMS = ("unitk/families/", "unitk/formats/", "unitk/fairseq/")
 """What the core reaches through the registry only; a family of models knows no other."""
 KNOWN = {
-    "unitk/decoding/generator.py": "unitk/evaluation/texts.py",
     "unitk/serving/jobs.py": "unitk/families/latent/",
     "unitk/serving/verbs.py": "unitk/families/latent/",
 }

@@ -26,10 +26,10 @@ from unitk.data.files.squad import read_squad
 from unitk.decoding.files.defaults import read_defaults
 from unitk.errors import CheckpointError, DataError, say
 from unitk.files import damage
+from unitk.metrics.bleu import bleu
+from unitk.metrics.rouge import rouge
 from unitk.pretrained import from_hub
 from unitk.registry import get
-from unitk.score.bleu import bleu
-from unitk.score.rouge import rouge
 from unitk.training.loop import train
 from unitk.training.saving.checkpoint import load
 from unitk.training.saving.folder import find

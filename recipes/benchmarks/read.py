@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from unitk.decoding.config import PredictConfig
+from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.understand.predict import predict
-from unitk.evaluation.texts import likelihoods
 from unitk.kernels.products import keep_memory
 from unitk.kernels.weights import prepare
 from unitk.models import archs

@@ -21,8 +21,8 @@ from unitk.data.files.documents import split_sentences
 from unitk.data.files.pairs import Fields, read_records
 from unitk.data.files.squad import read_squad
 from unitk.evaluation.pairs import read_pairs
-from unitk.score.qg import qg, treebank
-from unitk.score.rouge import rouge
+from unitk.metrics.qg import qg, treebank
+from unitk.metrics.rouge import rouge
 
 Figures = dict[str, float]
 WRITES = {"mlm": "unilm", "hybrid": "lm"}

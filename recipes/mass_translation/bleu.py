@@ -12,7 +12,7 @@ import torch
 from stages import arguments
 
 import unitk
-from unitk.score.bleu import bleu
+from unitk.metrics.bleu import bleu
 
 
 def main(run: Path, sources: Path, references: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stages import arguments, events, table
 
-from unitk.score.bleu import bleu
+from unitk.metrics.bleu import bleu
 
 STAGES = {"back": ["mass", "back"]}
 """Row -> its stages behind the pre-training, where there is not one of its own name alone."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from stages import arguments, records, table
 
-from unitk.score.labels import tags
+from unitk.metrics.labels import tags
 
 FIGURES = "precision", "recall", "f1", "accuracy"
 

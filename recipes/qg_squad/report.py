@@ -16,8 +16,8 @@ from stages import answered_in, arguments, examples, outputs, save, table, train
 from unitk.data.files.lines import read_lines
 from unitk.data.files.pairs import PairText
 from unitk.data.files.squad import read_squad
-from unitk.score.qg import qg, treebank
-from unitk.score.stats import stats
+from unitk.metrics.qg import qg, treebank
+from unitk.metrics.stats import stats
 
 FIGURES = ("bleu4", "rougeL", "bleu4_single")
 SHOWN = 10

@@ -11,7 +11,7 @@ from stages import arguments, records, table
 from unitk.data.files.columns import read_labels
 from unitk.data.files.documents import split_sentences
 from unitk.data.files.squad import read_squad
-from unitk.score.labels import answers
+from unitk.metrics.labels import answers
 
 FIGURES = "em", "f1"
 

@@ -19,8 +19,8 @@ from stages import examples, outputs, save, table, training
 
 from unitk.data.files.documents import split_sentences
 from unitk.data.files.pairs import Fields, PairText, joined, pair_blocks, read_records
-from unitk.score.rouge import rouge
-from unitk.score.stats import stats
+from unitk.metrics.rouge import rouge
+from unitk.metrics.stats import stats
 
 SHOWN = 5
 SOURCE = 600

@@ -8,7 +8,7 @@ from typing import Any
 
 from stages import arguments, records, table
 
-from unitk.score.labels import answers, classes
+from unitk.metrics.labels import answers, classes
 
 FIGURES = {
     **dict.fromkeys(("boolq", "copa", "rte", "wic", "wsc"), ["accuracy"]),

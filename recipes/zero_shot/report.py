@@ -13,8 +13,8 @@ from pathlib import Path
 from stages import examples, records, table
 
 from unitk.data.files.documents import split_sentences
-from unitk.score.labels import answers
-from unitk.score.rouge import rouge
+from unitk.metrics.labels import answers
+from unitk.metrics.rouge import rouge
 
 ROUGE = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 LONG = re.compile(r"[^\W\d_]{4,}")

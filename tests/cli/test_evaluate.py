@@ -9,9 +9,9 @@ import torch
 import unitk
 from unitk.data.batching import FixedBatches
 from unitk.data.corpus.folders import open_corpus
+from unitk.decoding.likelihood import likelihoods
 from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
 from unitk.evaluation import objective as evaluate
-from unitk.evaluation.texts import likelihoods
 from unitk.families.latent import measures as measured
 from unitk.families.latent.space import LatentSpace
 from unitk.verbs.evaluate import run

@@ -9,8 +9,8 @@ import torch
 
 from unitk.data.cuts import Text
 from unitk.decoding.generator import Generator
+from unitk.decoding.likelihood import likelihoods
 from unitk.errors import UsageError
-from unitk.evaluation.texts import likelihoods
 from unitk.models.archs import tiny
 from unitk.options.config import resolve
 from unitk.options.settings import Origin, Settings

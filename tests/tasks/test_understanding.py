@@ -19,9 +19,9 @@ from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.understand.predict import readings
 from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
+from unitk.metrics.labels import tags
 from unitk.models.archs import tiny
 from unitk.registry import get
-from unitk.score.labels import tags
 from unitk.slots import collate
 from unitk.tasks.understanding.base import layout_of, softmax
 from unitk.training.loop import train

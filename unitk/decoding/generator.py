@@ -27,11 +27,11 @@ from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import beside, naming
 from unitk.decoding.fit import usable, warn_of_parts, warn_of_shortened
 from unitk.decoding.forced import Given, attended, check_layer, logits, predicting
+from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis, Output
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import predict
 from unitk.errors import DataError, UsageError, require
-from unitk.evaluation.texts import likelihoods
 from unitk.slots import Floats, Ids, Protocol
 from unitk.vocab.base import BLANKS, SYMBOLS
 

@@ -120,8 +120,8 @@ class Scoring(TextEvaluation):
         truncate: bool = False,
         unit: str = "sentences",
     ) -> list[Floats]:
-        """The scores of each text behind its context, with a bar (`evaluation.texts`)."""
-        from unitk.evaluation.texts import likelihoods  # imports torch
+        """The scores of each text behind its context, with a bar (`decoding.likelihood`)."""
+        from unitk.decoding.likelihood import likelihoods  # imports torch
 
         with progress(len(texts), unit=unit) as report:
             return likelihoods(

@@ -16,7 +16,7 @@ import numpy as np
 from lm_eval.api.model import LM
 
 import unitk
-from unitk.evaluation.texts import likelihoods
+from unitk.decoding.likelihood import likelihoods
 from unitk.evaluation.windows import windows
 from unitk.slots import Floats, Ids
 

@@ -18,9 +18,9 @@ from unitk.data.files.readers import records
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import UsageError, require
 from unitk.evaluation.base import Judged, Progress, Report, Writing
+from unitk.metrics.bleu import bleu
 from unitk.options.fields import Fraction
 from unitk.registry import register
-from unitk.score.bleu import bleu
 from unitk.slots import Bools, Ids
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from unitk.data.batching import Feed, FixedBatches
 from unitk.data.corpus.folders import is_corpus, parts
 from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError
+from unitk.metrics.language import Units, perplexities
 from unitk.models.state import StatefulRows
 from unitk.options.config import Parsed, flag
 from unitk.options.settings import NOTHING, Origin, Settings
-from unitk.score.language import Units, perplexities
 from unitk.slots import DOC, Batch, Ids
 from unitk.training.config import CUT, TrainConfig
 from unitk.training.measures import Means

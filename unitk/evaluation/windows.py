@@ -19,9 +19,9 @@ import numpy as np
 from unitk.data.corpus.corpus import Corpus
 from unitk.data.corpus.folders import open_corpus
 from unitk.evaluation.base import Judged, Progress, Scoring, lines_of
+from unitk.metrics.language import Units, perplexities
 from unitk.options.fields import Count, Positive
 from unitk.registry import register
-from unitk.score.language import Units, perplexities
 from unitk.slots import Ids
 
 if TYPE_CHECKING:

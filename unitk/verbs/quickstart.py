@@ -131,8 +131,8 @@ def report(folder: Path, seconds: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from unitk.score.bleu import bleu
-    from unitk.score.rouge import rouge
+    from unitk.metrics.bleu import bleu
+    from unitk.metrics.rouge import rouge
     from unitk.training.reporting.sinks import LOG, read_events
 
     lines = (folder / "written.jsonl").read_text(encoding="utf-8").splitlines()

@@ -15,15 +15,15 @@ from unitk.data.files.columns import Side, by_id, read_column, read_labels, read
 from unitk.data.files.labels import chosen
 from unitk.data.files.pairs import joined
 from unitk.errors import DataError, require
+from unitk.metrics import Score
+from unitk.metrics.bleu import Tokenize, bleu, chrf
+from unitk.metrics.labels import answers, classes, numbers, tags
+from unitk.metrics.meteor import meteor
+from unitk.metrics.qg import qg, treebank
+from unitk.metrics.rouge import Words, rouge
+from unitk.metrics.stats import stats
 from unitk.options.config import Parsed, With
 from unitk.registry import register
-from unitk.score import Score
-from unitk.score.bleu import Tokenize, bleu, chrf
-from unitk.score.labels import answers, classes, numbers, tags
-from unitk.score.meteor import meteor
-from unitk.score.qg import qg, treebank
-from unitk.score.rouge import Words, rouge
-from unitk.score.stats import stats
 
 Form = Literal["class", "number", "tags", "span"]
 Written = Literal["bleu", "rouge", "meteor", "chrf", "qg", "stats"]

@@ -10,6 +10,7 @@ from unitk import registry
 from unitk.api.progress import progress
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
+from unitk.decoding.likelihood import likelihoods
 from unitk.errors import DataError
 from unitk.evaluation.continuations import (
     Choices,
@@ -21,7 +22,6 @@ from unitk.evaluation.continuations import (
     read_last_words,
     scores,
 )
-from unitk.evaluation.texts import likelihoods
 from unitk.evaluation.windows import windows
 from unitk.models.archs import tiny
 

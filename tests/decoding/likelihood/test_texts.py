@@ -10,11 +10,11 @@ from rounding import near
 
 from tests.conftest import toy_lines
 from unitk import registry
+from unitk.decoding import likelihood as module
 from unitk.decoding.generator import Generator
+from unitk.decoding.likelihood import layouts
+from unitk.decoding.share import share
 from unitk.errors import DataError, UsageError
-from unitk.evaluation import texts as module
-from unitk.evaluation.share import share
-from unitk.evaluation.texts import layouts
 from unitk.kernels.weights import prepare
 from unitk.models.archs import tiny
 from unitk.registry import get

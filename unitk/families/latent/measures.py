@@ -18,8 +18,8 @@ from unitk.families.latent.elbo import ELBO, Autoencoder
 from unitk.families.latent.evidence import gather, nll_of, z_gap
 from unitk.families.latent.panel import IGNORED, bars
 from unitk.families.latent.space import KL, LatentSpace
-from unitk.score.bleu import bleu
-from unitk.score.language import Units, perplexities
+from unitk.metrics.bleu import bleu
+from unitk.metrics.language import Units, perplexities
 from unitk.slots import Batch, Ids
 from unitk.training.saving.checkpoint import check_finite
 

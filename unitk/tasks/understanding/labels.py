@@ -10,8 +10,8 @@ import numpy as np
 
 from unitk.data.files.labels import split_words
 from unitk.errors import require
+from unitk.metrics.labels import spans
 from unitk.registry import register
-from unitk.score.labels import spans
 from unitk.slots import DOC, Example, Floats, Ids
 from unitk.tasks.base import Encoded
 from unitk.tasks.understanding.base import Headed, Labelling, labelled, side_by_side, softmax

@@ -10,8 +10,8 @@ from itertools import zip_longest
 from typing import Any, Literal
 
 from unitk.errors import UsageError
-from unitk.score import Report, Score
-from unitk.score.words import warn_unspaced
+from unitk.metrics import Report, Score
+from unitk.metrics.words import warn_unspaced
 
 Tokenize = Literal[
     "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"

@@ -1,7 +1,7 @@
 import pytest
 
-from unitk.score import meteor as module
-from unitk.score.meteor import meteor
+from unitk.metrics import meteor as module
+from unitk.metrics.meteor import meteor
 
 FIGURE = "meteor_exact_stem"
 

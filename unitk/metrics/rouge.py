@@ -3,7 +3,7 @@
 rouge1, rouge2 and rougeL take a text as one sequence of words. rougeLsum takes it sentence by
 sentence and is what papers call ROUGE-L of summaries; where texts are single sentences it equals
 rougeL, and is not counted again. rouge-score knows words of a-z and digits; words of any script are
-those of `unitk.score.words`.
+those of `unitk.metrics.words`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from unitk.errors import DataError
-from unitk.score import Report, Score, words
+from unitk.metrics import Report, Score, words
 
 KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 

@@ -3,7 +3,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from unitk.data.files.lines import read_lines
 from unitk.errors import DataError
-from unitk.score.rouge import KINDS, rouge
+from unitk.metrics.rouge import KINDS, rouge
 
 
 def test_the_example_of_the_paper():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unitk.errors import UsageError
-from unitk.score.labels import answers, classes, numbers, scheme_of, spans, tags
+from unitk.metrics.labels import answers, classes, numbers, scheme_of, spans, tags
 
 SENTENCES = [
     # conlleval's decisions: a begin amid a span, another type amid one, a begin left out

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unitk.score import Score
-from unitk.score.qg import treebank
-from unitk.score.words import warn_unspaced
+from unitk.metrics import Score
+from unitk.metrics.qg import treebank
+from unitk.metrics.words import warn_unspaced
 
 
 class _NoSynonyms:

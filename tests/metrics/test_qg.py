@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unitk.data.files.lines import read_lines
-from unitk.score.qg import _common, group, qg, rouge_l, treebank
+from unitk.metrics.qg import _common, group, qg, rouge_l, treebank
 
 
 def test_a_source_keeps_its_last_prediction_and_all_its_questions():

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unitk.score import Score
-from unitk.score.bleu import bleu
-from unitk.score.words import warn_unspaced
+from unitk.metrics import Score
+from unitk.metrics.bleu import bleu
+from unitk.metrics.words import warn_unspaced
 
 BETA = 1.2  # weight of recall in qgevalcap's ROUGE-L (Lin 2004, equation 4)
 

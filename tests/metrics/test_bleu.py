@@ -1,9 +1,9 @@
 import pytest
 
 from unitk.errors import UsageError
-from unitk.score.bleu import bleu, chrf
-from unitk.score.meteor import meteor
-from unitk.score.qg import qg
+from unitk.metrics.bleu import bleu, chrf
+from unitk.metrics.meteor import meteor
+from unitk.metrics.qg import qg
 
 
 def test_equal_texts_score_100():
@@ -69,7 +69,7 @@ def test_tokenised_text_is_scored_without_advice(caplog):
 
 def test_texts_are_counted_in_blocks(monkeypatch):
     """Any blocks add up to the score of the whole corpus."""
-    from unitk.score import bleu as module
+    from unitk.metrics import bleu as module
 
     texts = [f"the cat number {n} sat on mat {n % 3}" for n in range(7)]
     references = [[f"the cat {n} sat on the mat {n % 2}"] * (1 + n % 2) for n in range(7)]

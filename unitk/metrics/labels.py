@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unitk.errors import UsageError
-from unitk.score import Score
-from unitk.score.words import PUNCTUATION, UNSPACED_LETTER, words
+from unitk.metrics import Score
+from unitk.metrics.words import PUNCTUATION, UNSPACED_LETTER, words
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 UNPUNCTUATED = str.maketrans("", "", string.punctuation)

@@ -14,8 +14,8 @@ import numpy as np
 
 from unitk.decoding.fit import beyond
 from unitk.decoding.forced import score
+from unitk.decoding.share import ROW, share
 from unitk.errors import DataError, UsageError, require
-from unitk.evaluation.share import ROW, share
 from unitk.models.base import Decoder
 from unitk.slots import DOC, TOKEN, Example, Floats, Ids, Slots, lm
 from unitk.tasks.base import Task

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unitk.score.stats import grams, repeated, stats, words
+from unitk.metrics.stats import grams, repeated, stats, words
 
 
 def test_by_hand():

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from unitk.score.language import Units, perplexities
+from unitk.metrics.language import Units, perplexities
 
 
 def test_units_count_the_end_but_not_the_begin():

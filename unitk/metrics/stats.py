@@ -1,15 +1,15 @@
 """Statistics of generated texts: length, new n-grams, repetition.
 
 New n-grams are those of See et al. 2017, arXiv 1704.04368, section 7.2, and Narayan et al. 2018,
-arXiv 1808.08745, table 1: the higher, the less was copied. Words are those of `unitk.score.words`.
+arXiv 1808.08745, table 1: the higher, the less was copied. Words are those of `words.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unitk.score import Score
-from unitk.score.words import words
+from unitk.metrics import Score
+from unitk.metrics.words import words
 
 ORDERS = (1, 2, 3, 4)
 REPEATED = 3
