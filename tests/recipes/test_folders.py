@@ -28,7 +28,8 @@ NAMES += [
     "ulmfit",
     "zero_shot",
 ]
-PROGRAM = f"""#!{sys.executable}
+FEW = {"compare": {"ROWS": "lm-1 scratch.lm-1 hybrid-1"}}  # rows of a recipe that has many
+PROGRAM = f"""#!{sys.executable} -IS
 import json, os, sys
 from pathlib import Path
 with open(os.environ["CALLS"], "a") as file:
@@ -96,7 +97,7 @@ def test_any_path_and_a_second_run(name, tmp_path):
     checkout = tmp_path / """a b'c"d$(touch INJ);e"""
     shutil.copytree(RECIPES, checkout, ignore=shutil.ignore_patterns("*.md"))
     for _ in range(2):
-        done = start(name, tmp_path, checkout, RUN=str(checkout / "my run"))
+        done = start(name, tmp_path, checkout, RUN=str(checkout / "my run"), **FEW.get(name, {}))
         assert done.returncode == 0, done.stderr
         assert "kept as it was made" not in done.stderr
     calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
@@ -120,8 +121,9 @@ def test_several_texts(tmp_path):
 def test_sets_may_be_added(name, tmp_path):
     sets = {"ner": "wnut17 wikigold", "superglue_cloze": "rte cb", "ulmfit": "trec imdb"}
     both = sets.get(name, "sst2 cola").split()
+    env = {"RUN": "run", "DATA": str(tmp_path), **FEW.get(name, {})}
     for given in (both[0], " ".join(both)):
-        done = start(name, tmp_path, SETS=given, RUN="run", DATA=str(tmp_path))
+        done = start(name, tmp_path, SETS=given, **env)
         assert done.returncode == 0, done.stderr
     calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
     collected = [call for call in calls if call[0].endswith("/collect.py")]

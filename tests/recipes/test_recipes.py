@@ -33,6 +33,7 @@ def recipe(name, folder, script="run.sh", **env):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_toy_copy_is_learnt(tmp_path):
     printed = recipe("toy_copy", tmp_path, OMP_NUM_THREADS="1")
     share = float(printed.split("exact match ")[1].split()[0])
