@@ -215,6 +215,12 @@ def test_questions_are_those_of_their_own_passages():
     pairs = [one for one in read_squad(questions / "test.json.gz") if len(one.source[1]) < 500]
     found = unitk.load("unitk-mini-en-questions").generate([one.source for one in pairs])
     written, wanted = [best.text for [best] in found], [[one.target] for one in pairs]
+    answers = [one.source[0] for one in pairs]
+    told = [
+        f" {answer.lower()} " in f" {text.lower().rstrip('?')} "
+        for answer, text in zip(answers, written, strict=True)
+    ]
+    assert sum(told) < 0.02 * len(told)
     half = len(wanted) // 2
     own, other = (bleu(written, some) for some in (wanted, wanted[half:] + wanted[:half]))
     assert own.figures["bleu"] > 2 * other.figures["bleu"]

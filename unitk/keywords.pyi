@@ -179,6 +179,7 @@ class GenerateOptions(TypedDict, total=False):
     no_repeat_ngram_ignore: str
     unkpen: float
     bad_words: Path | None
+    avoid_part: int
     sampling: bool
     temperature: float
     sampling_topk: int

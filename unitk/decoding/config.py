@@ -122,6 +122,9 @@ class RulesConfig(Checked):
     """Penalty that is subtracted from the log-probability of the unknown token."""
     bad_words: Path | None = None
     """File of words or phrases that are never written, one a line."""
+    avoid_part: Count = 0
+    """Part of the source, counted from 1, that outputs do not contain, such as the answer to a
+    question that is asked. 0: none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from unitk import registry
 from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, slope
-from unitk.decoding.constraints.base import Constraint
+from unitk.decoding.constraints.base import Constraint, spellings
 from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.fit import check_length, check_places, overrun, shortened
 from unitk.decoding.search import Hypothesis
@@ -23,7 +23,7 @@ DIFFUSION = "steps", "order", "block_length"
 """Options that only diffusion reads."""
 SEARCH = (
     *("search", "diverse_beam_groups", "capture", "min_len", "max_words", "allow_symbols"),
-    *("no_repeat_ngram_size", "unkpen", "bad_words"),
+    *("no_repeat_ngram_size", "unkpen", "bad_words", "avoid_part"),
 )
 """Options that only what writes word by word reads."""
 
@@ -72,6 +72,9 @@ class Driver(ABC):
         One that is too long for the model raises DataError, or is shortened if `truncate` is set.
         """
         name, limits, protocol = f"input {number + 1}", self.model.config, self.protocol
+        if 0 < config.avoid_part <= len(source):
+            part = self.task.vocab.decode(source[config.avoid_part - 1])
+            wanted = replace(wanted, avoid=tuple(sorted(spellings(part, self.task.vocab))))
 
         def lay_out(source: list[Ids]) -> tuple[Example, Constraint]:
             exactly, words = self.task.length(source), sum(map(len, source))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.constraints.base import Constraints
-from unitk.decoding.constraints.rules import Rules
+from unitk.decoding.constraints.rules import Rules, avoided
 from unitk.errors import NonFiniteError, UsageError
 from unitk.slots import Floats, Ids, Protocol
 
@@ -67,6 +67,7 @@ class State:
     least: Tensor  # [B, 1] words that a blank needs
     limit: Tensor  # [B, 1] words that it may have
     prefix: Tensor  # [B, P] the words that outputs begin with, then -1
+    avoid: Tensor  # [B, N, L] phrases that outputs do not contain; -1 in front of shorter ones
     score: Tensor  # [B, K] log-probability of the open hypotheses, best first; -inf: there is none
     count: Tensor  # [B, K] words in the blank at hand
     blank: Tensor  # [B, K] its number
@@ -125,6 +126,7 @@ class Search:
             least=least,
             limit=limit,
             prefix=prefix,
+            avoid=avoided(each).to(homes.device),
             score=fill(0.0),
             count=fill(0),
             blank=fill(0),
@@ -248,6 +250,7 @@ class Search:
             state.count[:, :each].flatten(),
             rows(state.least),
             rows(state.prefix[:, step : step + 1]) if step < self.rules.begin else None,
+            state.avoid.repeat_interleave(each, 0) if self.rules.avoids else None,
         )
 
     def _norm(self, back: Tensor) -> float | Tensor:

@@ -9,7 +9,7 @@ from rounding import near
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints, WordRules, word_rules
-from unitk.decoding.constraints.rules import Rules
+from unitk.decoding.constraints.rules import Rules, avoided
 from unitk.decoding.decode import generate
 from unitk.errors import DataError, UsageError
 from unitk.slots import Protocol
@@ -106,6 +106,25 @@ def test_bad_phrases_equal_a_loop():
     assert blocked > 500
 
 
+def test_phrases_of_an_input_equal_a_loop():
+    rng = np.random.default_rng(2)
+    blocked = 0
+    for _ in range(300):
+        sizes = rng.integers(1, 4, size=(3, rng.integers(0, 3)))
+        own = [[tuple(rng.integers(4, size=size).tolist()) for size in row] for row in sizes]
+        written = rng.integers(4, size=(3, rng.integers(0, 9)))
+        scores = torch.zeros(3, 5)
+        avoid = avoided([Constraint(avoid=tuple(phrases)) for phrases in own])
+        count = torch.zeros(3, dtype=torch.int64)
+        rules = rules_of(GenerateConfig(), Protocol(end=4))
+        rules.forbid(scores, torch.as_tensor(written), count, count, avoid_RPL=avoid)
+        for row, so_far, phrases in zip(scores, written.tolist(), own, strict=True):
+            ends = {w for w in range(4) if any((*so_far, w)[-len(b) :] == b for b in phrases)}
+            assert set((row == -torch.inf).nonzero()[:, 0].tolist()) == ends
+            blocked += len(ends)
+    assert blocked > 300
+
+
 def contains(words, phrase):
     return any(tuple(words[i : i + len(phrase)]) == phrase for i in range(len(words)))
 
@@ -137,6 +156,22 @@ def test_lexicons_equal_brute_force(toy, name):
     config = replace(EXHAUSTIVE, unkpen=1.5, search="fairseq")
     (found,) = search(case, [prompt], config, words=WordRules(unk=1))
     same(found, toy.brute_force(case, prompt, config, penalty={1: 1.5}))
+
+
+@pytest.mark.parametrize("name", ["shift", "slot", "cross"])
+def test_what_inputs_avoid_equals_brute_force(toy, name):
+    case = toy.Case(name, words=2, scale=0.6)
+    prompts = [case.prompt(np.array(ids)) for ids in ([0, 1, 1], [1, 0], [0])]
+    own = [[(0, 1)], [], [(1,), (0, 0, 0)]]
+    wanted = [Constraint(avoid=tuple(phrases)) for phrases in own]
+    for prompt, phrases, found in zip(
+        prompts, own, search(case, prompts, EXHAUSTIVE, wanted), strict=True
+    ):
+
+        def clean(words, phrases=phrases):
+            return not any(contains(words, phrase) for phrase in phrases)
+
+        same(found, toy.brute_force(case, prompt, EXHAUSTIVE, accept=clean))
 
 
 @pytest.mark.parametrize("name", ["shift", "slot", "cross"])

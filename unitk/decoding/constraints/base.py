@@ -21,6 +21,7 @@ class Constraint:
     prefix: tuple[int, ...] = ()
     """The words that they begin with; of several blanks, the first one does."""
     phrases: tuple[tuple[int, ...], ...] = ()  # runs of words that they contain, in any order
+    avoid: tuple[tuple[int, ...], ...] = ()  # runs of words that they do not contain
     min_len: int = 0  # fewest words of a blank
     max_len: int = 0  # most words of a blank
 
@@ -82,7 +83,7 @@ class Constraints:
 
 def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
     """The rules of the options, in words of a vocabulary."""
-    free = tuple(_spellings(config.no_repeat_ngram_ignore.split(), vocab))
+    free = tuple(_pieces_of(config.no_repeat_ngram_ignore.split(), vocab))
     bad = _bad_words(config.bad_words, vocab) if config.bad_words else ()
     symbols = dict(zip(vocab.pieces(vocab.symbols.values()), vocab.symbols.values(), strict=True))
     allowed = config.allow_symbols.split()
@@ -93,7 +94,7 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
     return WordRules(unk, free, tuple(bad), tuple(symbols[word] for word in allowed))
 
 
-def _spellings(words: list[str], vocab: Vocab) -> Iterator[int]:
+def _pieces_of(words: list[str], vocab: Vocab) -> Iterator[int]:
     """All ids that spell one of the words, at the beginning of a word or within one."""
     for word in words:
         if word not in _spelt(vocab):
@@ -113,11 +114,15 @@ def _spelt(vocab: Vocab) -> dict[str, set[int]]:
 
 
 def _bad_words(path: Path, vocab: Vocab) -> list[tuple[int, ...]]:
-    """The spellings of each line, at the beginning of a text and after a blank."""
-    lines = [line.strip() for line in read_lines(path)]
-    found = {tuple(vocab.encode(start + line)) for line in lines if line for start in ("", " ")}
-    # what the vocabulary cannot spell is never written
-    return sorted(ids for ids in found if ids and vocab.unk not in ids)
+    """The spellings of each line that the vocabulary can spell."""
+    return sorted({ids for line in read_lines(path) for ids in spellings(line, vocab)})
+
+
+def spellings(phrase: str, vocab: Vocab) -> set[tuple[int, ...]]:
+    """A phrase at the beginning of a text and after a blank; nothing where the vocabulary fails."""
+    phrase = phrase.strip()
+    found = {tuple(vocab.encode(start + phrase)) for start in ("", " ") if phrase}
+    return {ids for ids in found if ids and vocab.unk not in ids}  # others are never written
 
 
 def encode_phrase(text: str, vocab: Vocab, where: str) -> tuple[int, ...]:

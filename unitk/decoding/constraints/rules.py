@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from unitk.decoding.config import GenerateConfig
-from unitk.decoding.constraints.base import Constraints
+from unitk.decoding.constraints.base import Constraint, Constraints
 from unitk.slots import Protocol
+
+
+def avoided(each: Sequence[Constraint]) -> Tensor:
+    """[B, N, L] the phrases that the outputs of each input avoid, with -1 in front of the shorter
+    ones, and -1 for those that are lacking."""
+    count = max(len(one.avoid) for one in each)
+    length = max((len(phrase) for one in each for phrase in one.avoid), default=1)
+    table = torch.full((len(each), count, length), -1)
+    for row, one in zip(table, each, strict=True):
+        for part, phrase in zip(row, one.avoid, strict=False):
+            part[length - len(phrase) :] = torch.tensor(phrase)
+    return table
 
 
 class Rules:
@@ -43,6 +56,7 @@ class Rules:
         banned = [*banned, *(word for (word,) in by_length.pop(1, []))]
         self.banned = tensor(banned)
         self.bad = [tensor(by_length[size]) for size in sorted(by_length)]
+        self.avoids = any(one.avoid for one in constraints.each)
 
     def forbid(
         self,
@@ -51,11 +65,13 @@ class Rules:
         count_R: Tensor,
         least_R: Tensor,
         forced_R: Tensor | None = None,
+        avoid_RPL: Tensor | None = None,
     ) -> None:
         """Change `gain_RV` of R hypotheses in place.
 
         `written_RL` are their L words so far, the last `count_R` of them in the blank at hand,
-        which needs `least_R`. Where `forced_R` is a word, not -1, only that can follow.
+        which needs `least_R`. Where `forced_R` is a word, not -1, only that can follow. Phrases
+        that a hypothesis itself avoids are `avoid_RPL`, as `avoided` gives them.
         """
         if forced_R is not None:
             forced_R1 = forced_R[:, None]
@@ -68,6 +84,8 @@ class Rules:
         for phrases in self.bad:
             if written_RL.shape[1] >= phrases.shape[1] - 1:
                 self.forbid_phrases(gain_RV, written_RL, phrases)
+        if avoid_RPL is not None:
+            self.forbid_own(gain_RV, written_RL, avoid_RPL)
         if self.ngram and written_RL.shape[1] >= self.ngram:
             self.forbid_repeats(gain_RV, written_RL, count_R)
         if forced_R is not None:
@@ -85,6 +103,16 @@ class Rules:
         tail_Rn = written_RL[:, written_RL.shape[1] - phrases_Pn.shape[1] + 1 :]
         same_RP = (tail_Rn[:, None] == phrases_Pn[:, :-1]).all(-1)
         self._blow(gain_RV, phrases_Pn[:, -1].expand_as(same_RP), same_RP)
+
+    def forbid_own(self, gain_RV: Tensor, written_RL: Tensor, avoid_RPL: Tensor) -> None:
+        """Forbid the last word of every phrase that a hypothesis itself avoids."""
+        before = avoid_RPL.shape[2] - 1
+        missing = max(0, before - written_RL.shape[1])  # a word that was not written equals none
+        tail_RL = torch.nn.functional.pad(written_RL, (missing, 0), value=-2)
+        tail_RL = tail_RL[:, tail_RL.shape[1] - before :]
+        begun_RPL, last_RP = avoid_RPL[..., :-1], avoid_RPL[..., -1]
+        same_RP = ((begun_RPL < 0) | (begun_RPL == tail_RL[:, None])).all(-1) & (last_RP >= 0)
+        self._blow(gain_RV, last_RP.clamp(min=0), same_RP)
 
     def forbid_repeats(self, gain_RV: Tensor, written_RL: Tensor, count_R: Tensor) -> None:
         """Forbid n-grams that stand in the blank already, unless they contain an exempt word."""
