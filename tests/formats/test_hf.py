@@ -79,7 +79,44 @@ GROUPED = {**LLAMA, "num_key_value_heads": 2, "tie_word_embeddings": False}
 BOTH_WAYS = {**GROUPED, "is_causal": False}
 ROPE = {"rope_type": "llama3", "rope_theta": 50.0, "factor": 32.0, "low_freq_factor": 1.0}
 ROPE |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 24}
+MISTRAL = {**GROUPED, "sliding_window": 5}
+SMOLLM3 = {**LLAMA, "num_hidden_layers": 3, "no_rope_layers": [0, 1, 1], "pad_token_id": 0}
+TYPES = ["sliding_attention", "full_attention"]
+UPPER = {**GROUPED, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
+GEMMA = {**GROUPED, "query_pre_attn_scalar": 12, "sliding_window": 6, "layer_types": TYPES}
+GEMMA |= {"final_logit_softcapping": 3.0, "tie_word_embeddings": True}
+NEOX = {key: LLAMA[key] for key in LLAMA if key not in ("head_dim", "num_key_value_heads")}
+NEOX |= {"hidden_size": 64, "tie_word_embeddings": False}
+OPEN = {"is_causal": False}
 FAMILIES = {
+    "mistral": ("MistralForCausalLM", "MistralConfig", MISTRAL),
+    "mistral_full": ("MistralForCausalLM", "MistralConfig", {**MISTRAL, "sliding_window": None}),
+    "mistral_both_ways": ("MistralForCausalLM", "MistralConfig", {**MISTRAL, **OPEN}),
+    "smollm3": ("SmolLM3ForCausalLM", "SmolLM3Config", SMOLLM3),
+    "smollm3_windows": (
+        *("SmolLM3ForCausalLM", "SmolLM3Config"),
+        {**SMOLLM3, "use_sliding_window": True, "sliding_window": 4},
+    ),
+    "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", GROUPED),
+    "olmo2_both_ways": ("Olmo2ForCausalLM", "Olmo2Config", {**LLAMA, **OPEN}),
+    "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", GEMMA),
+    "gemma3_both_ways": (
+        *("Gemma3ForCausalLM", "Gemma3TextConfig"),
+        {**GEMMA, "use_bidirectional_attention": True},
+    ),
+    "neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", NEOX),
+    "neox_in_turn": (
+        *("GPTNeoXForCausalLM", "GPTNeoXConfig"),
+        {
+            **NEOX,
+            "use_parallel_residual": False,
+            "attention_bias": False,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "neox_both_ways": ("GPTNeoXForCausalLM", "GPTNeoXConfig", {**NEOX, **OPEN}),
+    "qwen3_windows": ("Qwen3ForCausalLM", "Qwen3Config", UPPER),
+    "qwen3_windows_both_ways": ("Qwen3ForCausalLM", "Qwen3Config", {**UPPER, **OPEN}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", LLAMA),
     "qwen3_grouped": ("Qwen3ForCausalLM", "Qwen3Config", GROUPED),
     "qwen3_both_ways": ("Qwen3ForCausalLM", "Qwen3Config", BOTH_WAYS),
@@ -132,6 +169,9 @@ def make(hf, kit, tmp_path, vocab_txt):
         if "bert_untied" in family:  # the bias that is added, and the other one
             head = model.predictions if "albert" in family else model.cls.predictions
             head.bias.data.copy_(head.decoder.bias)
+        if "gemma" in family:  # numbers of released files, to which 1 is added without rounding
+            for parameter in model.parameters():
+                parameter.data = parameter.data.bfloat16().float()
         model.save_pretrained(tmp_path / folder)
         (tmp_path / folder / "vocab.txt").write_text(vocab_txt.read_text())
         return model, tmp_path / folder

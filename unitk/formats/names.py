@@ -36,19 +36,65 @@ def turn(tensor: Tensor, config: ModelConfig) -> Tensor:
 
 def as_neighbours(rows: Tensor, config: ModelConfig) -> Tensor:
     """Order the rows of heads so that the channels that turn together are neighbours."""
-    return rows.unflatten(0, (-1, 2, config.key_width // 2)).transpose(1, 2).flatten(0, 2)
+    return _paired(rows, config, (2, -1))
 
 
 def as_halves(rows: Tensor, config: ModelConfig) -> Tensor:
-    """Order the rows of heads so that the channels that turn together are half a head apart."""
-    return rows.unflatten(0, (-1, config.key_width // 2, 2)).transpose(1, 2).flatten(0, 2)
+    """Order the rows of heads so that the channels that turn together are half as many apart as
+    turn."""
+    return _paired(rows, config, (-1, 2))
+
+
+def _paired(rows: Tensor, config: ModelConfig, stored: tuple[int, int]) -> Tensor:
+    """Transpose what the rows of each head that turn are, laid out as `stored`."""
+    each = rows.unflatten(0, (-1, config.key_width))
+    turning = round(config.key_width * config.rotary_share)
+    first, rest = each.split([turning, config.key_width - turning], dim=1)
+    first = first.unflatten(1, stored).transpose(1, 2).flatten(1, 2)
+    return torch.cat([first, rest], dim=1).flatten(0, 1)
+
+
+def by_part(rows: Tensor, config: ModelConfig) -> Tensor:
+    """All queries, then all keys, then all values, of rows that are stored head by head."""
+    query, key, value = rows.unflatten(0, (-1, 3, config.key_width)).unbind(1)
+    parts = (as_neighbours(query.flatten(0, 1), config), as_neighbours(key.flatten(0, 1), config))
+    return torch.cat([*parts, value.flatten(0, 1)])
+
+
+def by_head(rows: Tensor, config: ModelConfig) -> Tensor:
+    """The queries, keys and values of the first head, then those of the second, and so on."""
+    query, key, value = rows.chunk(3)
+    parts = (as_halves(query, config), as_halves(key, config), value)
+    return torch.stack([part.unflatten(0, (-1, config.key_width)) for part in parts], 1).flatten(
+        0, 2
+    )
+
+
+def compose(*forms: Form) -> Form:
+    """A tensor that is stored in several forms at once; the first one is undone first."""
+
+    def ours(tensor: Tensor, config: ModelConfig) -> Tensor:
+        for form in forms:
+            tensor = form.ours(tensor, config)
+        return tensor
+
+    def theirs(tensor: Tensor, config: ModelConfig) -> Tensor:
+        for form in reversed(forms):
+            tensor = form.theirs(tensor, config)
+        return tensor
+
+    return Form(ours, theirs)
 
 
 TURNED = Form(turn, turn)
 """A matrix that is stored as [in, out]."""
 HALVES = Form(as_neighbours, as_halves)
-"""Queries or keys, or weights of their channels: rotary positions turn channels i and i + K/2 of a
-head of K together, and in unitk 2i and 2i + 1."""
+"""Queries or keys, or weights of their channels: rotary positions turn channels i and i + R/2 of
+the first R of a head together, and in unitk 2i and 2i + 1."""
+BY_HEAD = Form(by_part, by_head)
+"""Queries, keys and values in one matrix [H, 3, K, D], queries and keys as in `HALVES`."""
+LESS_ONE = Form(lambda tensor, config: tensor + 1, lambda tensor, config: tensor - 1)
+"""The weight of a norm that multiplies by 1 + w (Gemma)."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "relu": "relu",
+    "relu2": "relu2",
     "silu": "silu",
 }
 """Name in the other system -> name in unitk; the first of several is written."""

@@ -21,6 +21,8 @@ from unitk.formats.settings import Keys, check_family, preset
 from unitk.models.config import ModelConfig
 
 Changes = dict[str, Any]
+CAUSAL = "is_causal"
+"""The entry of config.json that lets most classes see both sides of a token, if it is false."""
 
 
 class Checkpoint(NamedTuple):
@@ -60,10 +62,16 @@ class Family:
     separators: int = 1  # between two texts
     whole: str = ""  # suffix of the class with an output over words, where `WRITES` has another
     both_ways: bool = False
-    """Whether the class sees both sides of a token if config.json says that it is not causal."""
+    """Whether the class sees both sides of a token if config.json says so."""
+    opens: Callable[[ModelConfig], Changes] = lambda config: {CAUSAL: False}
+    """For writing: the entries of config.json that say so, the one that shows it first."""
+    is_open: Callable[[Mapping[str, Any]], bool] = lambda given: given.get(CAUSAL) is False
+    """For reading: whether config.json says so."""
     tokenizer: str = ""
     """The class that AutoTokenizer takes for it, whatever a folder says."""
     wrapped: str = ""  # prefix of all names but the head's, in models that classify texts
+    check: Callable[[ModelConfig], None] = lambda config: None
+    """For writing: raises a `UsageError` for settings in `free` that the class does not have."""
     fits: Callable[[ModelConfig, str], bool] = lambda config, arch: True
     """For writing: whether a model of the presets' class is nearest to this model type, by its
     settings and the name of its architecture."""
@@ -79,7 +87,7 @@ BARE = ("head_transform", "output_bias", "heads")
 """Fields that a model without output layers over words does not use."""
 OUTPUTS = (
     *("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier.", "lm_loss."),
-    *("sequence_summary.", "logits_proj."),
+    *("sequence_summary.", "logits_proj.", "embed_out."),
     *("classifier.", "qa_outputs.", "score.", "classification_head.", "multiple_choice_head."),
 )
 """Prefixes of output layers, whose names have no root before them."""
@@ -120,6 +128,7 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "") -> str:
         what = f"--to hf: no class of transformers fits: a {name} model"
         try:
             check_family(config, family.presets[0], free | {*BARE} if head else free, what)
+            family.check(config)
             return name
         except UsageError as error:
             refused.append(error)

@@ -7,6 +7,7 @@ transformers opens what is written with `from_pretrained`.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Mapping
@@ -70,8 +71,6 @@ WEIGHTS = (
 )
 
 FAST = "PreTrainedTokenizerFast"
-CAUSAL = "is_causal"
-"""The entry of config.json that lets a class see both sides of a token, if it is false."""
 VIRTUAL = "embed.virtual.weight"
 BOTH, ONE_WAY = "both sides", "left to right"
 
@@ -105,7 +104,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     if kind == "t5" and own and given.get("decoder_start_token_id") == own.sep:
         options = {"opening": "sep"}
     # a folder of others tells no task; it was trained to see both sides, so it fills masks
-    if family.both_ways and given.get(CAUSAL) is False:
+    if family.both_ways and family.is_open(given):
         task, options = "mlm", {}
     kept = settings.checked(given.get(KEPT, {}), dict, KEPT, where)
     if "task" in kept:
@@ -187,7 +186,7 @@ def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Pa
     # bare models of these have the same names, but a RoBERTa has no second segment
     single = given.get("type_vocab_size") == 1 and "roberta" in fitting
     kind = "roberta" if single else fitting[0]
-    alike = [name for name in fitting if every[name].layout is every[kind].layout]
+    alike = [name for name in fitting if _first_names(every[name]) == _first_names(every[kind])]
     if len(alike) > 1:  # they differ in settings that no tensor has
         several = f"its tensors are those of {', '.join(alike)}"
         raise CheckpointError(f"{where} has no model_type, and {several}; add one to it")
@@ -195,14 +194,18 @@ def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Pa
     return kind
 
 
+def _first_names(family: Family) -> list[str]:
+    """A family's names for the embedding and for queries, keys and values of the first layer."""
+    names = family.layout.names
+    first = names.get("layers.#.attention.qkv", names.get("layers.#.attention.qkv.weight"))
+    parts = [names["embed.tokens"], *([first] if isinstance(first, str) else first or [])]
+    return [str(name).replace("#", "0") for name in parts]
+
+
 def _fits(family: Family, tensors: Mapping[str, Tensor], where: Path) -> bool:
     """Whether tensors have a family's names for the embedding and for the first layer."""
-    names, renamed = family.layout.names, modern(tensors, family, where)
-    first = names.get("layers.#.attention.qkv", names.get("layers.#.attention.qkv.weight"))
-    wanted = [names["embed.tokens"], *([first] if isinstance(first, str) else first or [])]
-    return all(
-        any(one.startswith(str(name).replace("#", "0")) for one in renamed) for name in wanted
-    )
+    renamed = modern(tensors, family, where)
+    return all(any(one.startswith(name) for one in renamed) for name in _first_names(family))
 
 
 def modern(tensors: Mapping[str, Tensor], family: Family, path: Path) -> dict[str, Tensor]:
@@ -261,7 +264,7 @@ def write(parts: Loaded, folder: Path) -> None:
     # a class of left-to-right models fills masks, too, if it is told to see both sides
     fills = family.task == "mlm" or family.both_ways and sees(parts.task) == BOTH
     if fills and family.task != "mlm":
-        about[CAUSAL] = False
+        about |= family.opens(config)
     if parts.task.protocol is not None and not fills:
         decoding, left = generation(parts, rows)
         if left:
@@ -313,7 +316,7 @@ def _check_sight(task: Task, family: Family) -> None:
 USAGE = """\
 ## Use
 
-`config.json` says `"is_causal": false`, so every token sees both sides. The model fills masks:
+`config.json` says `{opens}`, so every token sees both sides. The model fills masks:
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -336,7 +339,9 @@ def usage(parts: Loaded) -> str:
         return ""
     mask = task.vocab.pieces([task.vocab.mask])[0]
     shift = ".roll(1, 1)" if isinstance(task, MLM) and task.config.shift else ""
-    return USAGE.format(text=f"The cat {mask} on the mat.", shift=shift)
+    key, value = next(iter(family.opens(config).items()))
+    opens = f"{json.dumps(key)}: {json.dumps(value)}"
+    return USAGE.format(opens=opens, text=f"The cat {mask} on the mat.", shift=shift)
 
 
 def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

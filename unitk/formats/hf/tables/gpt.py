@@ -1,10 +1,11 @@
-"""GPT and GPT-2: decoders that continue texts."""
+"""GPT, GPT-2 and GPT-NeoX: decoders that continue texts."""
 
 from __future__ import annotations
 
 from unitk.errors import require
 from unitk.formats.hf.families import DOUBLE, SLOTS, TEXTS, Changes, Checkpoint, Family
-from unitk.formats.names import TURNED, Layout, layer, within
+from unitk.formats.hf.layers import BASE, SHARE, about_rotary, ropes, rotary
+from unitk.formats.names import BY_HEAD, TURNED, Layout, layer, within
 from unitk.formats.settings import keys
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -16,6 +17,16 @@ GPT_KEYS = keys("""
 """)
 GPT2_KEYS = {**GPT_KEYS, **keys("activation=activation_function ffn_width=n_inner")}
 GPT_LAYER = layer("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
+NEOX_KEYS = keys("""
+    num_layers=num_hidden_layers width=hidden_size num_heads=num_attention_heads
+    ffn_width=intermediate_size norm_eps=layer_norm_eps activation=hidden_act
+    parallel_residual=use_parallel_residual attention_bias=attention_bias
+    dropout=hidden_dropout attention_dropout=attention_dropout init_std=initializer_range
+""")
+NEOX_LAYER = layer(
+    *("attention.query_key_value", "attention.dense", "input_layernorm"),
+    *("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "post_attention_layernorm"),
+)
 MAPS = r"transformer\.h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight"
 """The maps of a layer, which are stored as [in, out]."""
 
@@ -43,6 +54,21 @@ GPT = gpt(
     (GPT2_MASKS, r"transformer\.position_ids"),
 )
 
+NEOX = Layout(
+    {
+        "embed.tokens": "gpt_neox.embed_in",
+        "norm": "gpt_neox.final_layer_norm",
+        "heads.lm.weight": "embed_out.weight",
+        **within("gpt_neox.layers.#.", "layers.#.", NEOX_LAYER),
+    },
+    forms={r".*\.query_key_value\.(weight|bias)": BY_HEAD},
+    copies={
+        "embed_out.weight": "gpt_neox.embed_in.weight",
+        "lm_head.weight": "embed_out.weight",  # its name within transformers 5
+    },
+    ignored=(r".*\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",),
+)
+
 
 def _gpt2(checkpoint: Checkpoint) -> Changes:
     config, _, given, _ = checkpoint
@@ -53,6 +79,21 @@ def _about_gpt(config: ModelConfig) -> Changes:
     what = f"--to hf: transformers' GPT has --arch.ffn-width {4 * config.width}"
     require(config.ffn_width == 4 * config.width, f"{what}, but this model has {config.ffn_width}")
     return {"embd_pdrop": config.dropout}
+
+
+def _neox(checkpoint: Checkpoint) -> Changes:
+    """Rotary positions, of which transformers 4 has base and share under names of their own."""
+    _, _, given, where = checkpoint
+    base = given.get("rotary_emb_base", given.get(BASE, 10000.0))
+    share = given.get("rotary_pct", given.get(SHARE, 0.25))
+    rope = rotary(ropes(given, where), where, base, share)
+    return rope | {"num_virtual": 0, "max_positions": 0}
+
+
+def _about_neox(config: ModelConfig) -> Changes:
+    older = {"rotary_emb_base": config.rotary_base, "rotary_pct": config.rotary_share}
+    length = {"max_position_embeddings": config.max_positions or 2048}
+    return older | length | {"rope_parameters": about_rotary(config)}
 
 
 register("model_type", "gpt2")(
@@ -93,5 +134,27 @@ register("model_type", "openai-gpt")(
         fits=lambda config, arch: (
             not (config.norm_first or config.embedding_norm or config.layer_groups)
         ),
+    )
+)
+register("model_type", "gpt_neox")(
+    Family(
+        about="GPT-NeoX and Pythia",
+        name="GPTNeoX",
+        root="gpt_neox.",
+        presets=tuple(f"pythia_{size}" for size in ("tiny", "14m", "31m", "70m", "160m", "410m")),
+        task="lm",
+        layout=NEOX,
+        heads={},
+        keys=NEOX_KEYS,
+        complete=_neox,
+        entries=_about_neox,
+        options={"opening": "none"},
+        free=(
+            "num_virtual",
+            *(f"rotary_{one}" for one in ("base", "share", "factor", "wavelengths")),
+        ),
+        whole="ForCausalLM",
+        both_ways=True,
+        fits=lambda config, arch: config.positions == "rotary" and config.norm == "layer",
     )
 )

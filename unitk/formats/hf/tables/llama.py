@@ -9,11 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from unitk.errors import CheckpointError
-from unitk.formats.hf.families import Changes, Checkpoint, Family
-from unitk.formats.names import HALVES, Layout, Theirs, within
-from unitk.formats.settings import checked, keys
+from unitk.errors import CheckpointError, require
+from unitk.formats.hf.families import CAUSAL, Changes, Checkpoint, Family
+from unitk.formats.hf.layers import (
+    BASE,
+    FULL,
+    SHARE,
+    SLIDING,
+    about_rotary,
+    about_windows,
+    bases_of,
+    check_bases,
+    check_windows,
+    layer_types,
+    read_windows,
+    ropes,
+    rotary,
+    rotary_of_types,
+)
+from unitk.formats.names import HALVES, LESS_ONE, Form, Layout, Theirs, compose, within
+from unitk.formats.settings import checked, keys, refuse
 from unitk.models.config import ModelConfig
+from unitk.options.fields import render
 from unitk.registry import register
 
 KEYS = keys("""
@@ -22,6 +39,10 @@ KEYS = keys("""
     norm_eps=rms_norm_eps activation=hidden_act attention_dropout=attention_dropout
     init_std=initializer_range
 """)
+GEMMA_KEYS = {
+    **KEYS,
+    **keys("activation=hidden_activation|hidden_act logit_cap=final_logit_softcapping"),
+}
 LAYER: dict[str, Theirs] = {
     "attention.qkv": tuple(f"self_attn.{part}_proj" for part in "qkv"),
     # queries whose heads share keys and values are a matrix of their own in unitk
@@ -39,11 +60,21 @@ AFTER = {
     "ffn_after": "post_feedforward_layernorm",
 }
 """Norms of what attention and feed-forward part make (OLMo 2)."""
+FOUR = {**NORMS, **AFTER, "ffn_norm": "pre_feedforward_layernorm"}
+"""Norms of inputs as well (Gemma)."""
+TURNING: dict[str, Form] = {r".*\.self_attn\.[qk]_(proj|norm)\.(weight|bias)": HALVES}
+GEMMA_NORMS: dict[str, Form] = {
+    r".*\.self_attn\.[qk]_norm\.weight": compose(LESS_ONE, HALVES),
+    r".*norm\.weight": LESS_ONE,
+}
 LONGEST = 32_768  # positions, written for models without a limit
-ROPES = ("default", "linear", "llama3")
+WINDOW = 4096  # of those that say no other
+GEMMA_BASES = {FULL: ("rope_theta", 1e6), SLIDING: ("rope_local_base_freq", 1e4)}
+"""Type of layer -> where transformers 4 has the base of its rotary positions, and the usual one."""
+BIDIRECTIONAL = "use_bidirectional_attention"
 
 
-def table(norms: Mapping[str, str] = NORMS) -> Layout:
+def table(norms: Mapping[str, str] = NORMS, forms: Mapping[str, Form] = TURNING) -> Layout:
     """The table of names, with these norms of a layer."""
     return Layout(
         {
@@ -52,58 +83,29 @@ def table(norms: Mapping[str, str] = NORMS) -> Layout:
             "heads.lm.weight": "lm_head.weight",
             **within("model.layers.#.", "layers.#.", {**LAYER, **norms}),
         },
-        forms={r".*\.self_attn\.[qk]_(proj|norm)\.(weight|bias)": HALVES},
+        forms=forms,
         copies={"lm_head.weight": "model.embed_tokens.weight"},
         ignored=(r".*\.rotary_emb\.inv_freq",),
     )
 
 
-def complete(checkpoint: Checkpoint) -> Changes:
-    """Heads of keys and values, and rotary positions."""
-    config, _, given, where = checkpoint
+def grouped(checkpoint: Checkpoint) -> Changes:
+    """Heads of keys and values, and what no released model has."""
+    config, _, given, _ = checkpoint
     # as many heads as queries have are no groups, and one matrix with the queries
     groups = given.get("num_key_value_heads") not in (None, config.num_heads)
     # the virtual row of our own presets belongs to no released model
     changes: Changes = {"num_virtual": 0, "max_positions": 0}
     changes["num_kv_heads"] = config.num_kv_heads if groups else 0
-    return changes | rotary(given, given.get("rope_parameters") or {}, where)
-
-
-def rotary(given: Mapping[str, Any], rope: Mapping[str, Any], where: object) -> Changes:
-    """The settings of rotary positions; transformers 4 had them in other places."""
-    rope = {**(given.get("rope_scaling") or {}), **checked(rope, dict, "rope_parameters", where)}
-
-    def number(key: str) -> float:
-        return float(checked(rope.get(key), float, key, where))
-
-    kind = rope.get("rope_type", rope.get("type", ROPES[0]))
-    if kind not in ROPES:
-        raise CheckpointError(f"{where}: rope_type must be one of {', '.join(ROPES)}, got {kind!r}")
-    rope.setdefault("rope_theta", given.get("rope_theta", 10000.0))
-    changes: Changes = {"rotary_base": number("rope_theta")}
-    if kind != "default":
-        changes["rotary_factor"] = number("factor")
-    if kind == "llama3":
-        # what turns once within these numbers of positions keeps its angle, or is scaled
-        length = number("original_max_position_embeddings")
-        bounds = (number("high_freq_factor"), number("low_freq_factor"))
-        if min(bounds) <= 0:
-            raise CheckpointError(f"{where}: {kind} needs factors above 0, got {bounds}")
-        changes["rotary_wavelengths"] = tuple(length / bound for bound in bounds)
     return changes
 
 
-def about_rotary(config: ModelConfig, base: float | None = None) -> dict[str, Any]:
-    """The entry `rope_parameters`, with another base if it is given."""
-    found: dict[str, Any] = {"rope_type": "default", "rope_theta": base or config.rotary_base}
-    if config.rotary_factor != 1:
-        found |= {"rope_type": "linear", "factor": config.rotary_factor}
-    if config.rotary_wavelengths:
-        # only the quotients count: the lower bound is the length of the first training
-        first, second = config.rotary_wavelengths
-        found |= {"rope_type": "llama3", "original_max_position_embeddings": int(second)}
-        found |= {"low_freq_factor": 1.0, "high_freq_factor": second / first}
-    return found
+def complete(checkpoint: Checkpoint) -> Changes:
+    """Heads of keys and values, and rotary positions, the same in all layers."""
+    _, _, given, where = checkpoint
+    rope = ropes(given, where)
+    refuse({**given, **rope}, {SHARE: 1.0, "rope_interleaved": False}, where)
+    return grouped(checkpoint) | rotary(rope, where, given.get(BASE, 10000.0))
 
 
 def entries(config: ModelConfig) -> Changes:
@@ -111,10 +113,151 @@ def entries(config: ModelConfig) -> Changes:
     return {
         "max_position_embeddings": config.max_positions or LONGEST,
         "rope_parameters": about_rotary(config),
-        "rope_theta": config.rotary_base,
+        BASE: config.rotary_base,
     }
 
 
+def opens(config: ModelConfig) -> Changes:
+    """The entries with which a class sees both sides; a window leaves out the slot itself then."""
+    window = about_windows(config, causal=False)["sliding_window"]
+    return {CAUSAL: False} | ({"sliding_window": window} if window else {})
+
+
+def _upper_windows(checkpoint: Checkpoint) -> Changes:
+    """Qwen's windows, which only layers from a certain one on have, if any."""
+    config, _, given, where = checkpoint
+    found: tuple[int, ...] = ()
+    if checked(given.get("use_sliding_window", False), bool, "use_sliding_window", where):
+        first = checked(given.get("max_window_layers", 28), int, "max_window_layers", where)
+        default = [SLIDING if n >= first else FULL for n in range(config.num_layers)]
+        types = layer_types(given, default, where)
+        found = read_windows({"sliding_window": WINDOW, **given}, types, where)
+    return complete(checkpoint) | {"layer_windows": found}
+
+
+def _about_upper_windows(config: ModelConfig) -> Changes:
+    used = {"use_sliding_window": any(config.layer_windows)}
+    return entries(config) | about_windows(config) | used
+
+
+def _mistral(checkpoint: Checkpoint) -> Changes:
+    """Mistral's layers have one window, or none."""
+    given = {"sliding_window": WINDOW, **checkpoint.given}
+    types = [FULL if given["sliding_window"] is None else SLIDING]
+    return complete(checkpoint) | {"layer_windows": read_windows(given, types, checkpoint.where)}
+
+
+def _about_mistral(config: ModelConfig) -> Changes:
+    return entries(config) | {"sliding_window": about_windows(config)["sliding_window"]}
+
+
+def _smollm3(checkpoint: Checkpoint) -> Changes:
+    """SmolLM3's layers without rotary positions, by default every fourth one."""
+    config, _, given, where = checkpoint
+    count, key = config.num_layers, "no_rope_layers"
+    every = checked(given.get(f"{key[:-1]}_interval", 4), int, f"{key[:-1]}_interval", where)
+    usual = [int(every < 1 or (n + 1) % every > 0) for n in range(count)]
+    turns = checked(usual if given.get(key) is None else given[key], list, key, where)[:count]
+    if len(turns) < count or not {*map(repr, turns)} <= {"0", "1"}:
+        what = f"0 or 1 for each of {count} layers"
+        raise CheckpointError(f"{where}: {key} must have {what}, got {turns!r}")
+    changes = complete(checkpoint)
+    used = given.get("use_sliding_window") and given.get("sliding_window") is not None
+    default = [SLIDING if used and not own else FULL for own in turns]
+    types = layer_types(given, default, where) if used else default
+    return (
+        changes
+        | bases_of([changes["rotary_base"] * own for own in turns])
+        | {"layer_windows": read_windows(given, types, where)}
+    )
+
+
+def _about_smollm3(config: ModelConfig) -> Changes:
+    bases = [base for _, base in config.layer_kinds]
+    base = max(bases) or config.rotary_base
+    rope = {"rope_parameters": about_rotary(config, base), BASE: base}
+    return _about_upper_windows(config) | rope | {"no_rope_layers": [int(own > 0) for own in bases]}
+
+
+def _gemma3(checkpoint: Checkpoint) -> Changes:
+    """Gemma 3's layers with a window and those without have bases of their own."""
+    config, _, given, where = checkpoint
+    if given.get("query_pre_attn_scalar", 256) != config.key_width:
+        what = f"query_pre_attn_scalar equal to head_dim {config.key_width}"
+        got = given.get("query_pre_attn_scalar", 256)
+        raise CheckpointError(f"{where}: unitk reads only {what}, got {got!r}")
+    every = checked(given.get("sliding_window_pattern", 6), int, "sliding_window_pattern", where)
+    usual = [
+        FULL if every > 0 and (n + 1) % every == 0 else SLIDING for n in range(config.num_layers)
+    ]
+    types = layer_types(given, usual, where)
+    bases = {kind: given.get(key, base) for kind, (key, base) in GEMMA_BASES.items()}
+    seen = {"sliding_window": WINDOW, **given}
+    if given.get(BIDIRECTIONAL) and SLIDING in types:
+        window = checked(seen["sliding_window"], int, "sliding_window", where)
+        seen |= {CAUSAL: False, "sliding_window": window // 2}
+    changes = grouped(checkpoint) | rotary_of_types(given, bases, types, where)
+    return changes | {"layer_windows": read_windows(seen, types, where)}
+
+
+def _bases_of_types(config: ModelConfig) -> dict[str, set[float]]:
+    kinds = config.layer_kinds
+    return {
+        kind: {base for reach, base in kinds if bool(reach) == (kind == SLIDING)}
+        for kind in GEMMA_BASES
+    }
+
+
+def _about_gemma3(config: ModelConfig) -> Changes:
+    found: Changes = {"rope_parameters": {}}
+    for kind, own in _bases_of_types(config).items():
+        key, usual = GEMMA_BASES[kind]
+        found[key] = next(iter(own), usual)
+        found["rope_parameters"][kind] = about_rotary(config, found[key])
+    return (
+        entries(config)
+        | about_windows(config)
+        | found
+        | {
+            "query_pre_attn_scalar": config.key_width,
+            "final_logit_softcapping": config.logit_cap or None,
+        }
+    )
+
+
+def _opens_gemma3(config: ModelConfig) -> Changes:
+    # half of its window lies on either side
+    return {
+        BIDIRECTIONAL: True,
+        "sliding_window": 2 * max(config.layer_windows, default=0) or WINDOW,
+    }
+
+
+def _check_mistral(config: ModelConfig) -> None:
+    windows = {*config.layer_windows}
+    what = "--to hf: all layers of a mistral model have one window"
+    require(
+        len(windows) <= 1, f"{what}, but --arch.layer-windows is {render(config.layer_windows)}"
+    )
+
+
+def _check_smollm3(config: ModelConfig) -> None:
+    check_windows(config)
+    check_bases(config, [{base for _, base in config.layer_kinds} - {0}])
+
+
+def _check_gemma3(config: ModelConfig) -> None:
+    check_windows(config)
+    check_bases(config, _bases_of_types(config).values())
+    turns = all(base for _, base in config.layer_kinds)
+    require(turns, "--to hf: every layer of a gemma3_text model has rotary positions")
+
+
+def _fits(config: ModelConfig, arch: str) -> bool:
+    return config.positions == "rotary" and config.norm == "rms"
+
+
+ROTARY = ("num_virtual", "rotary_base", "rotary_factor", "rotary_wavelengths")
 LLAMA: dict[str, Any] = {
     "root": "model.",
     "task": "lm",
@@ -124,39 +267,101 @@ LLAMA: dict[str, Any] = {
     "entries": entries,
     "fixed": {"attention_bias": False, "mlp_bias": False},
     "options": {"opening": "none"},
-    "free": ("num_virtual", "rotary_base", "rotary_factor", "rotary_wavelengths"),
+    "free": ROTARY,
     "heads": {},
     "whole": "ForCausalLM",
     "both_ways": True,
-    "fits": lambda config, arch: (
-        config.positions == "rotary" and config.norm == "rms" and config.norm_first
-    ),
+    "opens": opens,
+    "fits": _fits,
 }
 """What Llama and its descendants have in common."""
-FIXED = LLAMA["fixed"]
+WINDOWS = (*ROTARY, "layer_windows")
+UPPER: dict[str, Any] = {
+    "complete": _upper_windows,
+    "entries": _about_upper_windows,
+    "check": check_windows,
+    "free": WINDOWS,
+}
+
+
+def descendant(**own: Any) -> Family:
+    """A table that differs from Llama's in these entries."""
+    return Family(**LLAMA | own)
+
 
 register("model_type", "qwen3")(
-    Family(
-        **LLAMA | {"fixed": FIXED | {"use_sliding_window": False}},
+    descendant(
         about="Qwen3",
         name="Qwen3",
         presets=("qwen3_tiny", "qwen3_mini", "qwen3_small", "qwen3_base", "qwen3_0.6b"),
+        **UPPER,
     )
 )
 register("model_type", "llama")(
-    Family(
-        **LLAMA | {"options": {"opening": "cls"}},
+    descendant(
         about="Llama, SmolLM2 and others of its kind",
         name="Llama",
         presets=("llama_tiny", "llama_135m", "llama_360m", "llama_1b"),
+        options={"opening": "cls"},
     )
 )
 register("model_type", "qwen2")(
-    Family(
-        **LLAMA | {"fixed": {"use_sliding_window": False}},
+    descendant(
         about="Qwen2 and Qwen2.5",
         name="Qwen2",
         presets=("qwen2_0.5b",),
+        fixed={},
         tokenizer="Qwen2Tokenizer",
+        **UPPER,
+    )
+)
+register("model_type", "mistral")(
+    descendant(
+        about="Mistral",
+        name="Mistral",
+        presets=("mistral_7b",),
+        options={"opening": "cls"},
+        fixed={},
+        complete=_mistral,
+        entries=_about_mistral,
+        check=_check_mistral,
+        free=WINDOWS,
+    )
+)
+register("model_type", "smollm3")(
+    descendant(
+        about="SmolLM3",
+        name="SmolLM3",
+        presets=("smollm3_3b",),
+        complete=_smollm3,
+        entries=_about_smollm3,
+        free=(*WINDOWS, "layer_rotary_bases"),
+        check=_check_smollm3,
+    )
+)
+register("model_type", "olmo2")(
+    descendant(
+        about="OLMo 2",
+        name="Olmo2",
+        presets=("olmo2_1b",),
+        layout=table(AFTER),
+        fixed={"attention_bias": False},
+    )
+)
+register("model_type", "gemma3_text")(
+    descendant(
+        about="Gemma 3 without pictures, and EmbeddingGemma's Transformer",
+        name="Gemma3",
+        presets=("gemma3_tiny", "gemma3_270m", "gemma3_1b"),
+        layout=table(FOUR, {**GEMMA_NORMS, **TURNING}),
+        keys=GEMMA_KEYS,
+        options={"opening": "cls"},
+        fixed={"attention_bias": False, "attn_logit_softcapping": None},
+        complete=_gemma3,
+        entries=_about_gemma3,
+        opens=_opens_gemma3,
+        is_open=lambda given: given.get(CAUSAL) is False or given.get(BIDIRECTIONAL) is True,
+        free=(*WINDOWS, "layer_rotary_bases"),
+        check=_check_gemma3,
     )
 )

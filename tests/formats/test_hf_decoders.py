@@ -1,0 +1,162 @@
+"""Llama, its descendants and GPT-NeoX: released names, older spellings, what is refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from unitk.errors import CheckpointError, UsageError
+from unitk.formats import settings
+from unitk.formats.hf.families import Checkpoint, kind_of, layout_of
+from unitk.formats.hf.layers import period
+from unitk.models import archs
+from unitk.registry import get
+
+RELEASED = {
+    "qwen3_0.6b": "Qwen3ForCausalLM",
+    "qwen2_0.5b": "Qwen2ForCausalLM",
+    "llama_1b": "LlamaForCausalLM",
+    "mistral_7b": "MistralForCausalLM",
+    "smollm3_3b": "SmolLM3ForCausalLM",
+    "olmo2_1b": "Olmo2ForCausalLM",
+    "gemma3_270m": "Gemma3ForCausalLM",
+    "pythia_160m": "GPTNeoXForCausalLM",
+}
+
+
+def described(config, arch=""):
+    """The family of a model, and its config.json with 50 rows."""
+    family = get("model_type", kind_of(config, arch))
+    about = {**family.fixed, **settings.write(config, family.keys), **family.entries(config)}
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "vocab_size": 50}
+    return family, about | ids | {"tie_word_embeddings": config.tied}
+
+
+@pytest.mark.parametrize("arch", RELEASED)
+def test_every_name_and_shape_of_the_released_size_is_theirs(hf, arch):
+    """Neither model has any weights; both come from the same config.json, which comes back."""
+    config = replace(archs.preset(arch), num_virtual=0)
+    family, about = described(config, arch)
+    theirs = getattr(hf, RELEASED[arch])
+    with torch.device("meta"):
+        ours, other = config.build(50), theirs(theirs.config_class(**about))
+    tensors = dict(ours.named_parameters())
+    found = layout_of(family, config).to_theirs(tensors, config, copies=True)
+    lm_head = found.pop("embed_out.weight", None)  # which transformers 5 renames
+    found |= {} if lm_head is None else {"lm_head.weight": lm_head}
+    wanted = dict(other.state_dict())
+    assert {n: t.shape for n, t in found.items()} == {n: t.shape for n, t in wanted.items()}
+    read = settings.read(archs.preset(family.presets[0]), family.keys, about, "config.json")
+    changes = family.complete(Checkpoint(read, {}, other.config.to_dict(), "config.json"))
+    again = replace(read, **changes, tied=config.tied)
+    assert again.layer_kinds == config.layer_kinds and again.rotary_base
+    kept = {"head_width": 0, "rotary_base": 1.0, "layer_windows": (), "layer_rotary_bases": ()}
+    free = dict.fromkeys(settings.FREE - {"scaled_init", "zero_init"}, 0.5)
+    same = kept | free | {"max_positions": 0, "scaled_init": True, "zero_init": False}
+    assert replace(again, **same) == replace(config, **same)
+
+
+OLDER = {
+    "llama": ({"rope_theta": 77.0}, {"rotary_base": 77.0}),
+    "mistral": ({"rope_theta": 1e6, "sliding_window": None}, {"layer_windows": ()}),
+    "smollm3": (
+        {"rope_theta": 5e6, "no_rope_layer_interval": 2},
+        {"rotary_base": 5e6, "layer_rotary_bases": (5e6, 0.0)},
+    ),
+    "olmo2": (
+        {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
+        {"rotary_base": 5e5, "rotary_factor": 2.0},
+    ),
+    "gemma3_text": (
+        {"rope_theta": 9e5, "rope_local_base_freq": 5e3, "sliding_window_pattern": 2}
+        | {"sliding_window": 9, "head_dim": 256},
+        {"layer_windows": (8, 0), "layer_rotary_bases": (5e3, 9e5)},
+    ),
+    "gpt_neox": (
+        {"rotary_emb_base": 5e3, "rotary_pct": 0.5},
+        {"rotary_base": 5e3, "rotary_share": 0.5},
+    ),
+    "qwen3": (
+        {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 3},
+        {"layer_windows": (0, 0, 0, 8)},
+    ),
+    "qwen2": ({"use_sliding_window": False, "sliding_window": 9}, {"layer_windows": ()}),
+}
+
+
+SIZES = {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def read(kind, given):
+    """The settings that a family reads in a config.json of 4 layers."""
+    family = get("model_type", kind)
+    given = SIZES | given
+    settings.refuse(given, family.fixed, "config.json")
+    config = settings.read(archs.preset(family.presets[0]), family.keys, given, "config.json")
+    return family.complete(Checkpoint(config, {}, given, "config.json"))
+
+
+@pytest.mark.parametrize("kind", OLDER)
+def test_files_of_transformers_4_say_the_same_in_other_places(hf, kind):
+    """What transformers 5 makes of the older entries reads as they do."""
+    given, wanted = OLDER[kind]
+    found = read(kind, given)
+    assert {key: found[key] for key in wanted} == wanted
+    config = hf.AutoConfig.for_model(kind, **SIZES, **given)
+    assert read(kind, config.to_dict()) == found
+    assert "rope_parameters" in config.to_dict()
+
+
+REFUSED = {
+    "a rope that is not computed": ("llama", {"rope_scaling": {"rope_type": "yarn"}}, "rope_type"),
+    "a share of channels": ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    "nanotron's order": ("llama", {"rope_interleaved": True}, "rope_interleaved"),
+    "biases": ("llama", {"attention_bias": True}, "attention_bias"),
+    "capped scores": ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+    "a scale of scores": ("gemma3_text", {"query_pre_attn_scalar": 168}, "query_pre_attn_scalar"),
+    "one type of scaling": (
+        "gemma3_text",
+        {"head_dim": 256, "sliding_window_pattern": 2}
+        | {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+        "scale the positions",
+    ),
+    "an unknown type of layer": (
+        "gemma3_text",
+        {"head_dim": 256, "layer_types": ["a"] * 4},
+        "layer_types",
+    ),
+    "too few types": ("gemma3_text", {"head_dim": 256, "layer_types": []}, "layer_types"),
+    "a window of nothing": ("mistral", {"sliding_window": 1}, "sliding_window"),
+    "a window that is no number": ("mistral", {"sliding_window": "x"}, "sliding_window"),
+    "layers that turn": ("smollm3", {"no_rope_layers": [1, 2, 1, 1]}, "no_rope_layers"),
+    "types that disagree": ("olmo2", {"rope_parameters": [1]}, "rope_parameters"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_computed_is_refused_by_its_field(case):
+    kind, given, field = REFUSED[case]
+    with pytest.raises(CheckpointError, match=rf"^config.json: .*{field}") as error:
+        read(kind, given)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("change", [{"layer_windows": (4, 8)}, {"layer_rotary_bases": (1e4, 1e5)}])
+def test_layers_that_no_class_has_are_refused(change):
+    with pytest.raises(UsageError, match="no class of .*: a llama model has --arch.layer-"):
+        kind_of(replace(archs.preset("llama_tiny"), **change), "llama_tiny")
+
+
+def test_the_class_with_such_layers_is_found():
+    llama = archs.preset("llama_tiny")
+    assert kind_of(llama) == "llama"
+    assert kind_of(replace(llama, layer_windows=(4,))) == "mistral"
+    assert kind_of(replace(llama, layer_rotary_bases=(1e4, 0.0))) == "smollm3"
+    qwen = archs.preset("qwen3_tiny")
+    assert kind_of(replace(qwen, layer_windows=(4, 0)), "qwen3_tiny") == "qwen3"
+
+
+def test_a_list_that_repeats_is_shortened():
+    assert period([1, 0, 1, 0, 1]) == (1, 0)
+    assert period([1, 1, 0]) == (1, 1, 0)
+    assert period([5.0]) == (5.0,)

@@ -1,0 +1,160 @@
+"""What config.json says of single layers: rotary positions, and how far each layer sees.
+
+transformers 5 has them in `rope_parameters`, for all layers or for each type of `layer_types`.
+Files of transformers 4 have the same in other entries, which are read, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from unitk.errors import CheckpointError, require
+from unitk.formats.hf.families import CAUSAL, Changes
+from unitk.formats.settings import checked
+from unitk.models.config import ModelConfig
+from unitk.options.fields import render
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+TYPES = (FULL, SLIDING)
+"""Types of layers in `layer_types`: those that see everything, and those with a window."""
+ROPES = ("default", "linear", "llama3")
+SHARE, BASE = "partial_rotary_factor", "rope_theta"
+T = TypeVar("T")
+
+
+def ropes(given: Mapping[str, Any], where: object) -> dict[str, Any]:
+    """The entry `rope_parameters`, with what `rope_scaling` says in older files."""
+    found: dict[str, Any] = {}
+    for key in ("rope_scaling", "rope_parameters"):
+        found |= checked(given.get(key) or {}, dict, key, where)
+    return found
+
+
+def rotary(
+    rope: Mapping[str, Any], where: object, base: object = 10000.0, share: object = 1.0
+) -> Changes:
+    """The settings of rotary positions of one entry; `base` and `share` where it has none."""
+    rope = {BASE: base, SHARE: share} | {k: v for k, v in rope.items() if v is not None}
+
+    def number(key: str) -> float:
+        return float(checked(rope.get(key), float, key, where))
+
+    kind = rope.get("rope_type", rope.get("type", ROPES[0]))
+    if kind not in ROPES:
+        raise CheckpointError(f"{where}: rope_type must be one of {', '.join(ROPES)}, got {kind!r}")
+    changes: Changes = {"rotary_base": number(BASE), "rotary_share": number(SHARE)}
+    if kind != "default":
+        changes["rotary_factor"] = number("factor")
+    if kind == "llama3":
+        # what turns once within these numbers of positions keeps its angle, or is scaled
+        length = number("original_max_position_embeddings")
+        bounds = (number("high_freq_factor"), number("low_freq_factor"))
+        if min(bounds) <= 0:
+            raise CheckpointError(f"{where}: {kind} needs factors above 0, got {bounds}")
+        changes["rotary_wavelengths"] = tuple(length / bound for bound in bounds)
+    return changes
+
+
+def rotary_of_types(
+    given: Mapping[str, Any], bases: Mapping[str, object], types: Sequence[str], where: object
+) -> Changes:
+    """Rotary positions where each type of layer has a base; `bases` are those of older files."""
+    found = ropes(given, where)
+    shared = {key: value for key, value in found.items() if key not in TYPES}
+    changes: Changes = {}
+    each: dict[str, Changes] = {}
+    for kind in TYPES:
+        own = checked(found.get(kind) or {}, dict, kind, where)
+        # older files scale the positions of layers without a window only
+        each[kind] = rotary({**(shared if kind == FULL else {}), **own}, where, bases[kind])
+    for kind in dict.fromkeys(types):
+        other = {key: value for key, value in each[kind].items() if key != "rotary_base"}
+        if changes and other != changes:
+            raise CheckpointError(
+                f"{where}: rope_parameters must scale the positions of {' and '.join(TYPES)} alike"
+            )
+        changes = other
+    layers = [each[kind]["rotary_base"] for kind in types]
+    return changes | bases_of(layers)
+
+
+def bases_of(layers: Sequence[float]) -> Changes:
+    """The settings of layers with these bases, 0 for one without rotary positions."""
+    alike = len({*layers}) == 1 and layers[0] > 0
+    return {
+        "rotary_base": max(layers) or 10000.0,
+        "layer_rotary_bases": () if alike else period(layers),
+    }
+
+
+def about_rotary(config: ModelConfig, base: float | None = None) -> dict[str, Any]:
+    """The entry `rope_parameters`, with another base if it is given."""
+    found: dict[str, Any] = {"rope_type": "default", BASE: base or config.rotary_base}
+    if config.rotary_share != 1:
+        found |= {SHARE: config.rotary_share}
+    if config.rotary_factor != 1:
+        found |= {"rope_type": "linear", "factor": config.rotary_factor}
+    if config.rotary_wavelengths:
+        # only the quotients count: the lower bound is the length of the first training
+        first, second = config.rotary_wavelengths
+        found |= {"rope_type": "llama3", "original_max_position_embeddings": int(second)}
+        found |= {"low_freq_factor": 1.0, "high_freq_factor": second / first}
+    return found
+
+
+def layer_types(
+    given: Mapping[str, Any], default: Sequence[str], where: object, key: str = "layer_types"
+) -> list[str]:
+    """The type of each layer, by default those of `default`."""
+    if (found := given.get(key)) is None:
+        return list(default)
+    found = checked(found, list, key, where)
+    if len(found) != len(default) or not {*map(str, found)} <= {*TYPES}:
+        what = f"{' or '.join(TYPES)} for each of {len(default)} layers"
+        raise CheckpointError(f"{where}: {key} must have {what}, got {found!r}")
+    return found
+
+
+def read_windows(given: Mapping[str, Any], types: Iterable[str], where: object) -> tuple[int, ...]:
+    """How far layers of these types see by `sliding_window`, as the setting of a model."""
+    types = list(types)
+    if SLIDING not in types:
+        return ()
+    window = checked(given.get("sliding_window"), int, "sliding_window", where)
+    # a causal window counts the slot itself
+    reach = window - (given.get(CAUSAL) is not False)
+    if reach < 1:
+        raise CheckpointError(f"{where}: sliding_window must show another slot, got {window}")
+    return period([reach * (kind == SLIDING) for kind in types])
+
+
+def about_windows(config: ModelConfig, *, causal: bool = True) -> dict[str, Any]:
+    """The entries of a model whose layers have one window, or see everything."""
+    reach = max(config.layer_windows, default=0)
+    found: dict[str, Any] = {"sliding_window": reach + causal if reach else None}
+    return found | {"layer_types": [SLIDING if own else FULL for own, _ in config.layer_kinds]}
+
+
+def check_windows(config: ModelConfig) -> None:
+    """Refuse a model whose layers have several windows, for which transformers has no class."""
+    alike = len({*config.layer_windows} - {0}) <= 1
+    what = "--to hf: transformers has the same window in each layer that has one"
+    require(alike, f"{what}, but --arch.layer-windows is {render(config.layer_windows)}")
+
+
+def check_bases(config: ModelConfig, bases: Iterable[Collection[float]]) -> None:
+    """Refuse a model with more than one base in a group of layers."""
+    alike = all(len(own) <= 1 for own in bases)
+    what = "--to hf: transformers has one base of rotary positions for layers of one type"
+    require(alike, f"{what}, but --arch.layer-rotary-bases is {render(config.layer_rotary_bases)}")
+
+
+def period(values: Sequence[T]) -> tuple[T, ...]:
+    """The shortest start of a list which gives all of it if it is repeated."""
+    size = next(
+        size
+        for size in range(1, len(values) + 1)
+        if all(value == values[n % size] for n, value in enumerate(values))
+    )
+    return tuple(values[:size])
