@@ -77,6 +77,7 @@ OTHER = {
     "heads": ("class:nsp:2",),
     "head_layers": (0, 1),
     "head_pooler": False,
+    "head_dense": "transform",
     "dropout": 0.5,
     "attention_dropout": 0.5,
     "activation_dropout": 0.5,
@@ -89,6 +90,7 @@ OTHER = {
 BESIDE = {
     "layer_share": {"layer_groups": 1},
     "head_pooler": {"heads": ("class:nsp:2",)},
+    "head_dense": {"heads": ("class:nsp:2",)},
     "head_layers": {"heads": ("class:nsp:2",)},
     "rotary_base": {"positions": "rotary"},
     "layer_rotary_bases": {"positions": "rotary"},

@@ -49,7 +49,7 @@ LLAMA3 = replace(
 MISTRAL = replace(LLAMA, layer_windows=(4095,), tied=False)
 SMOLLM3 = replace(LLAMA, norm_eps=1e-6, layer_rotary_bases=(5e6, 5e6, 5e6, 0.0))
 # nothing says that it sees both ways: a task does
-EUROBERT = replace(LLAMA, rotary_base=250000.0, tied=False)
+EUROBERT = replace(LLAMA, rotary_base=250000.0, head_dense="gelu", tied=False)
 QWEN2 = replace(LLAMA, rotary_base=1e6, norm_eps=1e-6, qkv_bias=True)
 # the first weights are our own
 QWEN3 = replace(
@@ -98,6 +98,7 @@ T5GEMMA = EncoderDecoderConfig(
     activation="gelu_tanh",
     bias=False,
     cross_rotary=False,
+    head_dense="none",
     dropout=0.0,
     attention_dropout=0.0,
 )
@@ -113,6 +114,7 @@ MODERNBERT = replace(
     activation="gelu",
     output_bias=True,
     head_transform=True,
+    head_dense="transform",
 )
 # LayerNorms and biases as GPT-2 has them
 PYTHIA = ModelConfig(

@@ -23,11 +23,13 @@ from unitk.decoding.forced import score
 from unitk.errors import UsageError
 from unitk.models import archs
 from unitk.models.heads import compare
+from unitk.models.heads.base import Asked
 from unitk.slots import Ask, Example, Slots, collate, stay
 from unitk.training.guard import halves
 
 V, D, DOCS = 40, 64, 3
 SIZE = {"class": 4, "tag": 5, "candidates": 30, "sbo": 6, "concat": 4, "attend": 3}
+SIZE |= {"class_mean": 4, "class_late": 4}
 NAMED = {kind: f"{kind}:x" for kind in registry.names("head")} | {"lm": "lm"}
 
 
@@ -61,7 +63,10 @@ def asking(kind, rng, name="ask"):
         case "span":  # the second question may read fewer slots
             rows = np.stack([np.arange(6), np.array([7, 8, 9, 10, 11, -1])])
             label = np.sort(rng.integers(5, size=(2, 2)), 1)
-        case "concat" | "attend":
+        case "concat" | "attend" | "class_mean" | "class_late":
+            rows = np.stack([np.arange(6), np.array([7, 8, 9, 10, 11, -1])])
+        case "regress_mean" | "regress_late":
+            label = rng.normal(size=2).astype(np.float32)
             rows = np.stack([np.arange(6), np.array([7, 8, 9, 10, 11, -1])])
         case "sbo":  # words 2 and 4 of the span between slots 1 and 5 of the first doc
             rows, label = np.array([[1, 5, 2], [1, 5, 4]]), rng.integers(V, size=2)
@@ -99,6 +104,17 @@ def plain(kind, model, example, among):
                 logits = logits + w["bias"]
             case "class":
                 logits = out(pool(x[row[0]]))
+            case "class_mean":
+                logits = out(pool(x[real].mean(0)))
+            case "class_late":
+                logits = torch.stack([out(pool(x[one])) for one in real]).mean(0)
+            case "regress_mean":
+                yield (out(pool(x[real].mean(0)))[0] - label) ** 2, None, None
+                continue
+            case "regress_late":
+                value = torch.stack([out(pool(x[one]))[0] for one in real]).mean()
+                yield (value - label) ** 2, None, None
+                continue
             case "tag":
                 logits = out(x[row[0]])
             case "regress":
@@ -146,6 +162,29 @@ def plain(kind, model, example, among):
         yield -p, p, logits.argmax() == label
 
 
+@pytest.mark.parametrize("dense", ["gelu", "transform", "none"])
+def test_what_stands_before_a_linear_map(dense):
+    """Of heads over texts, over single slots and over spans, by hand."""
+    heads = ("class:x:3", "tag:x:3", "span:x")
+    config = replace(archs.preset("bert_tiny"), heads=heads, head_dense=dense)
+    torch.manual_seed(0)
+    model = config.build(V).eval()
+    states = torch.randn(4, 1, D)
+    for name in ("class:x", "tag:x", "span:x"):
+        head = model.heads.named(name)
+        w = {n: p.detach() for n, p in head.named_parameters()}
+        x = states[:, 0]
+        if dense == "transform":
+            x = F.gelu(F.linear(x, w["transform.dense.weight"], w["transform.dense.bias"]))
+            weights = w["transform.norm.weight"], w["transform.norm.bias"]
+            x = F.layer_norm(x, x.shape[-1:], *weights, config.norm_eps)
+        if dense == "gelu" and name == "class:x":
+            x = F.gelu(F.linear(x, w["dense.weight"], w["dense.bias"]))
+        wanted = F.linear(x, w["out.weight"], w["out.bias"])
+        found = head(Asked(states, torch.zeros(4, 1, dtype=torch.long)), torch.zeros(0))
+        near(found[..., 0] if name == "span:x" else found, wanted)
+
+
 def batches(made):
     """Alone, padded and packed."""
     yield [[one] for one in made]
@@ -186,7 +225,7 @@ def test_loss_and_gradients_are_plain_torchs_however_packed(kind, tied):
         assert batch.count["ask"] == pytest.approx(sum(w.sum() for w in weight))
         numbers = {id(one): number for number, one in enumerate(made)}
         order = [numbers[id(one)] for row in rows for one in row]
-        if kind == "regress":
+        if kind.startswith("regress"):
             assert loss.parts == {}
             continue
         each = torch.stack([term[1] for i in order for term in terms[i]])
@@ -221,7 +260,7 @@ def test_an_ensemble_of_equal_models_answers_as_one(kind):
         for parameter in other.parameters():
             parameter.mul_(1.3)
         mixed = Ensemble([one, other])
-        if kind == "regress":
+        if kind.startswith("regress"):
             return
         each = torch.stack([m.log_probs(batch, batch.asks["ask"]) for m in (one, other)])
         if kind != "span":  # a span's log p is that of two borders, each with its own mean

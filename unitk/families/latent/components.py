@@ -74,7 +74,7 @@ class LatentConfig(ModelConfig):
 
     @property
     def head_config(self) -> ModelConfig:
-        of_heads = ("heads", "head_pooler", "head_layers", "head_layer_norm")
+        of_heads = ("heads", "head_pooler", "head_dense", "head_layers", "head_layer_norm")
         names = (*of_heads, "activation", "bias", "norm", "norm_eps")
         own: dict[str, Any] = {name: getattr(self, name) for name in names}
         width = self.latent if self.head_latent else self.tower("enc").width

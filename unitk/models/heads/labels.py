@@ -2,32 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unitk.models.config import ModelConfig
 from unitk.models.heads.base import Asked, Categorical, Head, Terms
+from unitk.models.heads.words import Transform
 from unitk.registry import register
+
+SQUASHES: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu}
+"""`--arch.head-dense` -> the activation of a pooler's dense layer."""
+
+
+def slot_transform(config: ModelConfig) -> nn.Module:
+    """What heads over single slots have before their linear map (`--arch.head-dense`)."""
+    return Transform(config, config.width) if config.head_dense == "transform" else nn.Identity()
 
 
 class Pooled(Head):
-    """Dense, tanh (BERT's pooler), linear.
+    """Dense, tanh (BERT's pooler), linear; `--arch.head-dense` names others.
 
     Without the pooler, a linear map without a bias (Radford et al. 2018, section 3.2).
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
         super().__init__(config, vocab_size, size)
-        self.dense = nn.Linear(config.width, config.width) if config.head_pooler else None
-        self.out = nn.Linear(config.width, size or 1, bias=config.head_pooler)
+        width, self.activation = config.width, SQUASHES.get(config.head_dense)
+        dense = config.head_pooler and self.activation is not None
+        self.dense = nn.Linear(width, width) if dense else None
+        self.transform = slot_transform(config)
+        self.out = nn.Linear(width, size or 1, bias=config.head_pooler)
 
     def scores(self, states: Tensor) -> Tensor:
         """Outputs [..., size] of states [..., D]."""
-        pooled = states if self.dense is None else torch.tanh(self.dense(states))
+        pooled = self.transform(states)
+        if self.dense is not None:
+            assert self.activation is not None
+            pooled = self.activation(self.dense(pooled))
         return self.out(pooled)
+
+    def pool(self, asked: Asked) -> Tensor:
+        """Outputs [K, size] of texts: those of one slot, or of the sum of several."""
+        return self.scores(asked.states.sum(1))
+
+
+class OfMean(Pooled):
+    """The outputs of the mean of all states of a text."""
+
+    def pool(self, asked: Asked) -> Tensor:
+        return self.scores(masked_mean(asked.states, asked.real))
+
+
+class MeanOf(Pooled):
+    """The mean of the outputs of all states of a text."""
+
+    def pool(self, asked: Asked) -> Tensor:
+        return masked_mean(self.scores(asked.states), asked.real)
+
+
+def masked_mean(values_Kac: Tensor, real_Ka: Tensor) -> Tensor:
+    """The mean [K, c] of the values of each row's real slots."""
+    weight_Ka = real_Ka.to(values_Kac.dtype)
+    return torch.einsum("kac,ka->kc", values_Kac, weight_Ka) / weight_Ka.sum(1, keepdim=True)
 
 
 @register("head", "class")
@@ -37,7 +77,17 @@ class ClassHead(Pooled, Categorical):
     needs_size = True
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
-        return self.scores(asked.states.sum(1))
+        return self.pool(asked)
+
+
+@register("head", "class_mean")
+class ClassMeanHead(OfMean, ClassHead):
+    """Classes of a text, from the mean of all its states, through a pooler."""
+
+
+@register("head", "class_late")
+class ClassLateHead(MeanOf, ClassHead):
+    """Classes of a text: the mean of what all its states give through a pooler (EuroBERT)."""
 
 
 @register("head", "tag")
@@ -48,10 +98,11 @@ class TagHead(Categorical):
 
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
         super().__init__(config, vocab_size, size)
+        self.transform = slot_transform(config)
         self.out = nn.Linear(config.width, size or 1)
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
-        return self.out(asked.states[:, 0])
+        return self.out(self.transform(asked.states[:, 0]))
 
 
 @register("head", "regress")
@@ -60,13 +111,23 @@ class RegressionHead(Pooled):
     error."""
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
-        return self.scores(asked.states.sum(1))[:, 0]
+        return self.pool(asked)[:, 0]
 
     def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
         return Terms(price_K * (output.to(label.dtype) - label) ** 2)
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(outputs)).mean(0)
+
+
+@register("head", "regress_mean")
+class RegressionMeanHead(OfMean, RegressionHead):
+    """A number, from the mean of all states of a text."""
+
+
+@register("head", "regress_late")
+class RegressionLateHead(MeanOf, RegressionHead):
+    """A number: the mean of what all states of a text give."""
 
 
 @register("head", "choice")
@@ -90,11 +151,12 @@ class SpanHead(Categorical):
 
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
         super().__init__(config, vocab_size, size)
+        self.transform = slot_transform(config)
         self.out = nn.Linear(config.width, 2)
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
         """Logits [K, 2, a]."""
-        scores_K2a: Tensor = self.out(asked.states).mT
+        scores_K2a: Tensor = self.out(self.transform(asked.states)).mT
         return scores_K2a.masked_fill(~asked.real[:, None], -torch.inf)
 
     def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:

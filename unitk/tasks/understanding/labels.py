@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,22 +20,50 @@ from unitk.tasks.understanding.base import Headed, Labelling, labelled, side_by_
 class Whole(Labelling):
     """A task that predicts one value for a text or for a pair of texts."""
 
+    kind: ClassVar[str]
+    """The name of its ask, and of the head that reads one slot."""
+    pools: ClassVar[Mapping[str, str]]
+    """`--task.pooling` -> the head that reads all slots."""
+
     @dataclass(frozen=True, kw_only=True)
     class Config(Headed.Config):
-        """The objective that lays out the inputs, the auxiliary loss, and the orders of a pair."""
+        """The objective that lays out the inputs, the auxiliary loss, the orders of a pair, and
+        pooling."""
 
         both_orders: bool = False
         """Read each pair of texts in both orders and add the two states, so that which text
         comes first makes no difference (GPT, section 3.3: similarity)."""
+        pooling: Literal["slot", "mean", "late"] = "slot"
+        """States that the head reads. slot: that of one slot. mean: the mean of all states. late:
+        all states, for the mean of the outputs (EuroBERT)."""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            one = self.pooling == "slot" or not self.both_orders
+            require(one, "--task.both-orders needs --task.pooling slot")
 
     config: Config
+
+    @property
+    def head(self) -> str:  # type: ignore[override]
+        return self.pools.get(self.config.pooling, self.kind)
 
     @property
     def fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("text", "other") if self.config.both_orders else ()
 
+    def rows(self, encoded: Encoded) -> Ids:
+        """The slots that the head reads: one, or all."""
+        if self.config.pooling == "slot":
+            return super().rows(encoded)
+        return np.arange(len(encoded.example.towers[encoded.tower]))[None]
+
     def laid(self, parts: list[Ids]) -> Example:
         """Texts laid out in one order, or in both side by side."""
+        if self.config.pooling != "slot":
+            example = super().asking(parts)  # pooling reads one order
+            first, *others = example.asks
+            return replace(example, asks=[replace(first, name=self.kind), *others])
         orders = [parts, parts[::-1]] if self.config.both_orders else [parts]
         each = [self.encoded(one) for one in orders]
         example, rows = side_by_side(each)
@@ -56,39 +84,27 @@ class Classify(Whole):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Whole.Config):
-        """The inputs' objective, the auxiliary loss, orders, pooling and class weights."""
+        """The inputs' objective, auxiliary loss, orders, pooling and class weights."""
 
-        pooling: Literal["slot", "concat", "attention"] = "slot"
-        """States that the head reads. slot: that of one slot. concat: the last state, and the
-        largest and the mean values of all states (ULMFiT). attention: a weighted mean of all
-        states, after an LSTM layer (SiATL)."""
+        pooling: Literal["slot", "mean", "late", "concat", "attention"] = "slot"  # type: ignore[assignment]
+        """States that the head reads. slot: that of one slot. mean: the mean of all states. late:
+        all states, for the mean of the outputs (EuroBERT). concat: the last state, and the largest
+        and the mean values of all states (ULMFiT). attention: a weighted mean of all states, after
+        an LSTM layer (SiATL)."""
         class_weights: tuple[float, ...] = ()
         """Weight of each class in the loss and in class/correct, in the order of the labels of the
         corpus."""
 
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            one = self.pooling == "slot" or not self.both_orders
-            require(one, "--task.both-orders needs --task.pooling slot")
-
     config: Config
-    form = "class"
-
-    @property
-    def head(self) -> str:  # type: ignore[override]
-        return {"slot": "class", "concat": "concat", "attention": "attend"}[self.config.pooling]
+    form = kind = "class"
+    pools = {"mean": "class_mean", "late": "class_late", "concat": "concat", "attention": "attend"}
 
     def rows(self, encoded: Encoded) -> Ids:
-        """The slots to pool: words in the order of the text, and last the one that has read all."""
+        """The slots to pool; of concat and attention, words in order, then what has read all."""
+        if self.config.pooling not in ("concat", "attention"):
+            return super().rows(encoded)
         words = np.setdiff1d(np.concatenate(encoded.parts), encoded.whole)
         return np.append(words, encoded.whole)[None]
-
-    def laid(self, parts: list[Ids]) -> Example:
-        if self.config.pooling == "slot":
-            return super().laid(parts)
-        example = Headed.asking(self, parts)  # pooling reads one order
-        first, *others = example.asks
-        return replace(example, asks=[replace(first, name="class"), *others])
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         names = self.labels
@@ -102,7 +118,8 @@ class Classify(Whole):
 class Regress(Whole):
     """Predict a number for a text or a pair of texts, such as their similarity."""
 
-    head, form = "regress", "number"
+    kind, form = "regress", "number"
+    pools = {"mean": "regress_mean", "late": "regress_late"}
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         return {"value": float(output[0])}

@@ -367,15 +367,16 @@ def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str,
 def _heads_begin(there: dict[str, Tensor], here: dict[str, Tensor], folder: Path) -> None:
     """Initialise heads that a checkpoint lacks or has for other classes; drop heads not needed.
 
-    A pooler starts from that of another head: Devlin et al. 2019, section 4.1.
+    A pooler starts from that of another head (Devlin et al. 2019, section 4.1), and a transform
+    from that before the words (ModernBERT).
     """
-    pooler = re.compile(r"^heads\.\w+:\w+\.dense\.|^pool\.")
-    pooled = {pooler.sub("dense.", name): t for name, t in there.items() if pooler.match(name)}
+    inner = re.compile(r"^heads\.(?:lm|\w+:\w+)\.(?=dense\.|transform\.)|^pool(?=\.)")
+    pooled = {inner.sub("", name): t for name, t in there.items() if inner.match(name)}
     begun = set()
     for name, tensor in here.items():
         if ":" in name and (name not in there or there[name].shape != tensor.shape):
             _, head, part = name.split(".", 2)
-            found = pooled.get(part)
+            found = pooled.get(part, pooled.get(part.removeprefix("dense")))
             there[name] = tensor if found is None or found.shape != tensor.shape else found
             begun.add(head)
     for name in [name for name in there if ":" in name and name not in here]:
