@@ -83,6 +83,7 @@ setup(
         "ctranslate2": ["ctranslate2", "transformers>=5"],
         "hub": ["huggingface-hub"],
         "elmo": ["h5py"],
+        "gguf": ["gguf"],
         "fairseq": ["fairseq-fixed>=0.12.3.1"],
         "onnx": ["onnx", "transformers>=5"],
         "docs": ["mkdocs-material"],

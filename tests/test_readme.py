@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("*.md", "docs/**/*.md", "recipes/**/README.md", "unitk/pretrained/*/README.md")
 PAGES = sorted(page for pattern in FOLDERS for page in ROOT.glob(pattern))
 OTHERS = set("cd echo printf git pip ls cat head tail zcat gzip mkdir cp source curl tar".split())
-OTHERS |= {"pre-commit", ".venv/bin/pip", ".venv/bin/pre-commit", "fairseq-train"}
+OTHERS |= {"pre-commit", ".venv/bin/pip", ".venv/bin/pre-commit", "fairseq-train", "llama-cli"}
 INTERPRETERS = {"bash", "sh", "python", "python3", ".venv/bin/python"}
 BLOCK = re.compile(
     r"(?:^<!-- (run(?: slow)?) -->\n+)?^ *```(bash|python)\n(.*?)^ *```", re.M | re.S

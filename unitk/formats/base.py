@@ -97,8 +97,11 @@ class Format:
     find: Callable[[Path, Path | None], Found | Assembled] | None = None
     """Find what a path holds, with the vocabulary at another path if that is given. None: the
     format is only written."""
-    write: Callable[[Loaded, Path], None] | None = None
-    """Write a model into an empty folder. None: the format is only read."""
+    write: Callable[..., None] | None = None
+    """Write a model, `Loaded`, into an empty folder, with its `options`. None: the format is only
+    read."""
+    options: tuple[str, ...] = ()
+    """The options of `unitk convert` that `write` takes by name."""
     translate: Callable[[Loaded, Mapping[str, Tensor]], dict[str, Tensor]] | None = None
     """Give weights, or their gradients, the names and shapes that they have in this format."""
     usage: Callable[[Loaded], str] | None = None

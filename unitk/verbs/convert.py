@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from unitk import registry
 from unitk.api.verb import verb
@@ -30,6 +31,10 @@ for revision in {}; do
   hf upload "$1" "$revision" . --revision "$revision"
 done
 """
+CARD = ("revisions", "license", "scores")
+"""Options of model cards, which no format takes itself."""
+FOR_FORMATS = (*CARD, "dtype")
+"""Options that have an effect with some formats only."""
 WORDS = re.compile(r"words_(\d+[kM]?)")
 """A link of --save-at-words; nothing else in a run folder names a revision."""
 log = logging.getLogger(__name__)
@@ -41,7 +46,8 @@ class Options:
     model of unitk to another system (--from unitk DIR --to FORMAT DIR). Formats: hf (Hugging Face's
     BERT, ERNIE, RoBERTa, ALBERT, GPT, GPT-2, BART, T5, XLNet, Llama, Qwen2, Qwen3), unilm, glm,
     mass, fairseq, optimus, diffusion (MDLM, BD3-LM, LLaDA); to read only, elmo, ulmfit; to write
-    only, ctranslate2 (BART, T5, GPT-2, BERT) and onnx (encoders). --task NAME, --task.FIELD and
+    only, gguf (llama.cpp: causal models), ctranslate2 (BART, T5, GPT-2, BERT) and onnx (encoders).
+    --task NAME, --task.FIELD and
     --arch.FIELD override the checkpoint. --arch.max-positions 1024 repeats the rows of a position
     table. With --from unitk, --task NAME chooses one of mixed tasks.
 
@@ -61,6 +67,8 @@ class Options:
     scores: tuple[Path, ...] = ()
     """--to hf: files with scores for the card, which `unitk evaluate` and `unitk score` print with
     --output-format json."""
+    dtype: Literal["f32", "f16", "q8_0"] = "f16"
+    """--to gguf: type of the matrices. q8_0: 8 bits, with a scale for every 32 of a row."""
     vocab: Path | None = None
     """Vocabulary of a checkpoint that has none beside it (vocab.txt, tokenizer.json and others)."""
     user_dir: Path | None = None
@@ -80,8 +88,11 @@ def run(argv: Sequence[str]) -> None:
     registry.load_plugins(given.user_dir)
     (source, path), (target, dest) = given.from_, given.to
     require((source == OURS) != (target == OURS), "one of --from and --to is unitk, the other not")
-    for name in ("revisions", "license", "scores"):
-        require(target == "hf" or not getattr(given, name), f"--{name} is for --to hf")
+    format = None if target == OURS else registry.get("format", target, "--to")
+    takes = (*format.options, *(CARD if format.usage else ())) if format else ()
+    for name in FOR_FORMATS:
+        idle = name not in takes and getattr(given, name) != getattr(Options, name)
+        require(not idle, f"--{name} has no effect with --to {target}")
     named = re.fullmatch(r"[\w.+ -]*", given.license)
     require(named is not None, f"--license must be a name such as mit, got {given.license!r}")
     with new_folder(Path(dest), "--to", CheckpointError) as folder:
@@ -139,8 +150,8 @@ def export_revisions(run: Path, folder: Path, given: Options, task: str | None) 
     require(bool(steps), f"--revisions: {run} has no checkpoints of --save-at-words")
     counts = sorted(steps, key=steps.__getitem__)
     for count in counts:
-        export_model(run / f"words_{count}", "hf", folder / f"chck_{count}", given, task)
-    export_model(run, "hf", folder / "main", given, task)
+        export_model(run / f"words_{count}", given.to[0], folder / f"chck_{count}", given, task)
+    export_model(run, given.to[0], folder / "main", given, task)
     create(folder / "push.sh", PUSH.format(shlex.join(f"chck_{count}" for count in counts)))
 
 
@@ -156,7 +167,8 @@ def export_model(path: Path, target: str, folder: Path, given: Options, task: st
     lacks = f"{path} is a recurrent network, for which --to {target} has no place"
     require(not loaded.model.config.sequential, lacks)
     # as long as it is not trained, what was added to the tables of that system means nothing
-    format.write(replace(loaded, decoding=read_defaults(path)), folder)
+    own = {name: getattr(given, name) for name in format.options}
+    format.write(replace(loaded, decoding=read_defaults(path)), folder, **own)
     if format.usage is not None:
         weights = sum(weight.numel() for weight in loaded.model.parameters())
         about = card(path, weights, given.license, given.scores, format.usage(loaded))

@@ -1,0 +1,301 @@
+"""Write a causal model as one file of llama.cpp: weights, settings and tokenizer.
+
+The names of tensors and settings are those of `gguf/constants.py` in the package gguf. llama.cpp
+turns channels i and i + K/2 of a head together, as transformers does, but of `llama` the channels
+2i and 2i + 1, as unitk does.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unitk.errors import UsageError, require
+from unitk.files import create
+from unitk.formats.base import Format
+from unitk.formats.gguf.vocabulary import Framing, tokenizer_entries
+from unitk.formats.names import HALVES, Form, Layout, Theirs, within
+from unitk.formats.settings import check_family
+from unitk.models.config import ModelConfig
+from unitk.models.relative import slowed
+from unitk.registry import register
+from unitk.slots import NEVER
+from unitk.tasks.base import Task
+from unitk.training.saving.checkpoint import Loaded
+
+Dtype = Literal["f32", "f16", "q8_0"]
+MODEL_FILE = "model.gguf"
+VIRTUAL = "embed.virtual.weight"
+LONGEST = 32_768  # positions, written for models without a limit
+BLOCK = 32  # inputs of a row that have one scale in 8 bits
+
+QUERIES_AND_KEYS = r"blk\.\d+\.attn_[qk](_norm)?\.(weight|bias)"
+MAPS: dict[str, Theirs] = {
+    "attention.qkv": ("attn_q", "attn_k", "attn_v"),
+    "attention.query": "attn_q",
+    "attention.kv": ("attn_k", "attn_v"),
+    "attention.query_norm": "attn_q_norm",
+    "attention.key_norm": "attn_k_norm",
+    "attention.out": "attn_output",
+    "ffn.up": ("ffn_gate", "ffn_up"),
+    "ffn.down": "ffn_down",
+}
+NORMS = {"attention_norm": "attn_norm", "ffn_norm": "ffn_norm"}
+AFTER = {"attention_after": "post_attention_norm", "ffn_after": "post_ffw_norm"}
+
+
+def _table(parts: Mapping[str, Theirs], forms: Mapping[str, Form], **more: str) -> Layout:
+    """The table of names, with these parts of a layer."""
+    return Layout(
+        {
+            "embed.tokens": "token_embd",
+            "norm": "output_norm",
+            "heads.lm.weight": "output.weight",
+            **more,
+            **within("blk.#.", "layers.#.", parts),
+        },
+        forms=forms,
+    )
+
+
+def _joined(rows: Tensor, config: ModelConfig) -> Tensor:
+    """Queries, keys and values in one matrix, of whose heads the first channels turn."""
+    *turning, values = rows.chunk(3)
+    found = []
+    for one in turning:
+        heads = one.unflatten(0, (config.num_heads, config.key_width))
+        first, rest = heads.split([number := _turning(config), config.key_width - number], 1)
+        halves = first.unflatten(1, (-1, 2)).transpose(1, 2).flatten(1, 2)
+        found.append(torch.cat([halves, rest], 1).flatten(0, 1))
+    return torch.cat([*found, values])
+
+
+def _turning(config: ModelConfig) -> int:
+    """How many channels of a head turn with the position."""
+    return round(config.key_width * config.rotary_share)
+
+
+JOINED = Form(_joined, _joined)
+
+
+def _rotary(config: ModelConfig) -> dict[str, Any]:
+    """The settings of rotary positions."""
+    found: dict[str, Any] = {
+        "rope.dimension_count": _turning(config),
+        "rope.freq_base": float(config.rotary_base),
+    }
+    if config.rotary_factor != 1 and not config.rotary_wavelengths:
+        found |= {"rope.scaling.type": "linear", "rope.scaling.factor": config.rotary_factor}
+    return found
+
+
+def _windows(config: ModelConfig) -> dict[str, Any]:
+    """The settings of layers some of which see a window, and have another base (Gemma 3)."""
+    kinds = config.layer_kinds
+    near, far = ({kind for kind in kinds if bool(kind[0]) == some} for some in (True, False))
+    one = "--to gguf: a gemma3 model has layers of one window, and others without"
+    require(len(near) == len(far) == 1, f"{one} (--arch.layer-windows, --arch.layer-rotary-bases)")
+    [(window, base)], [(_, wide_base)] = near, far
+    return _rotary(config) | {
+        "attention.sliding_window": window + 1,  # the slot itself is one of them there
+        "attention.sliding_window_pattern": [bool(kind[0]) for kind in kinds],
+        "rope.freq_base": float(wide_base),
+        "rope.freq_base_swa": float(base),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computed:
+    """An architecture of llama.cpp that computes what some settings of unitk's stack compute."""
+
+    preset: str
+    """unitk's architecture; what differs in a field that is not free is refused."""
+    layout: Layout
+    free: tuple[str, ...] = ()
+    settings: Callable[[ModelConfig], dict[str, Any]] = _rotary
+    """Entries of the file beside those that all stacks have."""
+
+
+TURNS = {QUERIES_AND_KEYS: HALVES}
+STACKS = {
+    "qwen3": Computed(preset="qwen3_mini", layout=_table({**MAPS, **NORMS}, TURNS)),
+    "qwen2": Computed(preset="qwen2_0.5b", layout=_table({**MAPS, **NORMS}, TURNS)),
+    # the one whose channels of a pair are neighbours, as here
+    "llama": Computed(
+        preset="llama_135m",
+        layout=_table({**MAPS, **NORMS}, {}),
+        free=("rotary_wavelengths",),
+    ),
+    "gemma3": Computed(
+        preset="gemma3_tiny",
+        layout=_table({**MAPS, **NORMS, **AFTER}, TURNS),
+        free=("layer_windows", "layer_rotary_bases"),
+        settings=_windows,
+    ),
+    "olmo2": Computed(preset="olmo2_1b", layout=_table({**MAPS, **AFTER}, TURNS)),
+    "gptneox": Computed(
+        preset="pythia_tiny",
+        layout=_table(
+            {**MAPS, **NORMS, "attention.qkv": "attn_qkv", "ffn.up": "ffn_up"},
+            {r"blk\.\d+\.attn_qkv\.(weight|bias)": JOINED},
+        ),
+        free=("rotary_share", "parallel_residual"),
+        settings=lambda config: (
+            _rotary(config) | {"use_parallel_residual": config.parallel_residual}
+        ),
+    ),
+    "gpt2": Computed(
+        preset="gpt2_small",
+        layout=_table(
+            {**MAPS, **NORMS, "attention.qkv": "attn_qkv", "ffn.up": "ffn_up"},
+            {},
+            **{"embed.positions": "position_embd"},
+        ),
+        settings=lambda config: {},
+    ),
+}
+FREE = {"num_kv_heads", "head_width", "norm_eps", "tied", "num_virtual"}
+FREE |= {"rotary_base", "rotary_factor"}
+
+
+def stack_of(config: ModelConfig, arch: str) -> str:
+    """The architecture of llama.cpp that a model fits; `UsageError` names what none has."""
+    refused = []
+    # of those that refuse, the one named as the model says why
+    family = arch.partition("_")[0]
+    for name in sorted(STACKS, key=lambda one: not STACKS[one].preset.startswith(family)):
+        stack = STACKS[name]
+        try:
+            check_family(config, stack.preset, FREE | {*stack.free}, f"--to gguf: a {name} model")
+            return name
+        except UsageError as error:
+            refused.append(error)
+    raise refused[0]
+
+
+def framing_of(task: Task) -> Framing:
+    """The symbols around a prompt; `UsageError` where a task does not continue texts."""
+    lacks = (
+        f"--to gguf: llama.cpp continues texts from left to right, but task {task.name} does not"
+    )
+    protocol, head = task.protocol, task.head
+    shifts = protocol is not None and protocol.probe is None and protocol.begin is None
+    require(shifts and not head, lacks)
+    assert protocol is not None
+    words = np.setdiff1d(task.words, [*task.vocab.symbols.values()])[-2:]  # of which two tell order
+    towers = task.prompt([words]).towers
+    require(towers.keys() == {"x"}, lacks)
+    slots = towers["x"]
+    reads = (slots.pos == np.arange(len(slots))).all() and (np.diff(slots.now) > 0).all()
+    stays = (slots.born == slots.now).all() and (slots.dies == NEVER).all()
+    plain = not (slots.pos2.any() or slots.seg.any())
+    tokens = slots.token.tolist()
+    at = tokens.index(words[0]) if words[0] in tokens else len(tokens)
+    before, after = tokens[:at], tokens[at + len(words) :]
+    whole = tokens == [*before, *words.tolist(), *after]
+    require(bool(reads and stays and plain and whole), lacks)
+    framed = len(before) <= 1 and after in ([], [protocol.end])
+    require(framed, f"--to gguf: a prompt there has one symbol on either side, not as {task.name}")
+    return Framing(opening=next(iter(before), None), closed=bool(after), protocol=protocol)
+
+
+def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
+    """Write model.gguf into an empty folder, with matrices of this type and other tensors in f32.
+
+    In q8_0, a matrix whose rows are no multiple of 32 long is written in f16.
+    """
+    config, task = parts.model.config, parts.task
+    name = stack_of(config, parts.config.get("arch", ""))
+    stack, prompt = STACKS[name], framing_of(task)
+    tensors = parts.tensors()
+    rows = len(tensors["embed.tokens.weight"])
+    if tensors.pop(VIRTUAL, None) is not None:
+        needs = f"--to gguf: there is no row for {', '.join(task.virtual)}"
+        require(not task.virtual, f"{needs}, which task {task.name} reads")
+    about = {"general.architecture": name, "general.name": parts.config.get("arch", name)}
+    about |= {f"{name}.{key}": value for key, value in entries_of(config, rows).items()}
+    about |= {f"{name}.{key}": value for key, value in stack.settings(config).items()}
+    about |= tokenizer_entries(task.vocab, rows, prompt)
+    theirs = stack.layout.to_theirs(tensors, config)
+    if config.rotary_wavelengths:
+        # by what each pair's angle is divided: by the same without scaling, if it were one
+        pairs = config.key_width // 2
+        speed = config.rotary_base ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
+        theirs["rope_freqs.weight"] = (speed / slowed(config, speed)).float()
+    if importlib.util.find_spec("gguf") is None:
+        raise UsageError("--to gguf needs the package gguf: pip install 'unitk[gguf]'")
+    _save(
+        folder / MODEL_FILE,
+        about,
+        {key: _packed(key, one, dtype) for key, one in theirs.items()},
+        dtype,
+    )
+
+
+def entries_of(config: ModelConfig, rows: int) -> dict[str, Any]:
+    """The settings that every stack has, under llama.cpp's names."""
+    eps = "layer_norm_rms_epsilon" if config.norm == "rms" else "layer_norm_epsilon"
+    return {
+        "block_count": config.num_layers,
+        "context_length": config.max_positions or LONGEST,
+        "embedding_length": config.width,
+        "feed_forward_length": config.ffn_width,
+        "attention.head_count": config.num_heads,
+        "attention.head_count_kv": config.kv_heads,
+        "attention.key_length": config.key_width,
+        "attention.value_length": config.key_width,
+        f"attention.{eps}": config.norm_eps,
+        "vocab_size": rows,
+    }
+
+
+def _packed(name: str, tensor: Tensor, dtype: Dtype) -> tuple[Any, Any]:
+    """The values of a tensor as they are stored, and their type if the array does not tell it."""
+    from gguf import GGMLQuantizationType
+    from gguf.quants import quantize
+
+    values = tensor.float().numpy()
+    # norms, biases and tables of positions stay: they are small, and read as floats
+    if dtype == "f32" or tensor.dim() < 2 or name.startswith("position_embd"):
+        return values, None
+    if dtype == "q8_0" and values.shape[1] % BLOCK == 0:
+        kind = GGMLQuantizationType.Q8_0
+        return quantize(values, kind), kind
+    half = values.astype(np.float16)
+    require(bool(np.isfinite(half).all()), f"--dtype {dtype}: {name} is too large for 16 bits")
+    return half, None
+
+
+def _save(
+    path: Path, about: Mapping[str, Any], tensors: Mapping[str, tuple[Any, Any]], dtype: Dtype
+) -> None:
+    """Write a file of these entries and tensors."""
+    from gguf import GGUFWriter, LlamaFileType
+
+    writer = GGUFWriter(create(path), about["general.architecture"])
+    kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
+    entries = {**about, "general.file_type": int(LlamaFileType[kinds[dtype]])}
+    put = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}
+    for key, value in entries.items():
+        if key != "general.architecture":
+            put.get(type(value), writer.add_float32 if type(value) is float else writer.add_array)(
+                key, value
+            )
+    for name, (values, kind) in tensors.items():
+        writer.add_tensor(name, values, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+register("format", "gguf")(
+    Format(about="GGUF, of llama.cpp: causal models.", write=write, options=("dtype",))
+)
