@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-VERTICAL = tuple(f"unitk/{room}/" for room in ("families", "formats", "fairseq"))
-"""Rooms of one family of models, of other systems' formats, and of fairseq's users; the rest of the
-package is its core."""
+VERTICAL = tuple(f"unitk/{room}/" for room in ("families", "formats", "fairseq", "runs"))
+"""Rooms of one family of models, of other systems' formats, of fairseq's users, and of what goes
+with training runs; the rest of the package is its core."""
 BESIDE = ("unitk/evaluation/", "unitk/serving/")
 """Rooms of the core that neither training nor decoding needs."""
 SIDE_BY_SIDE = ("unitk/verbs", "unitk/tasks", "unitk/formats", "unitk/families/latent")

@@ -22,6 +22,7 @@ LAYER = {
     **dict.fromkeys(["training", "decoding"], 3),
     **dict.fromkeys(["evaluation", "api"], 4),
     "formats": 5,
+    "runs": 5,
     **dict.fromkeys(["families", "fairseq"], 6),
     "serving": 7,
     "verbs": 8,
@@ -30,7 +31,7 @@ LAYER = {
 `unitk/vocab/`, `unitk/options/` and the modules of unitk itself are layer 0 and may import each
 other; kernels and models too, as one asks the other what to multiply and how. unitk_cli is above
 all."""
-ROOMS = ("unitk/families/", "unitk/formats/", "unitk/fairseq/")
+ROOMS = ("unitk/families/", "unitk/formats/", "unitk/fairseq/", "unitk/runs/")
 """What the core reaches through the registry only; a family of models knows no other."""
 KNOWN = {
     "unitk/serving/jobs.py": "unitk/families/latent/",

@@ -17,6 +17,17 @@ CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
 FROZEN = ("seed", "per_label", "stateful_rows", "freeze", "thaw", "group", *CUT)
 """Options that a resumed run cannot change, beside its data and the components' own."""
 
+SCORES = {
+    "rouge": ("rouge1", "rouge2", "rougeL", "rougeLsum"),
+    "bleu": ("bleu",),
+    "qg": ("bleu4", "qg_rougeL", "bleu4_single"),
+    "chrf": ("chrf", "chrf++"),
+    "meteor": ("meteor", "meteor_exact_stem"),
+    "stats": (),
+}
+"""Metric of written texts -> its figures that rank models; of all of them, more is better."""
+RANKING = {figure: metric for metric, figures in SCORES.items() for figure in figures}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Checked):
@@ -35,8 +46,9 @@ class TrainConfig(Checked):
         "Optimization": "lr lr_schedule| clip_norm freeze thaw group ema average_last on_nonfinite",
         "Batches, memory and devices": "max_tokens batch_tokens device precision nproc"
         "| batch_texts recompute shard oom_retry rank_timeout threads products attention compile",
-        "Validation, checkpoints and logging": "valid_every save_every best_metric log_every"
-        "| keep_last keep_best save_at_words writers panel_every panel_texts profile"
+        "Validation, checkpoints and logging": "valid_every valid_generate save_every best_metric"
+        " log_every| valid_metric valid_beam"
+        " keep_last keep_best save_at_words writers panel_every panel_texts profile"
         " detect_anomaly",
     }
 
@@ -177,6 +189,14 @@ class TrainConfig(Checked):
     """Updates between validations. One more follows at the end."""
     valid_texts: Positive | None = None
     """Texts or pairs to use of each validation set, at equal distances. Default: all."""
+    valid_generate: Positive | None = None
+    """Sources of each validation set for which the model writes outputs, which are scored. Needs
+    pairs. --best-metric valid/rouge1 selects the best checkpoint by them."""
+    valid_metric: tuple[str, ...] = ("auto",)
+    """Metrics of these outputs, as in `unitk score`. auto: rouge, bleu and the metric that
+    --best-metric needs."""
+    valid_beam: Positive = 1
+    """Beam size of these outputs. 1: greedy decoding."""
     panel_every: Count = 500
     """Updates between diagnostics of the criterion (elbo: whether the latent is used). One more
     follows at the end. 0: none."""
@@ -196,8 +216,8 @@ class TrainConfig(Checked):
     installed."""
     best_metric: str | None = None
     """Metric that selects the best checkpoint. Losses: lower is better. Shares of right answers
-    (valid/class/correct) and F1 of tagged spans (valid/spans/f1): higher is better. Default:
-    valid/loss of the first set."""
+    (valid/class/correct), F1 of tagged spans (valid/spans/f1) and, with --valid-generate, scores of
+    outputs (valid/rouge1, valid/bleu): higher is better. Default: valid/loss of the first set."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -227,6 +247,8 @@ class TrainConfig(Checked):
         good = self.thaw in (None, "epoch") or (self.thaw or "").isdecimal() and self.thaw != "0"
         require(good, f"--thaw must be epoch or a number of updates, got {self.thaw!r}")
         bad_steps(self.on_nonfinite)
+        known = self.valid_metric == ("auto",) or {*self.valid_metric} <= {*SCORES}
+        check_option(self, "valid_metric", known, f"auto or some of {', '.join(SCORES)}")
         require(
             bool(self.max_steps or self.max_epochs or self.max_words or self.max_hours),
             "one of --max-steps, --max-epochs, --max-words and --max-hours is needed",
@@ -236,6 +258,14 @@ class TrainConfig(Checked):
         names = [name for name, _ in self.named_valid]
         twice = next((name for name in names if names.count(name) > 1), None)
         require(twice is None, f"--valid: two sets are called {twice!r}; write NAME=DIR")
+
+    @property
+    def scores(self) -> list[str]:
+        """The metrics of `--valid-metric`, auto being resolved."""
+        if self.valid_metric != ("auto",):
+            return [*self.valid_metric]
+        best = figure(self.best_metric or "")
+        return [one for one, own in SCORES.items() if one in ("rouge", "bleu") or best in own]
 
     @property
     def bad_steps(self) -> int:
@@ -256,6 +286,11 @@ class TrainConfig(Checked):
     def named_valid(self) -> list[tuple[str, Path]]:
         """The sets of `--valid`."""
         return [] if self.valid == ("none",) else [named(text) for text in self.valid]
+
+
+def figure(metric: str) -> str:
+    """The figure that the name of a validation's value ends with, such as `rouge1`."""
+    return metric.rpartition("/")[2]
 
 
 MEETING = "UNITK_MEETING"

@@ -18,6 +18,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from unitk import registry
 from unitk.criterions.base import Loss
 from unitk.data.batching import FixedBatches, Update, prefetch
 from unitk.errors import UsageError
@@ -25,6 +26,7 @@ from unitk.kernels.products import computing
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.training import guard
+from unitk.training.config import RANKING, figure
 from unitk.training.device import mix, reseed
 from unitk.training.measures import (
     HIGHER,
@@ -57,6 +59,8 @@ class Trainer(Run):
         self.watch, self.saver = Watch(self), Saver(start.run, self.config.keep_last)
         self.saved = self.logged = self.progress.step
         self.signals, self.stopped, self.began = Signals(), 0, time.perf_counter()
+        wanted = self.config.valid_generate
+        self.written = registry.get("measure", "written")(self) if wanted else None
 
     def run(self, journal: Journal) -> Generator[Event, None, None]:
         """Train to the end, a signal, or until the caller takes no further event."""
@@ -188,6 +192,10 @@ class Trainer(Run):
             self.saved = -1
         return int(number)
 
+    def interrupted(self) -> bool:
+        """Whether a rank has received a signal; all ranks ask at once."""
+        return bool(self.ranks.all_reduce_max(self.signals.received)[0])
+
     def updates(self) -> Iterator[tuple[Update, int, int]]:
         """The updates to come, on the device, each with its numbers of tokens and words."""
         at = self.progress
@@ -221,7 +229,8 @@ class Trainer(Run):
             hint = nearest(metric, values) or f" (known: {', '.join(values)})"
             raise UsageError(f"--best-metric: validation gives no {metric}{hint}")
         best = at.best
-        at.rank(values[metric], config.keep_best, higher=metric.rpartition("/")[2] in HIGHER)
+        higher = figure(metric) in (*HIGHER, *RANKING)
+        at.rank(values[metric], config.keep_best, higher=higher)
         at.stale = 0 if at.best != best else at.stale + 1
         shown = valid_line(self.data.valid, values, metric)
         self.journal.event("valid", at.step, values, f"{shown}  ({report.so_best(at)})")
@@ -234,7 +243,7 @@ class Trainer(Run):
             share = config.max_tokens, config.valid_texts, ranks.rank, ranks.world
             batches = FixedBatches(source, *share)
             for done, (number, batch) in enumerate(batches):
-                if ranks.all_reduce_max(self.signals.received)[0]:
+                if self.interrupted():
                     return None
                 show(f"validating {name} {done}/{len(batches)}")
                 if batch.num_real or ranks.sharded:
@@ -245,6 +254,11 @@ class Trainer(Run):
             sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
             weights = source.loss_weights(self.progress.step, self.total)
             values |= Means(sums, counts).values(name, weights)
+            if self.written is not None:
+                scores = self.written.values(name, source, self.interrupted, show)
+                if scores is None:
+                    return None
+                values |= scores
         return values
 
     def log_train(self) -> None:

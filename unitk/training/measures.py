@@ -29,6 +29,7 @@ from unitk.criterions.base import Criterion
 from unitk.data.batching import Update
 from unitk.files import create
 from unitk.slots import Batch
+from unitk.training.config import RANKING, SCORES, figure
 from unitk.training.parallel import Ranks
 
 log = logging.getLogger(__name__)
@@ -127,10 +128,20 @@ def values_line(prefix: str, values: Mapping[str, float], parts: Sequence[str] =
 
 
 def valid_line(sets: Iterable[str], values: Mapping[str, float], metric: str) -> str:
-    """The lines of validation sets; a metric other than a loss is last, by its whole name."""
-    last = [metric] * (metric.count("/") > 1)
-    rest = {name: value for name, value in values.items() if name not in last}
-    each = [f"{name} {values_line(name, rest, JUDGED)}" for name in sets]
+    """The lines of validation sets, with a figure of each score of outputs.
+
+    A metric other than a loss is last, by its whole name.
+    """
+    scores = [name for name in values if figure(name) in RANKING]
+    last = [metric] * (metric.count("/") > 1 or metric in scores)
+    rest = {name: value for name, value in values.items() if name not in (*last, *scores)}
+    first = {figures[0] for figures in SCORES.values() if figures}
+    shown = [one for one in scores if figure(one) in first and one not in last]
+    each = []
+    for name in sets:
+        own = (one for one in shown if one.rpartition("/")[0] == name)
+        parts = (f"{figure(one)} {values[one]:.4g}" for one in own)
+        each.append("  ".join([f"{name} {values_line(name, rest, JUDGED)}", *parts]))
     return "  ".join(each + [f"{name} {values[name]:.4g}" for name in last])
 
 

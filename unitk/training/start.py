@@ -24,7 +24,18 @@ from unitk.models.config import UNSHAPED
 from unitk.optim.config import AdafactorConfig, parse_rules
 from unitk.options.config import Parsed, flag, options, peek, read_words, resolve
 from unitk.options.settings import Origin, Setting, Settings
-from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, launched, process_ranks, weighted
+from unitk.training.config import (
+    CUT,
+    FROZEN,
+    KINDS,
+    RANKING,
+    SCORES,
+    TrainConfig,
+    figure,
+    launched,
+    process_ranks,
+    weighted,
+)
 from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
 from unitk.training.saving.state import (
@@ -79,7 +90,8 @@ class Start:
         if name not in self.data.valid:
             return ""
         what = self.metric.removeprefix(name), self.data.valid_fingerprints[name]
-        return " ".join([*what, *(values[key] for key in ("valid_texts", *CUT))])
+        of_scores = ("valid_generate", "valid_beam") if figure(self.metric) in RANKING else ()
+        return " ".join([*what, *(values[key] for key in ("valid_texts", *CUT, *of_scores))])
 
     @property
     def identity(self) -> Identity:
@@ -224,12 +236,13 @@ def prepare(parsed: Parsed) -> Start:
     check_stateful(parsed, data, world)
     apart = "--shard: a model that writes while it trains cannot be divided among processes"
     require(not (config.shard and data.writes), apart)
-    for name in ("patience", "best_metric"):
+    for name in ("patience", "best_metric", "valid_generate"):
         if getattr(config, name) is not None and not data.valid:
             raise UsageError(f"{flag(name)} has no effect without --valid")
     if config.best_metric and re.split("[./]", config.best_metric)[0] not in data.valid:
         known = ", ".join(f"{name}/loss" for name in data.valid)
         raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
+    _check_scores(parsed)
     resumed, new_epoch = run.newest() if config.resume else None, False
     # a run that continues has obeyed them
     init_from, init_towers, changed = _beginning(parsed, data) if not resumed else (None, {}, [])
@@ -246,6 +259,21 @@ def prepare(parsed: Parsed) -> Start:
         config = replace(config, batch_tokens=config.max_tokens * world)
     parsed = replace(parsed, main=config)
     return Start(parsed, data, run, resumed, new_epoch, init_from, init_towers, changed)
+
+
+def _check_scores(parsed: Parsed) -> None:
+    """Refuse options of `--valid-generate` that exclude each other, or that lack it."""
+    config, best = parsed.main, figure(parsed.main.best_metric or "")
+    given = config.valid_generate is not None
+    for name in ("valid_metric", "valid_beam"):
+        idle = not given and parsed.settings.given(name, Origin.FLAG)
+        require(not idle, f"{flag(name)} has no effect without --valid-generate")
+    require(not (given and config.shard), "--shard and --valid-generate exclude each other")
+    if best in RANKING:
+        what = f"--best-metric {config.best_metric}"
+        require(given, f"{what} is of outputs: --valid-generate N has the model write some")
+        computed = any(best in SCORES[name] for name in config.scores)
+        require(computed, f"{what} needs --valid-metric {RANKING[best]}")
 
 
 def _check_ends(parsed: Parsed) -> None:

@@ -13,7 +13,6 @@ from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.data.files.columns import Side, by_id, read_column, read_labels, read_predictions
 from unitk.data.files.labels import chosen
-from unitk.data.files.pairs import joined
 from unitk.errors import DataError, require
 from unitk.metrics import Score
 from unitk.metrics.bleu import Tokenize, bleu, chrf
@@ -24,9 +23,16 @@ from unitk.metrics.rouge import Words, rouge
 from unitk.metrics.stats import stats
 from unitk.options.config import Parsed, With
 from unitk.registry import register
+<<<<<<< HEAD
+=======
+from unitk.metrics import Score
+from unitk.metrics.bleu import Tokenize
+from unitk.metrics.labels import answers, classes, numbers, tags
+from unitk.metrics.rouge import Words
+from unitk.metrics.texts import Counting, Written, score_texts
+>>>>>>> 9d7ad29d (Validation scores what the model writes for N sources)
 
 Form = Literal["class", "number", "tags", "span"]
-Written = Literal["bleu", "rouge", "meteor", "chrf", "qg", "stats"]
 LABELS: dict[str, tuple[str, Callable[[list[Any], list[Any]], Score]]] = {
     "class": ("label", classes),
     "number": ("value", numbers),
@@ -116,38 +122,15 @@ def _of_texts(given: Options) -> dict[str, Score]:
         sources = [text for text, *_ in _read(given.sources, "--sources", "source", count, given)]
     # a line may hold several references, and some files have none for it
     texts = [list(filter(None, chain(*lines))) or [""] for lines in zip(*files, strict=True)]
-    # a line end within a text ends a sentence of a summary, and is a blank elsewhere
-    parted, parted_texts = hypotheses, texts
-    hypotheses = [joined(text.split("\n"), "") if "\n" in text else text for text in parted]
-    texts = [
-        [joined(text.split("\n"), "") if "\n" in text else text for text in several]
-        for several in texts
-    ]
-    wanted = [first for first, *_ in texts]
-
-    def tokens(name: str, lines: list[str]) -> list[str]:
-        return list(map(treebank, lines)) if name in given.treebank else lines
-
-    metrics: dict[str, Callable[[], Score]] = {
-        "bleu": lambda: bleu(
-            *(hypotheses, texts),
-            tokenize=given.tokenize,
-            lowercase=given.lowercase,
-            report=report,
-        ),
-        "rouge": lambda: rouge(
-            *(parted, parted_texts),
-            separator=given.separator,
-            kind=given.rouge_words,
-            report=report,
-        ),
-        "meteor": lambda: meteor(hypotheses, texts),
-        "chrf": lambda: chrf(hypotheses, texts, lowercase=given.lowercase),
-        "qg": lambda: qg(tokens("hypotheses", hypotheses), tokens("references", wanted), sources),
-        "stats": lambda: stats(hypotheses, wanted, sources, separator=given.separator),
-    }
+    how = Counting(
+        tokenize=given.tokenize,
+        lowercase=given.lowercase,
+        rouge_words=given.rouge_words,
+        separator=given.separator,
+        treebank=given.treebank,
+    )
     with progress(count * len({"bleu", "rouge"} & {*given.metric}), unit="texts") as report:
-        return {name: metrics[name]() for name in given.metric}
+        return score_texts(given.metric, hypotheses, texts, sources, how, report)
 
 
 def _of_labels(given: Options) -> dict[str, Score]:

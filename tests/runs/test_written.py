@@ -1,0 +1,110 @@
+"""Outputs that are scored while a model trains."""
+
+import numpy as np
+import pytest
+from ranks import run_ranks
+
+import unitk
+from unitk.data.corpus.folders import open_corpus
+from unitk.errors import UsageError
+from unitk.metrics.texts import Written, score_texts
+from unitk.training import loop
+from unitk.training.config import SCORES
+from unitk.training.reporting.sinks import validation_at
+from unitk.training.start import parse_train, prepare
+
+WORDS = (
+    "--arch bart_tiny --max-tokens 400 --precision fp32 --products torch --writers none"
+    " --log-every 3"
+)
+
+
+@pytest.fixture
+def words(toy_data, tmp_path):
+    return lambda more, run="run", data="pairs", task="seq2seq", lr=1e-2: (
+        f"{WORDS} --task {task} --lr {lr} --data {toy_data / data} --save-dir {tmp_path / run}"
+        f" {more}"
+    )
+
+
+@pytest.fixture
+def train(words):
+    return lambda *args, **how: loop.train(prepare(parse_train(words(*args, **how).split())))
+
+
+def test_metrics_are_those_of_unitk_score():
+    assert {*SCORES} == {*Written.__args__}
+    text = ["so many words of a text"]
+    found = score_texts([*SCORES], text, [text], text)
+    for metric, figures in SCORES.items():
+        own = {name.removeprefix("qg_") for name in figures}
+        assert not own or own & {*found[metric].figures}
+
+
+def test_scores_are_those_of_what_the_checkpoint_generates(train, tmp_path, toy_data):
+    progress = train(
+        "--max-steps 40 --valid-generate 9 --valid-beam 2 --valid-metric rouge,chrf,qg"
+        " --best-metric valid/bleu4"
+    )
+    model = unitk.load(tmp_path / "run" / "checkpoints" / f"step-{progress.step}")
+    train_set, pairs = (open_corpus(toy_data / "pairs" / name) for name in ("train", "valid"))
+    decode, longest = model.vocab.decode, int(train_set.target_lengths.max())
+    records = [pairs.record(int(i)) for i in np.linspace(0, len(pairs) - 1, 9)]
+    sources = [[decode(part) for part in source] for source, _ in records]
+    outputs = [best.text for best, *_ in model.generate(sources, beam=2, max_len=longest)]
+    wanted = [[decode(target)] for _, target in records]
+    scores = score_texts(["rouge", "chrf", "qg"], outputs, wanted, [one for (one,) in sources])
+    found = validation_at(tmp_path / "run", progress.step)
+    for metric, figure in [("rouge", "rouge1"), ("chrf", "chrf"), ("qg", "bleu4")]:
+        assert found[f"valid/{figure}"] == pytest.approx(scores[metric].figures[figure])
+    assert found["valid/qg_rougeL"] == pytest.approx(scores["qg"].figures["rougeL"])
+    assert found["valid/chrf"] > 0
+
+
+def test_two_ranks_write_what_one_writes(words, train, tmp_path):
+    train("--max-steps 40 --valid none", run="first")
+    more = "--max-steps 1 --valid-generate 7 --valid-metric stats,chrf --batch-tokens 800"
+    more += f" --init-from {tmp_path / 'first'}"
+    train(more, lr=1e-30)  # the weights stay, in either
+    assert run_ranks(words(more, run="two", lr=1e-30), 2) == [0, 0]
+    one, two = (validation_at(tmp_path / run, 1) for run in ("run", "two"))
+    assert one["valid/stats/words"] > 0
+    assert two == pytest.approx(one, rel=1e-5)
+
+
+def test_the_highest_score_is_best_and_patience_counts_it(train, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    scores = iter([20.0, 30.0, 25.0, 10.0, 40.0])
+    monkeypatch.setattr(
+        "unitk.runs.written.Written.values",
+        lambda *_: {"valid/rouge1": next(scores), "valid/rougeL": 1.0},
+    )
+    progress = train(
+        "--max-steps 9 --valid-every 1 --valid-generate 2 --best-metric valid/rouge1 --patience 2"
+    )
+    assert (progress.step, progress.best, progress.best_step) == (4, 30.0, 2)
+    assert "valid/rouge1 20  (best yet)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ("--valid-metric rouge", "--valid-metric.*--valid-generate"),
+        ("--valid-beam 2", "--valid-beam.*--valid-generate"),
+        ("--best-metric valid/rouge1", "--best-metric valid/rouge1.*--valid-generate"),
+        (
+            "--valid-generate 2 --valid-metric bleu --best-metric valid/rouge2",
+            "--valid-metric rouge",
+        ),
+        ("--valid-generate 2 --valid-metric blue", "--valid-metric.*rouge, bleu.*'?blue"),
+        ("--valid-generate 2 --valid none", "--valid-generate.*--valid"),
+    ],
+)
+def test_options_that_lack_another_are_refused(train, more, named):
+    with pytest.raises(UsageError, match=named):
+        train(f"--max-steps 1 {more}")
+
+
+def test_texts_are_no_pairs(train):
+    with pytest.raises(UsageError, match="--valid-generate.*bart"):
+        train("--max-steps 1 --valid-generate 2", data="text", task="bart")

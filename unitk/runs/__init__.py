@@ -1,0 +1,1 @@
+"""What surrounds a training run: outputs that are scored and shown while it trains."""

@@ -1,0 +1,121 @@
+"""What a model in training writes for sources of its validation sets: scores, and samples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from unitk.data.batching import spread
+from unitk.data.laid import LaidRecords
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.generator import Generator
+from unitk.errors import require
+from unitk.registry import register
+from unitk.metrics import Score
+from unitk.metrics.texts import score_texts
+from unitk.slots import Ids
+from unitk.training.config import RANKING, SCORES
+from unitk.training.run import Run
+
+GROUP = 64
+"""Sources that a rank decodes between two looks at signals."""
+Sample = tuple[str, str, str]
+"""A source, its target, and what the model wrote for the source."""
+
+
+@register("measure", "written")
+class Written:
+    """Scores what a model in training writes for `--valid-generate` sources of a validation set.
+
+    Outputs are those of `unitk generate --input SET` in fp32 with the same `--beam`, and at most as
+    long as the longest target of the training. Each rank writes its share of them.
+    """
+
+    def __init__(self, run: Run) -> None:
+        config = run.config
+        self.ranks, self.model, self.max_tokens = run.ranks, run.model, config.max_tokens
+        self.count, self.beam = config.valid_generate or 0, config.valid_beam
+        self.metrics = config.scores
+        for examples in run.data.valid.values():
+            written_part(examples)
+        text = ["a text"]
+        score_texts(self.metrics, text, [text], text)  # a package that is missing is named at once
+        self.samples: dict[str, list[Sample]] = {}
+
+    def values(
+        self, name: str, examples: Any, stopped: Callable[[], bool], show: Callable[[str], None]
+    ) -> dict[str, float] | None:
+        """The scores of one validation set, as NAME/rouge1 and so on; None if `stopped` says so.
+
+        All ranks return the same scores.
+        """
+        found = self.write(name, examples, stopped, show)
+        if found is None:
+            return None
+        sources, targets, outputs = zip(*found, strict=True)
+        scores = score_texts(self.metrics, outputs, [[text] for text in targets], sources)
+        self.samples[name] = found[:: -(-len(found) // 3)]
+        return as_values(name, scores)
+
+    def write(
+        self, name: str, examples: Any, stopped: Callable[[], bool], show: Callable[[str], None]
+    ) -> list[Sample] | None:
+        """The samples of all ranks, in the order of the set; None if `stopped` says so."""
+        part = written_part(examples)
+        rank, world = self.ranks.rank, self.ranks.world
+        ids = spread(len(part.items.source_lengths), self.count)
+        own: list[Sample] = []
+        for at in range(0, len(ids), GROUP * world):
+            if stopped():
+                return None
+            show(f"writing {name} {at}/{len(ids)}")
+            own += self.outputs(part, ids[at + rank : at + GROUP * world : world])
+        each = [json.loads(text) for text in self.ranks.all_gather_texts(json.dumps(own))]
+        rounds = -(-len(ids) // world)
+        return [tuple(shares[i]) for i in range(rounds) for shares in each if i < len(shares)]
+
+    def outputs(self, part: LaidRecords, ids: Ids) -> list[Sample]:
+        """What the model writes for these records."""
+        if not len(ids):
+            return []
+        assert part.most is not None  # of pairs
+        task, (most_source, most_target) = part.own[0], part.most
+        generator = Generator(self.model, task)
+        options: dict[str, Any] = {"max_source_len": most_source, "max_len": most_target}
+        config = GenerateConfig(beam=self.beam, max_tokens=2 * self.max_tokens, **options)
+        records = [part.corpora[which].record(i) for which, i in map(part.items.place, ids)]
+        found = generator.outputs([source for source, _ in records], config, truncate=True)
+        decode, decode_source = task.vocab.decode, task.source_vocab.decode
+        return [
+            (" ".join(map(decode_source, source)), decode(target), best[0].text if best else "")
+            for (source, target), best in zip(records, found, strict=True)
+        ]
+
+
+def as_values(name: str, scores: Mapping[str, Score]) -> dict[str, float]:
+    """The figures of metrics as values of a validation set.
+
+    Of a metric with figures that rank models, these are all. One that another metric has by the
+    same name has its own metric's name before it (qg_rougeL). Others are `stats/words` and so on.
+    """
+    found = {}
+    for metric, score in scores.items():
+        for key, value in score.figures.items():
+            own = key if RANKING.get(key, metric) == metric else f"{metric}_{key}"
+            own = own if SCORES[metric] else f"{metric}/{key}"
+            if RANKING.get(own) == metric or not SCORES[metric]:
+                found[f"{name}/{own}"] = float(value)
+    return found
+
+
+def written_part(examples: Any) -> LaidRecords:
+    """The pairs of a validation set, as the first of its tasks that writes outputs lays them out;
+    `UsageError` if there are none."""
+    parts = examples.parts.values() or [examples]
+    able = [one for one in parts if one.task.generates and isinstance(one, LaidRecords)]
+    able = [one for one in able if one.method == "finetune"]
+    names = ", ".join(one.task.name for one in parts)
+    what = "writes no outputs" if isinstance([*parts][0], LaidRecords) else "reads texts, no pairs"
+    require(bool(able), f"--valid-generate needs pairs and a task that writes: {names} {what}")
+    return able[0]
