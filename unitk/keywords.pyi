@@ -108,6 +108,9 @@ class TrainOptions(TypedDict, total=False):
     log_every: int | str | None
     valid_every: int | str
     valid_texts: int | str | None
+    valid_generate: int | str | None
+    valid_metric: Strings
+    valid_beam: int | str
     panel_every: int | str
     panel_texts: int | str
     save_every: int | str

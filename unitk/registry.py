@@ -29,18 +29,8 @@ HINT, VERB = "hint", "verb"
 verbs of the command line."""
 KINDS = (
     *("task", "criterion", "arch", "optimizer", "schedule", "vocab", "reader", "corpus"),
-    *(
-        "annotator",
-        "linker",
-        "head",
-        "format",
-        "model_type",
-        "evaluation",
-        "measure",
-        "driver",
-        VERB,
-        HINT,
-    ),
+    *("annotator", "linker", "head", "format", "model_type", "evaluation", "measure", "driver"),
+    *(VERB, HINT),
 )
 MODULES = "head", "format", "model_type", "driver", "measure"
 """Kinds whose components need torch: finding them imports it."""

@@ -76,7 +76,7 @@ def test_the_highest_score_is_best_and_patience_counts_it(train, monkeypatch, ca
     caplog.set_level("INFO")
     scores = iter([20.0, 30.0, 25.0, 10.0, 40.0])
     monkeypatch.setattr(
-        "unitk.runs.written.Written.values",
+        "unitk.runs.written.WrittenScores.values",
         lambda *_: {"valid/rouge1": next(scores), "valid/rougeL": 1.0},
     )
     progress = train(

@@ -11,9 +11,9 @@ from unitk.data.laid import LaidRecords
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.errors import require
-from unitk.registry import register
 from unitk.metrics import Score
 from unitk.metrics.texts import score_texts
+from unitk.registry import register
 from unitk.slots import Ids
 from unitk.training.config import RANKING, SCORES
 from unitk.training.run import Run
@@ -25,7 +25,7 @@ Sample = tuple[str, str, str]
 
 
 @register("measure", "written")
-class Written:
+class WrittenScores:
     """Scores what a model in training writes for `--valid-generate` sources of a validation set.
 
     Outputs are those of `unitk generate --input SET` in fp32 with the same `--beam`, and at most as

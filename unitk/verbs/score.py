@@ -15,22 +15,12 @@ from unitk.data.files.columns import Side, by_id, read_column, read_labels, read
 from unitk.data.files.labels import chosen
 from unitk.errors import DataError, require
 from unitk.metrics import Score
-from unitk.metrics.bleu import Tokenize, bleu, chrf
-from unitk.metrics.labels import answers, classes, numbers, tags
-from unitk.metrics.meteor import meteor
-from unitk.metrics.qg import qg, treebank
-from unitk.metrics.rouge import Words, rouge
-from unitk.metrics.stats import stats
-from unitk.options.config import Parsed, With
-from unitk.registry import register
-<<<<<<< HEAD
-=======
-from unitk.metrics import Score
 from unitk.metrics.bleu import Tokenize
 from unitk.metrics.labels import answers, classes, numbers, tags
 from unitk.metrics.rouge import Words
 from unitk.metrics.texts import Counting, Written, score_texts
->>>>>>> 9d7ad29d (Validation scores what the model writes for N sources)
+from unitk.options.config import Parsed, With
+from unitk.registry import register
 
 Form = Literal["class", "number", "tags", "span"]
 LABELS: dict[str, tuple[str, Callable[[list[Any], list[Any]], Score]]] = {
