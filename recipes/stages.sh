@@ -60,8 +60,7 @@ mine() { # DIR: make it, or refuse one that holds something and that no recipe m
     echo "RUN: $1 holds files that no recipe made: name another folder, or: touch $1/.recipe" >&2
     exit 2
   fi
-  mkdir -p "$1"
-  touch "$1/.recipe"
+  [ -n "${DRY:-}" ] || { mkdir -p "$1"; touch "$1/.recipe"; }
 }
 
 begin() { # the files to pre-train on, as the user names them in TEXTS or as given: the array `texts`
@@ -100,7 +99,32 @@ unpacked() { # DIR
   done
 }
 
+published() { # SUFFIX: the array `paper`, files with the settings of PAPER; SUFFIX: the set that it is about
+  local all=() one
+  for one in "$recipes"/papers/*-"$1"*/train.yaml; do all+=("$(basename "$(dirname "$one")")"); done
+  known PAPER "${all[@]}"
+  paper=$recipes/papers/$PAPER SIZE=base
+  [ -n "${INIT:-}" ] || { echo "INIT: PAPER=$PAPER begins with a model of its authors; see papers/README.md" >&2; exit 2; }
+  head -n 1 "$paper/train.yaml" | cut -c 3-
+  python3 "$recipes/papers/plan.py" "$paper"
+}
+
+config() { # NAME: options that read the settings of PAPER for a verb, if there are some
+  [ ! -e "$paper/$1.yaml" ] || printf '%s\n' --config "$paper/$1.yaml"
+}
+
+as_published() { # from files to RUN/written.jsonl with the settings of PAPER
+  local settings=()
+  mapfile -t settings < <(config preprocess)
+  once "$RUN/.pairs" unitk preprocess "${settings[@]}" "${pairs[@]}" --vocab "$INIT" --dest "$RUN/data/pairs" --overwrite
+  once "$RUN/.finetune" unitk train --config "$paper/train.yaml" --data "$RUN/data/pairs" --init-from "$INIT" \
+    --save-dir "$RUN/finetune" --resume --seed "$SEED"
+  once "$RUN/.generate" unitk generate --config "$paper/generate.yaml" --checkpoint "$RUN/finetune" \
+    --input "$RUN/data/pairs/test" --output-format jsonl --output "$RUN/written.jsonl" --resume
+}
+
 once() { # MARK words...: run them, unless MARK says that they were run to their end
+  if [ -n "${DRY:-}" ]; then printf '$'; printf ' %q' "${@:2}"; echo; return; fi
   if [ -e "$1" ]; then unlike "$@"; return; fi
   "${@:2}" || return
   options "${@:2}" >"$1"

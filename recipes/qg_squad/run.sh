@@ -8,6 +8,7 @@
 #   SIZE=base DATA=path/to/full/data ...         base models on the full sets, in folders of the same names
 #   SQUAD=DIR LISTS=DIR ...                      your train-v1.1.json and dev-v1.1.json, and doclist-*.txt
 #   TEXTS="a.jsonl b.jsonl" SEED=2 RUN=runs/x .. other text to pre-train on, another seed or place
+#   PAPER=unilm-squad_qg INIT=models/unilm ...  the settings of ../papers/unilm-squad_qg; DRY=1 prints the plan
 #   INIT=runs/x/pretrain ...                    a model that is pre-trained, with its vocabulary
 #   VOCAB BLOCK WINDOW TARGET {PRETRAIN,FINETUNE}_{STEPS,TOKENS} MAX_TOKENS LR FINETUNE_LR: see ../stages.sh
 #
@@ -20,8 +21,18 @@ SIZE=${SIZE:-mini}
 [ "$SIZE" = small ] && objective=copy || objective=glm_infill # few updates teach nothing else to copy
 OBJECTIVE=${OBJECTIVE:-$objective}
 DATA=${DATA:-$here/../quickstart/data}
-RUN=${RUN:-runs/qg_squad-$OBJECTIVE-$SIZE}
+RUN=${RUN:-runs/qg_squad-${PAPER:-$OBJECTIVE-$SIZE}}
 SEED=${SEED:-1}
+if [ -n "${PAPER:-}" ]; then
+  questions=$DATA/squad-v1.1-nqg-split
+  given DATA "$questions"/{train,dev,test}.json.gz
+  published squad_qg
+  mine "$RUN"
+  pairs=(--input "$questions/train.json.gz" --valid "$questions/dev.json.gz" --test "$questions/test.json.gz")
+  as_published
+  [ -n "${DRY:-}" ] || python3 "$here/report.py" "$RUN" "$questions"
+  exit
+fi
 settings
 if [ "$SIZE" = base ]; then
   begin "$DATA"/openstax-ccby/*train* "$DATA"/eltec-eng/*train*

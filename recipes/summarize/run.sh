@@ -7,6 +7,7 @@
 #                                                   xsum gigaword, in folders of these names
 #   SIZE=base TEXTS="a.jsonl b.jsonl" ...           base models; text to pre-train on
 #   SEED=2 RUN=runs/x ...                           another seed or place
+#   PAPER=unilm-cnndm INIT=models/unilm ...         the settings of ../papers/unilm-cnndm; DRY=1 prints the plan
 #   INIT=runs/x/pretrain ...                       a model that is pre-trained, with its vocabulary
 #   VOCAB BLOCK SOURCE TARGET {PRETRAIN,FINETUNE}_{STEPS,TOKENS} MAX_TOKENS LR FINETUNE_LR: see ../stages.sh
 #
@@ -15,11 +16,12 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
+[ -z "${PAPER:-}" ] || DATASET=${PAPER#*-} DATASET=${DATASET%-10k} SIZE=base
 DATASET=${DATASET:-scitldr-a}
 SIZE=${SIZE:-mini}
 OBJECTIVE=${OBJECTIVE:-glm_infill}
 DATA=${DATA:-$here/data}
-RUN=${RUN:-runs/summarize-$DATASET-$OBJECTIVE-$SIZE}
+RUN=${RUN:-runs/summarize-${PAPER:-$DATASET-$OBJECTIVE-$SIZE}}
 SEED=${SEED:-1}
 openstax=$here/../quickstart/data/openstax-ccby
 begin "$openstax/openstax.train.jsonl.gz"
@@ -75,5 +77,5 @@ case $DATASET in
   *) echo "DATASET $DATASET is none of those named at the top of this file" >&2; exit 2 ;;
 esac
 pairs+=("${test[@]}")
-stages
-python3 "$here/report.py" "$RUN" "${test[@]}"
+if [ -n "${PAPER:-}" ]; then published "$DATASET"; as_published; else stages; fi
+[ -n "${DRY:-}" ] || python3 "$here/report.py" "$RUN" "${test[@]}"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -108,6 +109,33 @@ def test_any_path_and_a_second_run(name, tmp_path):
     read = [word.partition("=")[2] if word.startswith("--input=") else word for word in words]
     own = [word for word in read if word.startswith(str(checkout)) and "/my run" not in word]
     assert own and [word for word in own if not Path(word).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "paper"), [("qg_squad", "unilm-squad_qg"), ("summarize", "unilm-gigaword-10k")]
+)
+def test_one_command_runs_a_paper_and_a_dry_one_prints_it(name, paper, tmp_path):
+    (tmp_path / "gigaword").mkdir()
+    given = {"DATA": str(tmp_path)} if name == "summarize" else {}
+    given |= {"PAPER": paper, "INIT": "its/model", "RUN": "run"}
+    dry = start(name, tmp_path, DRY="1", **given)
+    assert dry.returncode == 0, dry.stderr
+    first = (RECIPES / "papers" / paper / "train.yaml").read_text().splitlines()[0]
+    assert dry.stdout.startswith(first.removeprefix("# "))
+    planned = [shlex.split(line)[2:] for line in dry.stdout.splitlines() if line[0] == "$"]
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "calls").unlink()
+    assert start(name, tmp_path, **given).returncode == 0
+    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    done = [call for call in calls if not call[0].endswith(".py")]
+    assert done == planned and [call[0] for call in done] == ["preprocess", "train", "generate"]
+    for call in done[1:]:
+        config = RECIPES / "papers" / paper / f"{call[0]}.yaml"
+        assert call[1:3] == ["--config", str(config)] and config.is_file()
+    done = start(name, tmp_path, **{**given, "INIT": "", "RUN": "other"})
+    assert done.returncode == 2 and f"INIT: PAPER={paper} begins" in done.stderr
+    done = start(name, tmp_path, **{**given, "PAPER": f"bert{paper[5:]}"})
+    assert done.returncode == 2 and f"{paper}" in done.stderr
 
 
 def test_several_texts(tmp_path):
