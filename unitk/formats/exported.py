@@ -32,7 +32,7 @@ def hf_folder(
     """
     # what no package can change comes first
     head = parts.task.head
-    with _as_target(target):
+    with as_target(target):
         check(kind_of(parts.model.config, parts.config.get("arch", ""), head), head)
     for name in (target, "transformers"):
         if importlib.util.find_spec(name) is None:
@@ -43,7 +43,7 @@ def hf_folder(
     shown, level = talk.is_progress_bar_enabled(), talk.get_verbosity()
     with tempfile.TemporaryDirectory(prefix="unitk-") as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # their own deprecations
-        with _as_target(target):
+        with as_target(target):
             write_folder(parts, Path(place))
         for name in TOKENIZER:
             if Path(place, name).exists():
@@ -60,7 +60,7 @@ def hf_folder(
 
 
 @contextmanager
-def _as_target(target: str) -> Iterator[None]:
+def as_target(target: str) -> Iterator[None]:
     """Let errors of an export name the format that was asked for."""
     try:
         yield

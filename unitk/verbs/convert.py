@@ -33,7 +33,7 @@ done
 """
 CARD = ("revisions", "license", "scores")
 """Options of model cards, which no format takes itself."""
-FOR_FORMATS = (*CARD, "dtype")
+FOR_FORMATS = (*CARD, "dtype", "pool", "specials", "normalize")
 """Options that have an effect with some formats only."""
 WORDS = re.compile(r"words_(\d+[kM]?)")
 """A link of --save-at-words; nothing else in a run folder names a revision."""
@@ -46,8 +46,8 @@ class Options:
     model of unitk to another system (--from unitk DIR --to FORMAT DIR). Formats: hf (Hugging Face's
     BERT, ERNIE, RoBERTa, ALBERT, GPT, GPT-2, BART, T5, XLNet, Llama, Qwen2, Qwen3), unilm, glm,
     mass, fairseq, optimus, diffusion (MDLM, BD3-LM, LLaDA); to read only, elmo, ulmfit; to write
-    only, gguf (llama.cpp: causal models), ctranslate2 (BART, T5, GPT-2, BERT) and onnx (encoders).
-    --task NAME, --task.FIELD and
+    only, gguf (llama.cpp: causal models), sentence-transformers (vectors of texts), ctranslate2
+    (BART, T5, GPT-2, BERT) and onnx (encoders). --task NAME, --task.FIELD and
     --arch.FIELD override the checkpoint. --arch.max-positions 1024 repeats the rows of a position
     table. With --from unitk, --task NAME chooses one of mixed tasks.
 
@@ -60,15 +60,21 @@ class Options:
     to: tuple[str, str]
     """FORMAT and DIR to write. The folder must be empty or absent."""
     revisions: bool = False
-    """--to hf: write a folder for each checkpoint of --save-at-words (chck_1M and so on), one
-    called main, and push.sh, which uploads them as revisions of one model repository."""
+    """Write a folder for each checkpoint of --save-at-words (chck_1M and so on), one called main,
+    and push.sh, which uploads them as revisions of one model repository."""
     license: str = ""
-    """--to hf: licence of the model for its card, such as mit or cc-by-sa-4.0."""
+    """Licence of the model for its card, such as mit or cc-by-sa-4.0."""
     scores: tuple[Path, ...] = ()
-    """--to hf: files with scores for the card, which `unitk evaluate` and `unitk score` print with
+    """Files with scores for the card, which `unitk evaluate` and `unitk score` print with
     --output-format json."""
     dtype: Literal["f32", "f16", "q8_0"] = "f16"
     """--to gguf: type of the matrices. q8_0: 8 bits, with a scale for every 32 of a row."""
+    pool: Literal["mean", "first", "last"] = "mean"
+    """--to sentence-transformers: how states become a vector, as in `unitk embed`."""
+    specials: bool = False
+    """--to sentence-transformers: include special symbols in the mean."""
+    normalize: bool = False
+    """--to sentence-transformers: divide vectors by their length."""
     vocab: Path | None = None
     """Vocabulary of a checkpoint that has none beside it (vocab.txt, tokenizer.json and others)."""
     user_dir: Path | None = None

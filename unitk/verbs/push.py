@@ -21,8 +21,10 @@ WRITTEN = (
     *("README.md", "config.json", "generation_config.json", "model*.safetensors"),
     *("model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"),
     *("sentencepiece.model", "spiece.model", "vocab/*"),
+    # of sentence-transformers
+    *("modules.json", "*sentence_*.json", "[1-3]_*/config.json", "[1-3]_*/model.safetensors"),
 )
-"""The files that `unitk convert --to hf` writes for a model."""
+"""The files that `unitk convert` writes for a model."""
 SHOWN = 5  # names in a message
 
 

@@ -1,0 +1,126 @@
+"""Folders of sentence-transformers: a model of transformers, then how its states become a vector.
+
+    config.json  model.safetensors  tokenizer*.json    as `--to hf` writes them
+    modules.json                                       the steps, each with a folder:
+    1_WordWeights/  2_Pooling/  3_Normalize/           leave symbols out, pool, divide by the length
+
+The vectors equal those of `unitk embed` with the same options. Only modules that come with the
+package are named, so nothing runs code of the folder.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from unitk import registry
+from unitk.errors import UsageError, require
+from unitk.files import create
+from unitk.formats.archive import read_json, save_tensors, write_json
+from unitk.formats.base import Format
+from unitk.formats.exported import as_target
+from unitk.formats.hf.families import MODEL_TYPE, kind_of
+from unitk.formats.hf.folder import write as write_folder
+from unitk.registry import register
+from unitk.training.saving.checkpoint import Loaded
+from unitk.vocab.tokenizer_files import FAST, SETTINGS
+
+Pool = Literal["mean", "first", "last"]
+NAME = "sentence-transformers"
+MODES = {"mean": "mean", "first": "cls", "last": "lasttoken"}
+TRIED = "a"  # any text
+LONGEST = 32_768  # tokens of a text, for models without a limit
+
+
+def write(
+    parts: Loaded,
+    folder: Path,
+    pool: Pool = "mean",
+    specials: bool = False,
+    normalize: bool = False,
+) -> None:
+    """Write a folder for `sentence_transformers.SentenceTransformer`, whose vectors are pooled so.
+
+    Raises `UsageError` for a model that transformers does not compute, or reads otherwise.
+    """
+    idle = specials and pool != "mean"
+    require(not idle, f"--specials has no effect with --pool {pool}")
+    config, task = parts.model.config, parts.task
+    with as_target(NAME):
+        kind = kind_of(config, parts.config.get("arch", ""), task.head)
+        family = registry.get(MODEL_TYPE, kind)
+        if family.task not in ("mlm", "lm") or config.towers != ("x",):
+            raise UsageError(f"--to hf takes models of one tower, not a {kind} model")
+        write_folder(parts, folder)
+    _check_tokenizer(parts, folder)
+    steps: dict[str, dict[str, Any]] = {}
+    if pool == "mean" and not specials:
+        steps["WordWeights"] = _weights(parts)
+    steps["Pooling"] = {"embedding_dimension": config.width, "pooling_mode": MODES[pool]}
+    if normalize:
+        steps["Normalize"] = {}
+    modules = [("", "Transformer")]
+    for number, (name, about) in enumerate(steps.items(), start=1):
+        modules.append((f"{number}_{name}", name))
+        own = folder / modules[-1][0]
+        own.mkdir()
+        write_json(about, own / "config.json")
+        if name == "WordWeights":
+            weights = [about["word_weights"].get(piece, 1.0) for piece in about["vocab"]]
+            table = {"emb_layer.weight": torch.tensor(weights)[:, None]}
+            save_tensors(table, own / "model.safetensors")
+    entries = [
+        {"idx": i, "name": f"{i}", "path": path, "type": f"sentence_transformers.models.{name}"}
+        for i, (path, name) in enumerate(modules)
+    ]
+    create(folder / "modules.json", json.dumps(entries, indent=1) + "\n")
+    limits = {"max_seq_length": config.max_positions or LONGEST, "do_lower_case": False}
+    write_json(limits, folder / "sentence_bert_config.json")
+    write_json({"similarity_fn_name": "cosine"}, folder / "config_sentence_transformers.json")
+
+
+def _weights(parts: Loaded) -> dict[str, Any]:
+    """What each piece counts in a mean: special symbols nothing."""
+    vocab, rows = parts.task.vocab, len(parts.tensors()["embed.tokens.weight"])
+    pieces = vocab.pieces(range(min(rows, len(vocab))))
+    silent = sorted(i for name, i in vocab.symbols.items() if name != "unk" and i < len(pieces))
+    weights = dict.fromkeys((pieces[i] for i in silent), 0.0)
+    return {"vocab": pieces, "word_weights": weights, "unknown_word_weight": 1.0}
+
+
+def _check_tokenizer(parts: Loaded, folder: Path) -> None:
+    """Refuse a tokenizer that adds other symbols than unitk reads; it is to pad behind a text."""
+    from tokenizers import Tokenizer
+
+    task, file = parts.task, folder / FAST
+    require(file.is_file(), f"--to {NAME}: the vocabulary has no {FAST} in transformers")
+    read = next(iter(task.to_embed([np.array(task.vocab.encode(TRIED))]).towers.values()))
+    same = Tokenizer.from_file(str(file)).encode(TRIED).ids == read.token.tolist()
+    what = f"--to {NAME}: its tokenizer adds other symbols to a text than task {task.name} reads"
+    require(same, what)
+    # positions are counted from the first slot
+    write_json({**read_json(folder / SETTINGS), "padding_side": "right"}, folder / SETTINGS)
+
+
+USAGE = """\
+## Use
+
+```python
+from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer(".").encode(["A text.", "Another one."])
+```
+"""
+
+register("format", NAME)(
+    Format(
+        about="sentence-transformers: models of one tower, as vectors of texts.",
+        write=write,
+        usage=lambda parts: USAGE,
+        options=("pool", "specials", "normalize"),
+    )
+)
