@@ -57,6 +57,7 @@ def write(
             raise UsageError(f"--to hf takes models of one tower, not a {kind} model")
         write_folder(parts, folder)
     _check_tokenizer(parts, folder)
+    # the package sums states times weights, and divides by the sum of the weights
     steps: dict[str, dict[str, Any]] = {}
     if pool == "mean" and not specials:
         steps["WordWeights"] = _weights(parts)

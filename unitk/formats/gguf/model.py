@@ -193,6 +193,7 @@ def framing_of(task: Task) -> Framing:
     towers = task.prompt([words]).towers
     require(towers.keys() == {"x"}, lacks)
     slots = towers["x"]
+    # one slot after the other, which all stay: what a cache of keys and values can hold
     reads = (slots.pos == np.arange(len(slots))).all() and (np.diff(slots.now) > 0).all()
     stays = (slots.born == slots.now).all() and (slots.dies == NEVER).all()
     plain = not (slots.pos2.any() or slots.seg.any())
@@ -219,6 +220,7 @@ def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
     if tensors.pop(VIRTUAL, None) is not None:
         needs = f"--to gguf: there is no row for {', '.join(task.virtual)}"
         require(not task.virtual, f"{needs}, which task {task.name} reads")
+    # all that can be refused is, before anything is written
     about = {"general.architecture": name, "general.name": parts.config.get("arch", name)}
     about |= {f"{name}.{key}": value for key, value in entries_of(config, rows).items()}
     about |= {f"{name}.{key}": value for key, value in stack.settings(config).items()}
@@ -282,6 +284,7 @@ def _save(
     writer = GGUFWriter(create(path), about["general.architecture"])
     kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
     entries = {**about, "general.file_type": int(LlamaFileType[kinds[dtype]])}
+    # a number is stored as what it is in Python; of lists, the first element says it
     put = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}
     for key, value in entries.items():
         if key != "general.architecture":

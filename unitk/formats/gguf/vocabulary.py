@@ -70,6 +70,7 @@ def tokenizer_entries(vocab: Vocab, rows: int, prompt: Framing) -> Entries:
     pieces = vocab.pieces(range(min(rows, len(vocab))))
     pieces += [""] * (rows - len(pieces))
     kinds: list[int] = [*found["token_type"], *[CONTROL] * rows][:rows]
+    # a text that spells a symbol is a text, as in unitk
     for index in vocab.symbols.values():
         if index < rows and kinds[index] != UNKNOWN:
             kinds[index] = CONTROL
@@ -81,6 +82,7 @@ def tokenizer_entries(vocab: Vocab, rows: int, prompt: Framing) -> Entries:
     found |= {"tokens": pieces, "token_type": kinds}
     if "scores" in found:
         found["scores"] = [*found["scores"], *[0.0] * rows][:rows]
+    # without these, llama.cpp takes the ids of Llama 2, BERT or GPT-2 for symbols
     ids = {"eos": end, "bos": end if prompt.opening is None else prompt.opening}
     ids |= {"unknown": vocab.unk, "padding": vocab.pad, "mask": vocab.mask}
     found |= {f"{name}_token_id": index for name, index in ids.items() if index < rows}
