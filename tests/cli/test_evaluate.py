@@ -1,6 +1,7 @@
 import csv
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -506,3 +507,32 @@ def test_last_words_and_choices(runs, tmp_path, capsys, name):
     assert json.loads(capsys.readouterr().out)["chance"] == 50
     first = json.loads((tmp_path / "out").read_text().splitlines()[0])
     assert first["sum"][0] == pytest.approx(gains[0], rel=1e-5)
+
+
+def test_bits_of_a_corpus_and_of_its_text_are_one_value(judge, toy_data, tmp_path):
+    """Tokens cost what they do in windows of perplexity; bytes are those of the text."""
+    windows = judge("lm", "--stride 20 --context 20")
+    found = judge("lm", "--bits --stride 20")
+    assert found["kind"] == "exact" and found["nats"] == pytest.approx(windows["nats"])
+    vocab = open_vocab(toy_data / "text" / "valid")
+    corpus = open_corpus(toy_data / "text" / "valid")
+    texts = [[vocab.decode(ids) for ids in corpus.document(i)] for i in range(len(corpus))]
+    path = tmp_path / "x.txt"
+    path.write_text("\n\n".join("\n".join(one) for one in texts))
+    size = sum(len(" ".join(one)) for one in texts)
+    assert found["bytes"] == size and found["documents"] == len(texts)
+    assert found["bits_per_byte"] == pytest.approx(found["nats"] / math.log(2) / size)
+    again = judge("lm", "--bits --stride 20", data=path)
+    assert {**again, "data": 0} == pytest.approx({**found, "data": 0})
+    text = judge("mdlm", "--bits --draws 2", form="text")
+    assert re.search(r"kind +bound: ", text) and re.search(r"\ndraws +2\n", text)
+
+
+def test_bits_are_of_texts(judge, toy_data, tmp_path):
+    with pytest.raises(DataError, match="--data .*pairs"):
+        judge("lm", "--bits", data=toy_data / "pairs")
+    (tmp_path / "x.txt").write_text("\n\n")
+    with pytest.raises(DataError, match="--data .*x.txt has no text"):
+        judge("lm", "--bits", data=tmp_path / "x.txt")
+    with pytest.raises(UsageError, match="--draws"):
+        judge("lm", "--bits --draws 3")

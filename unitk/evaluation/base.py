@@ -21,6 +21,7 @@ from unitk.options.fields import Checked, Positive, options
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
     from unitk.evaluation.objective import Setup
+    from unitk.options.config import Parsed
     from unitk.slots import Floats, Ids
 
 Report = Callable[[int], None]
@@ -90,6 +91,15 @@ class TextEvaluation(Evaluation):
 
     def judge(self, generator: Generator, texts: Sequence[Any], progress: Progress) -> Judged:
         """Measure what the model makes of the texts."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawEvaluation(Evaluation):
+    """Measures of a model on the text of --data before a vocabulary encodes it."""
+
+    def measure(self, parsed: Parsed, progress: Progress) -> tuple[dict[str, Any], Judged]:
+        """Open model and text; what was measured on what, and what was found."""
         raise NotImplementedError
 
 

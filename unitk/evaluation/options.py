@@ -84,7 +84,8 @@ def choose(parsed: Parsed) -> dict[str, type[Evaluation]]:
     if named == ["data"]:
         read = (name for name in kinds if name not in (*sources, *of_models))
         # of two that read --data, the second is refused below, as the first lacks its option
-        named = [name for name in read if getattr(given, name) is not None][:1] or of_models
+        named = [name for name in read if getattr(given, name) not in (None, False)]
+        named = named[:1] or of_models
     else:
         parsed.idle("without --data", *names_of(ReadingOptions))
     taken = {*named, *(option for name in named for option in names_of(kinds[name]))}

@@ -43,16 +43,17 @@ class Windows(Scoring):
 
     stride: Positive | None = None
     """With --data: compute the perplexity of its documents in windows that each predict this many
-    tokens."""
-    context: Count = 256
-    """With --stride: tokens before a window that the model also reads. There are fewer at the start
-    of a text."""
+    tokens. With --bits, the default is what half of the model's positions have room for, and 512 at
+    most."""
+    context: Count | None = None
+    """Tokens before a window that the model also reads; there are fewer at the start of a text.
+    Default: 256. With --bits, as many as --stride."""
     on_corpus = True
 
     def cut(self, text: Ids) -> list[tuple[Ids, Ids]]:
         """The context of each window of a text, and its tokens."""
         assert self.stride is not None
-        return windows(text, self.stride, self.context)
+        return windows(text, self.stride, 256 if self.context is None else self.context)
 
     def read(self, paths: Sequence[Path]) -> list[Ids]:
         [corpus] = map(open_corpus, paths)

@@ -77,6 +77,7 @@ class Task:
     criterion: ClassVar[str] = "cross_entropy"  # default components, by registered name
     infills: ClassVar[bool] = False  # a prompt with [MASK]s has them filled
     bounds: ClassVar[bool] = False  # whether its loss is a bound of the likelihood
+    estimator: ClassVar[str] = ""  # of a text's likelihood, by registered name; "": by its protocol
     needs: tuple[str, ...] = ()
     """Tables of an architecture that layouts need, by the option of their size."""
     segments: ClassVar[tuple[int, ...]] = ()

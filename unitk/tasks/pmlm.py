@@ -98,6 +98,11 @@ class PMLM(Task):
         self.first_rows = {"embed.virtual.weight": ("embed.tokens.weight", (vocab.mask,))}
         self.virtual, self.p = (("[P]",), len(vocab)) if own else ((), vocab.mask)
 
+    @property
+    def estimator(self) -> str:  # type: ignore[override]
+        """Over factorizations, or from left to right as fine-tuning on pairs has it."""
+        return "" if self.trained.pairs else "drawn"
+
     @cached_property
     def protocol(self) -> Protocol:
         v = self.vocab
@@ -138,9 +143,25 @@ class PMLM(Task):
         return example
 
     def continued(self, before: Ids, text: Ids) -> Example:
+        return self.factorized(before, text, np.arange(len(text)), np.ones_like(text))
+
+    def bound(self, before: Ids, text: Ids, rng: np.random.Generator) -> tuple[Example, Ids]:
+        """A text that comes after `before`, all of it hidden and factorized in drawn blocks.
+
+        By Jensen's inequality, the mean cost over draws is at least that of their mixture. Also
+        returns the numbers of the tokens that the labels are.
+        """
+        chance = self.config.ngram_chance if self.config.blockwise else 0.0
+        free = np.ones(len(text), bool)
+        place, sizes = block_places(free, len(text), chance, LONGEST, rng)
+        return self.factorized(before, text, place, sizes), place
+
+    def factorized(self, before: Ids, text: Ids, place: Ids, sizes: Ids) -> Example:
+        """Ask for all tokens of a text at P, in the order of `place`, block by block."""
         tokens, mask = self.reading([np.append(before, text)]).token, self.vocab.mask
-        place, ones = np.arange(len(text)) + 1 + len(before), np.ones_like(text)
-        one = layout(tokens, 0 * tokens, place, ones, mask * ones, mask=mask, pseudo=self.p)
+        shown = np.full(len(place), mask)
+        at = place + 1 + len(before)
+        one = layout(tokens, 0 * tokens, at, sizes, shown, mask=mask, pseudo=self.p)
         return replace(one, asks=one.asks[1:])
 
     def prompt(self, source: list[Ids]) -> Example:

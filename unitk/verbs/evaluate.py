@@ -18,7 +18,13 @@ from unitk.api.verb import verb
 from unitk.data.files.files import ReadingOptions, expand
 from unitk.decoding.files.outputs import check_writable
 from unitk.errors import DataError, UsageError, printable, say
-from unitk.evaluation.base import CorpusEvaluation, Evaluation, Judged, TextEvaluation
+from unitk.evaluation.base import (
+    CorpusEvaluation,
+    Evaluation,
+    Judged,
+    RawEvaluation,
+    TextEvaluation,
+)
 from unitk.evaluation.corpus import open_corpus_of, open_texts_of
 from unitk.evaluation.options import choose, names_of, with_evaluations
 from unitk.files import create, new_file
@@ -36,13 +42,15 @@ ASIDE = ("task", "arch")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ReadingOptions):
-    """Evaluate a model: losses and perplexities on a corpus, minimal pairs, last words, choices,
-    infilling, or perplexities in windows. With a latent, also measure how it is used.
+    """Evaluate a model: losses and perplexities on a corpus, bits per byte, minimal pairs, last
+    words, choices, infilling, or perplexities in windows. With a latent, also measure how it is
+    used.
 
     unitk evaluate --checkpoint runs/lm --data data/docs/valid
     unitk evaluate --checkpoint runs/lm --data dev.csv --field text
     unitk evaluate --checkpoint runs/lm --pairs blimp
     unitk evaluate --checkpoint runs/lm --data wiki.txt --stride 256
+    unitk evaluate --checkpoint runs/lm --data wiki.txt --bits
     """
 
     checkpoint: Path
@@ -111,6 +119,8 @@ def measure(parsed: config.Parsed) -> tuple[dict[str, Any], Judged]:
     name, kind = next(iter(kinds.items()))
     if issubclass(kind, TextEvaluation):
         about, judged = measure_texts(parsed, name, kind)
+    elif issubclass(kind, RawEvaluation):
+        about, judged = kind.of(parsed.main).measure(parsed, progress)
     else:
         about, judged = measure_model(parsed, kinds)
     # JSON has no NaN

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unitk.errors import require
-from unitk.families.diffusion.mdlm import Diffusion, Share, draw
+from unitk.families.diffusion.mdlm import Diffusion, Hiding, Share, draw
 from unitk.options.fields import Positive
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids, lm, probe, stay
@@ -76,10 +76,16 @@ class BD3LM(Diffusion):
         """The block of each token."""
         return np.arange(len(tokens)) // self.config.block_length
 
-    def noised(self, tokens: Ids, rng: np.random.Generator) -> Example:
+    @property
+    def share(self) -> Share:
+        return self.config.clip
+
+    def hide(self, tokens: Ids, first: int, share: Share, rng: np.random.Generator) -> Hiding:
         block = self.blocks(tokens)
-        hidden, weight = draw(block[1:], self.config.clip, rng)
-        return layout(tokens, block, hidden + 1, weight, mask=self.vocab.mask, shift=self.shift)
+        hidden, weight = draw(block[first:], share, rng)
+        hidden += first
+        made = layout(tokens, block, hidden, weight, mask=self.vocab.mask, shift=self.shift)
+        return made, hidden
 
     def shown(self, tokens: Ids, asked: Ids) -> Example:
         slots = stay(tokens, pos=np.arange(len(tokens)), at=2 * self.blocks(tokens) + 1)

@@ -30,6 +30,7 @@ from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
 
 Share = tuple[float, float]
+Hiding = tuple[Example, Ids]  # what is laid out, and the places of the hidden tokens
 
 
 def layout(tokens: Ids, hidden: Ids, weight: Floats, *, mask: int, shift: bool = False) -> Example:
@@ -66,7 +67,7 @@ class Diffusion(Task):
     symbols = ("pad", "cls", "sep", "mask")
     arch = "mdlm_small"
     infills = from_nothing = bounds = True
-    driver = "passes"
+    driver, estimator = "passes", "drawn"
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Task.Config):
@@ -92,11 +93,27 @@ class Diffusion(Task):
         return np.concatenate([[self.first], ids, more]).astype(np.int64)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        return self.noised(self.opened(text.ids, (self.vocab.sep,) * self.config.ends), rng)
+        tokens = self.opened(text.ids, (self.vocab.sep,) * self.config.ends)
+        return self.hide(tokens, 1, self.share, rng)[0]
 
-    def noised(self, tokens: Ids, rng: np.random.Generator) -> Example:
-        """Lay out tokens, any but the first of which may be hidden."""
+    @property
+    def share(self) -> Share:
+        """Least and largest share that training hides."""
+        return 0.0, 1.0
+
+    def hide(self, tokens: Ids, first: int, share: Share, rng: np.random.Generator) -> Hiding:
+        """Lay out tokens, of which those from `first` on may be hidden, between these shares."""
         raise NotImplementedError
+
+    def bound(self, before: Ids, text: Ids, rng: np.random.Generator) -> tuple[Example, Ids]:
+        """A text that comes after `before`, any share of it hidden; its weighted cost is a bound.
+
+        Also returns the number of the token that each label is. Where texts have ends, theirs is
+        hidden as tokens are, and has the number behind them.
+        """
+        tokens = self.opened(np.append(before, text), (self.vocab.sep,) * self.config.ends)
+        example, hidden = self.hide(tokens, 1 + len(before), (0, 1), rng)
+        return example, hidden - 1 - len(before)
 
     def shown(self, tokens: Ids, asked: Ids) -> Example:
         """Lay out tokens to be generated: all stay, and the labels of the asked ones are no
@@ -121,9 +138,10 @@ class Diffusion(Task):
 class MDLM(Diffusion):
     """Fill in any share of hidden tokens, which bounds the likelihood (MDLM, LLaDA)."""
 
-    def noised(self, tokens: Ids, rng: np.random.Generator) -> Example:
-        hidden, weight = draw(np.zeros(len(tokens) - 1, np.int64), (0, 1), rng)
-        return layout(tokens, hidden + 1, weight, mask=self.vocab.mask, shift=self.shift)
+    def hide(self, tokens: Ids, first: int, share: Share, rng: np.random.Generator) -> Hiding:
+        hidden, weight = draw(np.zeros(len(tokens) - first, np.int64), share, rng)
+        hidden += first
+        return layout(tokens, hidden, weight, mask=self.vocab.mask, shift=self.shift), hidden
 
     def shown(self, tokens: Ids, asked: Ids) -> Example:
         slots = stay(tokens, pos=np.arange(len(tokens)))

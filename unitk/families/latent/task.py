@@ -66,7 +66,7 @@ class Optimus(Seq2Seq):
 
     config: Config
     symbols = ("pad", "unk", "cls", "sep", "mask")
-    arch = "optimus_small"
+    arch, estimator = "optimus_small", "importance"
     criterion, hides = "elbo", {"encoder_drop": "0.0", "decoder_drop": "0.0", "fusion": "off"}
     opening = "cls"
 

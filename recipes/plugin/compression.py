@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
 
 
-@register("evaluation", "bits")
+@register("evaluation", "compression")
 @dataclass(frozen=True, kw_only=True)
-class Bits(Scoring, Writing):
+class Compression(Scoring, Writing):
     """Texts, one a line, whose bits per byte are measured."""
 
     def read(self, paths: Sequence[Path]) -> list[str]:

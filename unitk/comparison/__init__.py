@@ -1,0 +1,5 @@
+"""What a comparison of models rests on, in a room that the registry alone knows.
+
+texts.py, likelihood.py   a text as it is, and what it costs a model
+bits.py                   `unitk evaluate --bits`
+"""

@@ -1,0 +1,181 @@
+"""What documents cost a model, in nats: each token, each document, and its bits per byte.
+
+The bytes are those of the text and not of what the vocabulary restores, so that tokenizers can be
+compared. A character that a vocabulary does not know costs a code point of Unicode, all of which
+are equally probable, beside its unknown token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk.comparison.texts import Document
+from unitk.errors import require
+from unitk.evaluation.base import Progress
+from unitk.evaluation.estimators import Kind, Reading, estimator_of
+from unitk.evaluation.windows import windows
+from unitk.slots import Ids
+
+if TYPE_CHECKING:
+    from unitk.decoding.generator import Generator
+    from unitk.vocab.base import Vocab
+
+CODE_POINT = math.log(0x110000 - 0x800)  # nats of any character of Unicode; surrogates are none
+HALF = 512  # tokens of a window at most, and of what stands before it
+FRAME = 8  # symbols that layouts add to a text at most
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How documents are read; None: as model and task have it."""
+
+    stride: int | None = None
+    context: int | None = None
+    draws: int | None = None
+    whole_words: bool = False
+    max_tokens: int = 8192
+
+    def fit(self, room: int, contexts: bool) -> tuple[int, int]:
+        """Stride and context for a model with this many positions (0: any number).
+
+        A model that reads no context has windows as long as both together.
+        """
+        half = max(1, min(HALF, (room - FRAME) // 2 if room else HALF))
+        if not contexts:
+            require(self.context is None, "--context has no effect: the model reads no context")
+            return self.stride or 2 * half, 0
+        stride = self.stride or half
+        return stride, stride if self.context is None else self.context
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """What each document costs a model; D documents, N tokens of one of them."""
+
+    kind: Kind
+    documents: Sequence[Document]
+    tokens: list[Doubles]  # of each document, [N] nats
+    nats: Doubles  # [D], with what is no token's
+    unknown: int  # characters
+    altered: int  # sentences whose characters the vocabulary does not restore
+    windows: int
+    draws: int
+
+    @property
+    def sizes(self) -> Doubles:
+        """The bytes of the documents, [D]."""
+        return np.array([one.size for one in self.documents], np.float64)
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Bits of all documents per byte of all documents."""
+        return float(self.nats.sum() / self.sizes.sum()) / math.log(2)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the bits per byte over documents; NaN of a single one."""
+        return error_of_ratio(self.nats / math.log(2), self.sizes)
+
+    def figures(self) -> dict[str, Any]:
+        """The figures by name; there is no standard error of one document."""
+        found = {
+            "kind": self.kind,
+            "documents": len(self.documents),
+            "windows": self.windows,
+            "tokens": sum(map(len, self.tokens)),
+            "bytes": int(self.sizes.sum()),
+            "unknown_characters": self.unknown,
+            "altered_sentences": self.altered,
+            "draws": self.draws,
+            "nats": float(self.nats.sum()),
+            "bits_per_byte": self.bits_per_byte,
+            "standard_error": self.error,
+        }
+        return {name: one for name, one in found.items() if name != "draws" or one}
+
+
+def error_of_ratio(over: Doubles, under: Doubles) -> float:
+    """The standard error of sum(over) / sum(under) over items [D], by the delta method."""
+    count = len(over)
+    if count < 2:
+        return math.nan
+    rest = over - over.sum() / under.sum() * under
+    return float(math.sqrt(count / (count - 1) * (rest**2).sum()) / under.sum())
+
+
+@contextmanager
+def silent(total: int | None, unit: str = "") -> Iterator[Callable[[int], None]]:
+    """Show no progress."""
+    yield lambda done: None
+
+
+def measure(
+    generator: Generator,
+    documents: Sequence[Document],
+    how: How,
+    progress: Progress = silent,
+) -> Likelihood:
+    """The cost of documents, in windows that overlap; raises UsageError if the task has none."""
+    task, vocab = generator.task, generator.vocab
+    estimator = estimator_of(task, how.whole_words)
+    drawn = estimator.draws > 0
+    require(drawn or how.draws is None, f"--draws has no effect: task {task.name} draws nothing")
+    stride, context = how.fit(generator.model.config.room, estimator.contexts)
+    sentences = [one for document in documents for one in document.sentences]
+    ids = [row.astype(np.int64) for row in vocab.encode_batch(sentences)]
+    borders = np.cumsum([0, *(len(one.sentences) for one in documents)])
+    texts = [np.concatenate(ids[a:b]) for a, b in pairwise(borders)]
+    parts = [windows(text, stride, context) for text in texts]
+    draws = (how.draws or estimator.draws) if drawn else 1
+    with progress(sum(map(len, parts)) * draws, unit="windows") as report:
+        reading = Reading(
+            max_tokens=how.max_tokens,
+            draws=draws,
+            whole_words=how.whole_words,
+            name=lambda number: f"--data: window {number + 1}",
+            report=report,
+        )
+        flat = [window for one in parts for window in one]
+        found = iter(estimator.costs(generator.model, task, flat, reading))
+    each = [[next(found) for _ in one] for one in parts]
+    tokens = [np.concatenate([cost.tokens for cost in one] or [np.zeros(0)]) for one in each]
+    # what an unknown token stands for is spelled out
+    spelled = [spell(vocab, *one) for one in zip(sentences, ids, strict=True)]
+    for costs, (a, b) in zip(tokens, pairwise(borders), strict=True):
+        costs += np.concatenate(spelled[a:b]) * CODE_POINT
+    rests = [math.fsum(cost.rest for cost in one) for one in each]
+    restored = (vocab.decode(row) for row in ids)
+    return Likelihood(
+        estimator.kind,
+        documents,
+        tokens,
+        np.array([one.sum() + rest for one, rest in zip(tokens, rests, strict=True)]),
+        int(sum(one.sum() for one in spelled)),
+        sum(bare(one) != bare(other) for one, other in zip(restored, sentences, strict=True)),
+        sum(map(len, parts)),
+        draws if drawn else 0,
+    )
+
+
+def spell(vocab: Vocab, sentence: str, ids: Ids) -> Ids:
+    """For each token of a sentence, the number of characters that the vocabulary does not know."""
+    unknown = ids == vocab.unk
+    if not unknown.any():
+        return np.zeros(len(ids), np.int64)
+    size = np.array([stop - start for start, stop in vocab.offsets(sentence)])
+    return np.where(unknown, np.maximum(size, 1), 0)
+
+
+def bare(text: str) -> str:
+    """A text without blanks, which vocabularies change."""
+    return "".join(text.split())

@@ -1,0 +1,62 @@
+"""Texts as models with different vocabularies compare them: documents of sentences, not of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from unitk.data.corpus.corpus import Corpus
+from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus, parts
+from unitk.data.files.documents import read_documents
+from unitk.data.files.files import ReadingOptions, expand
+from unitk.errors import DataError
+from unitk.options.config import Parsed
+from unitk.options.fields import options
+
+
+@dataclass(frozen=True)
+class Document:
+    """The sentences of a text, which a blank or the end of a line joins."""
+
+    sentences: list[str]
+
+    @property
+    def size(self) -> int:
+        """Bytes in UTF-8, one for each place where two sentences meet."""
+        return sum(len(one.encode()) for one in self.sentences) + len(self.sentences) - 1
+
+
+def open_documents(parsed: Parsed) -> list[Document]:
+    """The documents of --data: files of text or tables, or a corpus, which its vocabulary decodes.
+
+    Raises `DataError` where there is no text, and `UsageError` for options that have no effect.
+    """
+    given, path = parsed.main, parsed.main.data
+    if path.is_dir() and not is_corpus(path) and "valid" in parts(path):
+        path = path / "valid"
+    if is_corpus(path):
+        parsed.idle("on a corpus", *(option.name for option in options(ReadingOptions)))
+        return [*decoded(path)]
+    given.check()
+    files = expand((str(path),), "--data")
+    given.check_files(files, "--data", parsed.settings)
+    source = given.source(files, "--data")
+    if source.reading is None:
+        raise DataError(f"--data {path} holds pairs; bits per byte are of texts")
+    found = [Document(one) for file in files for one in read_documents(file, source.reading)]
+    if not found:
+        raise DataError(f"--data {path} has no text")
+    return found
+
+
+def decoded(path: Path) -> Iterator[Document]:
+    """The documents of a corpus as text; a corpus keeps no character that it did not know."""
+    corpus = open_corpus(path)
+    if not isinstance(corpus, Corpus) or corpus.kind != "text":
+        raise DataError(f"--data {path} holds {corpus.kind}; bits per byte are of texts")
+    if not len(corpus):
+        raise DataError(f"--data {path} has no text")
+    vocab = corpus_vocab(path)
+    for number in range(len(corpus)):
+        yield Document([vocab.decode(ids) for ids in corpus.document(number)])

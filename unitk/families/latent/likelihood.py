@@ -1,0 +1,77 @@
+"""The estimator of texts by an autoencoder: the importance-weighted bound of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from unitk.decoding.fit import batches, beyond, by_example
+from unitk.errors import DataError
+from unitk.evaluation.estimators import Cost, Estimator, Kind, Reading
+from unitk.evaluation.texts import Texts
+from unitk.families.latent.evidence import TEXT, gather
+from unitk.families.latent.task import Optimus
+from unitk.models.base import Decoder
+from unitk.registry import register
+from unitk.slots import Batch, Example, Floats, collate
+from unitk.tasks.base import Task
+
+
+@register("estimator", "importance")
+class Importance(Estimator):
+    """The bound of Burda et al. 2016, arXiv 1509.00519, with draws of each text's latent.
+
+    The cost of a token is that given the likeliest latent; the rest is the latent's and the end's.
+    """
+
+    kind: ClassVar[Kind] = "bound"
+    contexts = False
+    draws = 100
+
+    @torch.inference_mode()
+    def costs(self, model: Decoder, task: Task, texts: Texts, how: Reading) -> list[Cost]:
+        assert isinstance(task, Optimus)
+        config = replace(task.config, encoder_drop=0.0, decoder_drop=0.0, fusion=False)
+        plain = task.changed(config=config)
+        examples, numbers = list[Example](), list[int]()
+        for number, (_, text) in enumerate(texts):
+            if len(text):
+                numbers.append(number)
+                examples.append(plain.written([text], text, np.random.default_rng(0)))
+                if (over := beyond(examples[-1], model.config)) > 0:
+                    why = f"is too long by {over} for this model's positions"
+                    raise DataError(f"{how.name(number)} {why}")
+        [network] = model.members
+        network.eval()
+        order, found = list[int](), list[Batch]()
+        for some in batches(examples, how.max_tokens):
+            order += some
+            found.append(collate([[examples[i]] for i in some]).to(model.device))
+        bound = -gather(network, found, how.draws, how.report).bound.numpy()
+        costs = [Cost(np.zeros(len(text))) for _, text in texts]
+        tokens = _given_mean(network, found, examples, order)
+        for i, total in zip(order, bound.tolist(), strict=True):
+            own = tokens[i][:-1].astype(np.float64)  # without the end
+            costs[numbers[i]] = Cost(own, total - float(own.sum()))
+        return costs
+
+
+def _given_mean(
+    network: Any,
+    found: list[Batch],
+    examples: list[Example],
+    order: list[int],
+) -> dict[int, Floats]:
+    """The cost of each label of each example, given its likeliest latent."""
+    tokens, rest = dict[int, Floats](), iter(order)
+    for batch in found:
+        [ask] = batch.asks.values()
+        assert ask.name == TEXT
+        z_NZ = network.posterior(batch).mean
+        nll_K = -network.log_probs(batch, ask, network.latent(z_NZ, batch))
+        numbers = [next(rest) for _ in range(len(batch.owner))]
+        tokens |= by_example(nll_K, examples, numbers)
+    return tokens
