@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-VERTICAL = tuple(f"unitk/{room}/" for room in ("families", "formats", "fairseq", "runs"))
-"""Rooms of one family of models, of other systems' formats, of fairseq's users, and of what goes
-with training runs; the rest of the package is its core."""
+APART = "families", "formats", "fairseq", "runs", "comparison"
+VERTICAL = tuple(f"unitk/{room}/" for room in APART)
+"""Rooms of one family of models, of other systems' formats, of fairseq's users, of what goes with
+training runs, and of comparisons; the rest of the package is its core."""
 BESIDE = ("unitk/evaluation/", "unitk/serving/")
 """Rooms of the core that neither training nor decoding needs."""
 SIDE_BY_SIDE = ("unitk/verbs", "unitk/tasks", "unitk/formats", "unitk/families/latent")

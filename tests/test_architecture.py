@@ -23,7 +23,7 @@ LAYER = {
     **dict.fromkeys(["evaluation", "api"], 4),
     "formats": 5,
     "runs": 5,
-    **dict.fromkeys(["families", "fairseq"], 6),
+    **dict.fromkeys(["families", "fairseq", "comparison"], 6),
     "serving": 7,
     "verbs": 8,
 }
@@ -31,7 +31,7 @@ LAYER = {
 `unitk/vocab/`, `unitk/options/` and the modules of unitk itself are layer 0 and may import each
 other; kernels and models too, as one asks the other what to multiply and how. unitk_cli is above
 all."""
-ROOMS = ("unitk/families/", "unitk/formats/", "unitk/fairseq/", "unitk/runs/")
+ROOMS = tuple(f"unitk/{one}/" for one in ("families", "formats", "fairseq", "runs", "comparison"))
 """What the core reaches through the registry only; a family of models knows no other."""
 KNOWN = {
     "unitk/serving/jobs.py": "unitk/families/latent/",
@@ -79,7 +79,7 @@ def arrows(name: str) -> set[str]:
             continue
         if LAYER[there] >= LAYER.get(here, 0) or FORBIDDEN.get(here) == there:
             found.add(target)
-        if target.startswith(ROOMS) and here not in ("families", "fairseq"):
+        if target.startswith(ROOMS) and here not in ("families", "fairseq", "comparison"):
             found.add(target)
     return found
 

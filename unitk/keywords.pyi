@@ -147,15 +147,16 @@ class EvaluateOptions(TypedDict, total=False):
     mask_ratio: Numbers
     last_word: Path | str | None
     pairs: Path | str | None
+    bits: bool
     beam: int | str
     max_len: int | str | None
     stateful_rows: int | str
-    stride: int | str | None
-    context: int | str
     max_tokens: int | str
     output: Path | str | None
     overwrite: bool
     whole_words: bool
+    stride: int | str | None
+    context: int | str | None
     draws: int | str | None
     task: str | None
     output_format: Literal["text", "json"]

@@ -11,12 +11,13 @@ import torch
 
 from tests.conftest import toy_lines
 from unitk import registry
+from unitk.comparison.estimators import estimator_of
 from unitk.comparison.likelihood import CODE_POINT, How, error_of_ratio, measure
 from unitk.comparison.texts import Document
 from unitk.decoding.forced import score
+from unitk.decoding.likelihood import likelihoods
 from unitk.errors import DataError, UsageError
-from unitk.evaluation.estimators import Reading, estimator_of
-from unitk.evaluation.texts import likelihoods
+from unitk.evaluation.estimators import Estimation
 from unitk.families.diffusion.mdlm import layout as masked
 from unitk.models.archs import tiny
 from unitk.slots import Example, lm, stay
@@ -49,7 +50,7 @@ def model(toy_vocab):
 
 
 def cost(network, task, before=BEFORE, text=TEXT, **how):
-    [found] = estimator_of(task).costs(network, task, [(before, text)], Reading(**how))
+    [found] = estimator_of(task).costs(network, task, [(before, text)], Estimation(**how))
     return found
 
 
@@ -142,7 +143,7 @@ def test_a_latent_costs_what_its_importance_weighted_bound_says(task, model):
     optimus = task("optimus", encoder_drop=0.5)
     texts = [(NONE, TEXT), (NONE, TEXT[:2]), (NONE, NONE), (NONE, np.tile(TEXT, 3))]
     few, many = (
-        estimator_of(optimus).costs(network, optimus, texts, Reading(draws=n)) for n in (1, 50)
+        estimator_of(optimus).costs(network, optimus, texts, Estimation(draws=n)) for n in (1, 50)
     )
     alone = cost(network, optimus, NONE, draws=50)
     # draws are those of a text's number, and the first has the first number in both

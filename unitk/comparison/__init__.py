@@ -1,5 +1,6 @@
 """What a comparison of models rests on, in a room that the registry alone knows.
 
 texts.py, likelihood.py   a text as it is, and what it costs a model
+estimators.py             how that is found for tasks of each kind
 bits.py                   `unitk evaluate --bits`
 """

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from unitk.comparison.estimators import estimator_of
 from unitk.comparison.texts import Document
 from unitk.errors import require
 from unitk.evaluation.base import Progress
-from unitk.evaluation.estimators import Kind, Reading, estimator_of
+from unitk.evaluation.estimators import Estimation, Kind
 from unitk.evaluation.windows import windows
 from unitk.slots import Ids
 
@@ -138,7 +139,7 @@ def measure(
     parts = [windows(text, stride, context) for text in texts]
     draws = (how.draws or estimator.draws) if drawn else 1
     with progress(sum(map(len, parts)) * draws, unit="windows") as report:
-        reading = Reading(
+        reading = Estimation(
             max_tokens=how.max_tokens,
             draws=draws,
             whole_words=how.whole_words,

@@ -37,7 +37,7 @@ def open_documents(parsed: Parsed) -> list[Document]:
         path = path / "valid"
     if is_corpus(path):
         parsed.idle("on a corpus", *(option.name for option in options(ReadingOptions)))
-        return [*decoded(path)]
+        return [*decode_corpus(path)]
     given.check()
     files = expand((str(path),), "--data")
     given.check_files(files, "--data", parsed.settings)
@@ -50,7 +50,7 @@ def open_documents(parsed: Parsed) -> list[Document]:
     return found
 
 
-def decoded(path: Path) -> Iterator[Document]:
+def decode_corpus(path: Path) -> Iterator[Document]:
     """The documents of a corpus as text; a corpus keeps no character that it did not know."""
     corpus = open_corpus(path)
     if not isinstance(corpus, Corpus) or corpus.kind != "text":

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from unitk.decoding.fit import batches, beyond, by_example
+from unitk.decoding.likelihood import Texts
 from unitk.errors import DataError
-from unitk.evaluation.estimators import Cost, Estimator, Kind, Reading
-from unitk.evaluation.texts import Texts
+from unitk.evaluation.estimators import Cost, Estimation, Estimator, Kind
 from unitk.families.latent.evidence import TEXT, gather
 from unitk.families.latent.task import Optimus
 from unitk.models.base import Decoder
@@ -32,7 +32,7 @@ class Importance(Estimator):
     draws = 100
 
     @torch.inference_mode()
-    def costs(self, model: Decoder, task: Task, texts: Texts, how: Reading) -> list[Cost]:
+    def costs(self, model: Decoder, task: Task, texts: Texts, how: Estimation) -> list[Cost]:
         assert isinstance(task, Optimus)
         config = replace(task.config, encoder_drop=0.0, decoder_drop=0.0, fusion=False)
         plain = task.changed(config=config)

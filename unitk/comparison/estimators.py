@@ -1,0 +1,108 @@
+"""The estimators of tasks that read texts by their protocol, hide tokens in turn, or draw."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Protocol, cast
+
+import numpy as np
+
+from unitk import registry
+from unitk.decoding.fit import beyond
+from unitk.decoding.forced import score
+from unitk.decoding.likelihood import TOGETHER, Texts, check_task, likelihoods
+from unitk.errors import DataError
+from unitk.evaluation.estimators import Cost, Estimation, Estimator, Kind
+from unitk.models.base import Decoder
+from unitk.registry import register
+from unitk.slots import Example, Ids
+from unitk.tasks.base import Task
+
+SEED = 1202  # of draws: those of a text are those of its number, in every run
+
+
+def estimator_of(task: Task, whole_words: bool = False) -> Estimator:
+    """The estimator of a task; `UsageError` if it has none, or if `whole_words` has no effect."""
+    name = task.estimator or ("pseudo" if task.protocol is None else "exact")
+    if not task.estimator or whole_words:
+        check_task(task, whole_words)
+    found: type[Estimator] = registry.get("estimator", name, "--task")
+    return found()
+
+
+@register("estimator", "exact")
+class Exact(Estimator):
+    """The log-probability of each token after those before it."""
+
+    def costs(self, model: Decoder, task: Task, texts: Texts, how: Estimation) -> list[Cost]:
+        gains = likelihoods(
+            model,
+            task,
+            texts,
+            whole_words=how.whole_words,
+            max_tokens=how.max_tokens,
+            name=how.name,
+            report=how.report,
+        )
+        # where nothing opens a text its first token is not predicted: any is as probable
+        first = math.log(len(task.vocab))
+        costs = zip(texts, gains, strict=True)
+        return [
+            Cost(np.append(np.full(len(text) - gain.shape[1], first), -gain[0].astype(np.float64)))
+            for (_, text), gain in costs
+        ]
+
+
+@register("estimator", "pseudo")
+class Pseudo(Exact):
+    """The log-probability of each token given all others, each hidden in turn."""
+
+    kind: ClassVar[Kind] = "pseudo"
+
+
+class Bounded(Protocol):
+    """A task with a bound."""
+
+    def bound(self, before: Ids, text: Ids, rng: np.random.Generator) -> tuple[Example, Ids]:
+        """A draw of the layout of a text, and the number of the token that each label is.
+
+        The mean over draws of the weighted cost of the labels is a bound. Numbers beyond the text
+        are those of symbols that stand behind it.
+        """
+
+
+@register("estimator", "drawn")
+class Drawn(Estimator):
+    """The mean over draws of what is hidden, or of an order of the tokens."""
+
+    kind: ClassVar[Kind] = "bound"
+    draws = 8
+
+    def costs(self, model: Decoder, task: Task, texts: Texts, how: Estimation) -> list[Cost]:
+        bounded, found = cast(Bounded, task), list[Cost]()
+        for first in range(0, len(texts), TOGETHER):
+            some = texts[first : first + TOGETHER]
+            costs = [np.zeros(len(text) + 1) for _, text in some]
+            for draw in range(how.draws):
+                numbers, examples, places = list[int](), list[Example](), list[Ids]()
+                for number, (before, text) in enumerate(some):
+                    if len(text):
+                        rng = np.random.default_rng([SEED, first + number, draw])
+                        example, place = bounded.bound(before, text, rng)
+                        self.check(example, model, how.name(first + number))
+                        numbers.append(number)
+                        examples.append(example)
+                        places.append(place)
+                gains = score(model, examples, how.max_tokens, how.report)
+                for number, example, place, (gain, _) in zip(
+                    numbers, examples, places, gains, strict=True
+                ):
+                    [ask] = example.asks
+                    costs[number][place] -= ask.weight * gain.astype(np.float64) / how.draws
+            found += [Cost(cost[:-1], float(cost[-1])) for cost in costs]
+        return found
+
+    def check(self, example: Example, model: Decoder, name: str) -> None:
+        """Raise `DataError` unless an example fits the positions of a model."""
+        if (over := beyond(example, model.config)) > 0:
+            raise DataError(f"{name} is too long by {over} for this model's positions")
