@@ -82,6 +82,7 @@ class Drawn(Estimator):
         bounded, found = cast(Bounded, task), list[Cost]()
         for first in range(0, len(texts), TOGETHER):
             some = texts[first : first + TOGETHER]
+            # one place more, for the symbols behind a text
             costs = [np.zeros(len(text) + 1) for _, text in some]
             for draw in range(how.draws):
                 numbers, examples, places = list[int](), list[Example](), list[Ids]()
@@ -93,6 +94,7 @@ class Drawn(Estimator):
                         numbers.append(number)
                         examples.append(example)
                         places.append(place)
+                # a draw of all texts at once, so that texts of like length share a batch
                 gains = score(model, examples, how.max_tokens, how.report)
                 for number, example, place, (gain, _) in zip(
                     numbers, examples, places, gains, strict=True

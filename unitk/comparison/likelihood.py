@@ -110,6 +110,7 @@ def error_of_ratio(over: Doubles, under: Doubles) -> float:
     count = len(over)
     if count < 2:
         return math.nan
+    # what each item has more or less than its share, which sums to 0
     rest = over - over.sum() / under.sum() * under
     return float(math.sqrt(count / (count - 1) * (rest**2).sum()) / under.sum())
 
@@ -134,6 +135,7 @@ def measure(
     stride, context = how.fit(generator.model.config.room, estimator.contexts)
     sentences = [one for document in documents for one in document.sentences]
     ids = [row.astype(np.int64) for row in vocab.encode_batch(sentences)]
+    # the sentences of document d are [borders[d], borders[d + 1])
     borders = np.cumsum([0, *(len(one.sentences) for one in documents)])
     texts = [np.concatenate(ids[a:b]) for a, b in pairwise(borders)]
     parts = [windows(text, stride, context) for text in texts]
@@ -173,6 +175,7 @@ def spell(vocab: Vocab, sentence: str, ids: Ids) -> Ids:
     unknown = ids == vocab.unk
     if not unknown.any():
         return np.zeros(len(ids), np.int64)
+    # some tokens have no character of their own, such as the bytes of one
     size = np.array([stop - start for start, stop in vocab.offsets(sentence)])
     return np.where(unknown, np.maximum(size, 1), 0)
 

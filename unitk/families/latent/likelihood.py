@@ -46,6 +46,7 @@ class Importance(Estimator):
                     raise DataError(f"{how.name(number)} {why}")
         [network] = model.members
         network.eval()
+        # draws are those of a text's place in this order, whatever it shares a batch with
         order, found = list[int](), list[Batch]()
         for some in batches(examples, how.max_tokens):
             order += some
