@@ -23,6 +23,7 @@ SEED = 1202  # of draws: those of a text are those of its number, in every run
 
 def estimator_of(task: Task, whole_words: bool = False) -> Estimator:
     """The estimator of a task; `UsageError` if it has none, or if `whole_words` has no effect."""
+    # without a protocol, a task that fills blanks hides each token in turn
     name = task.estimator or ("pseudo" if task.protocol is None else "exact")
     if not task.estimator or whole_words:
         check_task(task, whole_words)

@@ -56,6 +56,7 @@ class How:
             require(self.context is None, "--context has no effect: the model reads no context")
             return self.stride or 2 * half, 0
         stride = self.stride or half
+        # a token is then read with as many before it as fit, and half of them at least
         return stride, stride if self.context is None else self.context
 
 
@@ -148,6 +149,7 @@ def measure(
             name=lambda number: f"--data: window {number + 1}",
             report=report,
         )
+        # all windows at once: those of like length share batches
         flat = [window for one in parts for window in one]
         found = iter(estimator.costs(generator.model, task, flat, reading))
     each = [[next(found) for _ in one] for one in parts]

@@ -42,6 +42,7 @@ def open_documents(parsed: Parsed) -> list[Document]:
     files = expand((str(path),), "--data")
     given.check_files(files, "--data", parsed.settings)
     source = given.source(files, "--data")
+    # parallel files, records and questions are no running text
     if source.reading is None:
         raise DataError(f"--data {path} holds pairs; bits per byte are of texts")
     found = [Document(one) for file in files for one in read_documents(file, source.reading)]
