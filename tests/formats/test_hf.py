@@ -88,6 +88,11 @@ GEMMA |= {"final_logit_softcapping": 3.0, "tie_word_embeddings": True}
 NEOX = {key: LLAMA[key] for key in LLAMA if key not in ("head_dim", "num_key_value_heads")}
 NEOX |= {"hidden_size": 64, "tie_word_embeddings": False}
 OPEN = {"is_causal": False}
+MODERN = {key: LLAMA[key] for key in LLAMA if key not in ("head_dim", "num_key_value_heads")}
+MODERN |= {"num_hidden_layers": 3, "local_attention": 8, "global_attn_every_n_layers": 2}
+MODERN |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+MODERN |= {"cls_token_id": 2, "sep_token_id": 3}
+EURO = {**GROUPED, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 FAMILIES = {
     "mistral": ("MistralForCausalLM", "MistralConfig", MISTRAL),
     "mistral_full": ("MistralForCausalLM", "MistralConfig", {**MISTRAL, "sliding_window": None}),
@@ -115,6 +120,19 @@ FAMILIES = {
         },
     ),
     "neox_both_ways": ("GPTNeoXForCausalLM", "GPTNeoXConfig", {**NEOX, **OPEN}),
+    "modernbert": ("ModernBertForMaskedLM", "ModernBertConfig", MODERN),
+    "modernbert_own": (
+        *("ModernBertForMaskedLM", "ModernBertConfig"),
+        {**MODERN, "tie_word_embeddings": False, "norm_bias": True}
+        | {"decoder_bias": False, "hidden_activation": "silu", "classifier_activation": "silu"},
+    ),
+    "modernbert_decoder": ("ModernBertDecoderForCausalLM", "ModernBertDecoderConfig", MODERN),
+    "eurobert": ("EuroBertForMaskedLM", "EuroBertConfig", EURO),
+    "eurobert_tied": (
+        "EuroBertForMaskedLM",
+        "EuroBertConfig",
+        {**EURO, "tie_word_embeddings": True},
+    ),
     "qwen3_windows": ("Qwen3ForCausalLM", "Qwen3Config", UPPER),
     "qwen3_windows_both_ways": ("Qwen3ForCausalLM", "Qwen3Config", {**UPPER, **OPEN}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", LLAMA),
@@ -192,7 +210,7 @@ def examples(kit, family):
         return kit.single(tokens), {"input_ids": row}
     if "gpt" in family or FAMILIES[family][0].endswith("ForCausalLM"):
         return kit.single(tokens, at=np.arange(14)), {"input_ids": row}
-    if family == "roberta":
+    if family == "roberta" or family.startswith(("modernbert", "eurobert")):
         return kit.single(tokens), {"input_ids": row}
     segments = np.arange(14) // 5
     segments = segments % (6 if family == "unilm_as_bert" else 2)

@@ -20,6 +20,9 @@ from unitk.training.saving.checkpoint import Loaded, load
     [
         ("bert_base", "mlm"),
         ("roberta_base", "mlm"),
+        ("modernbert_tiny", "mlm"),
+        ("modernbert_tiny", "lm"),
+        ("eurobert_210m", "mlm"),
         ("gpt2_small", "lm"),
         ("llama_135m", "lm"),
         ("mistral_7b", "lm"),

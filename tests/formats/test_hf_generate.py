@@ -39,10 +39,10 @@ def exported(kit, tmp_path, toy_vocab):
             step = torch.randn(model.config.width)
             stack = model.decoder
             last = stack.norm if hasattr(stack.norm, "bias") else stack.layers[-1].ffn_norm
-            if hasattr(last, "bias"):
-                last.bias += 0.4 * step
+            if (bias := dict(last.named_parameters()).get("bias")) is not None:
+                bias += 0.4 * step
             rows(model)[toy_vocab.sep] += 0.4 * step
-        if not hasattr(last, "bias"):
+        if bias is None:
             aim_at_end(model, task, stack)
         there.write(Loaded(model, task, {"arch": arch}, {}, decoding or {}), tmp_path)
         return hf, Generator(prepare(model, "fp32"), task, decoding), tmp_path
@@ -60,7 +60,8 @@ def rows(model):
 def aim_at_end(model, task, stack):
     """Turn the end's row to what the decoder's states have in common, as there is no bias."""
     seen = []
-    hook = stack.norm.register_forward_hook(lambda *given: seen.append(given[2].flatten(0, -2)))
+    before = model.heads["lm"].transform if model.config.head_transform else stack.norm
+    hook = before.register_forward_hook(lambda *given: seen.append(given[2].flatten(0, -2)))
     Generator(model.eval(), task).score(toy_lines(6), toy_lines(6))
     hook.remove()
     mean = torch.cat(seen).mean(0)
@@ -85,6 +86,7 @@ def test_the_defaults_are_those_of_generate():
         ("olmo2_1b", "lm", {}, 1.0),
         ("gemma3_tiny", "lm", {}, 1.0),
         ("pythia_tiny", "lm", {}, 1.0),
+        ("modernbert_tiny", "lm", {}, 1.0),
         ("bart_tiny", "seq2seq", {}, 1.0),
         ("bart_tiny", "seq2seq", {"opening": "sep"}, 1.0),
         ("bart_tiny", "seq2seq", {"opening": "both"}, 1.0),

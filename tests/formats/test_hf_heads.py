@@ -17,7 +17,7 @@ from unitk.slots import collate
 from unitk.training.saving.checkpoint import Loaded, load
 from unitk.vocab.open import open_vocab
 
-from .test_hf import BART, BERT, GPT, T5, T5_1_1, XLNET, edit
+from .test_hf import BART, BERT, EURO, GPT, MODERN, T5, T5_1_1, XLNET, edit
 
 ENDS_AND_STARTS = {"bos_token_id": 2, "eos_token_id": 3}
 SMALL = {**BERT, "num_hidden_layers": 1}
@@ -31,6 +31,12 @@ FAMILIES = {
     "bart": ("Bart", {**BART, **ENDS_AND_STARTS, "decoder_start_token_id": 3}),
     "t5": ("T5", {**T5, "eos_token_id": 3}),
     "t5_v1_1": ("T5", {**T5_1_1, "eos_token_id": 3}),
+    "modernbert": ("ModernBert", MODERN),
+    "modernbert_mean": ("ModernBert", {**MODERN, "classifier_pooling": "mean"}),
+    "modernbert_decoder": ("ModernBertDecoder", MODERN),
+    "eurobert": ("EuroBert", EURO),
+    "eurobert_bos": ("EuroBert", {**EURO, "classifier_pooling": "bos"}),
+    "eurobert_mean": ("EuroBert", {**EURO, "classifier_pooling": "mean"}),
     "xlnet": ("XLNet", {**XLNET, "n_layer": 1, "pad_token_id": 0}),
 }
 ENDS = {
@@ -44,6 +50,11 @@ LABELS = ("plus", "minus", "even")  # not in the order of the alphabet
 PAIRS = [(family, task) for family in ("bert", "roberta", "albert") for task in ENDS]
 PAIRS += [("gpt2", task) for task in ENDS]
 PAIRS += [(family, task) for family in ("bart", "t5") for task in ("classify", "regress", "span")]
+PAIRS += [("modernbert", task) for task in ENDS]
+PAIRS += [("modernbert_mean", task) for task in ("classify", "regress")]
+PAIRS += [("modernbert_decoder", "classify"), ("eurobert_mean", "classify")]
+PAIRS += [("eurobert", task) for task in ("classify", "regress", "tag")]
+PAIRS += [("eurobert_bos", "classify")]
 PAIRS += [("xlnet", task) for task in ENDS]
 PAIRS += [("ernie", "classify"), ("t5_v1_1", "classify"), ("gpt", "classify"), ("gpt", "choice")]
 

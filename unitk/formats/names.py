@@ -70,6 +70,18 @@ def by_head(rows: Tensor, config: ModelConfig) -> Tensor:
     )
 
 
+def fused_neighbours(rows: Tensor, config: ModelConfig) -> Tensor:
+    """Queries, keys and values of rows in which they stand one after the other, as in unitk."""
+    query, key, value = rows.chunk(3)
+    return torch.cat([as_neighbours(query, config), as_neighbours(key, config), value])
+
+
+def fused_halves(rows: Tensor, config: ModelConfig) -> Tensor:
+    """The inverse of `fused_neighbours`."""
+    query, key, value = rows.chunk(3)
+    return torch.cat([as_halves(query, config), as_halves(key, config), value])
+
+
 def compose(*forms: Form) -> Form:
     """A tensor that is stored in several forms at once; the first one is undone first."""
 
@@ -93,6 +105,8 @@ HALVES = Form(as_neighbours, as_halves)
 the first R of a head together, and in unitk 2i and 2i + 1."""
 BY_HEAD = Form(by_part, by_head)
 """Queries, keys and values in one matrix [H, 3, K, D], queries and keys as in `HALVES`."""
+FUSED = Form(fused_neighbours, fused_halves)
+"""Queries, keys and values in one matrix [3, H, K, D], queries and keys as in `HALVES`."""
 LESS_ONE = Form(lambda tensor, config: tensor + 1, lambda tensor, config: tensor - 1)
 """The weight of a norm that multiplies by 1 + w (Gemma)."""
 
@@ -117,6 +131,8 @@ class Layout:
     """Patterns of whole names of theirs -> how these tensors are stored; the first one counts."""
     copies: Mapping[str, str] = field(default_factory=dict)
     """Second name of a tensor -> its first. A checkpoint whose two tensors differ is refused."""
+    twice: Mapping[str, str] = field(default_factory=dict)
+    """Like `copies`, of tensors that are written under both names."""
     ignored: Collection[str] = ()  # patterns of whole names that no model needs
 
     def lines(self, ours: Iterable[str]) -> list[Line]:
@@ -189,9 +205,11 @@ class Layout:
                 if name:
                     form = self.form(name)
                     theirs[name] = (form.theirs(part, config) if form else part).contiguous()
+        # safetensors stores no memory under two names
+        second = {n: theirs[first].clone() for n, first in self.twice.items() if first in theirs}
         if copies:
-            second = {name: theirs[first] for name, first in self.copies.items() if first in theirs}
-            theirs = second | theirs
+            second |= {name: theirs[one] for name, one in self.copies.items() if one in theirs}
+        theirs = second | theirs
         return theirs
 
     def _joined(
@@ -221,7 +239,7 @@ class Layout:
         for name in sorted(rest):
             if any(re.fullmatch(pattern, name) for pattern in self.ignored):
                 continue
-            first = self.copies.get(name, "")
+            first = self.copies.get(name, self.twice.get(name, ""))
             if first not in theirs:
                 unused.append(name)
             elif not same(theirs[name], theirs[first]):

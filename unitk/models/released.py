@@ -98,7 +98,6 @@ T5GEMMA = EncoderDecoderConfig(
     activation="gelu_tanh",
     bias=False,
     cross_rotary=False,
-    head_dense="none",
     dropout=0.0,
     attention_dropout=0.0,
 )

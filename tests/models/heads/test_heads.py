@@ -162,7 +162,7 @@ def plain(kind, model, example, among):
         yield -p, p, logits.argmax() == label
 
 
-@pytest.mark.parametrize("dense", ["gelu", "transform", "none"])
+@pytest.mark.parametrize("dense", ["gelu", "transform"])
 def test_what_stands_before_a_linear_map(dense):
     """Of heads over texts, over single slots and over spans, by hand."""
     heads = ("class:x:3", "tag:x:3", "span:x")

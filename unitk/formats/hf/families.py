@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unitk import registry
 from unitk.errors import UsageError, require
-from unitk.formats.names import Layout, classes, same
+from unitk.formats.names import Layout, classes, same, within
 from unitk.formats.settings import Keys, check_family, preset
 from unitk.models.config import ModelConfig
 
@@ -59,6 +59,15 @@ class Family:
     free: tuple[str, ...] = ()  # fields beside `keys` that may differ from the preset's
     heads: Mapping[str, tuple[str, str]]
     """Suffix of a fine-tuned class -> names of its pooler ("" without one) and of its map."""
+    head_dense: str = "tanh"
+    """`--arch.head-dense` of fine-tuned classes that have a pooler."""
+    poolings: Mapping[str, str] = field(default_factory=dict)
+    """`classifier_pooling` in config.json -> `--task.pooling`; the class's default comes first."""
+    outputs: tuple[str, ...] = ()  # what the names of output layers begin with, beside `OUTPUTS`
+    unpack: Callable[[Changes, Path], Changes] = lambda given, where: given
+    """For reading: all settings of config.json side by side."""
+    pack: Callable[[Changes], Changes] = lambda about: about
+    """For writing: the inverse of `unpack`."""
     separators: int = 1  # between two texts
     whole: str = ""  # suffix of the class with an output over words, where `WRITES` has another
     both_ways: bool = False
@@ -75,6 +84,12 @@ class Family:
     fits: Callable[[ModelConfig, str], bool] = lambda config, arch: True
     """For writing: whether a model of the presets' class is nearest to this model type, by its
     settings and the name of its architecture."""
+
+    @property
+    def sights(self) -> tuple[str, ...]:
+        """From where its models may read a text."""
+        single = {"lm": (ONE_WAY,), "mlm": (BOTH,), "xlnet": (BOTH,)}.get(self.task)
+        return (BOTH, ONE_WAY) if self.both_ways or single is None else single
 
 
 def families() -> dict[str, Family]:
@@ -97,7 +112,10 @@ WRITES |= dict.fromkeys(("lm", "xlnet"), "LMHeadModel")
 TEXTS, CHOICES = "ForSequenceClassification", "ForMultipleChoice"
 WORDS, PLACES = "ForTokenClassification", "ForQuestionAnswering"
 CLASSES = {"class": TEXTS, "regress": TEXTS, "tag": WORDS, "span": PLACES, "choice": CHOICES}
+CLASSES |= {f"{kind}_{pool}": TEXTS for kind in ("class", "regress") for pool in ("mean", "late")}
 """Kind of head -> suffix of the fine-tuned class."""
+BOTH, ONE_WAY = "both sides", "left to right"
+"""From where a model reads a text."""
 DOUBLE = "DoubleHeadsModel"
 """GPT's class for choices, which also has the output layer over words."""
 SIMPLE = f"{PLACES}Simple"
@@ -106,8 +124,8 @@ SLOTS = {WORDS: ("", "classifier"), PLACES: ("", "qa_outputs")}
 CLASSIFIER = ("classification_head.dense", "classification_head.out_proj")
 
 
-def kind_of(config: ModelConfig, arch: str = "", head: str = "") -> str:
-    """The model type that a model fits; `arch` decides between those of one shape.
+def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = "") -> str:
+    """The model type that a model fits; `sight` and `arch` decide between those of one shape.
 
     Raises `UsageError` with the first setting that no family has. A model that is fine-tuned with a
     `head` has no other output layers in transformers.
@@ -121,10 +139,15 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "") -> str:
     ]
     require(len(fitting) > 0, "--to hf: no class of transformers fits this model")
     refused = []
+
+    def distance(name: str) -> tuple[bool, bool]:
+        other = sight not in ("", *known[name].sights)
+        return other, arch not in known[name].presets
+
     # of several, the one that has the architecture, or the first that computes the same
-    for name in sorted(fitting, key=lambda name: arch not in known[name].presets):
+    for name in sorted(fitting, key=distance):
         family = known[name]
-        free = {*family.keys, *family.free, "tied", "position_offset", "head_pooler"}
+        free = {*family.keys, *family.free, "tied", "position_offset", "head_pooler", "head_dense"}
         what = f"--to hf: no class of transformers fits: a {name} model"
         try:
             check_family(config, family.presets[0], free | {*BARE} if head else free, what)
@@ -143,7 +166,11 @@ def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
     ending = ending_of(family, head)
     name = f"{family.name}{ending}"
     require(ending in family.heads, f"--to hf: transformers has no {name} that unitk can match")
-    own = classes(f"{head}:label", *family.heads[ending])
+    name, (pooler, out) = f"{head}:label", family.heads[ending]
+    own = classes(name, pooler, out)
+    if pooler and family.head_dense == "transform":
+        layers = {"dense": f"{pooler}.dense", "norm": f"{pooler}.norm"}
+        own = classes(name, "", out) | within("", f"heads.{name}.transform.", layers)
     # its bias adds the same to every choice
     ignored = (*layout.ignored, r"multiple_choice_head\.summary\.bias")
     return replace(layout, names={**layout.names, **own}, ignored=ignored)

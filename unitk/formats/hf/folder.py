@@ -31,8 +31,10 @@ from unitk.formats.archive import (
 )
 from unitk.formats.base import Format, Found
 from unitk.formats.hf.families import (
+    BOTH,
     DOUBLE,
     MODEL_TYPE,
+    ONE_WAY,
     OUTPUTS,
     Checkpoint,
     Family,
@@ -72,7 +74,6 @@ WEIGHTS = (
 
 FAST = "PreTrainedTokenizerFast"
 VIRTUAL = "embed.virtual.weight"
-BOTH, ONE_WAY = "both sides", "left to right"
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     given, stored = read_json(where), read_tensors(weights)
     kind = family_of(given, stored, where)
     family: Family = registry.get(MODEL_TYPE, kind)
+    given = family.unpack(given, where)
     settings.refuse(given, family.fixed, where)
     tensors = modern(stored, family, weights)
     for second, first in family.layout.copies.items():
@@ -218,16 +220,17 @@ def modern(tensors: Mapping[str, Tensor], family: Family, path: Path) -> dict[st
     for theirs in (*family.layout.names.values(), *family.layout.copies):
         for name in (theirs,) if isinstance(theirs, str) else theirs:
             own |= {name.partition(".")[0], name.removeprefix(root).partition(".")[0]}
-    own |= {family.wrapped.rstrip("."), *(name.rstrip(".") for name in OUTPUTS)}
+    outputs = (*OUTPUTS, *family.outputs)
+    own |= {family.wrapped.rstrip("."), *(name.rstrip(".") for name in outputs)}
     found = without_prefix(tensors, own, path)
     if root and all(name.startswith(root) for name in found):
         inner = {name.removeprefix(root): tensor for name, tensor in found.items()}
         # the wrapper's word is also the root, as in model.model.shared.weight of a BART
-        found = inner if all(name.startswith((root, *OUTPUTS)) for name in inner) else found
+        found = inner if all(name.startswith((root, *outputs)) for name in inner) else found
     renamed = {}
     for name, tensor in found.items():
         name = current_name(name).removeprefix(family.wrapped)
-        if not name.startswith((root, *OUTPUTS)):
+        if not name.startswith((root, *outputs)):
             name = root + name
         renamed[name] = tensor
     return renamed
@@ -237,7 +240,7 @@ def write(parts: Loaded, folder: Path) -> None:
     """Write model, tokenizer and settings into an empty folder, for `from_pretrained`."""
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
     head = parts.task.head
-    kind = kind_of(config, parts.config.get("arch", ""), head)
+    kind = _kind(parts)
     family: Family = registry.get(MODEL_TYPE, kind)
     _check_sight(parts.task, family)
     known = layout_of(family, config, head).names
@@ -276,7 +279,7 @@ def write(parts: Loaded, folder: Path) -> None:
         kept = {"task": parts.task.name, "options": options, "answers": parts.task.trained.pairs}
         about[KEPT] = kept  # which the files of transformers do not tell
     save_tensors(theirs, folder / "model.safetensors")
-    write_json(about, folder / "config.json")
+    write_json(family.pack(about), folder / "config.json")
     if family.tokenizer:
         log.warning("AutoTokenizer takes %s; %s opens the written one", family.tokenizer, FAST)
     reads: dict[str, Any] = {
@@ -295,6 +298,12 @@ def write(parts: Loaded, folder: Path) -> None:
     write_tokenizer(parts.task, folder, rows, reads)
 
 
+def _kind(parts: Loaded) -> str:
+    """The model type of transformers that a model leaves as."""
+    arch, task = parts.config.get("arch", ""), parts.task
+    return kind_of(parts.model.config, arch, task.head, sees(task))
+
+
 def sees(task: Task) -> str:
     """From where a task's model reads a text: from both sides, or from left to right."""
     return ONE_WAY if task.reading([np.zeros(2, np.int64)]).now.any() else BOTH
@@ -305,10 +314,9 @@ def _check_sight(task: Task, family: Family) -> None:
 
     Logs a warning where the family's model gives the logits of a token at another slot.
     """
-    theirs, ours = ONE_WAY if family.task == "lm" else BOTH, sees(task)
-    if family.task in ("lm", "mlm", "xlnet") and not (family.both_ways and ours == BOTH):
-        both = f"transformers' {family.name} reads texts from {theirs}"
-        require(ours == theirs, f"--to hf: {both}, but task {task.name} from {ours}")
+    theirs, ours = family.sights, sees(task)
+    both = f"transformers' {family.name} reads texts from {theirs[0]}"
+    require(ours in theirs, f"--to hf: {both}, but task {task.name} from {ours}")
     if isinstance(task, MLM) and task.config.shift:
         log.warning("the exported model has the logits of token i at token i - 1 (--task.shift)")
 
@@ -333,7 +341,7 @@ print(tokenizer.decode(words[inputs["input_ids"] == tokenizer.mask_token_id]))
 def usage(parts: Loaded) -> str:
     """How a model that sees both sides is used, of a class whose name says otherwise."""
     config, task = parts.model.config, parts.task
-    kind = kind_of(config, parts.config.get("arch", ""), task.head)
+    kind = _kind(parts)
     family: Family = registry.get(MODEL_TYPE, kind)
     if not family.both_ways or sees(task) == ONE_WAY or task.head:
         return ""
@@ -347,7 +355,7 @@ def usage(parts: Loaded) -> str:
 def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename and reshape weights, or their gradients, to those of transformers."""
     config, ours, head = parts.model.config, dict(tensors), parts.task.head
-    kind = kind_of(config, parts.config.get("arch", ""), head)
+    kind = _kind(parts)
     # transformers fixes the number of rows before position 0
     offsets = {"roberta": _pad(parts, len(ours["embed.tokens.weight"])) + 1, "bart": 2}
     count_from(ours, config.position_offset, offsets.get(kind, 0))

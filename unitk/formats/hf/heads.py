@@ -14,6 +14,8 @@ from unitk.errors import CheckpointError, require
 from unitk.formats.hf.families import CHOICES, CLASSES, DOUBLE, TEXTS, WORDS, Family, ending_of
 from unitk.formats.settings import checked, refuse
 from unitk.models.config import ModelConfig
+from unitk.options.config import flag
+from unitk.options.fields import render
 from unitk.tasks.base import Task
 
 SUMMARY = {
@@ -24,7 +26,10 @@ SUMMARY = {
 }
 """How transformers scores a choice: a linear map of one slot, as in GPT."""
 PROBLEMS = {"class": "single_label_classification", "regress": "regression"}
+PROBLEMS |= {kind: PROBLEMS[kind.partition("_")[0]] for kind in CLASSES if "_" in kind}
 """Kind of head -> what transformers' config.json says of its loss."""
+POOLING = "classifier_pooling"
+"""The key in config.json of how a class makes one state of a text."""
 KEPT = "unitk"
 """The key in config.json of the task's options, which only unitk reads."""
 
@@ -63,6 +68,7 @@ def tuned(
         if problem not in (None, PROBLEMS[head]):
             what = f"{named[0]} with {size} outputs as {PROBLEMS[head]} only"
             raise CheckpointError(f"{where}: unitk reads {what}, got problem_type {problem!r}")
+    task = "classify" if head == "class" else head  # the others have the name of their head
     labels = label_names(given, size, where) if head in ("class", "tag") else ()
     # transformers' GPT-2 adds no symbols to a text and reads it at its last word
     around = {"opening": "none", "delimiter": "off"} if family.task == "lm" else family.options
@@ -72,9 +78,32 @@ def tuned(
         options["lm_weight"] = "0"  # their loss is that of the head alone
     kept = checked(given.get(KEPT, {}), dict, KEPT, where)
     options |= {name: checked(kept[name], str, name, where) for name in options if name in kept}
-    heads = (f"{head}:label:{size}" if labels else f"{head}:label",)
-    task = "classify" if head == "class" else head  # the others have the name of their head
-    return Tuned(task, options, head, labels, {"heads": heads, "head_pooler": bool(pooler)})
+    if (pooling := pooling_of(family, ending, given, where)) != "slot":
+        options["pooling"], head = pooling, f"{head}_{pooling}"
+    changes = {"heads": (f"{head}:label:{size}" if labels else f"{head}:label",)}
+    return Tuned(task, options, head, labels, changes | head_layers(family, ending))
+
+
+def pooling_of(family: Family, ending: str, given: Mapping[str, Any], where: Path) -> str:
+    """The `--task.pooling` of a class of that name."""
+    if not family.poolings or ending not in (TEXTS, CHOICES):
+        return "slot"
+    default = next(iter(family.poolings))
+    theirs = checked(given.get(POOLING, default), str, POOLING, where)
+    # a choice is scored by one slot of each text
+    known = {a: b for a, b in family.poolings.items() if b == "slot" or ending == TEXTS}
+    if theirs not in known:
+        what = f"{POOLING} of {family.name}{ending} must be {' or '.join(known)}"
+        raise CheckpointError(f"{where}: {what}, got {theirs!r}")
+    return known[theirs]
+
+
+def head_layers(family: Family, ending: str) -> dict[str, Any]:
+    """The settings of the layers that a class of that name has behind its states."""
+    pooler, _ = family.heads[ending]
+    # maps of classes that read from left to right have no bias
+    bias = bool(pooler) and family.task != "lm"
+    return {"head_pooler": bias, "head_dense": family.head_dense if pooler else "tanh"}
 
 
 def named_classes(given: Mapping[str, Any], where: Path) -> list[str]:
@@ -101,14 +130,23 @@ def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, 
     """
     ending = ending_of(family, task.head)
     name = family.name + ending
-    pooler, _ = family.heads[ending]
-    wanted, has = ("on" if pools else "off" for pools in (pooler, config.head_pooler))
-    if ending in (TEXTS, CHOICES, DOUBLE):
-        ours = f"--to hf: {name} needs --arch.head-pooler {wanted}, but this model has it {has}"
-        require(wanted == has, ours)
+    layers = head_layers(family, ending)
+    if ending not in (TEXTS, CHOICES, DOUBLE):
+        del layers["head_pooler"]
+        if "transform" not in (config.head_dense, family.head_dense):
+            del layers["head_dense"]
+    for option, wanted in layers.items():
+        has = getattr(config, option)
+        both = f"{flag(f'arch.{option}')} {render(wanted)}, but this model has it {render(has)}"
+        require(wanted == has, f"--to hf: {name} needs {both}")
+    pooling = task.head.partition("_")[2] or "slot"
+    pools = {"slot"} if ending != TEXTS else {"slot", *family.poolings.values()}
+    require(pooling in pools, f"--to hf: {name} reads one slot, not --task.pooling {pooling}")
     twice = getattr(task.config, "both_orders", False)
     require(not twice, f"--to hf: {name} reads a pair in one order, not --task.both-orders")
     about: dict[str, Any] = {"architectures": [name]} | (SUMMARY if ending == DOUBLE else {})
+    theirs = {ours: theirs for theirs, ours in family.poolings.items()}
+    about |= {POOLING: theirs[pooling]} if theirs and ending in (TEXTS, CHOICES) else {}
     if ending in (TEXTS, WORDS):  # the others have a fixed number of outputs
         labels = task.trained.labels or ("LABEL_0",)
         about["id2label"] = dict(enumerate(labels))

@@ -79,6 +79,14 @@ def rotary_of_types(
     return changes | bases_of(layers)
 
 
+def bases_of_types(config: ModelConfig) -> dict[str, set[float]]:
+    """The bases that layers of each type have."""
+    kinds = config.layer_kinds
+    return {
+        kind: {base for reach, base in kinds if bool(reach) == (kind == SLIDING)} for kind in TYPES
+    }
+
+
 def bases_of(layers: Sequence[float]) -> Changes:
     """The settings of layers with these bases, 0 for one without rotary positions."""
     alike = len({*layers}) == 1 and layers[0] > 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unitk.errors import CheckpointError, require
-from unitk.formats.hf.families import CAUSAL, Changes, Checkpoint, Family
+from unitk.formats.hf.families import CAUSAL, TEXTS, WORDS, Changes, Checkpoint, Family
 from unitk.formats.hf.layers import (
     BASE,
     FULL,
@@ -19,6 +19,7 @@ from unitk.formats.hf.layers import (
     about_rotary,
     about_windows,
     bases_of,
+    bases_of_types,
     check_bases,
     check_windows,
     layer_types,
@@ -200,17 +201,9 @@ def _gemma3(checkpoint: Checkpoint) -> Changes:
     return changes | {"layer_windows": read_windows(seen, types, where)}
 
 
-def _bases_of_types(config: ModelConfig) -> dict[str, set[float]]:
-    kinds = config.layer_kinds
-    return {
-        kind: {base for reach, base in kinds if bool(reach) == (kind == SLIDING)}
-        for kind in GEMMA_BASES
-    }
-
-
 def _about_gemma3(config: ModelConfig) -> Changes:
     found: Changes = {"rope_parameters": {}}
-    for kind, own in _bases_of_types(config).items():
+    for kind, own in bases_of_types(config).items():
         key, usual = GEMMA_BASES[kind]
         found[key] = next(iter(own), usual)
         found["rope_parameters"][kind] = about_rotary(config, found[key])
@@ -248,7 +241,7 @@ def _check_smollm3(config: ModelConfig) -> None:
 
 def _check_gemma3(config: ModelConfig) -> None:
     check_windows(config)
-    check_bases(config, _bases_of_types(config).values())
+    check_bases(config, bases_of_types(config).values())
     turns = all(base for _, base in config.layer_kinds)
     require(turns, "--to hf: every layer of a gemma3_text model has rotary positions")
 
@@ -346,6 +339,24 @@ register("model_type", "olmo2")(
         presets=("olmo2_1b",),
         layout=table(AFTER),
         fixed={"attention_bias": False},
+    )
+)
+register("model_type", "eurobert")(
+    descendant(
+        about="EuroBERT: Llama's layers that see both sides",
+        name="EuroBert",
+        task="mlm",
+        presets=("eurobert_210m",),
+        options={},
+        whole="",
+        both_ways=False,
+        outputs=("dense.",),
+        heads={TEXTS: ("dense", "classifier"), WORDS: ("", "classifier")},
+        head_dense="gelu",
+        poolings={"late": "late", "bos": "slot", "mean": "mean"},
+        free=(*ROTARY, "heads"),
+        # nothing but its name tells it from a Llama
+        fits=lambda config, arch: _fits(config, arch) and arch.startswith("eurobert"),
     )
 )
 register("model_type", "gemma3_text")(

@@ -1,0 +1,172 @@
+"""ModernBERT, which fills masks, and the decoder of the same layers (Ettin)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from unitk.errors import CheckpointError
+from unitk.formats.hf.families import (
+    BARE,
+    CHOICES,
+    PLACES,
+    TEXTS,
+    WORDS,
+    Changes,
+    Checkpoint,
+    Family,
+)
+from unitk.formats.hf.layers import (
+    FULL,
+    SLIDING,
+    about_rotary,
+    about_windows,
+    bases_of_types,
+    check_bases,
+    check_windows,
+    layer_types,
+    period,
+    rotary_of_types,
+)
+from unitk.formats.hf.tables.llama import LONGEST, WINDOWS
+from unitk.formats.names import FUSED, HALVES, Form, Layout, Theirs, within
+from unitk.formats.settings import checked, keys, refuse
+from unitk.models.config import ModelConfig
+from unitk.registry import register
+
+KEYS = keys("""
+    num_layers=num_hidden_layers width=hidden_size num_heads=num_attention_heads
+    ffn_width=intermediate_size norm_eps=norm_eps norm_bias=norm_bias activation=hidden_activation
+    output_bias=decoder_bias dropout=embedding_dropout attention_dropout=attention_dropout
+    activation_dropout=mlp_dropout init_std=initializer_range
+""")
+BASES = {FULL: ("global_rope_theta", 160000.0), SLIDING: ("local_rope_theta", 10000.0)}
+"""Type of layer -> where transformers 4 has the base of its rotary positions, and the usual one."""
+ACTIVATION = "classifier_activation"
+
+
+def table(head: str, qkv: Theirs, form: dict[str, Form]) -> Layout:
+    """The table of names; those of the layer before the output begin with `head`."""
+    layer: dict[str, Theirs] = {
+        "attention.qkv": qkv,
+        "attention.out": "attn.Wo",
+        "attention_norm": "attn_norm",
+        "ffn.up": "mlp.Wi",
+        "ffn.down": "mlp.Wo",
+        "ffn_norm": "mlp_norm",
+    }
+    return Layout(
+        {
+            "embed.tokens": "model.embeddings.tok_embeddings",
+            "embed.norm": "model.embeddings.norm",
+            "norm": "model.final_norm",
+            "heads.lm.transform.dense": f"{head}.dense",
+            "heads.lm.transform.norm": f"{head}.norm",
+            "heads.lm.weight": "decoder.weight",
+            "heads.lm.bias": "decoder.bias",
+            **within("model.layers.#.", "layers.#.", layer),
+        },
+        forms=form,
+        copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+        ignored=(r".*\.rotary_emb\..*inv_freq",),
+    )
+
+
+def complete(checkpoint: Checkpoint, head: str, itself: int) -> Changes:
+    """Windows, rotary positions by type of layer, and whether there is an output over words.
+
+    A window is on either side, of which transformers' causal one counts the slot `itself`, too.
+    """
+    config, tensors, given, where = checkpoint
+    act, key = given.get("hidden_activation", "gelu"), "local_attention"
+    refuse(given, {ACTIVATION: act, "rope_scaling": None}, where)
+    every = given.get("global_attn_every_n_layers", 3)
+    every = checked(every, int, "global_attn_every_n_layers", where)
+    usual = [SLIDING if every and n % every else FULL for n in range(config.num_layers)]
+    types = layer_types(given, usual, where)
+    reach = checked(given.get(key, 128), int, key, where) // 2 - itself
+    if reach < 1 and SLIDING in types:
+        raise CheckpointError(f"{where}: {key} must show another slot, got {given[key]}")
+    bases = {kind: given.get(name, base) for kind, (name, base) in BASES.items()}
+    whole = f"{head}.dense.weight" in tensors and "classifier.weight" not in tensors
+    return rotary_of_types(given, bases, types, where) | {
+        "layer_windows": period([reach * (kind == SLIDING) for kind in types]),
+        "num_virtual": 0,
+        "max_positions": 0,
+        "head_transform": whole,
+        "output_bias": whole and config.output_bias,
+    }
+
+
+def entries(config: ModelConfig, itself: int) -> Changes:
+    """What `KEYS` cannot express, also where transformers 4 looks for it."""
+    reach = max(config.layer_windows, default=0)
+    found: Changes = {"rope_parameters": {}}
+    for kind, own in bases_of_types(config).items():
+        name, usual = BASES[kind]
+        found[name] = next(iter(own), usual)
+        found["rope_parameters"][kind] = about_rotary(config, found[name])
+    return found | {
+        "max_position_embeddings": config.max_positions or LONGEST,
+        "layer_types": about_windows(config)["layer_types"],
+        "local_attention": 2 * (reach + itself) if reach else 128,
+        ACTIVATION: "gelu_pytorch_tanh" if config.activation == "gelu_tanh" else config.activation,
+    }
+
+
+def check(config: ModelConfig) -> None:
+    """Refuse layers with several windows or bases."""
+    check_windows(config)
+    check_bases(config, bases_of_types(config).values())
+
+
+MODERNBERT: dict[str, Any] = {
+    "root": "model.",
+    "presets": (
+        *("modernbert_base", "modernbert_large", "modernbert_tiny"),
+        *("modernbert_17m", "modernbert_32m", "modernbert_68m", "modernbert_1b"),
+    ),
+    "keys": KEYS,
+    "fixed": {"attention_bias": False, "mlp_bias": False, "classifier_bias": False},
+    "free": (*WINDOWS, *BARE, "layer_rotary_bases"),
+    "head_dense": "transform",
+    "check": check,
+    "fits": lambda config, arch: (
+        config.positions == "rotary" and config.norm == "layer" and config.embedding_norm
+    ),
+}
+"""What encoder and decoder have in common."""
+
+register("model_type", "modernbert")(
+    Family(
+        **MODERNBERT,
+        about="ModernBERT",
+        name="ModernBert",
+        task="mlm",
+        layout=table("head", "attn.Wqkv", {r".*\.attn\.Wqkv\.weight": FUSED}),
+        complete=partial(complete, head="head", itself=0),
+        entries=partial(entries, itself=0),
+        outputs=("head.", "decoder."),
+        heads=dict.fromkeys((TEXTS, WORDS, PLACES, CHOICES), ("head", "classifier")),
+        poolings={"cls": "slot", "mean": "mean"},
+    )
+)
+register("model_type", "modernbert-decoder")(
+    Family(
+        **MODERNBERT,
+        about="ModernBERT's decoder (Ettin)",
+        name="ModernBertDecoder",
+        task="lm",
+        whole="ForCausalLM",
+        layout=table(
+            "lm_head",
+            ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
+            {r".*\.attn\.[qk]_proj\.weight": HALVES},
+        ),
+        options={"opening": "cls"},
+        complete=partial(complete, head="lm_head", itself=1),
+        entries=partial(entries, itself=1),
+        outputs=("head.", "decoder."),
+        heads={TEXTS: ("head", "classifier")},
+    )
+)
