@@ -1,8 +1,8 @@
 """Folders of transformers: config.json, model.safetensors or pytorch_model.bin, a tokenizer.
 
-Reads and writes BERT, ERNIE, RoBERTa, ALBERT, GPT-2, GPT, BART, T5 and XLNet of any size. Whole
-models and bare ones are read, also sharded files and tensors with old names (gamma, beta).
-transformers opens what is written with `from_pretrained`.
+Reads and writes the model types of `unitk list model_type`, of any size. Whole models and bare ones
+are read, also sharded files and tensors with old names (gamma, beta). transformers opens what is
+written with `from_pretrained`.
 """
 
 from __future__ import annotations
