@@ -141,6 +141,7 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = ""
     refused = []
 
     def distance(name: str) -> tuple[bool, bool]:
+        # a decoder may have the layers of an encoder
         other = sight not in ("", *known[name].sights)
         return other, arch not in known[name].presets
 

@@ -132,6 +132,7 @@ def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, 
     name = family.name + ending
     layers = head_layers(family, ending)
     if ending not in (TEXTS, CHOICES, DOUBLE):
+        # over slots, the only layer before the map that a class has is a transform
         del layers["head_pooler"]
         if "transform" not in (config.head_dense, family.head_dense):
             del layers["head_dense"]

@@ -66,6 +66,7 @@ class MeanOf(Pooled):
 
 def masked_mean(values_Kac: Tensor, real_Ka: Tensor) -> Tensor:
     """The mean [K, c] of the values of each row's real slots."""
+    # a row that reads fewer slots than others has any state behind its own
     weight_Ka = real_Ka.to(values_Kac.dtype)
     return torch.einsum("kac,ka->kc", values_Kac, weight_Ka) / weight_Ka.sum(1, keepdim=True)
 

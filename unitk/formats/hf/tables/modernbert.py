@@ -48,6 +48,7 @@ ACTIVATION = "classifier_activation"
 def table(head: str, qkv: Theirs, form: dict[str, Form]) -> Layout:
     """The table of names; those of the layer before the output begin with `head`."""
     layer: dict[str, Theirs] = {
+        # the first layer has no attention_norm
         "attention.qkv": qkv,
         "attention.out": "attn.Wo",
         "attention_norm": "attn_norm",
@@ -88,6 +89,7 @@ def complete(checkpoint: Checkpoint, head: str, itself: int) -> Changes:
     if reach < 1 and SLIDING in types:
         raise CheckpointError(f"{where}: {key} must show another slot, got {given[key]}")
     bases = {kind: given.get(name, base) for kind, (name, base) in BASES.items()}
+    # classes of labels have the layer before the output, too, but no words
     whole = f"{head}.dense.weight" in tensors and "classifier.weight" not in tensors
     return rotary_of_types(given, bases, types, where) | {
         "layer_windows": period([reach * (kind == SLIDING) for kind in types]),
