@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 
 import pytest
@@ -178,7 +179,13 @@ def test_other_parts_than_in_training_are_warned_of(glm, lm, caplog):
                 model.generate(text, beam=1, max_len=2)
             assert caplog.text.count("has another number of parts") == warns
     model.task = model.task.knowing(parts=0, window=(80, "{answer} [SEP] {passage}"))
-    caplog.clear()
-    model.warned = False
-    model.generate("the cat", beam=1, max_len=2)
-    assert "parts (1) than the" in caplog.text
+    wanted = "input 2 has 1 of 2 parts: this model reads {answer} and {passage}, with a tab"
+    with pytest.raises(DataError, match=re.escape(wanted)):
+        model.generate([["cat", "the cat"], "the cat"], beam=1, max_len=2)
+
+
+def test_an_answer_that_is_not_in_its_passage_is_warned_of(glm, caplog):
+    model = unitk.load(glm)
+    model.task = model.task.knowing(pairs=True, window=(80, "{answer} [SEP] {passage}"))
+    model.generate([["cat", "the cat"], ["Cat", "the cat"], ["dog", ""]], beam=1, max_len=2)
+    assert "2 of 3 answers are not in their passages, 'Cat' is the first" in caplog.text

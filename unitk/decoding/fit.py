@@ -41,13 +41,22 @@ def usable(task: Task, trained: int) -> Protocol | None:
     return replace(protocol, endless=True) if protocol.end in added else protocol
 
 
-def warn_of_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
-    """Log which source has more or fewer parts than those of the training, if one has."""
+def check_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
+    """Log which source has more or fewer parts than those of the training, if one has.
+
+    Raises DataError if the model learnt parts of a fixed form, such as an answer and its passage.
+    """
     known = task.trained
-    trained = known.parts or (known.window[1].count("[SEP]") + 1 if known.window else 0)
+    form = [part.strip() for part in known.window[1].split("[SEP]")] if known.window else []
+    trained = len(form) or known.parts
     for number, source in enumerate(sources if known.pairs and trained else (), first + 1):
         blank = task.infills and any(task.blanks(part).any() for part in source)
         if len(source) != trained and any(len(part) for part in source) and not blank:
+            if form:
+                raise DataError(
+                    f"input {number} has {len(source)} of {trained} parts: this model reads"
+                    f" {' and '.join(form)}, with a tab between them (in Python a list of texts)"
+                )
             what = (
                 "input %d has another number of parts (%d) than the sources of the training (%d):"
             )
@@ -55,6 +64,13 @@ def warn_of_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
             log.warning(what, number, len(source), trained)
             return True
     return False
+
+
+def warn_of_answers(pairs: Sequence[tuple[str, str]]) -> None:
+    """Log how many answers are not in their passages, which a question then cannot be about."""
+    if absent := [answer for answer, passage in pairs if answer not in passage]:
+        what = "%d of %d answers are not in their passages, %r is the first of them"
+        log.warning(what, len(absent), len(pairs), absent[0])
 
 
 def warn_of_shortened(shortened: int, count: int, config: GenerateConfig) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import numpy as np
 
 from unitk import registry
-from unitk.data.files.window import around_answer
+from unitk.data.files.window import around_answer, in_form
 from unitk.decoding.blanks import fill
 from unitk.decoding.config import (
     INFILL_LENPEN,
@@ -25,7 +25,7 @@ from unitk.decoding.config import (
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import beside, naming
-from unitk.decoding.fit import usable, warn_of_parts, warn_of_shortened
+from unitk.decoding.fit import check_parts, usable, warn_of_answers, warn_of_shortened
 from unitk.decoding.forced import Given, attended, check_layer, logits, predicting
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis, Output
@@ -270,6 +270,7 @@ class Generator:
         if (window := self.task.trained.window) is None:
             return self.encode(texts)
         most, form = window
+        warn_of_answers([in_form(one, form) for one in texts])
         pairs = zip_longest(texts, focus)
         return self.encode(
             [around_answer(one, limit or most, self.vocab, form, at) for one, at in pairs]
@@ -365,7 +366,7 @@ class Generator:
         check_layer(self.model, layer)
         how: dict[str, Any] = {"constraints": constraints, "truncate": truncate, "driver": driver}
         prompts = self.prompts(sources, config, first=first, **how)
-        self.warned = self.warned or warn_of_parts(self.task, sources, first)
+        self.warned = self.warned or check_parts(self.task, sources, first)
         cut = sum(one.source is not sources[one.number - first] for one in prompts)
         warn_of_shortened(cut, len(sources), config)
         found: list[list[Output]] = [[] for _ in sources]

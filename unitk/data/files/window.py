@@ -109,13 +109,18 @@ def around_answer(
     Without `focus`, the window is around the first occurrence of the answer. A source whose parts
     are not answer and passage, and a passage without the answer, stay as they are.
     """
-    names = [name.strip() for name in form.split("[SEP]")]
-    text = SENTENCE if SENTENCE in names else "{passage}"
-    if sorted(names) != ["{answer}", text] or len(parts) != 2:
-        return parts
-    answer, passage = (parts[names.index(name)] for name in ("{answer}", text))
+    answer, passage = in_form(parts, form)
     first = passage.find(answer)
     if not answer or first < 0 and focus is None:
         return parts
     pair = PairText([answer, passage], "", focus=focus or (first, first + len(answer)))
     return arrange(cut_window(pair, limit, vocab, form).source, form)
+
+
+def in_form(parts: Sequence[str], form: str) -> tuple[str, str]:
+    """Answer and passage of a source in this form; empty where its parts are others."""
+    names = [name.strip() for name in form.split("[SEP]")]
+    text = SENTENCE if SENTENCE in names else "{passage}"
+    if sorted(names) != ["{answer}", text] or len(parts) != 2:
+        return "", ""
+    return parts[names.index("{answer}")], parts[names.index(text)]
