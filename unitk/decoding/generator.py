@@ -231,10 +231,9 @@ class Generator:
         ids = self._ids(texts)
         first = self._ids(before, "before") or self._ids([""] * len(ids))
         require(len(first) == len(ids), "before: one for each text, or none at all")
-        pairs = list(zip(first, ids, strict=True))
         how: dict[str, Any] = {"whole_words": whole_words, "max_tokens": max_tokens}
-        how["truncate"] = truncate
-        return [gains for gains, _ in likelihoods(self.model, self.task, pairs, **how)]
+        how |= {"texts": list(zip(first, ids, strict=True)), "truncate": truncate}
+        return [gains for gains, _ in likelihoods(self.model, self.task, **how)]
 
     def _ids(self, texts: str | Sequence[str], name: str = "texts") -> list[Ids]:
         return [ids for (ids,) in self.encode([[text] for text in strings(texts, name)])]
