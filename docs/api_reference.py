@@ -10,20 +10,14 @@ from typing import Any
 import unitk
 from unitk import errors
 from unitk.api.text_model import TextModel
-from unitk.data.corpus.preprocess import Options as Preprocessing
+from unitk.api.verb import Verb, find
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.search import Hypothesis, Output
-from unitk.evaluation.options import with_evaluations
 from unitk.families.latent.space import LatentSpace
 from unitk.options.fields import options, type_name
-from unitk.training.config import TrainConfig
-from unitk.verbs.evaluate import Options as Evaluation
 
 OPTIONS = {
-    "train": TrainConfig,
-    "preprocess": Preprocessing,
-    "evaluate": with_evaluations(Evaluation),
     "generate": GenerateConfig,
     "infill": GenerateConfig,
     "sample": GenerateConfig,
@@ -31,7 +25,7 @@ OPTIONS = {
     "embed": EmbedConfig,
     "predict": PredictConfig,
 }
-"""Function or method -> where its options stand."""
+"""Method -> where its options stand."""
 INNER = "predictions encode_blanks encode_marked has_blank constraints scores".split()
 """Methods of a generator that take encoded texts, for the command line."""
 
@@ -60,7 +54,8 @@ def doc(thing: Any) -> str:
 
 def function(heading: str, called: Callable[..., Any]) -> Iterator[str]:
     """A function: its arguments, its docstring, and a table of its options."""
-    config = OPTIONS.get(called.__name__)
+    verb = find(called.__name__) if hasattr(called, "__signature__") else None
+    config = verb.options if isinstance(verb, Verb) else OPTIONS.get(called.__name__)
     given = [one for one in inspect.signature(called).parameters.values() if one.name != "self"]
     if hasattr(called, "__signature__"):  # its options are arguments
         shown = ["**options"]

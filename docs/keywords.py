@@ -12,26 +12,38 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from unitk.data.corpus.preprocess import Options as PreprocessConfig
+from unitk.api.arguments import argument
+from unitk.api.verb import Verb, find
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
-from unitk.evaluation.options import with_evaluations
 from unitk.options.fields import options
 from unitk.training.config import KINDS, TrainConfig
-from unitk.verbs.evaluate import Options
 
 STUB = Path(__file__).resolve().parents[1] / "unitk" / "keywords.pyi"
 HEAD = '''"""Keyword arguments of unitk's functions. Written by docs/keywords.py."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Required, TypedDict
+from typing import Any, Literal, TypedDict
+
+from unitk.api.drawing import Drawing
+from unitk.data.corpus.columns import Counts
+from unitk.decoding.search import Output
+from unitk.metrics import Score
+from unitk.slots import Floats
 
 Schedule = str | float | Callable[[int, int | None], float]
 Strings = str | Path | Sequence[str | Path] | Mapping[str, object]
 Numbers = str | float | Sequence[str | float]
 '''
-EvaluateConfig = with_evaluations(Options)
-VERBS = {"Preprocess": PreprocessConfig, "Train": TrainConfig, "Evaluate": EvaluateConfig}
+RETURNS = {
+    **{"average": "Path", "convert": "None", "embed": "Floats | list[Floats]"},
+    **{"evaluate": "dict[str, Any]", "generate": "list[list[Output]]", "merge": "None"},
+    **{"plot": "Path", "predict": "list[dict[str, Any]]", "push": "None"},
+    **{"preprocess": "dict[str, dict[str, Counts]]", "score": "dict[str, Score]"},
+    **{"show": "list[Drawing]"},
+}
+"""Verb that is a function -> what it returns; of one that writes an `output`, if none is given."""
+VERBS = {"Train": TrainConfig}
 METHODS = {"Generate": GenerateConfig, "Embed": EmbedConfig, "Predict": PredictConfig}
 
 
@@ -53,21 +65,37 @@ def spelled(kind: Any, loose: bool) -> str:
 
 def entries(name: str, config: type, loose: bool) -> list[str]:
     """The lines of the TypedDict of a function's options."""
-    known = {option.name.rstrip("_"): option for option in options(config)}
-    kinds = {one: spelled(option.type, loose) for one, option in known.items()}
-    for one, option in known.items():
-        # a file of options may have it, or the run that is resumed
-        if option.default is MISSING and "config" not in known:
-            kinds[one] = f"Required[{kinds[one]}]"
+    kinds = {argument(one.name): spelled(one.type, loose) for one in options(config)}
     if loose:
         kinds["options"] = "Mapping[str, object] | None"
     if config is TrainConfig:  # several tasks are a mixture
         kinds |= {"task": "Strings | None", **dict.fromkeys(KINDS[1:], "str | None")}
     lines = [f"    {one}: {kind}" for one, kind in kinds.items()]
-    lines = [
-        re.sub(r"\[(.*)]", r"[\n        \1\n    ]", one) if len(one) > 100 else one for one in lines
-    ]
-    return [f"class {name}Options(TypedDict, total=False):", *lines]
+    return [f"class {name}Options(TypedDict, total=False):", *map(broken, lines)]
+
+
+def broken(line: str) -> str:
+    """A line, or as the formatter writes it if it is too long."""
+    return re.sub(r"\[(.*)]", r"[\n        \1\n    ]", line) if len(line) > 100 else line
+
+
+def function(name: str) -> str:
+    """A verb as a function whose options are spelled out."""
+    verb = find(name)
+    assert isinstance(verb, Verb)
+    known = options(verb.options)
+    named = {"config", "user_dir"} & {option.name for option in known}
+    first, others = list[str](), list[str]()
+    for option in known:
+        kind = spelled(option.type, True)
+        # a file of options may have it
+        needed = option.default is MISSING and "config" not in named
+        written = f"    {argument(option.name)}: {kind}" + ("," if needed else " = ...,")
+        (first if option.name == verb.words else others).append(written)
+    more = [f"    {kind}: str | None = ...," for kind in verb.kinds]
+    more.append("    options: Mapping[str, object] | None = ...,")
+    inner = "\n".join(map(broken, [*first, "    *,", *others, *more]))
+    return f"def {name}(\n{inner}\n) -> {RETURNS[name]}: ..."
 
 
 def stub() -> str:
@@ -75,7 +103,8 @@ def stub() -> str:
     found = [HEAD]
     for loose, configs in ((True, VERBS), (False, METHODS)):
         found += ["\n".join(entries(*one, loose)) + "\n" for one in configs.items()]
-    return "\n".join(found)
+    # a first option that is needed stands before all that are not
+    return "\n".join([*found, *map(function, RETURNS), ""])
 
 
 if __name__ == "__main__":

@@ -17,9 +17,8 @@ PICTURE = Path(__file__).with_name("packages.svg")
 ROWS = (
     ("unitk_cli",),
     ("verbs",),
-    ("serving",),
     ("families", "fairseq", "comparison"),
-    ("formats", "runs"),
+    ("formats", "serving", "runs"),
     ("api", "evaluation"),
     ("training", "decoding"),
     ("tasks",),

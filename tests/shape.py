@@ -26,7 +26,7 @@ SIDE_BY_SIDE = ("unitk/verbs", "unitk/tasks", "unitk/formats", "unitk/families/l
 """Folders with a file a verb, objective, format or measure."""
 SENTENCE = re.compile(r"(?<![\w.*-])(?:[A-Za-z][a-z']*[,;:]? ){2,}[A-Za-z][a-z']*(?![\w-])")
 """Three plain words in a row: a test of a message matches its option or file, and its value."""
-ALIKE = {"read", "write", "run", "draw", "layout", "Options"}
+ALIKE = {"read", "write", "run", "draw", "layout", "value", "Options"}
 """What many modules define, as each does the same in another place."""
 TABLES = ("KINDS", "PARTS", "FILE", "VERBS")
 """Names that say nothing of what a table holds."""
@@ -80,7 +80,8 @@ def doors() -> dict[str, tuple[str, ...]]:
     }
     others = {"stack": "models/stack", "mlm": "tasks/mlm", "examples": "data/examples"}
     every = verbs | {door: f"unitk/{name}.py" for door, name in others.items()}
-    return {door: closure(name) for door, name in every.items()}
+    more = {"serve": "unitk/serving/routes.py"}  # which the registry finds
+    return {door: closure(name, *filter(None, [more.get(door)])) for door, name in every.items()}
 
 
 def crowds() -> Counter[str]:

@@ -8,24 +8,54 @@ from unitk.files import VERSION
 
 if TYPE_CHECKING:
     from unitk.api.loading import load, load_module
-    from unitk.api.preprocess import preprocess
     from unitk.api.train import train
-    from unitk.verbs.evaluate import evaluate
+    from unitk.keywords import (
+        average,
+        convert,
+        embed,
+        evaluate,
+        generate,
+        merge,
+        plot,
+        predict,
+        preprocess,
+        push,
+        score,
+        show,
+    )
 
-__all__ = ["evaluate", "load", "load_module", "preprocess", "train"]
+__all__ = [
+    "average",
+    "convert",
+    "embed",
+    "evaluate",
+    "generate",
+    "load",
+    "load_module",
+    "merge",
+    "plot",
+    "predict",
+    "preprocess",
+    "push",
+    "score",
+    "show",
+    "train",
+]
 __version__ = VERSION
 
-_MODULES = {"load": "api.loading", "load_module": "api.loading", "evaluate": "verbs.evaluate"}
-_MODULES |= {name: f"api.{name}" for name in ("preprocess", "train")}
-"""Function -> its module, imported when the function is asked for."""
+_MODULES = {"load": "api.loading", "load_module": "api.loading", "train": "api.train"}
+"""Function -> its module, imported when the function is asked for; others are verbs."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module 'unitk' has no attribute {name!r}")
     from unitk.registry import imported
 
-    return imported(f"unitk.{_MODULES[name]}:{name}")
+    if name in _MODULES:
+        return imported(f"unitk.{_MODULES[name]}:{name}")
+    globals()[name] = found = imported("unitk.api.functions:function")(name)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -2,58 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Required, TypedDict
+from typing import Any, Literal, TypedDict
+
+from unitk.api.drawing import Drawing
+from unitk.data.corpus.columns import Counts
+from unitk.decoding.search import Output
+from unitk.metrics import Score
+from unitk.slots import Floats
 
 Schedule = str | float | Callable[[int, int | None], float]
 Strings = str | Path | Sequence[str | Path] | Mapping[str, object]
 Numbers = str | float | Sequence[str | float]
-
-class PreprocessOptions(TypedDict, total=False):
-    input_format: str
-    documents: Literal["blank", "line"]
-    document_mark: str
-    sentences: Literal["lines", "punct"]
-    field: Strings
-    source_field: Strings
-    target_field: Strings
-    label_field: str
-    labels: Literal["class", "number", "tags", "span", "choice", "links"]
-    sentence_mark: str
-    skip_empty: bool
-    window: int | str | None
-    squad_source: str
-    dest: Path | str
-    input: Strings
-    valid: Strings
-    test: Strings
-    source_file: Strings
-    target_file: Strings
-    valid_source_file: Strings
-    valid_target_file: Strings
-    test_source_file: Strings
-    test_target_file: Strings
-    vocab: Path | str | None
-    vocab_size: int | str | None
-    vocab_kind: Literal["unigram", "bpe"]
-    byte_fallback: bool
-    vocab_normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
-    vocab_coverage: float | str | None
-    vocab_sample: int | str
-    vocab_threshold: int | str
-    vocab_only: bool
-    extra_labels: bool
-    annotate: str
-    languages: Numbers
-    seed: int | str
-    workers: int | str | None
-    format: str
-    source_lang: str
-    target_lang: str
-    shard: str | None
-    overwrite: bool
-    config: Path | str | None
-    user_dir: Path | str | None
-    options: Mapping[str, object] | None
 
 class TrainOptions(TypedDict, total=False):
     data: Strings
@@ -125,46 +84,6 @@ class TrainOptions(TypedDict, total=False):
     criterion: str | None
     optimizer: str | None
 
-class EvaluateOptions(TypedDict, total=False):
-    input_format: str
-    documents: Literal["blank", "line"]
-    document_mark: str
-    sentences: Literal["lines", "punct"]
-    field: Strings
-    source_field: Strings
-    target_field: Strings
-    label_field: str
-    labels: Literal["class", "number", "tags", "span", "choice", "links"]
-    sentence_mark: str
-    skip_empty: bool
-    window: int | str | None
-    squad_source: str
-    checkpoint: Required[Path | str]
-    data: Path | str | None
-    choices: Path | str | None
-    delimiter: str | None
-    infill: Path | str | None
-    mask_ratio: Numbers
-    last_word: Path | str | None
-    pairs: Path | str | None
-    bits: bool
-    beam: int | str
-    max_len: int | str | None
-    stateful_rows: int | str
-    max_tokens: int | str
-    output: Path | str | None
-    overwrite: bool
-    whole_words: bool
-    stride: int | str | None
-    context: int | str | None
-    draws: int | str | None
-    task: str | None
-    output_format: Literal["text", "json"]
-    device: Literal["auto", "cpu", "cuda"]
-    precision: Literal["fp32", "bf16"]
-    user_dir: Path | str | None
-    options: Mapping[str, object] | None
-
 class GenerateOptions(TypedDict, total=False):
     beam: int
     nbest: int
@@ -207,3 +126,272 @@ class PredictOptions(TypedDict, total=False):
     truncate: bool
     probabilities: bool
     max_tokens: int
+
+def average(
+    *,
+    checkpoint: Numbers,
+    last: int | str | None = ...,
+    dest: Path | str,
+    options: Mapping[str, object] | None = ...,
+) -> Path: ...
+def convert(
+    *,
+    from_: Strings,
+    to: Strings,
+    revisions: bool = ...,
+    license: str = ...,
+    scores: Numbers = ...,
+    dtype: Literal["f32", "f16", "q8_0"] = ...,
+    pool: Literal["mean", "first", "last"] = ...,
+    specials: bool = ...,
+    normalize: bool = ...,
+    vocab: Path | str | None = ...,
+    user_dir: Path | str | None = ...,
+    options: Mapping[str, object] | None = ...,
+) -> None: ...
+def embed(
+    texts: Strings = ...,
+    *,
+    checkpoint: Path | str = ...,
+    task: str | None = ...,
+    input: Path | str | None = ...,
+    input_format: str = ...,
+    truncate: bool = ...,
+    output: Path | str = ...,
+    overwrite: bool = ...,
+    device: Literal["auto", "cpu", "cuda"] = ...,
+    precision: Literal["fp32", "bf16", "fp16"] = ...,
+    max_tokens: int | str = ...,
+    config: Path | str | None = ...,
+    user_dir: Path | str | None = ...,
+    layer: int | str = ...,
+    pool: Literal["mean", "first", "last", "none", "latent"] = ...,
+    specials: bool = ...,
+    source_field: Strings = ...,
+    options: Mapping[str, object] | None = ...,
+) -> Floats | list[Floats]: ...
+def evaluate(
+    *,
+    input_format: str = ...,
+    documents: Literal["blank", "line"] = ...,
+    document_mark: str = ...,
+    sentences: Literal["lines", "punct"] = ...,
+    field: Strings = ...,
+    source_field: Strings = ...,
+    target_field: Strings = ...,
+    label_field: str = ...,
+    labels: Literal["class", "number", "tags", "span", "choice", "links"] = ...,
+    sentence_mark: str = ...,
+    skip_empty: bool = ...,
+    window: int | str | None = ...,
+    squad_source: str = ...,
+    checkpoint: Path | str,
+    data: Path | str | None = ...,
+    choices: Path | str | None = ...,
+    delimiter: str | None = ...,
+    infill: Path | str | None = ...,
+    mask_ratio: Numbers = ...,
+    last_word: Path | str | None = ...,
+    pairs: Path | str | None = ...,
+    bits: bool = ...,
+    beam: int | str = ...,
+    max_len: int | str | None = ...,
+    stateful_rows: int | str = ...,
+    max_tokens: int | str = ...,
+    output: Path | str | None = ...,
+    overwrite: bool = ...,
+    whole_words: bool = ...,
+    stride: int | str | None = ...,
+    context: int | str | None = ...,
+    draws: int | str | None = ...,
+    task: str | None = ...,
+    output_format: Literal["text", "json"] = ...,
+    device: Literal["auto", "cpu", "cuda"] = ...,
+    precision: Literal["fp32", "bf16"] = ...,
+    user_dir: Path | str | None = ...,
+    options: Mapping[str, object] | None = ...,
+) -> dict[str, Any]: ...
+def generate(
+    texts: Strings = ...,
+    *,
+    beam: int | str = ...,
+    nbest: int | str = ...,
+    lenpen: float | str = ...,
+    search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = ...,
+    diverse_beam_groups: int | str = ...,
+    diverse_beam_strength: float | str = ...,
+    rerank: Literal["auto", "on", "off"] = ...,
+    max_tokens: int | str = ...,
+    capture: bool = ...,
+    min_len: str | int = ...,
+    max_len: str | int = ...,
+    max_words: int | str | None = ...,
+    allow_symbols: str = ...,
+    no_repeat_ngram_size: int | str = ...,
+    no_repeat_ngram_ignore: str = ...,
+    unkpen: float | str = ...,
+    bad_words: Path | str | None = ...,
+    avoid_part: int | str = ...,
+    sampling: bool = ...,
+    temperature: float | str = ...,
+    sampling_topk: int | str = ...,
+    sampling_topp: float | str = ...,
+    sampling_minp: float | str = ...,
+    seed: int | str = ...,
+    steps: int | str | None = ...,
+    order: Literal["confident", "random", "ancestral"] = ...,
+    block_length: int | str | None = ...,
+    max_source_len: int | str | None = ...,
+    checkpoint: Numbers = ...,
+    task: str | None = ...,
+    input: Path | str | None = ...,
+    infill: str | None = ...,
+    num_samples: int | str | None = ...,
+    prefix_file: Path | str | None = ...,
+    constraints: Path | str | None = ...,
+    output: Path | str = ...,
+    overwrite: bool = ...,
+    input_format: str = ...,
+    squad_source: str = ...,
+    source_field: Strings = ...,
+    target_field: Strings = ...,
+    output_format: Literal["auto", "text", "jsonl", "csv", "fairseq"] = ...,
+    truncate: bool = ...,
+    score: bool = ...,
+    references: Path | str | None = ...,
+    print_alignment: Literal["off", "hard", "soft"] = ...,
+    alignment_layer: int | str = ...,
+    interactive: bool = ...,
+    buffer_size: int | str = ...,
+    resume: bool = ...,
+    device: Literal["auto", "cpu", "cuda"] = ...,
+    precision: Literal["fp32", "bf16", "fp16", "int8"] = ...,
+    config: Path | str | None = ...,
+    user_dir: Path | str | None = ...,
+    options: Mapping[str, object] | None = ...,
+) -> list[list[Output]]: ...
+def merge(
+    parts: Numbers,
+    *,
+    dest: Path | str,
+    overwrite: bool = ...,
+    options: Mapping[str, object] | None = ...,
+) -> None: ...
+def plot(
+    runs: Numbers,
+    *,
+    output: Path | str | None = ...,
+    options: Mapping[str, object] | None = ...,
+) -> Path: ...
+def predict(
+    texts: Strings = ...,
+    *,
+    checkpoint: Numbers = ...,
+    task: str | None = ...,
+    input: Path | str | None = ...,
+    input_format: str = ...,
+    truncate: bool = ...,
+    output: Path | str = ...,
+    overwrite: bool = ...,
+    device: Literal["auto", "cpu", "cuda"] = ...,
+    precision: Literal["fp32", "bf16", "fp16"] = ...,
+    max_tokens: int | str = ...,
+    config: Path | str | None = ...,
+    user_dir: Path | str | None = ...,
+    null_threshold: float | str = ...,
+    probabilities: bool = ...,
+    source_field: Strings = ...,
+    output_format: Literal["jsonl", "text"] = ...,
+    resume: bool = ...,
+    options: Mapping[str, object] | None = ...,
+) -> list[dict[str, Any]]: ...
+def push(
+    *,
+    model: Path | str,
+    repo: str,
+    public: bool = ...,
+    include: Strings = ...,
+    message: str = ...,
+    options: Mapping[str, object] | None = ...,
+) -> None: ...
+def preprocess(
+    *,
+    input_format: str = ...,
+    documents: Literal["blank", "line"] = ...,
+    document_mark: str = ...,
+    sentences: Literal["lines", "punct"] = ...,
+    field: Strings = ...,
+    source_field: Strings = ...,
+    target_field: Strings = ...,
+    label_field: str = ...,
+    labels: Literal["class", "number", "tags", "span", "choice", "links"] = ...,
+    sentence_mark: str = ...,
+    skip_empty: bool = ...,
+    window: int | str | None = ...,
+    squad_source: str = ...,
+    dest: Path | str = ...,
+    input: Strings = ...,
+    valid: Strings = ...,
+    test: Strings = ...,
+    source_file: Strings = ...,
+    target_file: Strings = ...,
+    valid_source_file: Strings = ...,
+    valid_target_file: Strings = ...,
+    test_source_file: Strings = ...,
+    test_target_file: Strings = ...,
+    vocab: Path | str | None = ...,
+    vocab_size: int | str | None = ...,
+    vocab_kind: Literal["unigram", "bpe"] = ...,
+    byte_fallback: bool = ...,
+    vocab_normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = ...,
+    vocab_coverage: float | str | None = ...,
+    vocab_sample: int | str = ...,
+    vocab_threshold: int | str = ...,
+    vocab_only: bool = ...,
+    extra_labels: bool = ...,
+    annotate: str = ...,
+    languages: Numbers = ...,
+    seed: int | str = ...,
+    workers: int | str | None = ...,
+    format: str = ...,
+    source_lang: str = ...,
+    target_lang: str = ...,
+    shard: str | None = ...,
+    overwrite: bool = ...,
+    config: Path | str | None = ...,
+    user_dir: Path | str | None = ...,
+    options: Mapping[str, object] | None = ...,
+) -> dict[str, dict[str, Counts]]: ...
+def score(
+    *,
+    metric: Numbers,
+    hypotheses: Path | str,
+    references: Numbers,
+    sources: Path | str | None = ...,
+    hypothesis_field: Strings = ...,
+    label_field: str = ...,
+    target_field: Strings = ...,
+    source_field: Strings = ...,
+    treebank: Numbers = ...,
+    tokenize: Literal[
+        "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"
+    ] = ...,
+    rouge_words: Literal["ascii", "unicode"] = ...,
+    lowercase: bool = ...,
+    separator: str = ...,
+    output_format: Literal["text", "json"] = ...,
+    user_dir: Path | str | None = ...,
+    options: Mapping[str, object] | None = ...,
+) -> dict[str, Score]: ...
+def show(
+    text: Strings = ...,
+    *,
+    target: str | None = ...,
+    output: Path | str | None = ...,
+    vocab: Path | str | None = ...,
+    seed: int | str = ...,
+    order: Literal["memory", "pos"] = ...,
+    user_dir: Path | str | None = ...,
+    task: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+) -> list[Drawing]: ...

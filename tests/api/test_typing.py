@@ -20,6 +20,11 @@ run = unitk.train(
 losses: list[float] = [event["valid/loss"] for event in run if event["kind"] == "valid"]
 unitk.train(save_dir="run", resume=True)
 found: dict[str, object] = unitk.evaluate(checkpoint="run", data="corpus")
+fills: str = unitk.generate("a [MASK]", checkpoint="run", beam=3)[0][0].text
+bleu = unitk.score(metric="bleu", hypotheses="a", references=["b", "c"])["bleu"].figures["bleu"]
+labels = [one["label"] for one in unitk.predict(["a", "b"], checkpoint=["run", "other"])]
+unitk.convert(from_=["hf", "bert"], to=["unitk", "models/bert"])
+unitk.plot("run", output="a.png").exists()
 model = unitk.load("run", precision="bf16", options={"task.delimiter": False})
 text: str = model.generate(["a"], beam=3, max_len="1.5x+2", prefixes=["b"])[0][0].text
 scores: list[float] = [one.hypothesis.score for one in model.score(["a"], ["b"], lenpen=1.0)]
@@ -34,6 +39,8 @@ WRONG = {
     'unitk.train(save_dir="run", max_step=9)': '"max_step"',
     'unitk.train(save_dir="run", resume=1.5)': '"resume"',
     'unitk.evaluate(data="corpus")': '"checkpoint"',
+    'unitk.score(metric="blue", hypotheses="a", references="b", lower=True)': '"lower"',
+    'unitk.generate("a", checkpoint="run", beams=3)': '"beams"',
     'unitk.load("run", precision="fp8")': '"precision"',
     'unitk.load("run").generate("a", beams=3)': '"beams"',
     'unitk.load("run").infill("a", search="best")': '"search"',

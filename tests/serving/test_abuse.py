@@ -7,7 +7,6 @@ import random
 import shutil
 import socket
 import time
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,9 @@ httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from unitk.decoding.config import LOCAL  # noqa: E402
 from unitk.pretrained import located  # noqa: E402  (after what may be missing)
 from unitk.serving.app import Server  # noqa: E402
-from unitk.serving.verbs import VERBS  # noqa: E402
+from unitk.serving.route import routes  # noqa: E402
 
 pytestmark = pytest.mark.slow
 JSON = {"content-type": "application/json"}
@@ -35,14 +33,13 @@ def bodies(draws, count):
     """Noise, json that ends too soon, and objects whose fields have values of any kind."""
     whole = json.dumps(GOOD).encode()
     for number in range(count):
-        verb = draws.choice(list(VERBS))
+        verb = draws.choice(list(routes()))
         if number % 4 == 0:
             yield verb, draws.randbytes(draws.randrange(60))
         elif number % 4 == 1:
             yield verb, whole[: draws.randrange(len(whole) - 1)]
         else:
-            own = [one.name for one in fields(VERBS[verb].config) if one.name not in LOCAL]
-            names = ["task", *VERBS[verb].fields, *own]
+            names = ["task", *routes()[verb].takes, *routes()[verb].options()]
             body = {"texts": ["a"]} if "texts" in names else {}
             body |= {"max_len": 3, "beam": 2} if "beam" in names else {}
             some = draws.sample(names, min(3, len(names)))

@@ -26,7 +26,7 @@ from unitk.registry import get  # noqa: E402
 from unitk.serving.app import Server  # noqa: E402
 from unitk.serving.config import Limits  # noqa: E402
 from unitk.serving.requests import Service  # noqa: E402
-from unitk.serving.verbs import VERBS  # noqa: E402
+from unitk.serving.route import routes  # noqa: E402
 from unitk.tasks.seq2seq import Seq2Seq  # noqa: E402
 
 TEXTS = ["It was a cold night", "The door", "She"]
@@ -126,7 +126,7 @@ def test_a_request_has_the_options_of_the_checkpoint_unless_it_gives_its_own(min
     assert answered(plain) == texts_of(meant.generate(TEXTS))
     assert answered(own) == texts_of(plainly.generate(TEXTS, beam=2, max_len=5))
     assert answered(draws) == texts_of(plainly.generate(TEXTS, sampling=True, max_len=3))
-    assert answered(infill) == texts_of(plainly.infill("The [MASK] sat.", beam=3, rerank="off"))
+    assert answered(infill) == texts_of(plainly.infill("The [MASK] sat.", beam=3))
     assert model.json()["tasks"]["glm_infill"]["defaults"] == meant.defaults
     told = "nbest must be at most beam 2, got 3 (beam 2: the checkpoint's generate.yaml)"
     assert wrong.status_code == 400 and wrong.json()["error"] == told
@@ -142,7 +142,7 @@ def test_other_verbs_are_those_of_python(serve, mini):
         ("/embed", {"texts": TEXTS, "layer": 1}),
         ("/generate", {"texts": ["", "She"], "beam": 1, "max_len": 3}),
     )
-    assert answered(infill) == texts_of(mini["glm_infill"].infill(blanks, rerank="off", **options))
+    assert answered(infill) == texts_of(mini["glm_infill"].infill(blanks, **options))
     each = [one["log_prob"] for one in score.json()["outputs"]]
     wanted = [one.hypothesis.log_prob for one in mini["lm"].score(**scored)]
     np.testing.assert_allclose(each, wanted, rtol=1e-5)
@@ -337,7 +337,7 @@ WRONG = {
         ({"texts": ["[MASK] " * 20]}, "tokens of output"),
         (
             {"texts": ["a [MASK]"], "task": "lm"},
-            "lm can generate, score, embed, show; task glm_infill",
+            "lm can embed, generate, score, show; task glm_infill",
         ),
     ],
     "score": [({"texts": ["a"], "targets": []}, "targets must be a string or a list")],
@@ -345,7 +345,7 @@ WRONG = {
         ({"texts": ["a"], "seed": -1}, "seed must be at least 0, got -1"),
         ({"texts": ["a"], "target": ["b", "c"]}, "target must be one string, got 2"),
     ],
-    "predict": [({"texts": ["a"]}, "glm_infill can generate, infill, score, embed")],
+    "predict": [({"texts": ["a"]}, "glm_infill can embed, generate, infill, score")],
     "embed": [
         (
             {"texts": ["word " * 1000] * 9, "pool": "none", "truncate": True},
@@ -380,7 +380,7 @@ def test_what_is_left_out_is_at_most_the_limit(mini, vae, monkeypatch):
     )
     assert answered(plain) == texts_of(mini["lm"].generate(TEXTS, beam=2, max_len=6))
     assert answered(drawn) == texts_of(mini["lm"].generate(TEXTS, sampling=True, max_len=6))
-    infilled = mini["glm_infill"].infill("The [MASK] sat.", beam=2, max_len=6, rerank="off")
+    infilled = mini["glm_infill"].infill("The [MASK] sat.", beam=2, max_len=6)
     assert answered(filled) == texts_of(infilled)
     assert asked.status_code == 400 and "at most 2, got 3" in asked.json()["error"]
     assert scored.status_code == 200
@@ -445,7 +445,7 @@ def test_addresses(serve):
     )
     assert health.json() == {"status": "ok", "model": "mini", "replaced": False, "waiting": 0}
     assert model.json()["tasks"]["glm_infill"]["blank"] == "[MASK]"
-    assert model.json()["tasks"]["lm"]["verbs"] == ["generate", "score", "embed", "show"]
+    assert model.json()["tasks"]["lm"]["verbs"] == ["embed", "generate", "score", "show"]
     assert lost.status_code == 404 and "/infill" in lost.json()["error"]
     assert got.status_code == 405 and "takes POST, not GET" in got.json()["error"]
     ask(server, ("/embed", {"texts": "a"}), ("/embed", {}))
@@ -479,7 +479,7 @@ def test_the_page_needs_nothing_from_elsewhere(serve):
     panels = re.findall(r'panel\("(\w+)"', script.text)
     assert sorted(panels) == sorted(re.findall(r'<section id="(\w+)" hidden>', page.text)) != []
     asked = set(re.findall(r'(?:ask|answered)\("([\w/]+)"', script.text))
-    assert asked and asked <= {*VERBS, "model", "health"}
+    assert asked and asked <= {*routes(), "model", "health"}
 
 
 def test_the_objective_of_a_text_is_shown_as_on_the_command_line(serve, mini):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +19,7 @@ from unitk.data.files.squad import read_questions
 from unitk.decoding.files.inputs import Input, arriving, read_inputs, stream_reader
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
-from unitk.errors import DataError, require
+from unitk.errors import DataError, UnitkError, require
 from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
 from unitk.options.fields import Checked, Positive
@@ -120,24 +120,38 @@ def answers(inputs: Texts, answer: Answer, done: int = 0) -> Iterator[list[tuple
         inputs = iter([inputs[at : at + TOGETHER] for at in range(done, total, TOGETHER)])
     with progress(total, done) as report:
 
-        def answered(group: list[Input], first: int) -> list[Any]:
-            if errors := [text.error for text in group if text.error]:
-                error = DataError(errors[0])
-            else:
-                try:
-                    return answer(group, first, report)
-                except DataError as caught:
-                    error = caught
-            if not stream:
-                raise error
-            if len(group) == 1:
-                return [error]
-            # which text is wrong is found by each alone
-            return [found for i, text in enumerate(group) for found in answered([text], first + i)]
+        def answered(some: Sequence[tuple[int, Input]]) -> list[Any]:
+            texts = [text for _, text in some]
+            check_read(texts)
+            return answer(texts, some[0][0], report)
 
         for group in inputs:
-            yield list(zip(group, answered(group, first), strict=True))
+            numbered = list(enumerate(group, first))
+            found = isolated(numbered, answered) if stream else answered(numbered)
+            yield list(zip(group, found, strict=True))
             first += len(group)
+
+
+def isolated(
+    items: Sequence[Any],
+    answer: Callable[[Sequence[Any]], list[Any]],
+    wrong: tuple[type[UnitkError], ...] = (DataError,),
+) -> list[Any]:
+    """An answer for each item, or its error: one that is `wrong` does not affect the others."""
+    try:
+        return answer(items)
+    except wrong as error:
+        if len(items) == 1:
+            return [error]
+    # which one is wrong is found by each alone
+    return [found for item in items for found in isolated([item], answer, wrong)]
+
+
+def check_read(texts: Iterable[Input]) -> None:
+    """Raise the error of a text that could not be read, if there is one."""
+    for text in texts:
+        if text.error:
+            raise DataError(text.error)
 
 
 def record(number: int, text: Input, found: dict[str, Any] | DataError) -> str:
@@ -165,10 +179,11 @@ def made_of(given: Any, values: dict[str, str]) -> dict[str, str]:
     """Everything that the output depends on; files are represented by their contents."""
     free = ("output", "overwrite", "resume", "config", "user_dir", "texts")
     found = {name: text for name, text in values.items() if name not in free}
-    for name in ("input", "prefix_file", "constraints", "references", "bad_words"):
-        path = getattr(given, name, None)
-        if path is not None and not is_stream(path):
-            found[name] = f"{path} ({content(path)})"
+    others = "output", "config", "user_dir", "checkpoint"
+    for option in config.options(type(given)):
+        path = getattr(given, option.name)
+        if isinstance(path, Path) and option.name not in others and not is_stream(path):
+            found[option.name] = f"{path} ({content(path)})"
     paths = [find(path) for path in given.checkpoint]
     found["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
     return {config.flag(name)[2:]: text for name, text in found.items()} | {"version": VERSION}

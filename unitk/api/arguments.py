@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
@@ -36,18 +37,27 @@ def words(arguments: Mapping[str, object]) -> list[str]:
     return found
 
 
-def takes(main: type, kinds: tuple[str, ...] = ()) -> Callable[[Function], Function]:
+def argument(name: str) -> str:
+    """What Python calls an option: a field `lambda_` of a config is `lambda_`, `max_` is `max`."""
+    plain = name.rstrip("_")
+    return name if keyword.iskeyword(plain) else plain
+
+
+def takes(
+    main: type, kinds: tuple[str, ...] = (), first: str | None = None
+) -> Callable[[Function], Function]:
     """A decorator that gives a function of keyword arguments the options of `main` as signature.
 
-    So `help(function)`, notebooks and editors show their names, types and defaults.
+    So `help(function)`, notebooks and editors show their names, types and defaults. The option
+    `first` needs no name where it stands first.
     """
 
     def signed(function: Function) -> Function:
         empty = Parameter.empty
         found = [
             Parameter(
-                option.name.rstrip("_"),
-                Parameter.KEYWORD_ONLY,
+                argument(option.name),
+                Parameter.POSITIONAL_OR_KEYWORD if option.name == first else Parameter.KEYWORD_ONLY,
                 default=empty if option.default is MISSING else option.default,
                 annotation=option.type,
             )
@@ -58,6 +68,7 @@ def takes(main: type, kinds: tuple[str, ...] = ()) -> Callable[[Function], Funct
             if name not in known:
                 more = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
                 found.append(more)
+        found.sort(key=lambda one: one.kind)  # stable
         function.__signature__ = Signature(found)  # type: ignore[attr-defined]
         return function
 

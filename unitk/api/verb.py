@@ -4,7 +4,8 @@
     @verb(Options, words="parts")
     def run(parsed: Parsed) -> None: ...
 
-`unitk --help` prints the first line of its module, which is not imported for it.
+`unitk --help` prints the first line of its module, which is not imported for it. In Python, verbs
+are functions of keyword arguments with the names of the options (functions.py).
 """
 
 from __future__ import annotations
@@ -37,15 +38,20 @@ class Verb:
     """Whether it acts on the words themselves, which it parses in its own way."""
     cure: str = ""
     """What makes it need less memory."""
+    value: Callable[[Any], Any] | None = None
+    """Finds, of what `act` would be given, what `act` prints: it is returned in Python."""
 
     def __call__(self, argv: Sequence[str], name: str = "") -> None:
         """Run the verb on the words behind its `name`, by default that of the registry."""
+        self.act(self.parsed(argv, name))
+
+    def parsed(self, argv: Sequence[str], name: str = "") -> Any:
+        """What `act` and `value` are given: parsed options, or words."""
         if self.parses:
-            self.act(argv)
-            return
+            return argv
         # a verb of a group is told its name; of others the registry knows it
         name = name or registry.name_of("verb", self).replace("_", "-")
-        self.act(config.parse(name, self.options, argv, self.kinds, self.words, self.aside))
+        return config.parse(name, self.options, argv, self.kinds, self.words, self.aside)
 
 
 def verb(options: type, **how: Any) -> Callable[[Callable[[Any], None]], Verb]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from unitk.decoding.config import GenerateConfig, length, slope
 from unitk.decoding.fill import filled_in
@@ -29,25 +28,20 @@ def fill(
     texts: Sequence[str],
     sources: Sequence[list[Ids]],
     config: GenerateConfig,
-    search: Callable[..., list[list[Output]]],
+    search: Callable[[GenerateConfig, bool], list[list[Output]]],
     judge: Callable[[Sequence[str]], list[Floats]] | None,
 ) -> list[list[Output]]:
     """The n best ways to fill the blanks of texts, whose ids are `sources`.
 
-    `search` finds outputs with other options, and `judge` gives texts the log-probabilities of
-    their tokens as a language model; None if it is none. Texts are ranked as wholes if the options
-    say so, and the score of an output is its text's log-probability then.
+    `search` finds outputs with other options, and is told which search is the last; `judge` gives
+    texts the log-probabilities of their tokens as a language model; None if it is none. Texts are
+    ranked as wholes if the options say so; the score of an output is its text's log-probability.
     """
-    plain = config.sampling or config.beam == 1 or task.driver != "steps"
-    if config.rerank == "on":
-        require(judge is not None, "--rerank needs a model that was also trained with --task lm")
-        what = f"task {task.name}, --beam 1 and --sampling have no beam to rank"
-        require(not plain, f"--rerank on has no effect: {what}")
-    if judge is None or plain or config.rerank == "off":
-        return refill(task, texts, sources, search(config))
-    quiet: Any = {"report": lambda done: None}
+    ranked = is_ranked(task, config, judge is not None)
+    if judge is None or not ranked:
+        return refill(task, texts, sources, search(config, True))
     *shorter, last = searches(config)
-    found = [*(search(one, **quiet) for one in shorter), search(last)]
+    found = [*(search(one, False) for one in shorter), search(last, True)]
     each = []
     for text, source, *ways in zip(texts, sources, *found, strict=True):
         every = [one for some in ways for one in some]
@@ -57,6 +51,16 @@ def fill(
         each.append(list({one.text: one for one in filled}.values()))
     gains = iter(judge([one.text for some in each for one in some]))
     return [rank(some, [next(gains) for _ in some])[: config.nbest] for some in each]
+
+
+def is_ranked(task: Task, config: GenerateConfig, reads: bool) -> bool:
+    """Whether filled texts are ranked as wholes; `reads`: the model is a language model, too."""
+    plain = config.sampling or config.beam == 1 or task.driver != "steps"
+    if config.rerank == "on":
+        require(reads, "--rerank needs a model that was also trained with --task lm")
+        what = f"task {task.name}, --beam 1 and --sampling have no beam to rank"
+        require(not plain, f"--rerank on has no effect: {what}")
+    return reads and not plain and config.rerank != "off"
 
 
 def searches(config: GenerateConfig) -> list[GenerateConfig]:

@@ -256,9 +256,10 @@ class PredictConfig(Checked):
     """Maximum slots of a batch."""
 
 
-LOCAL = ("bad_words", "capture", "max_tokens", "rerank")
-"""Options that name a file, depend on the machine or need several searches; requests and
-checkpoints have none of them."""
+LOCAL = "bad_words", "capture", "max_tokens"
+"""Options that name a file or depend on the machine: requests and checkpoints have none of them."""
+BLANKS_ONLY = ("rerank",)
+"""Options that concern blanks alone."""
 
 
 def made(kind: type[Config], options: Mapping[str, object]) -> Config:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -208,3 +208,23 @@ def overrun(
                 found.append(last + 1 - rows)
         over.append(max(found, default=0))
     return over[0], over[1]
+
+
+def parted(texts: str | Sequence[str | Sequence[str]], name: str = "texts") -> list[Sequence[str]]:
+    """Each text as its parts; a string is a single text of one part."""
+    texts = [texts] if isinstance(texts, str) or not isinstance(texts, Iterable) else texts
+    found: list[Sequence[str]] = []
+    for number, text in enumerate(texts, 1):
+        parts = [text] if isinstance(text, str) or not isinstance(text, Iterable) else [*text]
+        wrong = [part for part in parts if not isinstance(part, str)]
+        if wrong or not parts:
+            raise UsageError(f"{name}: text {number} must be a string, got {[*wrong, parts][0]!r}")
+        found.append(parts)
+    return found
+
+
+def strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:
+    """The texts, none of which has several parts; a string is a single text."""
+    found = parted(texts, name)
+    require(all(len(parts) == 1 for parts in found), f"{name} must be a list of strings")
+    return [text for (text,) in found]

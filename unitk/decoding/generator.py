@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -25,7 +25,14 @@ from unitk.decoding.config import (
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import beside, naming
-from unitk.decoding.fit import check_parts, usable, warn_of_answers, warn_of_shortened
+from unitk.decoding.fit import (
+    check_parts,
+    parted,
+    strings,
+    usable,
+    warn_of_answers,
+    warn_of_shortened,
+)
 from unitk.decoding.forced import Given, attended, check_layer, logits, predicting
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis, Output
@@ -126,12 +133,23 @@ class Generator:
         return self.fill(texts, [self.encode_blanks(text) for text in texts], config)
 
     def fill(
-        self, texts: Sequence[str], sources: Sequence[list[Ids]], config: GenerateConfig, **how: Any
+        self,
+        texts: Sequence[str],
+        sources: Sequence[list[Ids]],
+        config: GenerateConfig,
+        watch: Watcher = Watcher(),  # noqa: B008  (frozen)
+        **how: Any,
     ) -> list[list[Output]]:
         """The n best ways to fill the blanks of texts; `how` are other arguments of `outputs`."""
         if any(one.prefix or one.phrases for one in how.get("constraints", ())):
-            config = replace(config, rerank="off")  # short blanks have no room for these
-        search = partial(self.outputs, sources, **how)
+            what = "short blanks have no room for a prefix or phrases"
+            require(config.rerank != "on", f"--rerank on has no effect: {what}")
+            config = replace(config, rerank="off")
+
+        def search(config: GenerateConfig, last: bool) -> list[list[Output]]:
+            report = watch.report if last else lambda done: watch.report(0)
+            return self.outputs(sources, config, watch=replace(watch, report=report), **how)
+
         judge = partial(self.reader.likelihood, truncate=True) if self.reader else None
         return fill(self.task, texts, sources, config, search, judge)
 
@@ -351,7 +369,7 @@ class Generator:
         truncate: bool = False,
         first: int = 0,
         layer: int | None = None,
-        report: Callable[[int], None] = lambda done: None,
+        watch: Watcher = Watcher(),  # noqa: B008  (frozen)
         driver: Driver | None = None,
     ) -> list[list[Output]]:
         """The n best outputs for each source; an empty source has none.
@@ -360,7 +378,7 @@ class Generator:
         `constraints` has one entry for each source, or is empty. A source that is too long raises
         DataError, or is shortened if `truncate` is set. `first` is the number of the first source
         among all inputs. With `layer`, a layer of the decoder as in `forced.attention`, each output
-        has its attention. `report` is called with the number of sources that were just finished.
+        has its attention. `watch` follows the search.
         """
         check_layer(self.model, layer)
         how: dict[str, Any] = {"constraints": constraints, "truncate": truncate, "driver": driver}
@@ -369,7 +387,7 @@ class Generator:
         cut = sum(one.source is not sources[one.number - first] for one in prompts)
         warn_of_shortened(cut, len(sources), config)
         found: list[list[Output]] = [[] for _ in sources]
-        each = self.decode(prompts, config, Watcher(report), layer, driver)
+        each = self.decode(prompts, config, watch, layer, driver)
         for one, best in zip(prompts, each, strict=True):
             found[one.number - first] = best
         if none := [one.number + 1 for one in prompts if not found[one.number - first]]:
@@ -428,23 +446,3 @@ class Generator:
             more = INSTEAD * (flag == "--score")
             raise UsageError(f"{flag}: task {self.task.name} does not write word by word{more}")
         return self.protocol
-
-
-def parted(texts: str | Sequence[str | Sequence[str]], name: str = "texts") -> list[Sequence[str]]:
-    """Each text as its parts; a string is a single text of one part."""
-    texts = [texts] if isinstance(texts, str) or not isinstance(texts, Iterable) else texts
-    found: list[Sequence[str]] = []
-    for number, text in enumerate(texts, 1):
-        parts = [text] if isinstance(text, str) or not isinstance(text, Iterable) else [*text]
-        wrong = [part for part in parts if not isinstance(part, str)]
-        if wrong or not parts:
-            raise UsageError(f"{name}: text {number} must be a string, got {[*wrong, parts][0]!r}")
-        found.append(parts)
-    return found
-
-
-def strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:
-    """The texts, none of which has several parts; a string is a single text."""
-    found = parted(texts, name)
-    require(all(len(parts) == 1 for parts in found), f"{name} must be a list of strings")
-    return [text for (text,) in found]

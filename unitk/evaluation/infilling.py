@@ -102,6 +102,8 @@ def infill(
     whole = task.protocol is not None and task.protocol.begin is None
     longest = f"2x+{LONGEST}" if whole else LONGEST
     config = GenerateConfig(beam=1, max_len=longest, max_tokens=max_tokens)
+    from unitk.decoding.drivers import Watcher  # imports torch
+
     run, decode = fixed and task.protocol is not None, generator.vocab.decode
     read = [*map(decode, ids)]
     prepared, found = list[tuple[float, list[str], list[list[Ids]], int]](), list[Infilled]()
@@ -121,7 +123,7 @@ def infill(
                 raise UsageError(f"{where}: {error}") from error
         prepared.append((share, left, shown, blanks))
     for share, left, shown, blanks in prepared:
-        outputs = generator.outputs(shown, config, report=report)
+        outputs = generator.outputs(shown, config, watch=Watcher(report))
         found.append(Infilled(share, read, left, [best.text for (best,) in outputs], blanks))
     return found
 

@@ -35,7 +35,7 @@ from unitk.serving.batching import (
     failure,
 )
 from unitk.serving.requests import Service, parse_request
-from unitk.serving.verbs import VERBS
+from unitk.serving.route import routes
 
 OWN = Path(__file__).with_name("page")
 FILES = {
@@ -77,13 +77,13 @@ class Server:
     def app(self) -> Starlette:
         """The application, which any ASGI server can run."""
         get = {"/health": self.health, "/model": self.model, "/metrics": self.metrics}
-        routes = [Route(path, self.page, methods=["GET"]) for path in FILES]
-        routes += [Route(path, answer, methods=["GET"]) for path, answer in get.items()]
-        routes += [
-            Route(f"/{verb}", partial(self.counted, verb), methods=["POST"]) for verb in VERBS
+        found = [Route(path, self.page, methods=["GET"]) for path in FILES]
+        found += [Route(path, answer, methods=["GET"]) for path, answer in get.items()]
+        found += [
+            Route(f"/{verb}", partial(self.counted, verb), methods=["POST"]) for verb in routes()
         ]
         handlers: Any = {HTTPException: refused, Exception: broken}
-        return Starlette(routes=routes, exception_handlers=handlers, lifespan=self.lifespan)
+        return Starlette(routes=found, exception_handlers=handlers, lifespan=self.lifespan)
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -326,7 +326,7 @@ async def refused(request: Request, error: HTTPException) -> Response:
     """An error as json; of an address that there is not, those there are."""
     said = error.detail if len(error.detail) <= LONGEST else f"{error.detail[:LONGEST]}..."
     if error.status_code == 404:
-        known = ", ".join(["/health", "/model", "/metrics", *(f"/{verb}" for verb in VERBS)])
+        known = ", ".join(["/health", "/model", "/metrics", *(f"/{verb}" for verb in routes())])
         said = f"there is no address {request.url.path} (known: {known})"
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")

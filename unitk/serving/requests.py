@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from unitk.decoding.config import INFILL_LENPEN, LOCAL, GenerateConfig, length
+from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.files.defaults import beside, naming
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError, require
@@ -23,8 +23,7 @@ from unitk.options.settings import Origin, Settings
 from unitk.registry import nearest
 from unitk.serving.batching import Job
 from unitk.serving.config import Limits
-from unitk.serving.jobs import Asked, Gone
-from unitk.serving.verbs import VERBS, abilities, verbs
+from unitk.serving.route import Gone, abilities, able, routes
 
 INPUTS = ("source", "sources", "input", "inputs", "prompt")
 """Names that other servers have for the first field."""
@@ -61,11 +60,11 @@ class Service:
         if not isinstance(given, dict):
             raise UsageError('the request must be an object such as {"texts": ["..."]}')
         check_depth(given)
-        known = VERBS[verb]
-        options = [one.name for one in fields(known.config) if one.name not in LOCAL]
+        route = routes()[verb]
+        options = route.options()
         for name in given:
-            if name not in (names := ["task", *known.fields, *options]):
-                near = f"; use {known.fields[0]}" if name in INPUTS else nearest(name, names)
+            if name not in (names := ["task", *route.takes, *options]):
+                near = f"; use {route.takes[0]}" if name in INPUTS else nearest(name, names)
                 raise UsageError(f"/{verb} has no field {name!r}{near} (known: {', '.join(names)})")
         task = self._task(verb, given.get("task"))
         for key in given:
@@ -73,35 +72,32 @@ class Service:
             require(single, f"{key} must be one value, got a list")
         # through the grammar of the command line, which knows types and choices
         texts = {key: given_text(given[key], key) for key in given if key in options}
-        if verb == "infill" and "lenpen" not in given:
-            texts["lenpen"] = str(INFILL_LENPEN)
         used = beside(self.tasks[task].defaults, given) if verb in ("generate", "score") else {}
         # of what a request leaves out, the server grants as much as it allows
-        lowered = self._lowered(known.config, used)
+        lowered = self._lowered(route.Options, used)
         used = {key: value for key, value in used.items() if key not in lowered}
         left_out = {key: value for key, value in (used | lowered).items() if key not in given}
         texts |= {key: given_text(value, key) for key, value in left_out.items()}
         with naming(used):
-            config = resolve(known.config, Settings.of_texts(texts, Origin.FLAG)).main
-            if "max_tokens" in {one.name for one in fields(known.config)}:
+            config = resolve(route.Options, Settings.of_texts(texts, Origin.FLAG)).main
+            if "max_tokens" in {one.name for one in fields(route.Options)}:
                 config = replace(config, max_tokens=self.limits.max_tokens)
             # before any text is read: what is asked for may not be affordable
             self._check(config)
-        asked = Asked(verb, task, self.tasks[task], given, config, self.limits, gone)
-        return asked.job(on_text)
+        return route(self.tasks[task], given, config, self.limits, gone, on_text).job()
 
     def _task(self, verb: str, given: object) -> str:
         """The task that answers: the one requested, or the first that supports the verb."""
-        able = [name for name, one in self.tasks.items() if verb in verbs(one)]
-        if given is None and able:
-            return able[0]
+        found = [name for name, one in self.tasks.items() if verb in able(one)]
+        if given is None and found:
+            return found[0]
         if given is not None and (not isinstance(given, str) or given not in self.tasks):
             raise UsageError(f"task must be one of {', '.join(self.tasks)}, got {given!r}")
         name = str(given or next(iter(self.tasks)))
-        if name in able:
+        if name in found:
             return name
-        can = f"{self.name} with task {name} can {', '.join(verbs(self.tasks[name]))}"
-        more = f"; task {', '.join(able)} can {verb}" if able else ""
+        can = f"{self.name} with task {name} can {', '.join(able(self.tasks[name]))}"
+        more = f"; task {', '.join(found)} can {verb}" if found else ""
         raise UsageError(f"/{verb}: {can}{more}")
 
     def _lowered(self, kind: type, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,9 +33,7 @@ class Options(Checked):
     """Folder of the checkpoint to write, empty or absent."""
 
 
-@register("verb", "average")
-@verb(Options)
-def run(parsed: Parsed) -> None:
+def value(parsed: Parsed) -> Path:
     """Find the checkpoints, average them, and write a folder that is complete or absent."""
     given: Options = parsed.main
     found = newest(given) if given.last is not None else [find(path) for path in given.checkpoint]
@@ -46,6 +44,14 @@ def run(parsed: Parsed) -> None:
 
         average(found, folder)
         write_defaults(folder, read_defaults(found[0]))
+    return given.dest
+
+
+@register("verb", "average")
+@verb(Options, value=value)
+def run(parsed: Parsed) -> None:
+    """Write the average."""
+    value(parsed)
 
 
 def newest(given: Options) -> list[Path]:

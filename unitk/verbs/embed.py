@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,15 +40,9 @@ class Options(EmbedConfig, Answering):
     output): json-lines."""
 
 
-@register("verb", "embed")
-@verb(Options, words="texts", cure="lower --max-tokens")
-def run(parsed: Parsed) -> None:
-    """Read, embed, write."""
-    given: Options = parsed.main
-    inputs = inputs_of(parsed)
-    npy = given.output.suffix == ".npy"
-    require(not (npy and given.pool == "none"), "--pool none is written as json-lines, not as .npy")
-    check_writable(given.output, given.overwrite)
+def embed_texts(parsed: Parsed) -> Iterator[tuple[Input, Any]]:
+    """The texts with their vectors or states."""
+    given, inputs = parsed.main, inputs_of(parsed)
     from unitk.decoding.understand.embed import embed
 
     generator = open_generator(given)
@@ -58,7 +52,24 @@ def run(parsed: Parsed) -> None:
         sources = generator.encode([text.parts for text in texts])
         return embed(model, task, sources, given, first=first, report=report)
 
-    answered = (each for group in answers(inputs, vectors) for each in group)
+    return (each for group in answers(inputs, vectors) for each in group)
+
+
+def value(parsed: Parsed) -> Any:
+    """A vector for each text [N, D], or a list of their states [T, D]."""
+    found = [vector_of(answer) for _, answer in embed_texts(parsed)]
+    return found if parsed.main.pool == "none" else np.array(found)
+
+
+@register("verb", "embed")
+@verb(Options, words="texts", cure="lower --max-tokens", value=value)
+def run(parsed: Parsed) -> None:
+    """Read, embed, write."""
+    given: Options = parsed.main
+    npy = given.output.suffix == ".npy"
+    require(not (npy and given.pool == "none"), "--pool none is written as json-lines, not as .npy")
+    check_writable(given.output, given.overwrite)
+    answered = embed_texts(parsed)
     if npy:
         with new_file(given.output, "--output", replace=given.overwrite) as part:
             np.save(

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import Any, Literal
 
-from unitk.api.arguments import settle, takes, words
 from unitk.api.loading import load
 from unitk.api.progress import progress
 from unitk.api.verb import verb
@@ -32,9 +31,6 @@ from unitk.options import config
 from unitk.options.fields import flag
 from unitk.options.settings import read_options
 from unitk.registry import register
-
-if TYPE_CHECKING:
-    from unitk.keywords import EvaluateOptions
 
 ASIDE = ("task", "arch")
 """Kinds of components whose options the checkpoint resolves."""
@@ -72,8 +68,14 @@ class Options(ReadingOptions):
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
+def value(argv: Sequence[str]) -> dict[str, Any]:
+    """The figures of a model, beside what was measured on what."""
+    about, judged = measure(parse_evaluate(argv))
+    return about | judged.figures
+
+
 @register("verb", "evaluate")
-@verb(Options, parses=True, cure="lower --max-tokens")
+@verb(with_evaluations(Options), parses=True, cure="lower --max-tokens", value=value)
 def run(argv: Sequence[str]) -> None:
     """Measure and print."""
     parsed = parse_evaluate(argv)
@@ -94,23 +96,6 @@ def parse_evaluate(argv: Sequence[str]) -> config.Parsed:
     """Parse the options of a command line, those of plug-ins' evaluations included."""
     read_options(argv, Options)  # imports plug-ins, whose evaluations have options
     return config.parse("evaluate", with_evaluations(Options), argv, aside=ASIDE)
-
-
-@takes(with_evaluations(Options))
-def evaluate(**arguments: Unpack[EvaluateOptions]) -> dict[str, Any]:
-    """The figures of a model on a corpus or on texts, as `unitk evaluate --output-format json`.
-
-        unitk.evaluate(checkpoint="runs/lm", data="data/docs")["lm/ppl"]
-
-    Options have the names and the values of the command line (`unitk evaluate --help`), with `_`
-    for `-`; those of a task are in `options`. Raises the errors of `unitk.errors` for options that
-    cannot be meant, and for files and checkpoints that cannot be read.
-    """
-    settle()
-    parsed = parse_evaluate(words(arguments))
-    parsed.idle("in Python", "output_format")
-    about, judged = measure(parsed)
-    return about | judged.figures
 
 
 def measure(parsed: config.Parsed) -> tuple[dict[str, Any], Judged]:

@@ -6,13 +6,20 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from unitk.api.answering import check_output, check_words, open_generator, sink_of
+from unitk.api.answering import (
+    check_output,
+    check_read,
+    check_words,
+    isolated,
+    open_generator,
+    sink_of,
+)
 from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.data.corpus.corpus import Pairs
@@ -21,7 +28,7 @@ from unitk.data.files.pairs import Fields
 from unitk.data.files.readers import Format, format_of
 from unitk.data.files.squad import SQUAD_SOURCE
 from unitk.decoding.config import INFILL_LENPEN, SEARCH_PRESETS, GenerateConfig
-from unitk.decoding.files.defaults import beside, naming, read_defaults
+from unitk.decoding.files.defaults import as_meant, naming
 from unitk.decoding.files.inputs import (
     Blanks,
     Input,
@@ -41,11 +48,11 @@ from unitk.decoding.files.inputs import (
 )
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, Tally
 from unitk.decoding.files.sink import finished
-from unitk.errors import QUIET, DataError, UsageError, require, say
+from unitk.errors import QUIET, DataError, UnitkError, UsageError, require, say
 from unitk.files import reserved
 from unitk.options import config
 from unitk.options.config import With
-from unitk.options.fields import Positive, parse_value, render
+from unitk.options.fields import Positive, render
 from unitk.options.settings import Origin, Settings, read_options
 from unitk.registry import register
 from unitk.slots import Ids
@@ -57,6 +64,7 @@ if TYPE_CHECKING:
 
 FILES_ONLY = (*("input_format", "squad_source", "source_field", "target_field"),)
 """Options of inputs that are a file, or standard input."""
+CURE = "lower --max-tokens, --beam or --buffer-size"
 MANY = ("prefix_file", "constraints", "references", "score")
 """Options of inputs that are known before the first is answered."""
 
@@ -161,14 +169,33 @@ Ways = tuple[Options, Options]
 """The options for sources, and those for texts whose blanks are filled."""
 
 
+def value(argv: Sequence[str]) -> list[list[Output]]:
+    """The n best outputs for each input; with `score`, the targets."""
+    parsed, found = parse_generate(argv)[0], list[list[Any]]()
+    generate(parsed.main, parsed, found)
+    return found
+
+
 @register("verb", "generate")
-@verb(Options, parses=True, cure="lower --max-tokens, --beam or --buffer-size")
+@verb(Options, words="texts", parses=True, cure=CURE, value=value)
 def run(argv: Sequence[str]) -> None:
     """Read the inputs, decode or score them, and write the outputs."""
-    given_words = read_options(argv, Options, "texts")
-    drawn = {"sampling": "on"} if "num_samples" in given_words else {}
+    parsed, told = parse_generate(argv)
+    given: Options = parsed.main
+    if told and QUIET not in os.environ:
+        say(told)
+    if given.resume and not given.overwrite and finished(given.output):
+        return
+    with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
+        generate(given, parsed)
+
+
+def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
+    """The options, and in words those that are the checkpoint's."""
+    given = read_options(argv, Options, "texts")
+    drawn = {"sampling": "on"} if "num_samples" in given else {}
     draws = Settings.of_texts(drawn, Origin.FLAG, "--num-samples")
-    path, meant = as_meant(draws.under(given_words))
+    path, meant = as_meant(draws.under(given))
     if drawn:
         meant.pop("nbest", None)
     texts = {name: render(value) for name, value in meant.items()}
@@ -176,31 +203,13 @@ def run(argv: Sequence[str]) -> None:
     with naming(meant):
         words: dict[str, Any] = {"positional": "texts", "aside": ("task", "arch")}
         parsed = config.parse("generate", Options, argv, defaults=defaults.under(draws), **words)
-    parsed = replace(parsed, main=check(parsed))
-    given: Options = parsed.main
-    if meant and QUIET not in os.environ:
-        told = [word for name, text in texts.items() for word in (config.flag(name), text)]
-        say(f"{shlex.join(told)}  # checkpoint {path}")
-    if given.resume and not given.overwrite and finished(given.output):
-        return
-    with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
-        generate(given, parsed)
+    told = [word for name, text in texts.items() for word in (config.flag(name), text)]
+    own = f"{shlex.join(told)}  # checkpoint {path}" if meant else ""
+    return replace(parsed, main=check(parsed)), own
 
 
-def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
-    """The checkpoint (of an ensemble the first), and its options that apply beside given ones."""
-    found: dict[str, Any] = given.texts
-    named = given["checkpoint"].words[0] if "checkpoint" in given else None
-    path = (named or "").split(",")[0]
-    if not path or "infill" in found:
-        return path, {}
-    if "sampling" in found:
-        found["sampling"] = parse_value(found["sampling"], bool, "--sampling")
-    return path, beside(read_defaults(Path(path)), found)
-
-
-def generate(given: Options, parsed: config.Parsed) -> None:
-    """Decode or score; another process that writes the same output is refused."""
+def generate(given: Options, parsed: config.Parsed, kept: list[list[Output]] | None = None) -> None:
+    """Decode or score, and write the outputs, or append them to those `kept`."""
     inputs, limit = read(given), given.max_source_len
     if limit is None and parsed.settings.given("max_source_len", Origin.CHECKPOINT):
         limit = sys.maxsize  # none: a passage is read whole
@@ -238,11 +247,15 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     with progress(total, sink.done, not given.interactive) as report:
         for items in all_groups():
             told = told or warn_of_blanks(generator, items)
+            each = partial(answer, ways, generator, report=report)
             if total is None:
-                items, outputs = answer_each(ways, generator, items, report)
+                items, outputs = answer_each(items, each, given.interactive)
             else:
-                outputs = answer(ways, generator, items, report)
-            sink.add(formatter.lines(items, outputs), len(items))
+                outputs = each(items)
+            if kept is None:
+                sink.add(formatter.lines(items, outputs), len(items))
+            else:
+                kept += outputs
             tally.add(outputs)
             # empty inputs reach no model, which would have counted them
             report(sum(bool(item.source) and not any(map(len, item.source)) for item in items))
@@ -389,11 +402,14 @@ def answer(
     ways: Ways, generator: Generator, items: Sequence[Item], report: Callable[[int], None]
 ) -> list[list[Output]]:
     """The outputs for some inputs; with --score, their targets with scores."""
+    from unitk.decoding.drivers import Watcher  # imports torch
+
+    check_read(item.text for item in items)
     found: list[list[Output]] = [[] for _ in items]
     for fills, sources in split(items):
         given = ways[fills]
         layer = None if given.print_alignment == "off" else given.alignment_layer
-        how: dict[str, Any] = {"truncate": given.truncate, "layer": layer, "report": report}
+        how: dict[str, Any] = {"truncate": given.truncate, "layer": layer, "watch": Watcher(report)}
         how["first"] = items[0].number
         if given.score:
             return generator.scores(sources, targets_of(items), given, **how)
@@ -419,23 +435,15 @@ def targets_of(items: Sequence[Item]) -> list[Ids]:
 
 
 def answer_each(
-    ways: Ways, generator: Generator, items: list[Item], report: Callable[[int], None]
+    items: Sequence[Item], answer: Callable[[Sequence[Item]], list[list[Output]]], asks: bool
 ) -> tuple[list[Item], list[list[Output]]]:
-    """The outputs for some inputs of a stream; one that cannot be decoded has an error."""
-    wrong = (DataError, UsageError) if ways[0].interactive else (DataError,)
-    if not any(item.text.error for item in items):
-        with suppress(*wrong):  # which item is wrong is found below
-            return items, answer(ways, generator, items, report)
-    items, found = list(items), []
-    for i, item in enumerate(items):
-        outputs: list[list[Output]] = [[]]
-        error = item.text.error
-        try:
-            outputs = outputs if error else answer(ways, generator, [item], report)
-        except wrong as caught:
-            error = str(caught)
-        if error:
-            items[i] = replace(item, text=replace(item.text, error=error))
-            say(f"unitk generate: {error}")
-        found += outputs
-    return items, found
+    """The outputs for some inputs of a stream, or its error for one that cannot be decoded."""
+    wrong = (DataError, UsageError) if asks else (DataError,)
+    found, told, outputs = isolated(items, answer, wrong), list[Item](), list[list[Any]]()
+    for item, one in zip(items, found, strict=True):
+        if isinstance(one, UnitkError):
+            say(f"unitk generate: {one}")
+            item = replace(item, text=replace(item.text, error=str(one)))
+        told.append(item)
+        outputs.append([] if isinstance(one, UnitkError) else one)
+    return told, outputs

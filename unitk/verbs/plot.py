@@ -28,14 +28,19 @@ class Options:
         check_picture(self.output, "--output")
 
 
-@register("verb", "plot")
-@verb(Options, words="runs")
-def run(parsed: Parsed) -> None:
-    """Draw the image and print its path."""
+def value(parsed: Parsed) -> Path:
+    """Draw the image; its path."""
     given: Options = parsed.main
     require(len(given.runs) > 0, "--runs: name a run folder")
     output = given.output or given.runs[0] / "curves.png"
     from unitk.training.reporting.plots import plot
 
     plot(given.runs, output)
-    print(output)
+    return output
+
+
+@register("verb", "plot")
+@verb(Options, words="runs", value=value)
+def run(parsed: Parsed) -> None:
+    """Draw the image and print its path."""
+    print(value(parsed))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +52,27 @@ class Options(PredictConfig, Answering):
     """Continue an interrupted --output."""
 
 
+def predict_texts(parsed: Parsed, done: int = 0) -> Iterator[list[tuple[Input, Any]]]:
+    """The texts after the first `done` with their predictions, group by group."""
+    given: Options = parsed.main
+    generator = open_generator(given, parsed.aside.texts)
+    inputs = inputs_of(parsed, questions=True, form=generator.task.form)
+
+    def predict(
+        texts: list[Input], first: int, report: Callable[[int], None]
+    ) -> list[dict[str, Any]]:
+        return generator.predictions([text.source for text in texts], given, first, report)
+
+    return answers(inputs, predict, done)
+
+
+def value(parsed: Parsed) -> list[dict[str, Any]]:
+    """The predictions."""
+    return [found for group in predict_texts(parsed) for _, found in group]
+
+
 @register("verb", "predict")
-@verb(Options, words="texts", aside=("task", "arch"), cure="lower --max-tokens")
+@verb(Options, words="texts", aside=("task", "arch"), cure="lower --max-tokens", value=value)
 def run(parsed: Parsed) -> None:
     """Read the texts, predict, and write the predictions."""
     given: Options = parsed.main
@@ -63,18 +82,9 @@ def run(parsed: Parsed) -> None:
     if given.resume and not given.overwrite and finished(given.output):
         return
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
-        generator = open_generator(given, parsed.aside.texts)
-        inputs = inputs_of(parsed, questions=True, form=generator.task.form)
         sink = sink_of(given, parsed.settings.texts | parsed.aside.texts)
-
-        def predict(
-            texts: list[Input], first: int, report: Callable[[int], None]
-        ) -> list[dict[str, Any]]:
-            sources = [text.source for text in texts]
-            return generator.predictions(sources, given, first, report)
-
         number = sink.done
-        for group in answers(inputs, predict, number):
+        for group in predict_texts(parsed, number):
             lines = [line(number + i, *each, given.output_format) for i, each in enumerate(group)]
             sink.add(lines, len(group))
             number += len(group)

@@ -7,17 +7,26 @@ import signal
 import sys
 
 from unitk.api.verb import verb
+from unitk.data.corpus.columns import Counts
 from unitk.data.corpus.preprocess import Options, check, preprocess
 from unitk.options.config import Parsed
 from unitk.registry import register
 
 
+def value(parsed: Parsed) -> dict[str, dict[str, Counts]]:
+    """Make the corpora; what each part holds, by part and by side.
+
+    Large files are encoded by several processes, which import the program that calls.
+    """
+    check(parsed)
+    return preprocess(parsed.main)
+
+
 @register("verb", "preprocess")
-@verb(Options, cure="lower --workers, or break up the longest lines")
+@verb(Options, cure="lower --workers, or break up the longest lines", value=value)
 def run(parsed: Parsed) -> None:
     """Make the corpora."""
-    check(parsed)
     # ended by a signal, it cleans up as after any failure
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     gc.freeze()  # what was imported need not be searched for garbage time and again
-    preprocess(parsed.main)
+    value(parsed)

@@ -87,13 +87,18 @@ class Options:
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
-@register("verb", "score")
-@verb(Options)
-def run(parsed: Parsed) -> None:
-    """Score and print."""
+def value(parsed: Parsed) -> dict[str, Score]:
+    """The scores by metric."""
     given: Options = parsed.main
     _check(parsed)
-    scores = _of_texts(given) if given.metric[0] in get_args(Written) else _of_labels(given)
+    return _of_texts(given) if given.metric[0] in get_args(Written) else _of_labels(given)
+
+
+@register("verb", "score")
+@verb(Options, value=value)
+def run(parsed: Parsed) -> None:
+    """Score and print."""
+    given, scores = parsed.main, value(parsed)
     if given.output_format == "json":
         print(json.dumps({name: {**s.figures, "about": s.about} for name, s in scores.items()}))
         return

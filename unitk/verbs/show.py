@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from unitk.api.drawing import drawings, laid_out, page
+from unitk.api.drawing import Drawing, drawings, laid_out, page
 from unitk.api.verb import verb
 from unitk.errors import require
 from unitk.files import create, new_file
@@ -50,13 +50,11 @@ class Options(Checked):
         check_picture(self.output, "--output", ".html")
 
 
-@register("verb", "show")
-@verb(Options, words="text", kinds=("task",))
-def run(parsed: Parsed) -> None:
-    """Print the table and the mask; write a picture if requested."""
+def value(parsed: Parsed) -> list[Drawing]:
+    """A drawing for each tower."""
     options, task_choice = parsed.main, parsed.components["task"]
     require(not parsed.mixture, "--task: one task is drawn at a time")
-    text, output = " ".join(options.text), options.output
+    text = " ".join(options.text)
     require(bool(text.strip()), 'a text is needed: unitk show --task NAME "a b c d e f"')
     vocab = open_vocab(options.vocab) if options.vocab else word_vocab(text, options.target or "")
     task = task_choice.made_from(task_choice.config, vocab)
@@ -65,7 +63,14 @@ def run(parsed: Parsed) -> None:
         parsed.idle(f"with --task {task_choice.name}: each text in quotes is a part", "target")
     texts = options.text if task.predicts else [text]
     example = laid_out(task, texts, options.target, rng)
-    found = drawings(task_choice.name, task, example, options.order)
+    return drawings(task_choice.name, task, example, options.order)
+
+
+@register("verb", "show")
+@verb(Options, words="text", kinds=("task",), value=value)
+def run(parsed: Parsed) -> None:
+    """Print the table and the mask; write a picture if requested."""
+    output, found = parsed.main.output, value(parsed)
     for one in found:
         if len(found) > 1:
             print(f"{one.tower}:")

@@ -1,5 +1,7 @@
 """Filled texts that are ranked as wholes."""
 
+from dataclasses import replace
+
 import pytest
 
 import unitk
@@ -66,6 +68,9 @@ def test_phrases_that_are_asked_for_have_room(filler):
         config = GenerateConfig(lenpen=INFILL_LENPEN)
         [[best]] = filler.fill([TEXT], [source], config, constraints=wanted)
         assert long in best.text
+        with pytest.raises(UsageError, match="--rerank on .*prefix"):
+            how = replace(config, rerank="on")
+            filler.fill([TEXT], [source], how, constraints=wanted)
 
 
 def test_draws_and_greedy_outputs_are_as_they_come(filler):

@@ -57,7 +57,7 @@ def test_what_was_hidden_restores_the_texts(toy_vocab, name, monkeypatch):
     own = hide
     monkeypatch.setattr(infilling, "hide", lambda *a: hidden.append(own(*a)) or hidden[-1])
 
-    def knows(sources, config, report):
+    def knows(sources, config, watch):
         found = []
         for (source,), text, hides in zip(sources, ids, hidden, strict=True):
             runs = int((hides & ~np.append(False, hides[:-1])).sum())

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from unitk import pretrained
-from unitk.decoding.config import LOCAL, GenerateConfig
+from unitk.decoding.config import BLANKS_ONLY, LOCAL, GenerateConfig
 from unitk.errors import CheckpointError, UsageError, require
 from unitk.files import create
 from unitk.options.config import resolve
-from unitk.options.fields import flag, options
-from unitk.options.settings import read_yaml
+from unitk.options.fields import flag, options, parse_value
+from unitk.options.settings import Settings, read_yaml
 from unitk.registry import nearest
 
 NAME = "generate.yaml"
@@ -42,7 +42,7 @@ def read_defaults(path: Path) -> dict[str, Any]:
     file = next((one for place in (folder, *run) if (one := place / NAME).is_file()), None)
     if file is None:
         return {}
-    known = [one.flag for one in options(GenerateConfig) if one.name not in LOCAL]
+    known = [one.flag for one in options(GenerateConfig) if one.name not in (*LOCAL, *BLANKS_ONLY)]
     try:
         found = read_yaml(file, "it")
         for name in map(flag, found):
@@ -75,6 +75,18 @@ def beside(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     idle = {*given, *(SEARCHES if draws else DRAWS)}
     idle |= {part for name, part in PARTS.items() if name in given}
     return {name: value for name, value in defaults.items() if name not in idle}
+
+
+def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
+    """The checkpoint (of an ensemble the first), and its options that apply beside given ones."""
+    found: dict[str, Any] = given.texts
+    named = given["checkpoint"].words[0] if "checkpoint" in given else None
+    path = (named or "").split(",")[0]
+    if not path or "infill" in found:
+        return path, {}
+    if "sampling" in found:
+        found["sampling"] = parse_value(found["sampling"], bool, "--sampling")
+    return path, beside(read_defaults(Path(path)), found)
 
 
 @contextmanager

@@ -24,8 +24,7 @@ from unitk.decoding.config import GenerateConfig, made, slope
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.decode import generate
-from unitk.decoding.fit import batches, overrun, shortened, usable
-from unitk.decoding.generator import strings
+from unitk.decoding.fit import batches, overrun, shortened, strings, usable
 from unitk.decoding.search import Output
 from unitk.errors import DataError, UsageError, require
 from unitk.families.latent.geometry import Points

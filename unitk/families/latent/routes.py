@@ -1,0 +1,130 @@
+"""The addresses of a server at which an autoencoder answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from unitk.decoding.config import GenerateConfig, length
+from unitk.decoding.files.outputs import numbers
+from unitk.decoding.fit import strings
+from unitk.errors import require
+from unitk.families.latent import geometry
+from unitk.families.latent.model import LatentModel
+from unitk.families.latent.space import LatentSpace
+from unitk.registry import register
+from unitk.serving.batching import Job
+from unitk.serving.route import Report, Route
+from unitk.slots import Ids
+
+LARGEST = 1e9
+"""Coordinates of a latent are smaller, so that sums of their squares fit into 32 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """Encoding of texts as latents."""
+
+    truncate: bool = False
+    """Truncate a text that is too long for the encoder, instead of refusing it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walking(GenerateConfig):
+    """Texts along a path between two texts."""
+
+    steps: int = 9
+    """Points on the path, both ends included."""
+    path: geometry.Curve = "lerp"
+    """A straight line, or an arc around the origin."""
+
+
+class LatentRoute(Route):
+    """A request to a model with a latent space."""
+
+    fits = staticmethod(
+        lambda generator: (
+            generator.protocol is not None and isinstance(generator.model, LatentModel)
+        )
+    )
+
+    @cached_property
+    def space(self) -> LatentSpace:
+        """The latent space of the model."""
+        return LatentSpace(self.generator.model, self.generator.task)
+
+    def walk(self, points: Callable[[], geometry.Points], steps: int) -> Job:
+        """The job of decoding points, which are found when it is computed."""
+
+        def decode(walks: list[Any], report: Report) -> list[Any]:
+            def on_step(at: int, ids: Ids) -> None:
+                report(0)
+
+            return [self.space.decode(walk(), self.config, on_step=on_step) for walk in walks]
+
+        cost = steps * self.config.width * max(1, length(self.config.max_len, 0))
+        return self.plain([points], decode, lambda walks: self.records(walks[0]), cost)
+
+
+@register("route", "latent/encode")
+class EncodeRoute(LatentRoute):
+    """The most likely latent of each text."""
+
+    Options = Encoding
+
+    def job(self) -> Job:
+        texts, few = self.read_texts("texts", strings), 8
+
+        def encode(texts: list[Any], report: Report) -> list[Any]:
+            found: list[Any] = []
+            how = {"truncate": self.config.truncate, "max_tokens": self.limits.max_tokens}
+            # texts are read here, too: a few at a time, so that this ends when nobody waits
+            for start in range(0, len(texts), few):
+                report(0)
+                found += list(self.space.encode(texts[start : start + few], **how).mean)
+            return found
+
+        cost = sum(map(len, texts))  # a token has a character or more
+        return self.plain(texts, encode, lambda found: {"points": [*map(numbers, found)]}, cost)
+
+
+@register("route", "latent/decode")
+class DecodeRoute(LatentRoute):
+    """The n best texts for each point."""
+
+    Options = GenerateConfig
+    takes = ("points",)
+
+    def job(self) -> Job:
+        points, size = self.read_field("points", list), self.space.dimensions
+        fits = all(isinstance(point, list) and len(point) == size for point in points)
+        numbered = (type(x) in (int, float) and abs(x) < LARGEST for p in points for x in p)
+        fits = fits and all(numbered)
+        what = f"points must be a list of lists of {size} numbers below {LARGEST:g}"
+        require(fits and points != [], what)
+        self.few("points", len(points))
+        return self.walk(lambda: np.array(points, np.float32), len(points))
+
+
+@register("route", "latent/interpolate")
+class InterpolateRoute(LatentRoute):
+    """The texts on a path between two texts."""
+
+    Options = Walking
+
+    def job(self) -> Job:
+        pair = self.read_texts("texts", strings)
+        require(len(pair) == 2, f"texts must be two strings, got {len(pair)}")
+        require(self.config.steps >= 2, f"steps must be at least 2, got {self.config.steps}")
+        self.few("steps", self.config.steps)
+
+        # encoded when it is computed: the model works in one thread
+        def points() -> geometry.Points:
+            begin, end = self.space.encode(pair).mean
+            return geometry.path(begin, end, self.config.steps, self.config.path)[1]
+
+        return self.walk(points, self.config.steps)

@@ -1,0 +1,218 @@
+"""Addresses of the server: what a request to each may say, what is computed for it, and answered.
+
+    @register("route", "embed")
+    class EmbedRoute(Route):
+        Options, takes = EmbedConfig, ("texts",)
+
+        def job(self) -> Job: ...
+
+An instance is one request. What it reads is checked before it enters the queue.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
+
+from unitk import registry
+from unitk.decoding.config import BLANKS_ONLY, LOCAL
+from unitk.decoding.fit import parted
+from unitk.decoding.generator import Generator
+from unitk.decoding.search import Output
+from unitk.errors import UsageError, require
+from unitk.foreign import JSON_NAMES
+from unitk.models.model import Model
+from unitk.serving.batching import Abandoned, Job
+from unitk.serving.config import Limits
+from unitk.slots import Ids
+
+Gone = Callable[[], bool]
+Report = Callable[[int], None]
+Kind = TypeVar("Kind")
+
+WEIGHTS = 1_000_000
+"""The most weights of alignments, or numbers of vectors, in an answer."""
+NUMBERS_A_TOKEN = 10
+"""Numbers of an answer that need as much memory as a token of a request."""
+
+
+@dataclass(frozen=True)
+class Route(ABC):
+    """A request to one task of a model."""
+
+    Options: ClassVar[type]
+    """The class of its options."""
+    bars: ClassVar[tuple[str, ...]] = (*LOCAL, *BLANKS_ONLY)
+    """Options that requests do not have."""
+    takes: ClassVar[tuple[str, ...]] = ("texts",)
+    """Its further fields."""
+
+    generator: Generator
+    given: dict[str, Any]
+    config: Any
+    limits: Limits
+    gone: Gone
+    """Whether nobody waits for the answer any more, so that it need not be read to its end."""
+    on_text: Callable[[str], None] | None = None
+    """Receives the text so far, of a stream."""
+
+    @staticmethod
+    def fits(generator: Generator) -> bool:
+        """Whether a model with this task can answer."""
+        return True
+
+    @abstractmethod
+    def job(self) -> Job:
+        """Read the request, and make its job; raises UsageError and DataError."""
+
+    @classmethod
+    def options(cls) -> list[str]:
+        """The names of the options that a request may have."""
+        return [one.name for one in fields(cls.Options) if one.name not in cls.bars]
+
+    @cached_property
+    def texts(self) -> list[Sequence[str]]:
+        """The parts of each text."""
+        return self.read_texts("texts", parted)
+
+    def each(self, values: Iterable[Kind]) -> Iterator[Kind]:
+        """Values one after the other, as long as the client waits."""
+        for value in values:
+            if self.gone():
+                raise Abandoned
+            yield value
+
+    def short(self, encoded: Iterable[list[Ids]], first: int = 0) -> list[list[Ids]]:
+        """Texts none of which is a batch too large, since within one nothing can be given up."""
+        found, most = list[list[Ids]](), self.limits.max_tokens
+        for number, one in enumerate(encoded, first + 1):
+            over = f"text {number} has {count([one]):,} tokens; the server reads {most:,} at a time"
+            require(count([one]) <= most, over)
+            found.append(one)
+        return found
+
+    def encode(self, texts: Sequence[Sequence[str]]) -> list[list[Ids]]:
+        """The ids of the parts of each text."""
+        return self.short(self.generator.encode([parts])[0] for parts in self.each(texts))
+
+    def plain(
+        self,
+        items: list[Any],
+        compute: Callable[[list[Any], Report], list[Any]],
+        answer: Callable[[list[Any]], Any],
+        cost: int,
+        config: Any = None,
+    ) -> Job:
+        """A job whose computation reports after each batch, and ends there if nobody waits."""
+
+        def act(items: list[Any], gone: Gone) -> list[Any]:
+            def report(done: int) -> None:
+                if gone():
+                    raise Abandoned
+
+            return compute(items, report)
+
+        key = type(self), self.generator, config or self.config
+        return Job(key, items, act, answer, cost)
+
+    def records(self, outputs: list[list[Output]]) -> dict[str, Any]:
+        """The answer with the n best outputs of each text."""
+        return {"outputs": [[self.record(output) for output in best] for best in outputs]}
+
+    def record(self, output: Output) -> dict[str, Any]:
+        """An output as json."""
+        hypothesis, vocab = output.hypothesis, self.generator.task.source_vocab
+        aligned = {}
+        if output.attention is not None and output.source is not None:
+            table = output.attention.astype(float).round(6).tolist()
+            aligned = {"attention": table, "source_tokens": vocab.pieces(output.source)}
+        return {
+            "text": output.text,
+            "score": hypothesis.score,
+            "log_prob": hypothesis.log_prob,
+            "tokens": self.generator.vocab.pieces(hypothesis.ids),
+            "token_log_probs": hypothesis.token_log_probs.tolist(),
+            **aligned,
+        }
+
+    def read_texts(self, name: str, read: Callable[[Any, str], list[Any]]) -> list[Any]:
+        """The texts of a field, which is a string or a list, within the limits."""
+        given = self.given.get(name)
+        right = isinstance(given, str | list) and given != []
+        require(right, f"{name} must be a string or a list of one or more")
+        self.few(name, len(given) if isinstance(given, list) else 1)
+        found = read(given, name)
+        for number, one in enumerate(parted(found, name), 1):
+            chars, most = sum(map(len, one)), self.limits.max_chars
+            over = f"{name}: text {number} has {chars} characters; the server allows {most}"
+            require(chars <= most, over)
+            over = f"{name}: text {number} has {len(one)} parts; the server allows {most}"
+            require(len(one) <= most, over)
+        return found
+
+    def few(self, name: str, count: int) -> None:
+        """Refuse more of something than a request may have."""
+        most = self.limits.max_texts
+        require(count <= most, f"{name}: {count} given; the server allows {most} in a request")
+
+    def read_field(self, name: str, kind: type[Kind], default: Kind | None = None) -> Kind:
+        """The value of a field, which has a type of json."""
+        value = self.given.get(name, default)
+        if not isinstance(value, kind):
+            raise UsageError(f"{name} must be {JSON_NAMES[kind]}, got {value!r}")
+        return value
+
+
+def routes() -> dict[str, type[Route]]:
+    """What is registered, by address."""
+    return {name: registry.get("route", name) for name in registry.names("route")}
+
+
+def abilities(generator: Generator) -> dict[str, Any]:
+    """What a model can do with this task, for the page and other clients."""
+    task, can, pairs = generator.task, able(generator), generator.task.trained.pairs
+    model = model_of(generator)
+    writes = "generate" in can
+    # where a tower of its own reads the source, an output is no continuation of it
+    encodes, repeats = len(model.config.towers) > 1, model.config.latent > 0
+    return {
+        "verbs": can,
+        # one that was not trained on pairs goes on with its prompt
+        "continues": writes and not (pairs or encodes),
+        "pairs": writes and pairs,
+        "writes": writes and (pairs or (encodes and not repeats)),
+        "parts": task.trained.parts,
+        "max_source": task.trained.max_source,
+        "searches": generator.protocol is not None,
+        "alignment_layers": alignment_layers(generator),
+        "blank": generator.vocab.pieces([task.blank])[0] if task.infills else None,
+        "form": task.form,
+        "labels": list(task.trained.labels),
+        "defaults": generator.defaults,
+    }
+
+
+def able(generator: Generator) -> list[str]:
+    """The addresses at which a model answers with this task."""
+    return [name for name, route in routes().items() if route.fits(generator)]
+
+
+def alignment_layers(generator: Generator) -> int:
+    """Layers in which an output's words have an attention to those of the source."""
+    model = model_of(generator)
+    attends = generator.protocol is not None and model.config.cross_attention
+    return len(model.decoder.layers) if attends else 0
+
+
+def model_of(generator: Generator) -> Model:
+    """The only model of a generator: the server has no ensembles."""
+    assert isinstance(generator.model, Model)
+    return generator.model
+
+
+def count(sources: Sequence[Sequence[Ids]]) -> int:
+    """The tokens of sources."""
+    return sum(len(part) for source in sources for part in source)

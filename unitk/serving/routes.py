@@ -1,0 +1,304 @@
+"""The addresses that every model may answer at; families of models register more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+
+from unitk.api.drawing import drawings, laid_out
+from unitk.decoding.blanks import is_ranked, refill, searches
+from unitk.decoding.config import INFILL_LENPEN, LOCAL, EmbedConfig, GenerateConfig, PredictConfig
+from unitk.decoding.drivers import Prompt, Watcher
+from unitk.decoding.files.outputs import numbers
+from unitk.decoding.fit import strings
+from unitk.decoding.forced import check_layer
+from unitk.decoding.generator import NO_WORDS, Generator
+from unitk.decoding.search import Output
+from unitk.decoding.understand.embed import embed
+from unitk.decoding.understand.predict import predict
+from unitk.errors import require
+from unitk.options.fields import Checked, Count
+from unitk.registry import register
+from unitk.serving.batching import Abandoned, Job
+from unitk.serving.route import NUMBERS_A_TOKEN, WEIGHTS, Gone, Report, Route, count, model_of
+from unitk.slots import Ids
+from unitk.tasks.understanding.base import Understanding
+
+SHOWN = 100
+"""The most slots of a mask that is shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aligning(GenerateConfig):
+    """Outputs, and which words of the source each of their words looks at."""
+
+    alignment_layer: int | None = None
+    """Decoder layer for alignments, counted from 1. 0: the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filling(GenerateConfig):
+    """Blanks that are filled."""
+
+    lenpen: float = INFILL_LENPEN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Showing(Checked):
+    """Slots and mask of a text, laid out as in training."""
+
+    seed: Count = 0
+    """Seed of the random draws."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is decoded for a text of a request, in a batch with those of other requests."""
+
+    prompt: Prompt
+    """It has the text's number within the request, whatever is computed beside it."""
+    on_text: Callable[[str], None] | None = None
+    """Receives the text so far, of a stream."""
+
+
+@dataclass(frozen=True)
+class DecodingRoute(Route):
+    """A request for outputs."""
+
+    def read(self) -> tuple[list[list[Ids]], GenerateConfig]:
+        """The ids of the sources, and the options with the limit on their length."""
+        found, config = list[list[Ids]](), self.config
+        named = {*self.given, *self.generator.defaults}
+        for parts in self.each(self.texts):
+            [ids], config = self.generator.read([parts], self.config, named)
+            found += self.short([ids], len(found))
+        return found, config
+
+    def prompts(
+        self, encoded: list[list[Ids]], config: GenerateConfig, **how: Any
+    ) -> tuple[list[Prompt], int]:
+        """The prompts of sources, and what their outputs cost."""
+        prompts, cost = self.generator.prompts(encoded, config, **how), 0
+        for one in prompts:
+            words = one.constraint.max_len * (1 + len(one.example.blanks))
+            most = self.limits.max_output
+            over = f"text {one.number + 1}: {words} tokens of output; the server allows {most}"
+            require(words <= most, over)
+            cost += sum(map(len, one.example.towers.values())) + config.width * words
+        return prompts, cost
+
+    def decoding(
+        self,
+        encoded: list[list[Ids]],
+        config: GenerateConfig,
+        layer: int | None = None,
+        finish: Callable[[list[list[Ids]], list[list[Output]]], Any] | None = None,
+        **how: Any,
+    ) -> Job:
+        """The job of decoding sources; `finish` makes other outputs of theirs."""
+        prompts, cost = self.prompts(encoded, config, **how)
+        if layer is not None:
+            check_layer(self.generator.model, layer)  # before a search that would be in vain
+            longest = [one.constraint.max_len * len(one.example.towers["enc"]) for one in prompts]
+            weights = config.nbest * sum(longest)
+            what = f"alignment_layer: {weights:,} weights, but an answer may have {WEIGHTS:,}"
+            require(weights <= WEIGHTS, f"{what}: ask for fewer or shorter outputs")
+            cost += weights // NUMBERS_A_TOKEN
+
+        def answer(results: list[list[Output]]) -> Any:
+            kept, outputs = list(encoded), [[NO_WORDS] for _ in encoded]
+            for one, found in zip(prompts, results, strict=True):
+                kept[one.number], outputs[one.number] = one.source, found
+            return self.records(finish(kept, outputs) if finish else outputs)
+
+        act = partial(decode_prompts, self.generator, config, layer)
+        items = [Wanted(prompt) for prompt in prompts]
+        return Job(("decode", self.generator, config), items, act, answer, cost)
+
+
+@register("route", "generate")
+class GenerateRoute(DecodingRoute):
+    """The n best outputs for each text."""
+
+    Options = Aligning
+    takes = ("texts", "prefixes", "constraints", "truncate", "stream")
+
+    @staticmethod
+    def fits(generator: Generator) -> bool:
+        return generator.task.generates
+
+    def job(self) -> Job:
+        encoded, config = self.read()
+        phrases = self.read_field("constraints", list, [])
+        for some in phrases:
+            self.few("constraints", len(some) if isinstance(some, list) else 1)
+        prefixes = self.read_texts("prefixes", strings) if self.given.get("prefixes") else []
+        each = self.generator.constraints(prefixes, phrases)
+        truncate = self.read_field("truncate", bool, self.generator.task.trained.pairs)
+        layer = self.config.alignment_layer
+        made = self.decoding(encoded, config, layer, constraints=each, truncate=truncate)
+        if self.read_field("stream", bool, False):
+            alone = self.config.sampling and self.config.nbest == 1 and len(made.items) == 1
+            require(alone, "stream needs one text, and sampling with nbest 1")
+            # it alone tells of its words; the job may be joined with others that do not
+            made.items[0] = replace(made.items[0], on_text=self.on_text)
+        return made
+
+
+@register("route", "infill")
+class InfillRoute(DecodingRoute):
+    """The n best ways to fill the blanks of each text."""
+
+    Options = Filling
+    bars = LOCAL
+
+    @staticmethod
+    def fits(generator: Generator) -> bool:
+        return generator.task.infills
+
+    def job(self) -> Job:
+        generator, config = self.generator, self.config
+        texts = list(self.each(self.read_texts("texts", strings)))
+        encoded = self.short(generator.encode_blanks(one) for one in texts)
+        if not is_ranked(generator.task, config, generator.reader is not None):
+            return self.decoding(encoded, config, finish=partial(refill, generator.task, texts))
+        _, cost = self.prompts(encoded, config)
+
+        def fill(pairs: list[Any], report: Report) -> list[list[Output]]:
+            report(0)
+            some, sources = zip(*pairs, strict=True)
+            watch = Watcher(report, lambda at, ids: report(0))
+            return generator.fill(some, sources, config, watch=watch)
+
+        pairs = list(zip(texts, encoded, strict=True))
+        return self.plain(pairs, fill, self.records, cost * len(searches(config)))
+
+
+@register("route", "score")
+class ScoreRoute(DecodingRoute):
+    """The scores of given outputs, one for each text."""
+
+    Options = GenerateConfig
+    takes = ("texts", "targets")
+
+    @staticmethod
+    def fits(generator: Generator) -> bool:
+        return generator.protocol is not None
+
+    def job(self) -> Job:
+        targets = self.read_texts("targets", strings)
+        unequal = f"targets: {len(targets)} for {len(self.texts)} texts"
+        require(len(targets) == len(self.texts), unequal)
+        sources, config = self.read()
+        for number, source in enumerate(sources, 1):
+            require(any(map(len, source)), f"texts: text {number} is empty")
+        wanted = [ids for (ids,) in self.encode([[one] for one in targets])]
+        cut = bool(self.generator.task.trained.max_source)
+
+        def score(pairs: list[Any], report: Report) -> list[list[Output]]:
+            given, ids = zip(*pairs, strict=True)
+            watch = Watcher(report)
+            return self.generator.scores(given, ids, config, truncate=cut, watch=watch)
+
+        def answer(found: list[list[Output]]) -> Any:
+            return {"outputs": [self.record(output) for (output,) in found]}
+
+        pairs = list(zip(sources, wanted, strict=True))
+        cost = sum(map(len, wanted)) + count(sources)
+        return self.plain(pairs, score, answer, cost, config)
+
+
+@register("route", "predict")
+class PredictRoute(Route):
+    """What a fine-tuned model predicts for each text."""
+
+    Options = PredictConfig
+
+    @staticmethod
+    def fits(generator: Generator) -> bool:
+        return generator.task.predicts
+
+    def job(self) -> Job:
+        model, task = self.generator.model, cast("Understanding", self.generator.task)
+        sources = self.encode([task.texts(parts) for parts in self.texts])
+
+        def compute(pairs: list[Any], report: Report) -> list[Any]:
+            texts, given = zip(*pairs, strict=True)
+            said = predict(model, task, given, self.config, report=report)
+            return [task.in_words(*one) for one in zip(texts, said, strict=True)]
+
+        pairs = list(zip(self.texts, sources, strict=True))
+        return self.plain(pairs, compute, lambda found: {"predictions": found}, count(sources))
+
+
+@register("route", "embed")
+class EmbedRoute(Route):
+    """A vector for each text."""
+
+    Options = EmbedConfig
+
+    def job(self) -> Job:
+        model, sources = model_of(self.generator), self.encode(self.texts)
+        cost, width = count(sources), model.reader.config.width
+        states = self.config.pool == "none"
+        size = width * (cost if states else len(sources))
+        what = f"pool {self.config.pool}: {size:,} numbers, but an answer may have {WEIGHTS:,}"
+        require(size <= WEIGHTS, f"{what}: ask for fewer or shorter texts")
+
+        def compute(given: list[Any], report: Report) -> list[Any]:
+            return embed(model, self.generator.task, given, self.config, report=report)
+
+        def answer(found: list[Any]) -> Any:
+            return {"vectors": [*map(numbers, found)]}
+
+        return self.plain(sources, compute, answer, cost + size // NUMBERS_A_TOKEN)
+
+
+@register("route", "show")
+class ShowRoute(Route):
+    """The slots and the mask of a text, as a task lays it out."""
+
+    Options = Showing
+    takes = ("texts", "target")
+
+    def job(self) -> Job:
+        require(len(self.texts) == 1, f"texts must have one text, got {len(self.texts)}")
+        (parts,), task = self.texts, self.generator.task
+        alone = len(parts) == 1 or task.predicts
+        require(alone, "texts must be a list of one string; its target is the field target")
+        require(any(part.strip() for part in parts), "texts: the text has no words")
+        target, *more = self._targets()
+        require(not more, f"target must be one string, got {1 + len(more)}")
+        rng = np.random.default_rng([self.config.seed, 0, 0])
+        # laid out at once: that needs no model, so no request has to wait for it
+        found = drawings(task.name, task, laid_out(task, parts, target, rng))
+        slots = max(len(one.slots) for one in found)
+        require(slots <= SHOWN, f"texts: {slots} slots; {SHOWN} can be shown")
+        towers = [one.record() for one in found]
+        return self.plain([towers], lambda items, _: items, lambda each: {"towers": each[0]}, 0)
+
+    def _targets(self) -> Sequence[str | None]:
+        return self.read_texts("target", strings) if self.given.get("target") else [None]
+
+
+def decode_prompts(
+    generator: Generator, config: GenerateConfig, layer: int | None, items: list[Wanted], gone: Gone
+) -> list[list[Output]]:
+    """The n best outputs for prompts of several requests; batching does not change draws."""
+
+    def report(done: int) -> None:
+        if gone():
+            raise Abandoned
+
+    def on_step(at: int, ids: Ids) -> None:
+        report(0)  # after each token, so that a long output ends soon
+        if (on_text := items[at].on_text) is not None:
+            on_text(generator.task.text(items[at].prompt.source, ids))
+
+    return generator.decode(
+        [item.prompt for item in items], config, Watcher(report, on_step), layer
+    )
