@@ -49,7 +49,7 @@ setup(
     package_dir={"": "."},  # editable installs are then a path, which mypy and pyright follow
     cmdclass={"build_py": BuildWithRecipe},
     package_data={
-        "unitk": ["py.typed", "keywords.pyi", "families/cloze/sets/*.yaml"],
+        "unitk": ["py.typed", "keywords.pyi", "families/cloze/sets/*.yaml", "options/ready/*.yaml"],
         "unitk.pretrained": ["*/*", "*/vocab/*"],
         "unitk.api": ["page/*"],
         "unitk.serving": ["page/*"],

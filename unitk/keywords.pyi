@@ -24,6 +24,7 @@ class TrainOptions(TypedDict, total=False):
     init_encoder: Path | str | None
     init_decoder: Path | str | None
     config: Path | str | None
+    dry_run: bool
     user_dir: Path | str | None
     seeds: int | str | None
     per_label: int | str | None

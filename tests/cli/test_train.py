@@ -239,7 +239,9 @@ def test_the_command_of_a_runs_readme_continues_it(
         stop_after(patch, 2)
         assert unitk(f"{words} --save-dir {run}")[0] == 143
     (line,) = re.findall("^unitk (train .*)", (run / "README.md").read_text(), re.M)
-    assert line == f"train --resume --save-dir {run}"
+    assert line == f"train --resume --save-dir {run.name}"
+    assert str(tmp_path) not in (run / "README.md").read_text()
+    monkeypatch.chdir(tmp_path)  # beside the folder
     options = re.findall("^[|] `.*", (run / "README.md").read_text(), re.M)
     code, said, _ = unitk(line)
     assert code == 0, said

@@ -624,7 +624,9 @@ def test_a_resumed_run_says_which_options_changed(train, start, tmp_path, caplog
     assert sorted(start("--max-steps 4 --lr 0.02 --resume").changed) == sorted(changed)
     train("--max-steps 4 --lr 0.02 --resume")
     page = (tmp_path / "run/README.md").read_text()
-    assert all(f"- {line}\n" in page and line in caplog.messages for line in changed)
+    assert all(line in caplog.messages for line in changed)
+    shown = [line.replace(f"{tmp_path.resolve()}/", "") for line in changed]
+    assert all(f"- {line}\n" in page for line in shown)
 
 
 def test_a_run_folder_explains_itself(train, tmp_path):
@@ -655,7 +657,8 @@ def test_a_run_folder_has_a_command_that_uses_its_model(words, use, toy_data, tm
     argv = f"{words} --data {toy_data / 'text'} --save-dir {tmp_path / 'run'} --max-steps 1"
     loop.train(prepare(parse_train(argv.split())))
     page = (tmp_path / "run" / "README.md").read_text()
-    assert "unitk " + use.format(tmp_path / "run") in page.splitlines()
+    assert "unitk " + use.format("run") in page.splitlines()
+    assert str(tmp_path) not in page and str(toy_data) not in page
     (tmp_path / "in.txt").write_text("The bade.\n")
     files = {"FILE": str(tmp_path / "in.txt"), "TEXT": "[MASK] bade", "DIR": str(toy_data / "text")}
     verb, *given = use.format(tmp_path / "run").split()

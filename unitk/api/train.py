@@ -39,14 +39,16 @@ def train(**arguments: Unpack[TrainOptions]) -> Iterator[Event]:
     The run goes on while events are asked for; `list(unitk.train(...))` makes all of it. An event
     is a line of log.jsonl: a dict of its `kind` (train, valid or panel), its `step`, and values
     such as "train/loss" and "lr". Whoever leaves the loop, by `break` or by an interruption, leaves
-    a checkpoint that `resume=True` continues. `nproc` and `seeds` are for the command line.
+    a checkpoint that `resume=True` continues. `nproc`, `seeds` and `dry_run` are for the command
+    line.
 
     Raises `unitk.errors.UsageError` at once for options that cannot be meant, KeyboardInterrupt
     after a saved interruption, and other errors of `unitk.errors` while it trains.
     """
     settle()
     parsed = parse_train(words(arguments))
-    for name, value in {"nproc": parsed.main.nproc > 1, "seeds": parsed.main.seeds}.items():
+    elsewhere = {"nproc": parsed.main.nproc > 1, "seeds": parsed.main.seeds}
+    for name, value in {**elsewhere, "dry_run": parsed.main.dry_run}.items():
         require(not value, f"{flag(name)} has no effect in Python: use `unitk train`")
     folder = parsed.main.save_dir.resolve()
     # one that an interruption left behind in this process is saved, and lets go of the folder

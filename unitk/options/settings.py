@@ -17,6 +17,7 @@ from typing import Any, get_origin
 from unitk import registry
 from unitk.errors import UsageError, say
 from unitk.foreign import parse_yaml
+from unitk.options import ready
 from unitk.options.fields import WORDS, flag, options
 
 HELP = ("-h", "--help", "--help-all")
@@ -234,8 +235,10 @@ def read_yaml(path: Path, named: str = "") -> Settings:
 
     `named` is how errors name the file, if it is not that of `--config`.
     """
+    if more := ready.hint(path) if not named else "":
+        raise UsageError(f"--config: there is no file {path}{more}")
     named = named or f"--config {path}"
-    tree = parse_yaml(path, named)
+    tree = parse_yaml(ready.located(path), named)
     if not isinstance(tree, dict):
         raise UsageError(f"{named} must hold `option: value` lines")
     return gather(((key, text, str(path)) for key, text in _flatten(tree, "")), Origin.FILE)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
+
+import torch
 
 from unitk.data.batching import spread
 from unitk.data.laid import LaidRecords
@@ -18,6 +21,8 @@ from unitk.slots import Ids
 from unitk.training.config import RANKING, SCORES
 from unitk.training.run import Run
 
+SAMPLES = 3
+"""Outputs that the README of a run shows."""
 GROUP = 64
 """Sources that a rank decodes between two looks at signals."""
 Sample = tuple[str, str, str]
@@ -33,7 +38,7 @@ class WrittenScores:
     """
 
     def __init__(self, run: Run) -> None:
-        config = run.config
+        config, self.run = run.config, run
         self.ranks, self.model, self.max_tokens = run.ranks, run.model, config.max_tokens
         self.count, self.beam = config.valid_generate or 0, config.valid_beam
         self.metrics = config.scores
@@ -41,7 +46,6 @@ class WrittenScores:
             written_part(examples)
         text = ["a text"]
         score_texts(self.metrics, text, [text], text)  # a package that is missing is named at once
-        self.samples: dict[str, list[Sample]] = {}
 
     def values(
         self, name: str, examples: Any, stopped: Callable[[], bool], show: Callable[[str], None]
@@ -55,7 +59,10 @@ class WrittenScores:
             return None
         sources, targets, outputs = zip(*found, strict=True)
         scores = score_texts(self.metrics, outputs, [[text] for text in targets], sources)
-        self.samples[name] = found[:: -(-len(found) // 3)]
+        self.run.samples, self.run.sampled = (
+            found[:: -(-len(found) // SAMPLES)],
+            self.run.progress.step,
+        )
         return as_values(name, scores)
 
     def write(
@@ -77,20 +84,41 @@ class WrittenScores:
 
     def outputs(self, part: LaidRecords, ids: Ids) -> list[Sample]:
         """What the model writes for these records."""
-        if not len(ids):
-            return []
-        assert part.most is not None  # of pairs
-        task, (most_source, most_target) = part.own[0], part.most
-        generator = Generator(self.model, task)
-        options: dict[str, Any] = {"max_source_len": most_source, "max_len": most_target}
-        config = GenerateConfig(beam=self.beam, max_tokens=2 * self.max_tokens, **options)
-        records = [part.corpora[which].record(i) for which, i in map(part.items.place, ids)]
-        found = generator.outputs([source for source, _ in records], config, truncate=True)
-        decode, decode_source = task.vocab.decode, task.source_vocab.decode
-        return [
-            (" ".join(map(decode_source, source)), decode(target), best[0].text if best else "")
-            for (source, target), best in zip(records, found, strict=True)
-        ]
+        return write_outputs(self.model, part, ids, self.beam, 2 * self.max_tokens)
+
+
+@register("measure", "samples")
+@torch.no_grad()
+def show_samples(run: Run) -> None:
+    """Let the model write for a few sources of its first validation set that has pairs, for the
+    README of the run, if its task writes and it has no samples of this step yet."""
+    for examples in run.data.valid.values():
+        if run.sampled < run.progress.step and (parts := writing_parts(examples)):
+            run.model.eval()
+            ids = spread(len(parts[0].items.parts), SAMPLES)
+            with run.average.in_place() if run.average is not None else nullcontext():
+                run.samples = write_outputs(run.model, parts[0], ids, 1, 2 * run.config.max_tokens)
+            run.sampled = run.progress.step
+
+
+def write_outputs(
+    model: Any, part: LaidRecords, ids: Ids, beam: int, max_tokens: int
+) -> list[Sample]:
+    """What a model writes for these records, in batches of at most `max_tokens` slots."""
+    if not len(ids):
+        return []
+    assert part.most is not None  # of pairs
+    task, (most_source, most_target) = part.own[0], part.most
+    options: dict[str, Any] = {"max_source_len": most_source, "max_len": most_target}
+    config = GenerateConfig(beam=beam, max_tokens=max_tokens, **options)
+    records = [part.corpora[which].record(i) for which, i in map(part.items.place, ids)]
+    sources = [source for source, _ in records]
+    found = Generator(model, task).outputs(sources, config, truncate=True)
+    decode, decode_source = task.vocab.decode, task.source_vocab.decode
+    return [
+        (" ".join(map(decode_source, source)), decode(target), best[0].text if best else "")
+        for (source, target), best in zip(records, found, strict=True)
+    ]
 
 
 def as_values(name: str, scores: Mapping[str, Score]) -> dict[str, float]:
@@ -112,10 +140,15 @@ def as_values(name: str, scores: Mapping[str, Score]) -> dict[str, float]:
 def written_part(examples: Any) -> LaidRecords:
     """The pairs of a validation set, as the first of its tasks that writes outputs lays them out;
     `UsageError` if there are none."""
-    parts = examples.parts.values() or [examples]
-    able = [one for one in parts if one.task.generates and isinstance(one, LaidRecords)]
-    able = [one for one in able if one.method == "finetune"]
+    parts, able = examples.parts.values() or [examples], writing_parts(examples)
     names = ", ".join(one.task.name for one in parts)
     what = "writes no outputs" if isinstance([*parts][0], LaidRecords) else "reads texts, no pairs"
     require(bool(able), f"--valid-generate needs pairs and a task that writes: {names} {what}")
     return able[0]
+
+
+def writing_parts(examples: Any) -> list[LaidRecords]:
+    """The pairs of a validation set as each of its tasks that writes outputs lays them out."""
+    parts = examples.parts.values() or [examples]
+    able = [one for one in parts if one.task.generates and isinstance(one, LaidRecords)]
+    return [one for one in able if one.method == "finetune"]

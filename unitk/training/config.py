@@ -40,7 +40,7 @@ class TrainConfig(Checked):
     HELP: ClassVar = {
         "Data": "data valid blocks block_size max_source_len max_target_len"
         "| new_data per_label stateful_rows valid_texts",
-        "Run": "save_dir resume init_from config seed"
+        "Run": "save_dir resume init_from config seed dry_run"
         "| user_dir init_encoder init_decoder seeds deterministic",
         "Length of the run": "max_steps max_epochs max_hours patience | max_words",
         "Optimization": "lr lr_schedule| clip_norm freeze thaw group ema average_last on_nonfinite",
@@ -75,7 +75,11 @@ class TrainConfig(Checked):
     """Run or checkpoint that initializes the decoder and its output layer. Cross-attention is drawn
     at random."""
     config: Path | None = None
-    """YAML file with options. Flags override it."""
+    """YAML file with options, or a configuration that comes with unitk (`unitk list config`). Flags
+    override it."""
+    dry_run: bool = False
+    """Check all options, make a few updates, print the plan, memory and time of the run, and write
+    nothing."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
     seeds: Positive | None = None
@@ -212,8 +216,8 @@ class TrainConfig(Checked):
     keep_best: Positive = 1
     """Number of best checkpoints to keep beside them."""
     writers: tuple[str, ...] = ("auto",)
-    """Loggers beside log.jsonl: csv, tensorboard, wandb, none. auto: TensorBoard if it is
-    installed."""
+    """Loggers beside log.jsonl: csv, tensorboard, wandb, mlflow, trackio, none. auto: TensorBoard
+    if it is installed."""
     best_metric: str | None = None
     """Metric that selects the best checkpoint. Losses: lower is better. Shares of right answers
     (valid/class/correct), F1 of tagged spans (valid/spans/f1) and, with --valid-generate, scores of

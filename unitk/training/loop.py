@@ -175,6 +175,8 @@ class Trainer(Run):
             log.info("stopped by a signal after %s; --resume continues", report.summary(at))
         elif end:
             log.info("%s: %s", end, report.summary(at))
+            if at.seconds >= report.LONG and self.ranks.leads and not self.ranks.sharded:
+                registry.get("measure", "samples")(self)
         return bool(signal or end)
 
     def stop(self) -> None:

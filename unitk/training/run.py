@@ -82,6 +82,8 @@ class Run:
         self.noise = Noise(self.progress.noise)
         # the norm of the last update, the last losses, and the seconds of the last validation
         self.norm, self.last, self.validation_seconds = math.nan, "", 0.0
+        # (source, target, output) of a validation set, and the step at which they were written
+        self.samples, self.sampled = list[tuple[str, str, str]](), 0
         self.feed = Feed(
             examples=self.data.train,
             seed=config.seed,

@@ -48,7 +48,7 @@ from unitk.training.saving.state import (
 )
 from unitk.vocab.base import Vocab
 
-OF_THE_COMMAND = ("config", "resume", "new_data", "save_dir")
+OF_THE_COMMAND = ("config", "resume", "new_data", "save_dir", "dry_run")
 """Options that say where a run is and that it continues, not how it is trained."""
 
 

@@ -9,17 +9,18 @@ from pathlib import Path
 from unitk import pretrained, registry
 from unitk.api.verb import verb
 from unitk.errors import UsageError
+from unitk.options import ready
 from unitk.options.config import Parsed
 from unitk.registry import register
 
-MODEL = "model"  # no kind of component: a checkpoint
+MODEL, CONFIG = "model", "config"  # no kinds of components: checkpoints, files of options
 VALUES = ("format", "model_type")
 """Kinds of components that are values, which say themselves what they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """List registered names (tasks, architectures, schedules and so on) and the bundled models.
+    """List registered names (tasks, architectures and so on), bundled models and configurations.
 
     Heads, formats, model types of transformers, measures, drivers, estimators and routes (addresses
     of the server) are listed only if KIND names them, because that imports torch.
@@ -29,7 +30,7 @@ class Options:
 
     kind: str | None = None
     """Kind to list: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, linker,
-    head, format, model_type, measure, driver, estimator, route, model."""
+    head, format, model_type, measure, driver, estimator, route, model, config."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 
@@ -41,7 +42,7 @@ def run(parsed: Parsed) -> None:
     given = parsed.main
     kinds = (
         *(kind for kind in registry.KINDS if kind not in (registry.HINT, registry.VERB)),
-        MODEL,
+        *(MODEL, CONFIG),
     )
     wanted = {f"{kind}s": kind for kind in kinds}.get(given.kind, given.kind)
     if wanted is not None and wanted not in kinds:
@@ -50,7 +51,8 @@ def run(parsed: Parsed) -> None:
     quick = [kind for kind in kinds if kind not in registry.MODULES]  # which need no torch
     for kind in quick if wanted is None else [wanted]:
         print(kind)
-        names = pretrained.names() if kind == MODEL else registry.names(kind)
+        own = {MODEL: pretrained.names, CONFIG: ready.names}
+        names = own[kind]() if kind in own else registry.names(kind)
         width = max(map(len, names), default=0)
         for name in names:
             print(f"  {name:<{width}} {about(kind, name)}")
@@ -58,8 +60,8 @@ def run(parsed: Parsed) -> None:
 
 def about(kind: str, name: str) -> str:
     """What a name stands for, in one line."""
-    if kind == MODEL:
-        return pretrained.about(name)
+    if kind in (MODEL, CONFIG):
+        return (pretrained if kind == MODEL else ready).about(name)
     component = registry.get(kind, name)
     page = component.about if kind in VALUES else inspect.getdoc(component)
     return (page or "").partition("\n")[0]

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from unitk import registry
 from unitk.api.verb import verb
 from unitk.errors import REPORT, RanksError, UsageError, require
 from unitk.registry import register
@@ -39,7 +40,7 @@ def run(argv: Sequence[str]) -> None:
         from unitk.training.reporting.log import show_log
 
         show_log(logging.INFO if process_ranks()[0] == 0 else logging.ERROR)
-        if parsed.main.seeds:
+        if parsed.main.seeds and not parsed.main.dry_run:
             from unitk.training.seeds import train_seeds
 
             train_seeds(parsed)
@@ -48,7 +49,9 @@ def run(argv: Sequence[str]) -> None:
         if several:
             check_room(parsed.main.nproc)
         start = prepare(parsed)
-        if several:
+        if parsed.main.dry_run and not several:
+            registry.get("measure", "plan")(start)
+        elif several:
             launch(parsed.main.nproc, argv, parsed.main.rank_timeout)
         else:
             from unitk.training import loop

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from unitk.data.batching import Feed
+from unitk.errors import printable
 from unitk.files import VERSION
 from unitk.optim.schedules import Constant
 from unitk.options.config import flag
@@ -20,6 +21,8 @@ from unitk.training.reporting.sinks import validation_at
 from unitk.training.run import Run
 from unitk.training.saving.state import Progress
 
+SHOWN = 400
+"""Characters of a source that a README shows at most."""
 LONG = 60.0
 """Seconds of training that are worth an announcement."""
 
@@ -148,6 +151,35 @@ def scores(run: Run) -> str:
     return "\n".join([head, *rows, "", ""])
 
 
+def samples(run: Run) -> str:
+    """What the model wrote for sources of a validation set, in Markdown; "" without any."""
+    if not run.samples:
+        return ""
+    lines = [f"## What it writes at step {run.sampled:,}", ""]
+    for parts in run.samples:
+        source, target, output = (" ".join(printable(one).split()) for one in parts)
+        source = source if len(source) <= SHOWN else f"{source[:SHOWN].rsplit(' ', 1)[0]} ..."
+        lines += [f"> {source}", ">", f"> wanted: {target}", ">", f"> written: **{output}**", ""]
+    return "\n".join([*lines, ""])
+
+
+def anonymous(run: Run, text: str) -> str:
+    """A text with the names of folders instead of their paths on this machine."""
+    config, start, folder = run.config, run.start, run.start.run.path
+    begun = [start.init_from, start.resumed, *start.init_towers.values()]
+    # of a run's checkpoint the run's name is kept
+    own = [
+        one.parents[1] if one.parent.name == "checkpoints" else one for one in filter(None, begun)
+    ]
+    own += [config.save_dir, folder, config.user_dir, config.config, config.init_from]
+    own += [path for path, _ in config.weighted_data] + [path for _, path in config.named_valid]
+    known = {each for one in own if one is not None for each in (one, one.resolve())}
+    for path in sorted(known, key=lambda path: len(str(path)), reverse=True):
+        if path.is_absolute():
+            text = text.replace(str(path), path.name)
+    return text
+
+
 def readme(run: Run) -> str:
     """README.md of a run folder: what the run is, and how to resume it."""
     start, at = run.start, run.progress
@@ -158,10 +190,11 @@ def readme(run: Run) -> str:
         for key, one in settings.items()
         if one.origin not in (Origin.DEFAULT, Origin.PRESET)
     )
-    quoted = shlex.quote(str(folder))  # pasted into a shell as it stands
+    # pasted into a shell as it stands, beside the folder if that was given by its whole path
+    quoted = shlex.quote(str(folder.name if folder.is_absolute() else folder))
     user_dir = start.config.user_dir
     plugins = f" --user-dir {shlex.quote(str(user_dir))}" if user_dir else ""
-    return f"""# {folder.resolve().name}
+    text = f"""# {folder.resolve().name}
 
 {chr(10).join(f"- {line}" for line in first_lines(run))}
 
@@ -169,7 +202,7 @@ def readme(run: Run) -> str:
 
 Licence of the model: not stated. The licences of the training data may restrict its use.
 
-{scores(run)}## Options
+{scores(run)}{samples(run)}## Options
 
 | option | value | from |
 | --- | --- | --- |
@@ -185,10 +218,11 @@ unitk plot {quoted}
 
 `unitk convert --to hf --license NAME --scores FILE` writes a card with licence and test scores.
 
-{platform.node()}: {platform.machine()}, Python {platform.python_version()},
+{platform.machine()}, Python {platform.python_version()},
 torch {torch.__version__}, unitk {VERSION}.
 Data {start.data.fingerprint[:12]}, vocabulary {start.data.vocab.hash[:12]}.
 """
+    return anonymous(run, text)
 
 
 def use(run: Run) -> str:

@@ -137,10 +137,66 @@ class WandB:
         self._run.finish()
 
 
+class Trackio:
+    """A run of trackio with the folder's name, in the project of its environment variables."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        import trackio
+
+        project = os.environ.get("TRACKIO_PROJECT", "unitk")
+        self._run: Any = trackio.init(project=project, name=folder.resolve().name, resume="allow")
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class MLflow:
+    """A run of MLflow with the folder's name; its environment variables configure it.
+
+    Its number is kept in mlflow-run-id, so that a resumed run is the same one.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+
+        number = folder / "mlflow-run-id"
+        self._wrong: type[Exception] = MlflowException
+        try:
+            self._client: Any = MlflowClient()
+            if not number.exists():
+                name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "Default")
+                there = self._client.get_experiment_by_name(name)
+                own = there.experiment_id if there else self._client.create_experiment(name)
+                run = self._client.create_run(own, run_name=folder.resolve().name)
+                files.create(number, run.info.run_id)
+        except MlflowException as error:
+            raise UsageError(f"--writers mlflow: {str(error).partition(chr(10))[0]}") from error
+        self._id = number.read_text()
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        try:
+            for name, value in values.items():
+                self._client.log_metric(self._id, name, value, step=step)
+        except self._wrong as error:
+            raise OSError(f"mlflow: {error}") from error
+
+    def close(self) -> None:
+        try:
+            self._client.set_terminated(self._id)
+        except self._wrong as error:
+            raise OSError(f"mlflow: {error}") from error
+
+
 LOGGERS: dict[str, tuple[str | None, Callable[[Path, int], Sink]]] = {
     "csv": (None, Csv),
     "tensorboard": ("tensorboard", TensorBoard),
     "wandb": ("wandb", WandB),
+    "mlflow": ("mlflow", MLflow),
+    "trackio": ("trackio", Trackio),
 }
 """Name -> the package it needs, and what it is."""
 

@@ -1,0 +1,37 @@
+"""Configurations that come with unitk, by name: `unitk train --config summarize`.
+
+NAME.yaml has the settings of a recipe. Its first line says what it is for; the lines behind it what
+the recipe reached with it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unitk.registry import nearest
+
+FOLDER = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """The configurations there are."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def about(name: str) -> str:
+    """What a configuration is for and what it reached, in one line."""
+    lines = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    return " ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
+
+
+def located(path: Path) -> Path:
+    """The file of a configuration, where `path` is the name of one and no file; else `path`."""
+    return path if path.exists() or str(path) not in names() else FOLDER / f"{path}.yaml"
+
+
+def hint(path: Path) -> str:
+    """What to write instead of a bare name of nothing: a name that is near, or all of them."""
+    if located(path).exists() or path.suffix or path.name != str(path):
+        return ""
+    known = names()
+    return nearest(str(path), known) or f" (those that come with unitk: {', '.join(known)})"

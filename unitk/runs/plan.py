@@ -1,0 +1,142 @@
+"""What `unitk train --dry-run` prints: the plan of a run, its memory and its time, measured."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from unitk.data.batching import FixedBatches, prefetch, spread
+from unitk.registry import register
+from unitk.runs.written import written_part
+from unitk.training.loop import Trainer
+from unitk.training.reporting.report import about, first_lines, warnings
+from unitk.training.start import Start
+
+WARM_UP, UPDATES, SECONDS = 1, 10, 30.0
+"""Updates that are not timed, and the most that are; seconds after which no further one begins."""
+SOURCES, BATCHES = 8, 3
+"""Sources that the model writes outputs for, and batches of a validation set that are timed."""
+
+
+@register("measure", "plan")
+def print_plan(start: Start) -> None:
+    """Print what a run will do and need, after some of its updates. Nothing is written.
+
+    All ranks compute; the first one prints.
+    """
+    trainer = Trainer(start)
+    try:
+        for line in (*first_lines(trainer), *(f"warning: {text}" for text in warnings(trainer))):
+            say(trainer, line)
+        for line in lines(trainer):
+            say(trainer, line)
+        say(trainer, "dry run: nothing was written")
+    finally:
+        trainer.ranks.leave()
+
+
+def say(trainer: Trainer, line: str) -> None:
+    """Print a line once."""
+    if trainer.ranks.leads:
+        print(line, flush=True)
+
+
+def lines(trainer: Trainer) -> Iterator[str]:
+    """The length of the run, its memory and its time, as far as they are known."""
+    config, ranks = trainer.config, trainer.ranks
+    updates, tokens = time_updates(trainer)
+    judged = time_validation(trainer)
+    memory = ranks.all_reduce_max(peak(trainer.device))[0]
+    left = None if trainer.total is None else trainer.total - trainer.progress.step
+    if left is None and config.max_hours:
+        left = int(3600 * config.max_hours / updates)
+    runs = config.seeds or 1
+    if left is not None:
+        looks = -(-left // config.valid_every) if trainer.data.valid else 0
+        saves, epochs = -(-left // config.save_every), left / trainer.per_epoch
+        length = f"{left:,} updates ({epochs:.2g} epochs)"
+        yield f"length: {length}, {looks:,} validations, {saves:,} checkpoints"
+    yield f"an update: {updates:.3g} s, {tokens:,.0f} tokens/s, measured on the first ones"
+    if trainer.data.valid:
+        yield f"a validation: {judged:.3g} s"
+    of = "a process" if ranks.world > 1 else "the process"
+    yield f"memory: {memory / 1e9:.2g} GB at the peak of {of}"
+    kept = config.keep_last + config.keep_best * bool(trainer.data.valid)
+    kept += len(config.save_at_words)
+    size = checkpoint_bytes(trainer)
+    yield f"disk: {kept} checkpoints of {size / 1e6:,.3g} MB are kept"
+    if left is not None:
+        total = runs * (left * updates + looks * judged)
+        yield f"time: {about(total)}" + f" for {runs} seeds, one after the other" * (runs > 1)
+
+
+def time_updates(trainer: Trainer) -> tuple[float, float]:
+    """The seconds of an update, and its tokens a second; the slowest rank counts."""
+    trainer.model.train()
+    updates = prefetch(trainer.updates())
+    seconds, tokens, done = 0.0, 0, 0
+    began = time.perf_counter()
+    try:
+        for number, (update, read, _) in enumerate(updates):
+            start = time.perf_counter()
+            trainer.update(update)
+            trainer.progress.step += 1
+            spent = trainer.ranks.all_reduce_max(time.perf_counter() - start)[0]
+            if number >= WARM_UP:
+                seconds, tokens, done = seconds + spent, tokens + read, done + 1
+            late = trainer.ranks.all_reduce_max(time.perf_counter() - began)[0] > SECONDS
+            if done and (late or done == UPDATES or trainer.progress.step == trainer.total):
+                break
+            if trainer.progress.step == trainer.total:  # of a single update, which warms up
+                return spent, read / spent
+    finally:
+        updates.close()
+        trainer.progress.step -= number + 1
+    return seconds / done, tokens / seconds
+
+
+@torch.no_grad()
+def time_validation(trainer: Trainer) -> float:
+    """The seconds of a validation, from a few batches of each set and a few outputs."""
+    config, ranks, total = trainer.config, trainer.ranks, 0.0
+    trainer.model.eval()
+    for examples in trainer.data.valid.values():
+        share = config.max_tokens, config.valid_texts, ranks.rank, ranks.world
+        batches = FixedBatches(examples, *share)
+        some = [batch for (_, batch), _ in zip(batches, range(BATCHES), strict=False)]
+        began = time.perf_counter()
+        for number, batch in enumerate(some):
+            trainer.loss(batch.to(trainer.device), number)
+        total += (time.perf_counter() - began) * len(batches) / len(some)
+        if trainer.written is not None:
+            part = written_part(examples)
+            began = time.perf_counter()
+            count = len(trainer.written.outputs(part, spread(len(part.items.parts), SOURCES)))
+            each = (time.perf_counter() - began) / count
+            total += each * min(config.valid_generate or 0, len(part.items.parts)) / ranks.world
+    return float(ranks.all_reduce_max(total)[0])
+
+
+def peak(device: torch.device) -> int:
+    """The most bytes that this process has held, on its GPU or in memory."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def checkpoint_bytes(trainer: Trainer) -> int:
+    """The bytes of a checkpoint: weights, optimizer state and averages."""
+    tensors: list[Tensor] = [*trainer.model.parameters()]
+    for optimizer in trainer.plan.optimizers:
+        for state in optimizer.state.values():
+            tensors += [one for one in state.values() if isinstance(one, Tensor)]
+    if trainer.average is not None:
+        tensors += [*trainer.average.tensors.values()]
+    parted = trainer.ranks.world if trainer.ranks.sharded else 1
+    return parted * sum(one.numel() * one.element_size() for one in tensors)
