@@ -6,6 +6,7 @@ import platform
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -166,11 +167,10 @@ def samples(run: Run) -> str:
 def anonymous(run: Run, text: str) -> str:
     """A text with the names of folders instead of their paths on this machine."""
     config, start, folder = run.config, run.start, run.start.run.path
-    begun = [start.init_from, start.resumed, *start.init_towers.values()]
-    # of a run's checkpoint the run's name is kept
-    own = [
-        one.parents[1] if one.parent.name == "checkpoints" else one for one in filter(None, begun)
-    ]
+    own: list[Path | None] = []
+    for one in filter(None, [start.init_from, start.resumed, *start.init_towers.values()]):
+        # of a run's checkpoint the run's name is kept
+        own.append(one.parents[1] if one.parent.name == "checkpoints" else one)
     own += [config.save_dir, folder, config.user_dir, config.config, config.init_from]
     own += [path for path, _ in config.weighted_data] + [path for _, path in config.named_valid]
     known = {each for one in own if one is not None for each in (one, one.resolve())}
