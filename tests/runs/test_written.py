@@ -113,11 +113,11 @@ def test_texts_are_no_pairs(train):
 def test_the_readme_shows_what_was_written_last(train, tmp_path, monkeypatch):
     train("--max-steps 2 --valid-every 1 --valid-generate 2 --valid-metric chrf")
     page = (tmp_path / "run" / "README.md").read_text()
-    assert "## What it writes at step 2" in page and page.count("> wanted: ") == 2
+    assert "at step 2\n\n>" in page and page.count("> wanted: ") == 2
     train("--max-steps 1", run="short")  # which takes less than a minute
-    assert "## What it writes" not in (tmp_path / "short" / "README.md").read_text()
+    assert "> wanted: " not in (tmp_path / "short" / "README.md").read_text()
     monkeypatch.setattr("unitk.training.reporting.report.LONG", 0.0)
     train("--max-steps 1", run="long")
     assert (tmp_path / "long" / "README.md").read_text().count("> written: ") == 3
     train("--max-steps 1", run="text", data="text", task="bart")
-    assert "## What it writes" not in (tmp_path / "text" / "README.md").read_text()
+    assert "> wanted: " not in (tmp_path / "text" / "README.md").read_text()

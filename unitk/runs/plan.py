@@ -32,15 +32,15 @@ def print_plan(start: Start) -> None:
     trainer = Trainer(start)
     try:
         for line in (*first_lines(trainer), *(f"warning: {text}" for text in warnings(trainer))):
-            say(trainer, line)
+            print_once(trainer, line)
         for line in lines(trainer):
-            say(trainer, line)
-        say(trainer, "dry run: nothing was written")
+            print_once(trainer, line)
+        print_once(trainer, "dry run: nothing was written")
     finally:
         trainer.ranks.leave()
 
 
-def say(trainer: Trainer, line: str) -> None:
+def print_once(trainer: Trainer, line: str) -> None:
     """Print a line once."""
     if trainer.ranks.leads:
         print(line, flush=True)

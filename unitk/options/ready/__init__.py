@@ -24,14 +24,14 @@ def about(name: str) -> str:
     return " ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
 
 
-def located(path: Path) -> Path:
+def file_of(path: Path) -> Path:
     """The file of a configuration, where `path` is the name of one and no file; else `path`."""
     return path if path.exists() or str(path) not in names() else FOLDER / f"{path}.yaml"
 
 
 def hint(path: Path) -> str:
     """What to write instead of a bare name of nothing: a name that is near, or all of them."""
-    if located(path).exists() or path.suffix or path.name != str(path):
+    if file_of(path).exists() or path.suffix or path.name != str(path):
         return ""
     known = names()
     return nearest(str(path), known) or f" (those that come with unitk: {', '.join(known)})"
