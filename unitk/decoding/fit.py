@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
+from unitk.data.files.window import in_form
 from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.search import longest
@@ -42,16 +43,19 @@ def usable(task: Task, trained: int) -> Protocol | None:
 
 
 def check_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
-    """Log which source has more or fewer parts than those of the training, if one has.
+    """Log the first source that is unlike those of the training, and say whether there is one.
 
-    Raises DataError if the model learnt parts of a fixed form, such as an answer and its passage.
+    It has another number of parts, or an answer that is not in its passage. Raises DataError if
+    answer or passage is missing where the model learnt both.
     """
     known = task.trained
     form = [part.strip() for part in known.window[1].split("[SEP]")] if known.window else []
     trained = len(form) or known.parts
     for number, source in enumerate(sources if known.pairs and trained else (), first + 1):
         blank = task.infills and any(task.blanks(part).any() for part in source)
-        if len(source) != trained and any(len(part) for part in source) and not blank:
+        if blank or not any(map(len, source)):
+            continue
+        if len(source) != trained:
             if form:
                 raise DataError(
                     f"input {number} has {len(source)} of {trained} parts: this model reads"
@@ -63,14 +67,11 @@ def check_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
             what += " a tab in a line, or a list of texts in Python, separates parts"
             log.warning(what, number, len(source), trained)
             return True
+        answer, passage = in_form([*map(task.vocab.decode, source)], " [SEP] ".join(form))
+        if answer.casefold() not in passage.casefold():
+            log.warning("input %d: answer %r is not in its passage", number, answer)
+            return True
     return False
-
-
-def warn_of_answers(pairs: Sequence[tuple[str, str]]) -> None:
-    """Log how many answers are not in their passages, which a question then cannot be about."""
-    if absent := [answer for answer, passage in pairs if answer not in passage]:
-        what = "%d of %d answers are not in their passages, %r is the first of them"
-        log.warning(what, len(absent), len(pairs), absent[0])
 
 
 def warn_of_shortened(shortened: int, count: int, config: GenerateConfig) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import numpy as np
 
 from unitk import registry
-from unitk.data.files.window import around_answer, in_form
+from unitk.data.files.window import around_answer
 from unitk.decoding.blanks import fill
 from unitk.decoding.config import (
     INFILL_LENPEN,
@@ -25,14 +25,7 @@ from unitk.decoding.config import (
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import beside, naming
-from unitk.decoding.fit import (
-    check_parts,
-    parted,
-    strings,
-    usable,
-    warn_of_answers,
-    warn_of_shortened,
-)
+from unitk.decoding.fit import check_parts, parted, strings, usable, warn_of_shortened
 from unitk.decoding.forced import Given, attended, check_layer, logits, predicting
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis, Output
@@ -287,7 +280,6 @@ class Generator:
         if (window := self.task.trained.window) is None:
             return self.encode(texts)
         most, form = window
-        warn_of_answers([in_form(one, form) for one in texts])
         pairs = zip_longest(texts, focus)
         return self.encode(
             [around_answer(one, limit or most, self.vocab, form, at) for one, at in pairs]

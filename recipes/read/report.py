@@ -1,0 +1,58 @@
+"""Outputs beside their inputs with the verdicts of a reader, and how many are good.
+
+RUN has what was written for the files of TEXTS; VERDICTS are those of an earlier reading. Writes
+RUN/report.tsv: verdict, kind, input, output. A verdict holds wherever the same is written for the
+same input; one that was written into RUN/report.tsv is kept.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+from stages import arguments, table
+
+KINDS = ("fills", "continuations", "questions", "analogies")
+VERDICTS = ("good", "off", "broken")
+
+
+def known(*paths: Path) -> dict[tuple[str, ...], str]:
+    """The verdict on each kind, input and output in tables like RUN/report.tsv."""
+    found = {}
+    for path in filter(Path.exists, paths):
+        with path.open(encoding="utf-8", newline="") as file:
+            for number, (verdict, *what) in enumerate(csv.reader(file, "excel-tab"), 1):
+                if verdict not in ("", *VERDICTS):
+                    raise SystemExit(f"{path}, line {number}: {verdict} is none of {VERDICTS}")
+                if verdict:
+                    found[tuple(what)] = verdict
+    return found
+
+
+def main(run: Path, texts: Path, verdicts: Path) -> None:
+    """Write the table, print the counts."""
+    said = known(verdicts, run / "report.tsv")
+    rows = []
+    for kind in KINDS:
+        asked, written = (
+            (folder / f"{kind}.txt").read_text(encoding="utf-8").splitlines()
+            for folder in (texts, run)
+        )
+        for one, output in zip(asked, written, strict=True):
+            what = kind, one.replace("\t", " | "), output.replace("\t", " ")
+            rows.append((said.get(what, ""), *what))
+    with (run / "report.tsv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, "excel-tab", lineterminator="\n").writerows(rows)
+    counts = Counter((kind, verdict) for verdict, kind, *_ in rows)
+    print(
+        table(
+            ["", *VERDICTS, "not read"],
+            [[kind, *(str(counts[kind, one]) for one in (*VERDICTS, ""))] for kind in KINDS],
+        )
+    )
+    print(f"{run / 'report.tsv'}: what is not read has an empty first column")
+
+
+if __name__ == "__main__":
+    main(*arguments(__doc__, run=Path, texts=Path, verdicts=Path))

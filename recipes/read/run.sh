@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# What models write for texts that nobody trained on, read by eye: fills, continuations, questions
+# and analogies, with default options. Verdicts are kept, so that only what is new is read again.
+#
+#   recipes/read/run.sh                                      the models that come with unitk
+#   BASE=runs/base ASKS=runs/questions RUN=runs/mine ...     others
+#   TEXTS=DIR ...                                            other texts in files of the same names
+#
+# Write a verdict (good, off, broken) into the first column of RUN/report.tsv and run it once more.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../stages.sh"
+
+RUN=${RUN:-runs/read}
+TEXTS=${TEXTS:-$here/texts}
+BASE=${BASE:-unitk-mini-en}
+ASKS=${ASKS:-unitk-mini-en-questions}
+LATENT=${LATENT:-unitk-vae-en}
+given TEXTS "$TEXTS"/{fills,continuations,questions,analogies}.txt
+mine "$RUN"
+
+number=0
+said "$RUN/fills.txt" unitk generate --checkpoint "$BASE" --infill "$TEXTS/fills.txt"
+said "$RUN/continuations.txt" unitk generate --checkpoint "$BASE" --input "$TEXTS/continuations.txt"
+said "$RUN/questions.txt" unitk generate --checkpoint "$ASKS" --input "$TEXTS/questions.txt"
+while IFS=$'\t' read -r a b c; do
+  said "$RUN/analogies.$((++number)).txt" unitk latent analogy "$a" "$b" "$c" --checkpoint "$LATENT"
+done <"$TEXTS/analogies.txt"
+cat $(ls "$RUN"/analogies.*.txt | sort -V) >"$RUN/analogies.txt"
+python3 "$here/report.py" "$RUN" "$TEXTS" "$here/verdicts.tsv"
