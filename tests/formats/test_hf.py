@@ -88,6 +88,11 @@ GEMMA |= {"final_logit_softcapping": 3.0, "tie_word_embeddings": True}
 NEOX = {key: LLAMA[key] for key in LLAMA if key not in ("head_dim", "num_key_value_heads")}
 NEOX |= {"hidden_size": 64, "tie_word_embeddings": False}
 OPEN = {"is_causal": False}
+TOWER = {**GEMMA, "layer_types": ["full_attention"] * 2, "attn_logit_softcapping": None}
+TOWER |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+T5GEMMA = {"encoder": TOWER, "vocab_size": V}
+T5GEMMA["decoder"] = {**TOWER, "num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
+ALONE = {side: {**T5GEMMA[side], "num_key_value_heads": 4} for side in ("encoder", "decoder")}
 MODERN = {key: LLAMA[key] for key in LLAMA if key not in ("head_dim", "num_key_value_heads")}
 MODERN |= {"num_hidden_layers": 3, "local_attention": 8, "global_attn_every_n_layers": 2}
 MODERN |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
@@ -133,6 +138,12 @@ FAMILIES = {
         "EuroBertConfig",
         {**EURO, "tie_word_embeddings": True},
     ),
+    "t5gemma": ("T5GemmaForConditionalGeneration", "T5GemmaConfig", T5GEMMA),
+    "t5gemma_shared": ("T5GemmaForConditionalGeneration", "T5GemmaConfig", T5GEMMA),
+    "t5gemma_untied": (
+        *("T5GemmaForConditionalGeneration", "T5GemmaConfig"),
+        {**T5GEMMA, **ALONE, "tie_word_embeddings": False},
+    ),
     "qwen3_windows": ("Qwen3ForCausalLM", "Qwen3Config", UPPER),
     "qwen3_windows_both_ways": ("Qwen3ForCausalLM", "Qwen3Config", {**UPPER, **OPEN}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", LLAMA),
@@ -168,6 +179,7 @@ FAMILIES = {
 }
 TOKENIZERS = ("qwen2",)  # of which AutoTokenizer takes the class alone
 TWO_TOWERS = ("bart", "t5", "t5_v1_1", "t5_v1_1_tied", "ul2")
+TWO_TOWERS += ("t5gemma", "t5gemma_shared", "t5gemma_untied")
 
 
 @pytest.fixture
@@ -189,7 +201,11 @@ def make(hf, kit, tmp_path, vocab_txt):
             head.bias.data.copy_(head.decoder.bias)
         if "gemma" in family:  # numbers of released files, to which 1 is added without rounding
             for parameter in model.parameters():
-                parameter.data = parameter.data.bfloat16().float()
+                kept = parameter.data.abs() > 2**-15
+                parameter.data = parameter.data.bfloat16().float() * kept
+        if family == "t5gemma_shared":
+            first, second = model.model.encoder, model.model.decoder
+            first.embed_tokens.weight.data = second.embed_tokens.weight.data.clone()
         model.save_pretrained(tmp_path / folder)
         (tmp_path / folder / "vocab.txt").write_text(vocab_txt.read_text())
         return model, tmp_path / folder
@@ -538,7 +554,7 @@ def test_what_does_not_fit_is_named(kit, make, tmp_path, name, change, message):
 
 @pytest.mark.parametrize("source", ["hf", "elmo", "optimus"])
 def test_a_path_that_is_not_there_is_named(kit, tmp_path, source):
-    with pytest.raises(CheckpointError, match="there is no .*downloads"):
+    with pytest.raises(CheckpointError, match="no .*downloads"):
         kit.to_unitk(source, tmp_path / "downloads", tmp_path / "ours")
 
 

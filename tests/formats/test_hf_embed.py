@@ -32,6 +32,7 @@ from unitk.training.saving.checkpoint import Loaded, load
         ("pythia_14m", "lm"),
         ("bart_base", "seq2seq"),
         ("t5_base", "seq2seq"),
+        ("t5gemma_tiny", "seq2seq"),
     ],
 )
 def test_states_are_theirs(kit, tmp_path, toy_vocab, arch, task):
@@ -41,7 +42,7 @@ def test_states_are_theirs(kit, tmp_path, toy_vocab, arch, task):
     # A T5 of 100 begins its buckets at no whole distance, where rounding would decide between two.
     config = get("arch", arch)()
     config = tiny(replace(config, num_kv_heads=min(config.num_kv_heads, 1)))
-    config = replace(config, **{"relative_distance": 100} if "t5" in arch else {})
+    config = replace(config, **{"relative_distance": 100} if arch == "t5_base" else {})
     made = kit.perturbed(config.build(len(toy_vocab)))
     there = tmp_path / "there"
     there.mkdir()
@@ -50,14 +51,14 @@ def test_states_are_theirs(kit, tmp_path, toy_vocab, arch, task):
     texts = toy_lines(9)
     states = [unitk.load(ours).embed(texts, layer=n, pool="none") for n in (0, 1, 2, -1)]
     task = load(ours).task
-    model = hf.AutoModel.from_pretrained(there, output_hidden_states=True).eval()
+    model = hf.AutoModel.from_pretrained(there).eval()
     model = model.encoder if model.config.is_encoder_decoder else model
     means = unitk.load(ours).embed(texts)
     assert means.shape == (9, made.config.width) and means.dtype == np.float32
     for i, text in enumerate(texts):
         ids = task.reading([np.array(task.vocab.encode(text))]).token
         with torch.no_grad():
-            theirs = model(torch.from_numpy(ids)[None]).hidden_states
+            theirs = model(torch.from_numpy(ids)[None], output_hidden_states=True).hidden_states
         for own, wanted in zip(states, (*theirs, theirs[-1]), strict=True):
             near(own[i], wanted[0])
         scale = theirs[-1].abs().max().item()

@@ -91,6 +91,8 @@ def test_the_defaults_are_those_of_generate():
         ("bart_tiny", "seq2seq", {"opening": "sep"}, 1.0),
         ("bart_tiny", "seq2seq", {"opening": "both"}, 1.0),
         ("t5_tiny", "seq2seq", {"opening": "pad"}, 1.0),
+        ("t5gemma_tiny", "seq2seq", {}, 1.0),
+        ("t5gemma_tiny", "seq2seq", {"opening": "both"}, 1.0),
     ],
 )
 def test_they_write_the_same(exported, arch, task, options, lenpen):

@@ -30,7 +30,7 @@ from unitk.formats.hf.layers import (
 )
 from unitk.formats.hf.tables.llama import LONGEST, WINDOWS
 from unitk.formats.names import FUSED, HALVES, Form, Layout, Theirs, within
-from unitk.formats.settings import checked, keys, refuse
+from unitk.formats.settings import checked, keys, refuse, write
 from unitk.models.config import ModelConfig
 from unitk.registry import register
 
@@ -81,6 +81,7 @@ def complete(checkpoint: Checkpoint, head: str, itself: int) -> Changes:
     config, tensors, given, where = checkpoint
     act, key = given.get("hidden_activation", "gelu"), "local_attention"
     refuse(given, {ACTIVATION: act, "rope_scaling": None}, where)
+    # the number of layers from one that sees everything to the next
     every = given.get("global_attn_every_n_layers", 3)
     every = checked(every, int, "global_attn_every_n_layers", where)
     usual = [SLIDING if every and n % every else FULL for n in range(config.num_layers)]
@@ -111,12 +112,13 @@ def entries(config: ModelConfig, itself: int) -> Changes:
     return found | {
         "max_position_embeddings": config.max_positions or LONGEST,
         "layer_types": about_windows(config)["layer_types"],
+        # both sides together
         "local_attention": 2 * (reach + itself) if reach else 128,
-        ACTIVATION: "gelu_pytorch_tanh" if config.activation == "gelu_tanh" else config.activation,
+        **write(config, {"activation": (ACTIVATION,)}),
     }
 
 
-def check(config: ModelConfig) -> None:
+def check_layers(config: ModelConfig) -> None:
     """Refuse layers with several windows or bases."""
     check_windows(config)
     check_bases(config, bases_of_types(config).values())
@@ -132,7 +134,7 @@ MODERNBERT: dict[str, Any] = {
     "fixed": {"attention_bias": False, "mlp_bias": False, "classifier_bias": False},
     "free": (*WINDOWS, *BARE, "layer_rotary_bases"),
     "head_dense": "transform",
-    "check": check,
+    "check": check_layers,
     "fits": lambda config, arch: (
         config.positions == "rotary" and config.norm == "layer" and config.embedding_norm
     ),

@@ -105,6 +105,6 @@ register("model_type", "t5")(
         entries=_about_t5,
         options={"opening": "pad"},
         free=("ffn_gate", "activation", "output_scale"),
-        fits=lambda config, arch: config.norm == "rms",
+        fits=lambda config, arch: config.norm == "rms" and config.positions != "rotary",
     )
 )
