@@ -34,7 +34,10 @@ from unitk.vocab.tokenizer_files import (
 from unitk.vocab.tokenizer_json import Tokenizers
 from unitk.vocab.untrusted import failures, load, naming
 
-WRITERS = ("gpt2", "openai-gpt", "t5", "bart")
+WRITERS = (
+    *("gpt2", "openai-gpt", "t5", "bart", "llama", "mistral", "qwen2", "qwen3", "smollm3"),
+    *("olmo2", "gemma3_text", "gpt_neox"),
+)
 """Kinds of model that write texts, which end with eos_token_id."""
 FURTHER = ("gmask", "smask", "sop", "eop")
 """Symbols of which transformers has no role."""
