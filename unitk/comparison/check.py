@@ -62,6 +62,7 @@ def subjects_of(given: CheckOptions) -> Subjects:
 
     runs, splits, scores = list[TrainedRun](), list[DataSplit](), list[Path]()
     for path in map(pretrained.located, given.paths):
+        # a folder of runs is one whose folders have checkpoints
         inner = [one.parent for one in sorted(path.glob("*/checkpoints")) if one.is_dir()]
         if path.is_file():
             scores.append(path)
@@ -89,6 +90,7 @@ def run_checks(subjects: Subjects) -> list[Finding]:
 
 def print_findings(findings: Sequence[Finding], form: str) -> None:
     """Print findings and their number; `DataError` names the checks that found faults."""
+    # each check once, in the order of the findings
     faults = list(dict.fromkeys(one.check for one in findings if one.status == "FAULT"))
     if form == "json":
         print(json.dumps({"faults": faults, "findings": [asdict(one) for one in findings]}))

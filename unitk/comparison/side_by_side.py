@@ -70,6 +70,7 @@ def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table as csv; what is not a number is empty."""
     lines = [",".join(COLUMNS)]
     for row in rows:
+        # NaN, the error of one document, is an empty cell
         lines.append(",".join(cell(row[name]) for name in COLUMNS))
     return "\n".join(lines) + "\n"
 

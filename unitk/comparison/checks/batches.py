@@ -43,6 +43,7 @@ def compare_batches(run: TrainedRun, device: str) -> Finding:
         return Finding("note", "batches", run.name, "draws of latents depend on the batch")
     how = Estimation(max_tokens=1 << 14, draws=1)
     windows = [(text[:0], text) for text in texts]
+    # texts of unlike length, so that all but the longest are padded
     together = [one.total for one in estimator.costs(model, task, windows, how)]
     # draws are those of a text's number: where there are some, only the first can be compared
     count = 1 if estimator.draws else len(windows)

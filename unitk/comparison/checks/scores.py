@@ -45,6 +45,7 @@ def judge_scores(path: Path) -> Found:
         yield Finding("note", "length", str(path), "the file has no lengths")
         return
     shorter = float(np.mean((tokens[:, 0] < tokens[:, 1]) + (tokens[:, 0] == tokens[:, 1]) / 2))
+    # where lengths are equal, neither is preferred
     differ = tokens[:, 0] != tokens[:, 1]
     prefers = np.where(tokens[:, 0] < tokens[:, 1], wins, ~wins)[differ]
     agrees = float(prefers.mean()) if differ.any() else 0.5
