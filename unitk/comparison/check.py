@@ -100,5 +100,6 @@ def print_findings(findings: Sequence[Finding], form: str) -> None:
         notes = sum(one.status == "note" for one in findings)
         count = sum(one.status == "FAULT" for one in findings)
         print(f"{len(findings)} findings: {count} faults, {notes} notes")
+    # the exit code of bad data, so that a script stops
     if faults:
         raise DataError(f"a comparison on these rests on faults: {', '.join(faults)}")

@@ -108,6 +108,7 @@ def replace_token(task: Any, given: Given, draws: np.random.Generator) -> Given 
     text = given[0] if isinstance(given[0], Text) else None
     parts = text.parts if text is not None else [given[1]]
     sizes = np.array([len(part) for part in parts])
+    # an empty text has no token to replace
     if not sizes.sum():
         return None
     place = int(draws.integers(sizes.sum()))

@@ -43,6 +43,7 @@ def compare_texts(split: DataSplit, name: str, held: Any, allowed: float) -> Fin
     same, share, size = shared_texts(held.sides[0], trained)
     alike = same | (share >= NEAR)
     exact, every, count = int(same.sum()), int(alike.sum()), len(same)
+    # of all 13-grams, not the mean of texts
     covered = 100 * float((share * size).sum()) / max(int(size.sum()), 1)
     text = f"{exact} of {count} texts are in train, {every - exact} nearly"
     text += f"; {covered:.2f} % of {SIZE}-grams"
