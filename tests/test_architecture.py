@@ -164,10 +164,10 @@ PRICE = {"task": 170, "head": 80, "criterion": 100, "reader": 40, "evaluation": 
 PRICE |= {"route": 40}
 """Lines of the core that a registered component may bring."""
 CLOSURES = {
-    "generate": (81, 17_293),
-    "train": (67, 15_332),
-    "serve": (88, 18_601),
-    "preprocess": (39, 8_613),
+    "generate": (81, 17_301),
+    "train": (67, 15_347),
+    "serve": (88, 18_609),
+    "preprocess": (39, 8_627),
     "stack": (19, 4_650),
     "mlm": (11, 3_350),
     "examples": (24, 5_972),

@@ -30,7 +30,7 @@ class Options:
 
     kind: str | None = None
     """Kind to list: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, linker,
-    head, format, model_type, measure, driver, estimator, check, route, model, config."""
+    head, format, model_type, measure, driver, estimator, check, route, hub, model, config."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 

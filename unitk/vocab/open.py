@@ -55,7 +55,7 @@ def open_vocab(path: Path) -> Vocab:
     merges.txt. Symbols that these lack are appended, see `Vocab.added`. The name of a model that
     comes with unitk means its vocabulary.
     """
-    path = pretrained.located(path)
+    path = pretrained.located(path, "vocab")
     if not path.exists():
         raise DataError(f"vocabulary {path}: no such file or folder{pretrained.hint(path)}")
     if path.is_dir() and is_released(path):
