@@ -48,8 +48,10 @@ def serving(listening):
         from unitk.serving.app import Server
         from unitk.verbs.serve import Options, served, watched
 
-        given = Options(checkpoint=Path(checkpoint), **limits)
-        app = Server(served(given), watched(given.checkpoint)).app()
+        paths = tuple(map(Path, checkpoint if isinstance(checkpoint, tuple) else (checkpoint,)))
+        given = Options(checkpoint=paths, **limits)
+        services = [served(path, given) for path in paths]
+        app = Server(*services, replaced=watched(paths[0])).app()
         with listening(app, given) as port:
             yield f"http://127.0.0.1:{port}"
 

@@ -479,7 +479,7 @@ def test_the_page_needs_nothing_from_elsewhere(serve):
     panels = re.findall(r'panel\("(\w+)"', script.text)
     assert sorted(panels) == sorted(re.findall(r'<section id="(\w+)" hidden>', page.text)) != []
     asked = set(re.findall(r'(?:ask|answered)\("([\w/]+)"', script.text))
-    assert asked and asked <= {*routes(), "model", "health"}
+    assert asked and asked <= {*routes(), "models", "health"}
 
 
 def test_the_objective_of_a_text_is_shown_as_on_the_command_line(serve, mini):

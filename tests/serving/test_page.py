@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import urllib.request
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ pytestmark = [
 
 PANELS = {
     "unitk-mini-en": ["fill", "continue", "show"],
-    "unitk-mini-en-questions": ["ask", "write", "show"],
+    "unitk-mini-en-questions": ["ask", "show"],
     "unitk-mini-en-summaries": ["write", "show"],
     "unitk-vae-en": ["walk", "show"],
 }
@@ -88,6 +89,7 @@ def opened(browser, where, width=1200, scheme="light"):
     page.on("pageerror", lambda error: said.append(str(error)))
     page.goto(where)
     page.wait_for_selector("#show:visible")
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     yield page
     # Chromium itself writes of a response with an error
     assert [one for one in said if "Failed to load resource" not in one] == []
@@ -99,7 +101,7 @@ def press(page, panel):
     """Press the button of a panel, by the keyboard, and wait for its answer."""
     page.focus(f"#{panel} form button")
     page.keyboard.press("Enter")
-    page.wait_for_selector(f"#{panel} form button:enabled", timeout=60_000)
+    page.wait_for_selector(f"#{panel}:not([aria-busy]) form button:enabled", timeout=60_000)
 
 
 def panels_of(page):
@@ -249,25 +251,28 @@ def test_an_answer_is_selected_and_its_surroundings_are_asked_about(serving, bro
 
 
 CONTROLS = {
-    "fill": {"text": "A [MASK] sat.", "beam": "2"},
+    "fill": {"text": "A ___ sat.", "beam": "2", "max_len": "5"},
     "continue": {"text": "He", "max_len": "3", "temperature": "1.2", "seed": "9"},
-    "ask": {"text": "Rome is old.", "answer": "Rome"},
+    "ask": {
+        **{"text": "Rome is old.", "answer": "Rome", "beam": "2", "max_len": "9"},
+        "no_repeat_ngram_size": "2",
+    },
     "write": {
         **{"text": "a | b", "beam": "2", "min_len": "1", "max_len": "3"},
         "no_repeat_ngram_size": "2",
     },
-    "walk": {"from": "i know .", "to": "he ran home ."},
+    "walk": {"from": "I know.", "to": "he ran home .", "steps": "9"},
     "show": {"task": "lm", "text": "a dog", "target": "a cat", "seed": "3"},
 }
 SENT = {
-    "fill": {"task": "glm_infill", "texts": ["A [MASK] sat."], "beam": 2, "nbest": 2, "max_len": 8},
+    "fill": {"task": "glm_infill", "texts": ["A [MASK] sat."], "beam": 2, "nbest": 2, "max_len": 5},
     "continue": {
-        **{"task": "lm", "texts": ["He"], "sampling": True, "sampling_topp": 0.95, "stream": True},
+        **{"task": "lm", "texts": ["He"], "sampling": True, "stream": True},
         **{"max_len": 3, "temperature": 1.2, "seed": 9},
     },
     "ask": {
-        **{"task": "glm_infill", "texts": [["Rome", "Rome is old."]], "beam": 5, "nbest": 5},
-        **{"max_len": 32, "no_repeat_ngram_size": 3},
+        **{"task": "glm_infill", "texts": [["Rome", "Rome is old."]], "beam": 2, "nbest": 2},
+        **{"max_len": 9, "no_repeat_ngram_size": 2},
     },
     "write": {
         **{"task": "glm_infill", "texts": [["a", "b"]], "beam": 2, "nbest": 2},
@@ -287,7 +292,8 @@ def test_every_control_is_sent(serving, browser, name):
                 sent["task"] = controls["task"] = page.input_value("#show select")
             if panel == "write" and name == "unitk-mini-en-summaries":  # sources of one part
                 sent |= {"texts": [["a | b"]], "max_source_len": 384}
-            own = page.query_selector_all(f"#{panel} form :is(input, select, textarea):visible")
+            kinds = ":is(input:not([type=checkbox]), select, textarea):visible"
+            own = page.query_selector_all(f"#{panel} form {kinds}")
             assert {one.get_attribute("name") for one in own} == set(controls)
             for one, value in controls.items():
                 place = f"#{panel} form [name={one}]"
@@ -298,25 +304,26 @@ def test_every_control_is_sent(serving, browser, name):
             assert found.value.post_data_json == sent
             assert page.inner_text("#error") == "" and page.inner_text(f"#{panel} .answer")
         if "walk" in PANELS[name]:
-            outputs = post(where, "latent/interpolate", SENT["walk"])["outputs"]
+            outputs = [
+                one["text"]
+                for one, *_ in post(where, "latent/interpolate", SENT["walk"])["outputs"]
+            ]
+            steps = "all => all.map(one => one.innerText)"
+            assert page.eval_on_selector_all("#walk .answer li", steps) == outputs
             page.focus("#walk input[type=range]")
-            for [output] in outputs:
-                assert page.inner_text("#walk .answer") == output["text"]
+            for text in outputs:
+                assert page.inner_text("#walk .answer li[data-here]") == text
                 spoken = page.get_attribute("#walk input[type=range]", "aria-valuetext")
-                assert spoken == output["text"]
+                assert spoken == text
                 page.keyboard.press("ArrowRight")
 
 
 def test_a_walk_has_no_more_places_than_the_server_decodes(serving, browser):
     with serving("unitk-vae-en", max_texts=4) as where, opened(browser, where) as page:
-        for one, value in CONTROLS["walk"].items():
-            page.fill(f"#walk form [name={one}]", value)
+        assert page.input_value("#walk [name=steps]") == "4"
         press(page, "walk")
         assert page.inner_text("#error") == ""
-        page.focus("#walk input[type=range]")
-        page.keyboard.press("End")
-        outputs = post(where, "latent/interpolate", SENT["walk"] | {"steps": 4})["outputs"]
-        assert page.inner_text("#walk .answer") == outputs[-1][0]["text"]
+        assert len(page.query_selector_all("#walk .answer li")) == 4
 
 
 def test_the_first_click_summarises_an_abstract(serving, browser):
@@ -344,11 +351,15 @@ def test_fields_begin_with_the_options_of_the_checkpoint(serving, browser, train
             press(page, "write")
         sent = found.value.post_data_json
         assert (sent["beam"], sent["min_len"]) == (2, 3) and "max_len" not in sent
-        assert "to the power of 0." in page.inner_text("#write caption")
-        scores = page.eval_on_selector_all("#write .number", "all => all.map(one => one.innerText)")
         whole = {"max_len": "0.5x+4", "lenpen": 0}
         outputs = post(where, "generate", sent | whole)["outputs"][0]
-        assert scores[1:] == [f"{one['score']:.3f}" for one in outputs]
+        told = page.eval_on_selector_all(
+            "#write td.number span", "all => all.map(one => [one.innerText, one.title])"
+        )
+        for one, (share, title) in zip(outputs, told, strict=True):
+            assert f"score {one['score']:.3f}" in title
+            mean = 100 * math.exp(sum(one["token_log_probs"]) / len(one["token_log_probs"]))
+            assert float(share.removesuffix(" %")) == pytest.approx(mean, abs=0.06)
 
 
 def test_the_question_and_the_parts_of_a_text_are_sent(serving, browser, trained):
@@ -370,9 +381,9 @@ def test_what_is_wrong_is_shown(serving, browser):
         with opened(browser, where) as page:
             assert page.input_value("#fill [name=beam]") == "2"
             for text, said in {
-                "no blank": "there is no blank in 'no blank'",
-                " ": "Text; [MASK] is a blank: nothing is written there.",
-                "[MASK] " * 40: "280 characters; the server allows 200",
+                "no blank": "blank",
+                " ": "Text: nothing",
+                "[MASK] " * 40: "280 characters",
             }.items():
                 page.fill("#fill textarea", "A [MASK].")
                 press(page, "fill")
@@ -381,9 +392,59 @@ def test_what_is_wrong_is_shown(serving, browser):
                 press(page, "fill")
                 assert said in page.inner_text("#error")
                 assert page.inner_text("#fill .answer") == "", "an old answer is no answer"
+            page.fill("#fill textarea", "x" * 201)
+            assert page.inner_text("#fill .count.over").startswith("201 of 200")
             page.route("**/show", lambda route: route.abort())
             press(page, "show")
-            assert "The server does not answer" in page.inner_text("#error")
+            assert "server" in page.inner_text("#error")
+
+
+WITH_BLANKS = "The ___ sat on the [MASK],\nshe said."
+
+
+def test_what_was_filled_in_is_marked_and_a_link_restores_it(serving, browser):
+    with serving("unitk-mini-en") as where, opened(browser, where) as page:
+        page.fill("#fill textarea", WITH_BLANKS)
+        page.focus("#fill textarea")
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector("#fill .answer tr:nth-child(4)", timeout=60_000)
+        for row in page.query_selector_all("#fill tbody tr"):
+            marks = [one.inner_text() for one in row.query_selector_all("mark")]
+            text = row.query_selector("td").inner_text()
+            assert len(marks) == 2
+            assert text == WITH_BLANKS.replace("___", marks[0]).replace("[MASK]", marks[1])
+        shares = page.eval_on_selector_all("#fill meter", "all => all.map(one => one.value)")
+        assert sum(shares) == pytest.approx(1) and shares == sorted(shares)[::-1]
+        with opened(browser, page.url) as other:
+            assert other.input_value("#fill textarea") == WITH_BLANKS
+        page.click("#fill .tools button:has-text('Clear')")
+        assert page.inner_text("#fill .answer") == "" == page.input_value("#fill textarea")
+
+
+def test_an_answer_that_is_not_in_the_passage_is_refused(serving, browser):
+    models = ("unitk-mini-en-questions", "unitk-vae-en")
+    with serving(models) as where, opened(browser, where) as page:
+        assert "question" in page.inner_text("#about")
+        assert "Limits" in page.inner_text("#card")
+        page.fill("#ask [name=answer]", "Napoleon")
+        press(page, "ask")
+        assert "“Napoleon”" in page.inner_text("#error")
+        page.select_option("#models", "unitk-vae-en")
+        assert panels_of(page) == ["walk", "show"] and page.inner_text("#error") == ""
+        press(page, "walk")
+        assert page.inner_text("#walk .answer")
+
+
+def test_a_long_answer_is_stopped(serving, browser):
+    with serving("unitk-mini-en") as where, opened(browser, where) as page:
+        page.fill("#continue [name=max_len]", "200")
+        page.focus("#continue textarea")
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector("#continue .answer strong")
+        page.click("#continue .stop")
+        page.wait_for_selector("#continue .note")
+        assert page.inner_text("#continue .note") == "Stopped."
+        assert page.inner_text("#continue .answer strong")
 
 
 def test_texts_in_any_script_are_filled_and_shown(serving, browser):

@@ -35,9 +35,9 @@ def odd_texts(count=500):
 
 
 def spiece(**options):
-    written, options = io.BytesIO(), {"vocab_size": 88, "minloglevel": 2} | options
+    written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_writer=written, **options
+        sentence_iterator=iter(LINES), model_writer=written, vocab_size=88, minloglevel=2, **options
     )
     return written.getvalue()
 

@@ -34,7 +34,7 @@ from unitk.serving.batching import (
     Room,
     failure,
 )
-from unitk.serving.requests import Service, parse_request
+from unitk.serving.requests import Service, choose, parse_request
 from unitk.serving.route import routes
 
 OWN = Path(__file__).with_name("page")
@@ -47,6 +47,7 @@ FILES = {
     "/mask.js": drawing.PAGE / "mask.js",
 }
 """Address -> file of the page; nothing else is read from disk."""
+GETS = "/health", "/model", "/models", "/metrics"
 SAFE = {
     "Content-Security-Policy": "default-src 'self'; img-src data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -67,8 +68,9 @@ class Server:
     WATCH = 30.0
     """Seconds between two looks at the checkpoint on disk, so that the log tells of another one."""
 
-    def __init__(self, service: Service, replaced: Callable[[], bool] = lambda: False) -> None:
-        self.service, self.replaced, limits = service, replaced, service.limits
+    def __init__(self, *services: Service, replaced: Callable[[], bool] = lambda: False) -> None:
+        self.services, self.replaced, self.limits = services, replaced, services[0].limits
+        limits = self.limits
         self.batcher, self.room = Batcher(limits.max_queue), Room(limits.max_work)
         self.readers = ThreadPoolExecutor(READERS, "unitk-reader")
         self.answered: Counter[tuple[str, int]] = Counter()  # by verb and status
@@ -76,7 +78,8 @@ class Server:
 
     def app(self) -> Starlette:
         """The application, which any ASGI server can run."""
-        get = {"/health": self.health, "/model": self.model, "/metrics": self.metrics}
+        get = {"/health": self.health, "/metrics": self.metrics}
+        get |= {"/model": self.model, "/models": self.models}
         found = [Route(path, self.page, methods=["GET"]) for path in FILES]
         found += [Route(path, answer, methods=["GET"]) for path, answer in get.items()]
         found += [
@@ -109,12 +112,16 @@ class Server:
     async def health(self, request: Request) -> Response:
         """Whether it answers, and whether the checkpoint was replaced since it was loaded."""
         replaced = await run_in_threadpool(self.replaced)
-        found = {"status": "ok", "model": self.service.name, "replaced": replaced}
+        found = {"status": "ok", "model": self.services[0].name, "replaced": replaced}
         return JSONResponse(found | {"waiting": len(self.batcher.waiting)})
 
     async def model(self, request: Request) -> Response:
-        """What the model can do."""
-        return JSONResponse(self.service.about())
+        """What the first model can do."""
+        return JSONResponse(self.services[0].about())
+
+    async def models(self, request: Request) -> Response:
+        """What each model can do."""
+        return JSONResponse({"models": [one.about() for one in self.services]})
 
     async def metrics(self, request: Request) -> Response:
         """Figures in the text format of Prometheus."""
@@ -151,7 +158,7 @@ class Server:
     async def answer(self, verb: str, request: Request, claim: Claim) -> Response:
         """The answer to a request, or an HTTPException with its status and message."""
         body = await self.body(request, claim)
-        loop, timeout = asyncio.get_running_loop(), self.service.limits.timeout
+        loop, timeout = asyncio.get_running_loop(), self.limits.timeout
         end = loop.time() + timeout
         texts, news = deque[str](maxlen=UNREAD), asyncio.Event()
 
@@ -181,7 +188,7 @@ class Server:
         """The job of a request, whose answer is json, and whether it is a stream."""
         try:
             given = parse_request(body)
-            job = self.service.job(verb, given, on_text, lambda: claim.gone)
+            job = choose(self.services, given).job(verb, given, on_text, lambda: claim.gone)
         except Abandoned:
             raise
         except BaseException as error:  # also that of a tokenizer, which is no Exception
@@ -220,7 +227,7 @@ class Server:
                 else:
                     news.clear()
                     await news.wait()
-            with explained(self.service.limits.timeout):
+            with explained(self.limits.timeout):
                 yield result.result()
         except HTTPException as error:
             yield line({"error": error.detail})
@@ -229,7 +236,7 @@ class Server:
 
     async def body(self, request: Request, claim: Claim) -> bytes:
         """The body of a request, read up to the limits of its size and of the work."""
-        most = self.service.limits.max_body
+        most = self.limits.max_body
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":  # which no page of another site can send
             raise HTTPException(415, f"content-type must be application/json, got {kind[:99]!r}")
@@ -237,7 +244,7 @@ class Server:
         too_large = HTTPException(413, f"the request has more than {most} bytes")
         if size > most:
             raise too_large
-        with explained(self.service.limits.timeout):
+        with explained(self.limits.timeout):
             claim.resize(size)  # refused before it is sent, if there is no room
             try:
                 # counted while it is read: who announces much and sends little takes little
@@ -326,7 +333,7 @@ async def refused(request: Request, error: HTTPException) -> Response:
     """An error as json; of an address that there is not, those there are."""
     said = error.detail if len(error.detail) <= LONGEST else f"{error.detail[:LONGEST]}..."
     if error.status_code == 404:
-        known = ", ".join(["/health", "/model", "/metrics", *(f"/{verb}" for verb in routes())])
+        known = ", ".join([*GETS, *(f"/{verb}" for verb in routes())])
         said = f"there is no address {request.url.path} (known: {known})"
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")

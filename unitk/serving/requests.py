@@ -8,8 +8,8 @@ accepted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from unitk.decoding.config import GenerateConfig, length
@@ -38,12 +38,14 @@ class Service:
     name: str
     tasks: Mapping[str, Generator]
     limits: Limits
+    card: Mapping[str, Any] = field(default_factory=dict)
+    """What people are told of the model: title, parameters and others."""
 
     def about(self) -> dict[str, Any]:
         """What the model can do, for the page and other clients."""
         each = {name: abilities(one) for name, one in self.tasks.items()}
         limits = {one.name: getattr(self.limits, one.name) for one in fields(Limits)}
-        return {"model": self.name, "tasks": each, "limits": limits}
+        return {"model": self.name, "about": dict(self.card), "tasks": each, "limits": limits}
 
     def job(
         self,
@@ -63,7 +65,7 @@ class Service:
         route = routes()[verb]
         options = route.options()
         for name in given:
-            if name not in (names := ["task", *route.takes, *options]):
+            if name not in (names := ["model", "task", *route.takes, *options]):
                 near = f"; use {route.takes[0]}" if name in INPUTS else nearest(name, names)
                 raise UsageError(f"/{verb} has no field {name!r}{near} (known: {', '.join(names)})")
         task = self._task(verb, given.get("task"))
@@ -120,6 +122,17 @@ class Service:
                 require(value <= most, f"{name} must be at most {most}, got {value}")
             fits = length(config.max_len, 0) <= (most := limits.max_output)
             require(fits, f"max_len must be at most {most}, got {config.max_len}")
+
+
+def choose(services: Sequence[Service], given: Any) -> Service:
+    """The service of the model that a request names, by default the first."""
+    if not isinstance(given, dict) or given.get("model") is None:
+        return services[0]
+    for one in services:
+        if one.name == given["model"]:
+            return one
+    known = ", ".join(one.name for one in services)
+    raise UsageError(f"model must be one of {known}, got {given['model']!r}")
 
 
 def parse_request(body: bytes) -> Any:

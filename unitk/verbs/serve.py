@@ -38,10 +38,12 @@ class Options(Limits):
 
     unitk serve
     unitk serve --checkpoint runs/qg --port 9000
+    unitk serve --checkpoint unitk-mini-en --checkpoint unitk-mini-en-questions
     """
 
-    checkpoint: Path = Path("unitk-mini-en")
-    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    checkpoint: tuple[Path, ...] = (Path("unitk-mini-en"),)
+    """Run folder (its best checkpoint), checkpoint or bundled model. Of several, a request chooses
+    one by its `model`, and the page has a list; the first is the default."""
     host: str = "127.0.0.1"
     """Address to listen at. 127.0.0.1 is this machine only; 0.0.0.0 is open to the network."""
     allow_host: tuple[str, ...] = ()
@@ -80,8 +82,13 @@ def run(parsed: Parsed) -> None:
     logging.basicConfig(format="%(asctime)s %(message)s", handlers=[handler])
     given = replace(given, max_connections=affordable(given.max_connections))
     listening = bound(given.host, given.port)
-    replaced = watched(given.checkpoint)
-    app = Server(served(given), replaced).app()
+    require(len(given.checkpoint) > 0, "--checkpoint needs a model")
+    names = [path.name or str(path) for path in given.checkpoint]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    require(twice is None, f"--checkpoint: two models have the name {twice}")
+    each = [watched(path) for path in given.checkpoint]
+    services = [served(path, given) for path in given.checkpoint]
+    app = Server(*services, replaced=lambda: any([one() for one in each])).app()
     host, port = listening.getsockname()[:2]
     address, everywhere = ip_address(host), ip_address(host).is_unspecified
     named = [*given.allow_host, socket.gethostname() if everywhere else given.host]
@@ -113,28 +120,45 @@ def bound(host: str, port: int) -> socket.socket:
     return found
 
 
-def served(given: Options) -> Service:
-    """The model with each of the tasks it was trained with, the default one first."""
+def served(path: Path, given: Options) -> Service:
+    """A model with each of the tasks it was trained with, the default one first."""
     from unitk.decoding.generator import Generator
     from unitk.kernels.products import keep_memory
     from unitk.serving.requests import Service
     from unitk.training.device import choose_device
-    from unitk.training.saving.checkpoint import components
+    from unitk.training.saving.checkpoint import components, weights_of
 
-    folder = find(given.checkpoint)
+    folder = find(path)
     state = read_state(folder)
     parsed = components(state, folder)
     names = list(parsed.mixture) or [parsed.components["task"].name]
     names.sort(key=lambda name: name != state.get("default_task"))  # stable
     keep_memory()
     device, precision = choose_device(given.device), given.precision
-    first, *others = [
-        load(given.checkpoint, device, task=name, precision=precision) for name in names
-    ]
+    first, *others = [load(path, device, task=name, precision=precision) for name in names]
     # the weights are those of all tasks: they are kept once
-    each = [first, *(Generator(first.model, other.task, first.defaults) for other in others)]
-    name = given.checkpoint.name or str(given.checkpoint)
-    return Service(name, dict(zip(names, each, strict=True)), given)
+    model, each = first.model, [first]
+    for other in others:
+        reader = other.reader and Generator(model, other.reader.task)
+        each.append(Generator(model, other.task, first.defaults, reader))
+    weights = sum(weight.numel() for weight in weights_of(folder, False).values())
+    about = {"parameters": weights, "vocabulary": len(first.vocab), **told(path)}
+    return Service(path.name or str(path), dict(zip(names, each, strict=True)), given, about)
+
+
+def told(path: Path) -> dict[str, str]:
+    """What the card of a model says of it: its title, first paragraph, limits and licence."""
+    card = located(path) / "README.md"
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    found = re.match(r"# [^\n:]+: (?P<title>.+)\n+(?P<summary>(?:.+\n)+)", text)
+    plain = {"title": found["title"], "summary": found["summary"]} if found else {}
+    for name in ("limits", "licence"):
+        if line := re.search(rf"^{name.title()}: (.+)$", text, re.M):
+            plain[name] = line[1]
+    for name, one in plain.items():
+        without_links = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", one)
+        plain[name] = " ".join(re.sub("[`*]", "", without_links).split())
+    return plain
 
 
 def watched(path: Path) -> Callable[[], bool]:

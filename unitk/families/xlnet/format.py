@@ -103,6 +103,5 @@ register("model_type", "xlnet")(
         },
         complete=_complete,
         free=("output_bias",),
-        ends=True,
     )
 )

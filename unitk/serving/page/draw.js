@@ -14,8 +14,8 @@ function table(caption, heads, rows) {
   const last = heads.length - 1;
   if (caption) found.createCaption().textContent = caption;
   heads.forEach((head, i) => {
-    const cell = made("th", head, i === last ? "number" : "");
-    cell.scope = "col";
+    const cell = made(head ? "th" : "td", head, i === last ? "number" : "");  // bars have no head
+    if (head) cell.scope = "col";
     top.append(cell);
   });
   for (const cells of rows) {
@@ -33,20 +33,73 @@ const percent = share => `${(100 * share).toFixed(share > 0.01 && share < 0.99 ?
 
 let groups = 0;
 
-/** Outputs with their scores; of those that have it, the alignment of the one that is chosen. */
-function alternatives(outputs, caption) {
+/** The probability of a token of an output, on average: the geometric mean. */
+const ofToken = ({token_log_probs: gains}) =>
+  gains.length ? Math.exp(gains.reduce((sum, gain) => sum + gain, 0) / gains.length) : 0;
+
+/** How the probability of the outputs that are shown divides between them. */
+function shares(outputs) {
+  const highest = Math.max(...outputs.map(one => one.score));
+  const each = outputs.map(one => Math.exp(one.score - highest)), sum = each.reduce((a, b) => a + b, 0);
+  return each.map(one => one / sum);
+}
+
+/** A text whose words are marked where they differ from those of another, the first one. */
+function differing(text, first) {
+  const a = first.split(/(\s+)/), b = text.split(/(\s+)/), found = made("span");
+  const most = Array.from({length: a.length + 1}, () => new Uint16Array(b.length + 1));
+  for (let i = a.length - 1; i >= 0; i--) for (let j = b.length - 1; j >= 0; j--) {
+    most[i][j] = a[i] === b[j] ? most[i + 1][j + 1] + 1 : Math.max(most[i + 1][j], most[i][j + 1]);
+  }
+  for (let i = 0, j = 0; j < b.length;) {
+    if (i < a.length && a[i] === b[j]) { found.append(b[j++]); i++; }
+    else if (i < a.length && most[i + 1][j] >= most[i][j + 1]) i++;
+    else found.append(b[j].trim() ? made("mark", b[j++], "other") : b[j++]);
+  }
+  return found;
+}
+
+/** A text with the words marked that stand where `source` has blanks; of a long one the surroundings. */
+function filled(text, source, blank, whole) {
+  const parts = source.split(blank), escaped = parts.map(part => part.trim().replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  const found = made("span"), match = text.match(new RegExp(`^\\s*${escaped.join("([^]*?)")}\\s*$`, "d"));
+  if (!match) return text;
+  const around = 60;
+  let at = 0;
+  match.indices.slice(1).forEach(([start, end]) => {
+    const between = text.slice(at, start), lead = text.slice(start, end).match(/^\s*/)[0].length;
+    const short = !whole && between.length > 2 * around;
+    found.append(short ? `${at ? between.slice(0, around) : ""} … ${between.slice(-around)}` : between);
+    found.append(text.slice(start, start + lead), made("mark", text.slice(start + lead, end).trimEnd()));
+    found.append(text.slice(start, end).match(/\s*$/)[0]);
+    at = end;
+  });
+  const rest = text.slice(at);
+  found.append(!whole && rest.length > around ? `${rest.slice(0, around)} …` : rest);
+  return found;
+}
+
+/** Outputs with a bar for each; of those that have it, the alignment of the one that is chosen. */
+function alternatives(outputs, {bar, about, written = output => output.text}) {
   const place = made("div"), group = `outputs-${groups++}`;
   const cells = outputs.map((output, i) => {
-    if (!output.attention?.length) return output.text;
+    const text = written(output, i);
+    if (!output.attention?.length) return text;
     const label = made("label"), radio = made("input");
     Object.assign(radio, {type: "radio", name: group, checked: i === 0});
     radio.addEventListener("change", () => place.replaceChildren(alignment(output)));
     if (i === 0) place.append(alignment(output));
-    label.append(radio, output.text);
+    label.append(radio, text);
     return label;
   });
-  const rows = outputs.map((output, i) => [cells[i], output.score.toFixed(3)]);
-  return [table(caption, ["text", "score"], rows), place];
+  const rows = outputs.map((output, i) => {
+    const meter = made("meter"), number = made("span", percent(bar[i]));
+    meter.value = bar[i];
+    meter.setAttribute("aria-hidden", "true");  // the number stands beside it
+    number.title = `score ${output.score.toFixed(3)}, log-probability ${output.log_prob.toFixed(3)}`;
+    return [cells[i], meter, number];
+  });
+  return [table(about, ["Output", "", "Probability"], rows), place];
 }
 
 /** Tokens as they stand in a text: a mark or, in other vocabularies, a token of its own begins a word. */

@@ -1,13 +1,17 @@
 "use strict";
 
-const error = document.getElementById("error");
+const error = document.getElementById("error"), chooser = document.getElementById("models");
+let model;  // the chosen one: its name, what it is, its tasks and limits
+let models = [];
 
 /** The answer to a request; throws what the server says is wrong. */
-async function ask(path, body) {
+async function ask(path, body, signal) {
   const how = body && {
-    method: "POST", body: JSON.stringify(body), headers: {"content-type": "application/json"},
+    method: "POST", body: JSON.stringify(models.length > 1 ? {model: model.model, ...body} : body),
+    headers: {"content-type": "application/json"}, signal,
   };
-  const response = await fetch(path, how).catch(() => {
+  const response = await fetch(path, how).catch(wrong => {
+    if (wrong.name === "AbortError") throw wrong;
     throw new Error("The server does not answer. Does it still run?");
   });
   if (!response.ok) {
@@ -17,33 +21,201 @@ async function ask(path, body) {
   return response;
 }
 
-const answered = async (path, body) => (await ask(path, body)).json();
+const answered = async (path, body, signal) => (await ask(path, body, signal)).json();
 
 const parts = text => text.split(/[\t|]/).map(part => part.trim());
 
-/** Shows a panel and sends its form; a second press waits for the first. */
-function panel(id, submit) {
-  const section = document.getElementById(id), form = section.querySelector("form");
-  section.hidden = false;
+/** The words beside a control. */
+const named = control => control.closest("label").textContent.split(/[\n(;]/).map(part => part.trim()).find(Boolean);
+
+/** A message of the server in the words of the page: the names of fields are those of its labels. */
+function inWords(message, form) {
+  let said = message.replace(/^texts: text \d+ has/, "The text has").replace(/^(texts|infill): /, "");
+  for (const control of form.querySelectorAll("[name]")) {
+    said = said.replace(new RegExp(`\\b${control.name}\\b(?=( | must|:))`, "g"),
+      control.name === "text" || control.name === "task" ? control.name : `“${named(control)}”`);
+  }
+  return said.replace(/^texts /, "The text ").replace(/the server allows (\d+)/, (_, most) => `at most ${Number(most).toLocaleString("en")} are read`);
+}
+
+/** A counter under a text, which says when it is longer than the server reads. */
+function counter(area) {
+  const count = made("small", undefined, "count");
+  const show = () => {
+    const most = model.limits.max_chars, length = [...area.value].length;
+    count.textContent = `${length.toLocaleString("en")} of ${most.toLocaleString("en")} characters`;
+    count.classList.toggle("over", length > most);
+    area.setAttribute("aria-invalid", length > most);
+  };
+  area.after(count);
+  area.addEventListener("input", show);
+  area.show = show;
+}
+
+/** What one can do with an answer. */
+function tools(section, form) {
+  const bar = made("p", undefined, "tools"), answer = section.querySelector(".answer");
+  const tool = (text, act) => {
+    const button = made("button", text, "plain");
+    button.type = "button";
+    button.addEventListener("click", () => act(button));
+    bar.append(button, " ");
+  };
+  const say = (button, text) => {
+    const before = button.textContent;
+    button.textContent = text;
+    setTimeout(() => { button.textContent = before; }, 1500);
+  };
+  const copy = async (button, text) => {
+    await navigator.clipboard.writeText(text).then(() => say(button, "Copied"), () => say(button, "The browser refuses"));
+  };
+  tool("Copy", button => copy(button, answer.best ?? answer.innerText));
+  tool("Download", () => {
+    const link = made("a"), about = {model: model.model, given: values(form), answer: answer.said};
+    link.href = URL.createObjectURL(new Blob([JSON.stringify(about, null, 1)], {type: "application/json"}));
+    link.download = `unitk-${section.id}.json`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  tool("Copy link", button => copy(button, linked(section.id, form)));
+  tool("Clear", () => {
+    clear(section);
+    for (const one of form.querySelectorAll("textarea, input:not([type=number], [type=checkbox])")) one.value = "";
+    form.querySelectorAll("textarea").forEach(area => area.show());
+    form.querySelector("textarea, input").focus();
+  });
+  bar.hidden = true;
+  section.append(bar);
+}
+
+function clear(section) {
+  const answer = section.querySelector(".answer");
+  answer.replaceChildren();
+  answer.said = answer.best = undefined;
+  section.querySelector(".tools").hidden = true;
+  for (const way of section.querySelectorAll(".way")) way.hidden = true;
+}
+
+/** What is written in a form, by name; numbers as such. */
+function values(form) {
+  const given = Object.fromEntries(new FormData(form));
+  for (const input of form.querySelectorAll("input[type=number]")) {
+    if (input.name in given) given[input.name] = Number(input.value);
+  }
+  return given;
+}
+
+/** An address that opens the page as it is. */
+function linked(id, form) {
+  const query = new URLSearchParams({model: model.model, panel: id, ...values(form)});
+  return `${location.origin}${location.pathname}#${query}`;
+}
+
+/** Fills in what the address of the page says. */
+function restored() {
+  const query = new URLSearchParams(location.hash.slice(1)), section = document.getElementById(query.get("panel"));
+  const form = section?.querySelector("form");
+  if (!form || section.hidden) return;
+  for (const [name, value] of query) {
+    const control = form.querySelector(`[name="${CSS.escape(name)}"]`);
+    if (control && control.type !== "checkbox") control.value = value;
+  }
+  for (const box of form.querySelectorAll("[type=checkbox]")) box.checked = query.has(box.name);
+  form.querySelectorAll("textarea").forEach(area => area.show());
+  section.scrollIntoView();
+}
+
+/** Sends forms, one function a panel: `submit(given, answer, signal)` is what the panel does. */
+const submits = {};
+
+function prepare(section) {
+  const form = section.querySelector("form"), answer = section.querySelector(".answer"), button = form.querySelector("button");
+  const stop = made("button", "Stop", "plain stop"), work = made("span", undefined, "work"), first = button.textContent;
+  stop.type = "button";
+  stop.hidden = true;
+  work.setAttribute("role", "status");
+  button.after(" ", stop, " ", work);
+  form.querySelectorAll("textarea").forEach(counter);
+  form.noValidate = true;
+  tools(section, form);
+  form.addEventListener("keydown", event => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      form.requestSubmit();
+    }
+  });
   form.addEventListener("submit", async event => {
     event.preventDefault();
-    const button = form.querySelector("button"), answer = section.querySelector(".answer");
-    const given = Object.fromEntries(new FormData(form));
-    for (const input of form.querySelectorAll("input[type=number]")) {
-      if (input.name in given) given[input.name] = Number(input.value);
-    }
+    if (button.disabled) return;  // it waits for the first
+    const abort = new AbortController(), begun = Date.now();
+    const tick = setInterval(() => { work.textContent = `working, ${Math.round((Date.now() - begun) / 1000)} s`; }, 1000);
+    stop.onclick = () => abort.abort();
     button.disabled = true;
+    stop.hidden = false;
+    work.textContent = "working";
     error.textContent = "";
+    section.setAttribute("aria-busy", "true");
     try {
-      const empty = [...form.elements].find(one => one.required && !one.value.trim());
-      if (empty) throw new Error(`${empty.labels[0].innerText.split("\n")[0].trim()}: nothing is written there.`);
-      await submit(given, answer, section);
+      check(form);
+      history.replaceState(null, "", linked(section.id, form));
+      const kept = await submits[section.id](values(form), answer, abort.signal);
+      section.querySelector(".tools").hidden = false;
+      Object.assign(answer, kept);
     } catch (wrong) {
-      answer.replaceChildren();  // of another request
-      error.textContent = wrong.message;
+      if (wrong.name === "AbortError") answer.append(made("p", "Stopped.", "note"));
+      else {
+        if (answer.partial) answer.append(made("p", "The answer ends here.", "note"));
+        else clear(section);  // an answer to another request
+        error.textContent = inWords(wrong.message, form);
+      }
     }
+    answer.partial = false;
+    clearInterval(tick);
+    work.textContent = "";
+    stop.hidden = true;
+    button.textContent = first;
     button.disabled = false;
+    section.removeAttribute("aria-busy");
   });
+}
+
+/** Throws what can be known before anything is sent. */
+function check(form) {
+  for (const one of form.querySelectorAll("[name]:not(:disabled)")) {
+    const what = one.closest("label").hidden ? "" : named(one);
+    if (one.required && !one.value.trim()) throw new Error(`${what}: nothing is written there.`);
+    if (one.type === "number" && what) {
+      const number = Number(one.value);
+      if (one.value === "" || number < Number(one.min) || (one.max && number > Number(one.max))) {
+        throw new Error(`${what}: a number from ${one.min} to ${one.max || "any"}, not ${one.value || "nothing"}.`);
+      }
+    }
+    const most = model.limits.max_chars, length = [...one.value].length;
+    if (one.type === "textarea" && length > most) {
+      throw new Error(`${what}: ${length.toLocaleString("en")} characters; the server reads at most ${most.toLocaleString("en")}.`);
+    }
+  }
+}
+
+/** Shows a panel and says what it does. */
+function panel(id, submit, examples = []) {
+  const section = document.getElementById(id), form = section.querySelector("form");
+  section.hidden = false;
+  submits[id] = submit;
+  const place = section.querySelector(".examples");
+  if (place) place.replaceChildren(...examples.length > 1 ? ["Try: "] : []);
+  examples.forEach((example, i) => {
+    const button = made("button", example.name ?? Object.values(example)[0], "plain example");
+    const use = () => {
+      for (const [name, value] of Object.entries(example)) if (name !== "name") form.querySelector(`[name=${name}]`).value = value;
+      form.querySelectorAll("textarea").forEach(area => area.show());
+    };
+    button.type = "button";
+    button.addEventListener("click", () => { use(); form.requestSubmit(); });
+    if (examples.length > 1) place.append(button, " ");
+    if (i === 0) use();
+  });
+  form.querySelectorAll("textarea").forEach(area => area.show());
   return section;
 }
 
@@ -52,21 +224,6 @@ function without(section, name) {
   for (const label of section.querySelectorAll(`label.${name}`)) {
     label.hidden = label.querySelector("input").disabled = true;
   }
-}
-
-function fill(name, task, limits) {
-  const section = panel("fill", async ({text, beam}, answer) => {
-    const search = beam && {beam, nbest: beam, max_len: 8};
-    const {outputs} = await answered("infill", {task: name, texts: [text], ...search});
-    answer.replaceChildren(...alternatives(outputs[0], "Scores are log-probabilities of what fills the blanks."));
-  });
-  section.querySelector(".blank").textContent = task.blank;
-  const area = section.querySelector("textarea");
-  // a decoder that fills one run of blanks has a source beside it
-  if (task.alignment_layers) area.value = "The [MASK] sat on the table.";
-  area.value = area.value.replaceAll("[MASK]", task.blank);
-  if (!task.searches) without(section, "searches");
-  atMost(section, "beam", limits.max_beam);
 }
 
 /** Gives the fields of a panel the options of the checkpoint. One such as 1.2x+10 has no field. */
@@ -86,38 +243,93 @@ function atMost(section, name, limit) {
   input.value = Math.min(input.value, input.max);
 }
 
+/** The outputs that are text. A model that writes bytes may write some that are none. */
+function readable(outputs) {
+  const good = outputs.filter(one => !one.text.includes("\ufffd"));
+  if (outputs.length && !good.length) throw new Error("The model wrote bytes that are no text. It may not know this script.");
+  return good;
+}
+
+/** What is kept of outputs, for copying and downloading. */
+const kept = outputs => ({said: outputs.map(({text, score, log_prob}) => ({text, score, log_prob})), best: outputs[0]?.text});
+
+const WAYS = [
+  "The [MASK] sat on the [MASK].", "She opened the [MASK] and put her [MASK] on the table.",
+  "The [MASK] of the city was built in the [MASK] century.", "He wrote a [MASK] to his mother.",
+];
+
+function fill(name, task, limits) {
+  const blank = task.blank;
+  // a decoder that fills one run of blanks has a source beside it
+  const ways = task.alignment_layers ? ["The [MASK] sat on the table.", "He wrote a [MASK] to his mother."] : WAYS;
+  const section = panel("fill", async ({text, beam, max_len}, answer, signal) => {
+    const source = text.replace(/\[mask\]|<mask>|_{2,}/gi, () => blank);
+    if (!["[MASK]", "[gMASK]", "[sMASK]", blank].some(one => source.includes(one))) {
+      throw new Error("There is no blank in the text. Write ___ where a word is missing, or press “Insert a blank”.");
+    }
+    const search = beam ? {beam, nbest: beam, max_len} : {max_len};
+    const {outputs: [every]} = await answered("infill", {task: name, texts: [source], ...search}, signal);
+    const outputs = readable(every), long = source.length > 300;
+    const written = (one, i) => filled(one.text, source, blank, !long || i === 0);
+    const about = "How the probability of these texts divides between them. Marked words were filled in.";
+    answer.replaceChildren(...alternatives(outputs, {bar: shares(outputs), about, written}));
+    return kept(outputs);
+  }, ways.map(text => ({text: text.replaceAll("[MASK]", blank)})));
+  section.querySelector(".blank").textContent = blank;
+  const area = section.querySelector("textarea");
+  section.querySelector(".blanks").onclick = () => {
+    area.setRangeText(blank, area.selectionStart, area.selectionEnd, "end");
+    area.show();
+    area.focus();
+  };
+  if (!task.searches) without(section, "searches");
+  atMost(section, "beam", limits.max_beam);
+  atMost(section, "max_len", limits.max_output);
+}
+
 function goOn(name, task, limits) {
-  const section = panel("continue", async ({text, ...options}, answer) => {
-    const body = {task: name, texts: [text], sampling: true, sampling_topp: 0.95, stream: true, ...options};
-    const response = await ask("generate", body);
+  const beginnings = ["It was a cold night, and", "The history of France", "She looked at him and said"];
+  const section = panel("continue", async ({text, ...options}, answer, signal) => {
+    const body = {task: name, texts: [text], sampling: true, stream: true, ...options};
+    if (task.defaults.sampling_topp === undefined) body.sampling_topp = 0.95;
+    const response = await ask("generate", body, signal);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     answer.setAttribute("aria-busy", "true");  // a screen reader reads the whole, not each word
-    let rest = "";
+    let rest = "", said = "";
     try {
       for (let part = await reader.read(); !part.done; part = await reader.read()) {
         const lines = (rest + part.value).split("\n");
         rest = lines.pop();
         for (const line of lines.map(JSON.parse)) {
           if (line.error) throw new Error(line.error);
-          const said = line.text ?? line.outputs[0][0].text;
+          said = (line.text ?? line.outputs[0][0].text).replace(/\ufffd+$/, "");  // a letter that is not whole yet
           answer.replaceChildren(made("span", text + " "), made("strong", said));
+          answer.partial = true;
         }
       }
+    } catch (wrong) {
+      if (wrong.name === "TypeError") throw new Error("The server stopped answering in the middle.");
+      throw wrong;
     } finally {
       answer.removeAttribute("aria-busy");
     }
-  });
+    return {said, best: `${text} ${said}`};
+  }, beginnings.map(text => ({text})));
+  // what is drawn from the likeliest tokens alone need not be sharpened
+  if (task.defaults.sampling_topp !== undefined) section.querySelector("[name=temperature]").value = 1;
   begin(section, task);
   atMost(section, "max_len", limits.max_output);
 }
 
-async function write(name, {defaults}, source, {beam, ...options}, answer) {
+async function write(name, source, {beam, ...options}, answer, signal) {
   const search = beam && {beam, nbest: beam};
-  const {outputs} = await answered("generate", {task: name, texts: [source], ...search, ...options});
-  const each = defaults.lenpen === undefined ? "" : ` to the power of ${defaults.lenpen}`;
-  const own = /glm|unilm/.test(defaults.search) && `The search ${defaults.search} ranks by these scores.`;
-  const about = own || `Scores are log-probabilities, divided by the number of tokens${each}.`;
-  answer.replaceChildren(...alternatives(outputs[0], about));
+  const {outputs: [every]} = await answered("generate", {task: name, texts: [source], ...search, ...options}, signal);
+  const outputs = readable(every);
+  const written = (one, i) => i ? differing(one.text, outputs[0].text) : one.text;
+  const about = "The probability of a token, on average: how sure the model is of each word. The best output, by the model's score, stands first"
+    + (outputs.length > 1 ? "; words of others that differ from it are marked." : ".");
+  answer.replaceChildren(...alternatives(outputs, {bar: outputs.map(ofToken), about, written}));
+  return kept(outputs);
 }
 
 /** What there is to summarise at first: of a sentence or two, nothing can be left out. */
@@ -128,14 +340,14 @@ models that were trained for one task only.`;
 
 function fromSource(name, task, limits) {
   const {parts: count, max_source, alignment_layers: layers} = task;
-  const section = panel("write", ({text, ...options}, answer) => {
+  const example = count === 1 ? ABSTRACT : "Oslo | Oslo is the capital of Norway. It was founded in 1040.";
+  const section = panel("write", ({text, ...options}, answer, signal) => {
     if (max_source) options.max_source_len = max_source;  // no more than in training
-    return write(name, task, count === 1 ? [text] : parts(text), options, answer);
-  });
+    return write(name, count === 1 ? [text] : parts(text), options, answer, signal);
+  }, [{text: example}]);
   if (count === 1) {
     section.querySelector("h2").textContent = "Summarise or rewrite";
     section.querySelector(".what").textContent = "Text";
-    section.querySelector("textarea").value = ABSTRACT;
   }
   if (!task.searches) without(section, "searches");
   if (layers) section.querySelector("[name=alignment_layer]").value = layers;
@@ -156,16 +368,23 @@ function around(passage, at, most) {
   return passage.slice(words[first].index, last.index + last[0].length);
 }
 
+const NORWAY = "Oslo is the capital of Norway. It was founded in 1040.";
+const PASSAGES = [
+  {name: "Oslo", text: NORWAY, answer: "Oslo"},
+  {name: "1040", text: NORWAY, answer: "1040"},
+  {name: "Marie Curie", answer: "Marie Curie",
+    text: "Marie Curie discovered radium in 1898. She was the first woman who won a Nobel Prize."},
+  {name: "the Nile", answer: "the Nile", text: "The longest river in Africa is the Nile. It flows into the Mediterranean Sea."},
+];
+
 function question(name, task, limits) {
-  const {max_len = 32, no_repeat_ngram_size = 3} = task.defaults;
-  const beam = Math.min(task.defaults.beam ?? 5, limits.max_beam);
   let at = 0;
-  const section = panel("ask", ({text, answer: chosen}, answer) => {
+  const section = panel("ask", ({text, answer: chosen, ...options}, answer, signal) => {
     const place = text.startsWith(chosen, at) ? at : text.indexOf(chosen);
-    const options = {beam, max_len: Math.min(max_len, limits.max_output), no_repeat_ngram_size};
+    if (place < 0) throw new Error(`Answer: “${chosen}” does not stand in the passage. Select the answer in it.`);
     if (task.alignment_layers) options.alignment_layer = 0;
-    return write(name, task, [chosen, around(text, place, task.max_source)], options, answer);
-  });
+    return write(name, [chosen, around(text, place, task.max_source)], options, answer, signal);
+  }, PASSAGES);
   const area = section.querySelector("textarea");
   area.addEventListener("select", () => {
     const chosen = area.value.slice(area.selectionStart, area.selectionEnd);
@@ -173,6 +392,9 @@ function question(name, task, limits) {
     at = area.selectionStart + chosen.length - chosen.trimStart().length;
     section.querySelector("[name=answer]").value = chosen.trim();
   });
+  begin(section, task);
+  atMost(section, "beam", limits.max_beam);
+  atMost(section, "max_len", limits.max_output);
 }
 
 /** What a form of labels is asked about: the name of its text, and an example. */
@@ -180,7 +402,7 @@ const ASKED = {
   class: ["Text", "A warm and funny film with a weak end."],
   number: ["Text", "A warm and funny film with a weak end."],
   tags: ["Text; blanks separate its words", "Angela Merkel was born in Hamburg , Germany ."],
-  span: ["Passage", "Oslo is the capital of Norway. It was founded in 1040."],
+  span: ["Passage", NORWAY],
   choice: ["Text and its choices; a tab or a vertical bar separates them",
     "It began to rain. | She opened her umbrella. | She put on her sunglasses."],
 };
@@ -188,61 +410,98 @@ const ASKED = {
 function predict(name, task) {
   const [what, example] = ASKED[task.form];
   const several = task.form === "class" || task.form === "number" ? task.parts !== 1 : false;
-  const section = panel("predict", async ({text, question}, answer) => {
+  const section = panel("predict", async ({text, question}, answer, signal) => {
     const words = text.split(/\s+/).filter(Boolean), choices = parts(text).slice(1);
     const source = {tags: words, span: [question, text], choice: [parts(text)[0], ...choices]}[task.form];
     const body = {task: name, texts: [source ?? (several ? parts(text) : [text])]};
     if (task.form !== "span" && task.form !== "number") body.probabilities = true;
-    const [said] = (await answered("predict", body)).predictions;
+    const [said] = (await answered("predict", body, signal)).predictions;
     const shown = {
       tags: () => [tagged(words, said, task.labels)],
       span: () => marked(text, said),
       number: () => [table("", ["", "value"], [["prediction", said.value.toFixed(4)]])],
     }[task.form] ?? (() => [bars(said.probabilities, task.form === "choice" ? choices : {})]);
     answer.replaceChildren(...shown());
-  });
+    return {said, best: said.answer ?? String(said.label ?? said.value ?? said.tags)};
+  }, [{text: example}]);
   section.querySelector(".what").textContent = several ? `${what}; a tab or a vertical bar separates its parts` : what;
-  section.querySelector("textarea").value = example;
-  if (task.form === "span") section.querySelector(".question").hidden = false;
+  section.querySelector(".question").hidden = task.form !== "span";
 }
 
+const ENDS = [["he is a teacher .", "where do you live ?"], ["i am a student .", "it is cold today ."], ["she likes music .", "they ran home ."]];
+
+/** A sentence as the model's training had them: lower case, blanks around marks. */
+const spaced = text => text.toLowerCase().replace(/([.,!?;:"()])/g, " $1 ").replace(/(\w)('\w)/g, "$1 $2").replace(/\s+/g, " ").trim();
+
 function walk(name, limits) {
-  panel("walk", async ({from, to}, answer, section) => {
-    const body = {task: name, texts: [from, to], steps: Math.min(9, limits.max_texts), beam: 1};
-    const {outputs} = await answered("latent/interpolate", body);
-    const slider = section.querySelector("input[type=range]");
+  const section = panel("walk", async ({from, to, steps, plain}, answer, signal) => {
+    const ends = plain ? [spaced(from), spaced(to)] : [from, to];
+    const body = {task: name, texts: ends, steps, beam: 1};
+    const {outputs} = await answered("latent/interpolate", body, signal);
+    const slider = section.querySelector("input[type=range]"), list = made("ol", undefined, "steps");
+    const texts = outputs.map(([one]) => one.text);
+    list.append(...texts.map(text => made("li", text)));
     const show = () => {
-      const text = outputs[slider.value][0].text;
-      slider.setAttribute("aria-valuetext", text);
-      answer.textContent = text;
+      slider.setAttribute("aria-valuetext", texts[slider.value]);
+      [...list.children].forEach((item, i) => item.toggleAttribute("data-here", i === Number(slider.value)));
     };
-    slider.max = outputs.length - 1;
+    slider.max = texts.length - 1;
+    slider.value = 0;
     slider.oninput = show;
     slider.parentElement.hidden = false;
+    answer.replaceChildren(list);
     show();
-  });
+    return {said: texts, best: texts.join("\n")};
+  }, ENDS.map(([from, to]) => ({name: `${from} → ${to}`, from, to})));
+  atMost(section, "steps", limits.max_texts);
 }
 
 function show(tasks) {
-  const section = panel("show", async ({task, text, target, seed}, answer) => {
+  const section = panel("show", async ({task, text, target, seed}, answer, signal) => {
     const {form} = tasks[task], source = form && form !== "tags" ? parts(text) : text;
-    const {towers} = await answered("show", {task, texts: [source], seed, ...(target && {target})});
+    const {towers} = await answered("show", {task, texts: [source], seed, ...(target && {target})}, signal);
     answer.replaceChildren(...towers.map(drawMask));
+    return {said: towers, best: towers.map(one => one.names.join(" ")).join("\n")};
   });
-  section.querySelector("select").append(...Object.keys(tasks).map(name => new Option(name)));
+  section.querySelector("select").replaceChildren(...Object.keys(tasks).map(name => new Option(name)));
   if (Object.values(tasks).every(({form}) => form)) without(section, "target");  // they lay out no pairs
   const [{pairs, writes, blank}] = Object.values(tasks);
   // seq2seq learns from pairs alone
-  if (pairs || (writes && !blank)) section.querySelector("[name=target]").value = "a fox and a dog";
+  section.querySelector("[name=target]").value = pairs || (writes && !blank) ? "a fox and a dog" : "";
 }
 
-async function start() {
-  const [{model, tasks, limits}, {replaced}] = await Promise.all([answered("model"), answered("health")]);
-  const names = Object.keys(tasks), first = holds => names.find(name => holds(tasks[name]));
-  const said = `Model ${model}, trained with the task${names.length > 1 ? "s" : ""} ${names.join(" and ")}.`;
-  document.getElementById("about").textContent = replaced
-    ? `${said} The checkpoint on disk was replaced; the server goes on with the one that it has loaded.` : said;
-  document.title = `unitk: ${model}`;
+/** What the model is, at the top of the page. */
+function introduce({model: name, about, tasks}, replaced) {
+  const place = document.getElementById("card"), facts = [], names = Object.keys(tasks);
+  const said = about.title ? `${about.title[0].toUpperCase()}${about.title.slice(1)}.` : `Trained with the task${names.length > 1 ? "s" : ""} ${names.join(" and ")}.`;
+  document.getElementById("about").textContent = `Model ${name}. ${said}`;
+  document.title = `unitk: ${name}`;
+  if (about.limits) facts.push(["Limits", `${about.limits[0].toUpperCase()}${about.limits.slice(1)}`]);
+  const size = [];
+  if (about.parameters) size.push(`${(about.parameters / 1e6).toFixed(1)} million parameters`);
+  if (about.vocabulary) size.push(`a vocabulary of ${about.vocabulary.toLocaleString("en")} tokens`);
+  if (size.length) facts.push(["Size", size.join(", ")]);
+  if (about.licence) facts.push(["Licence", about.licence]);
+  if (about.summary) facts.push(["Training", about.summary]);
+  const list = made("dl");
+  for (const [what, text] of facts) list.append(made("dt", what), made("dd", text));
+  place.replaceChildren(list);
+  if (replaced) place.append(made("p", "The checkpoint on disk was replaced; the server goes on with the one that it has loaded.", "note"));
+}
+
+/** Shows the panels of a model. */
+function choose(name, replaced) {
+  model = models.find(one => one.model === name) ?? models[0];
+  const {tasks, limits} = model, names = Object.keys(tasks), first = holds => names.find(one => holds(tasks[one]));
+  for (const section of document.querySelectorAll("main section")) {
+    section.hidden = true;
+    clear(section);
+    section.querySelector("form").reset();
+    for (const control of section.querySelectorAll(":disabled:not(button)")) control.closest("label").hidden = control.disabled = false;
+  }
+  error.textContent = "";
+  chooser.value = model.model;
+  introduce(model, replaced);
   const can = verb => first(task => task.verbs.includes(verb));
   // one that was fine-tuned on pairs has forgotten how to fill blanks
   const filling = first(task => task.verbs.includes("infill") && !task.pairs);
@@ -252,10 +511,25 @@ async function start() {
   if (filling) fill(filling, tasks[filling], limits);
   if (going) goOn(going, tasks[going], limits);
   if (asking) question(asking, tasks[asking], limits);
-  if (writing) fromSource(writing, tasks[writing], limits);
+  if (writing && writing !== asking) fromSource(writing, tasks[writing], limits);
   if (predicting) predict(predicting, tasks[predicting]);
   if (walking) walk(walking, limits);
   show(tasks);
+}
+
+async function start() {
+  const [served, {replaced}] = await Promise.all([answered("models"), answered("health")]);
+  models = served.models;
+  [model] = models;
+  document.querySelectorAll("main section").forEach(prepare);
+  chooser.replaceChildren(...models.map(one => new Option(one.model)));
+  document.getElementById("chooser").hidden = models.length < 2;
+  chooser.addEventListener("change", () => {
+    choose(chooser.value, replaced);
+    history.replaceState(null, "", `#${new URLSearchParams({model: model.model})}`);
+  });
+  choose(new URLSearchParams(location.hash.slice(1)).get("model"), replaced);
+  restored();
 }
 
 start().catch(wrong => { error.textContent = wrong.message; });
