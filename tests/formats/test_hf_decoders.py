@@ -1,11 +1,12 @@
 """Llama, its descendants and GPT-NeoX: released names, older spellings, what is refused."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 
-from unitk.errors import CheckpointError, UsageError
+from unitk.errors import CheckpointError, UnitkError, UsageError
 from unitk.formats import settings
 from unitk.formats.hf.families import Checkpoint, kind_of, layout_of
 from unitk.formats.hf.layers import period
@@ -160,3 +161,55 @@ def test_a_list_that_repeats_is_shortened():
     assert period([1, 0, 1, 0, 1]) == (1, 0)
     assert period([1, 1, 0]) == (1, 1, 0)
     assert period([5.0]) == (5.0,)
+
+
+@pytest.fixture
+def there(hf, tmp_path, vocab_txt):
+    """A small Qwen3 in several files."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "head_dim": 8, "vocab_size": 60}
+    ids = {"bos_token_id": 2, "eos_token_id": 3, "tie_word_embeddings": False}
+    config = hf.Qwen3Config(**SIZES | sizes | ids)
+    hf.Qwen3ForCausalLM(config).save_pretrained(tmp_path / "there", max_shard_size="20KB")
+    (tmp_path / "there" / "vocab.txt").write_text(vocab_txt.read_text())
+    return tmp_path / "there"
+
+
+def alter(file, **more):
+    file.write_text(json.dumps(json.loads(file.read_text()) | more))
+
+
+def refused(kit, there, message):
+    """An import that writes nothing and says why in one line."""
+    with pytest.raises(UnitkError, match=message) as error:
+        kit.to_unitk("hf", there, there.parent / "ours")
+    assert "\n" not in str(error.value) and not (there.parent / "ours").exists()
+
+
+def test_a_part_that_is_missing_is_named(kit, there):
+    first = min(there.glob("*.safetensors"))
+    first.unlink()
+    refused(kit, there, first.name)
+
+
+def test_a_tensor_that_only_the_index_has_is_named(kit, there):
+    index = there / "model.safetensors.index.json"
+    names = json.loads(index.read_text())["weight_map"]
+    alter(index, weight_map=names | {"model.more.weight": min(names.values())})
+    refused(kit, there, r"index.json: weight_map names model.more.weight, which .*safetensors does")
+
+
+def test_tied_matrices_that_differ_are_refused(kit, there):
+    alter(there / "config.json", tie_word_embeddings=True)
+    refused(kit, there, "config.json: tie_word_embeddings is true, but lm_head.weight differs")
+
+
+def test_a_vocabulary_beyond_the_table_is_refused(kit, there):
+    with (there / "vocab.txt").open("a") as file:
+        file.writelines(f"more{number}\n" for number in range(9))
+    refused(kit, there, "config.json: vocab_size is 60, but 'more0' has the id 60")
+
+
+@pytest.mark.parametrize("kind", ["qwen3_moe", "gemma3", "mixtral"])
+def test_experts_and_pictures_are_refused_by_their_type(kit, there, kind):
+    alter(there / "config.json", model_type=kind)
+    refused(kit, there, f"config.json: model_type must be one of .*, got '{kind}'")
