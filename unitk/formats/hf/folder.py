@@ -93,10 +93,11 @@ def find(path: Path, vocab: Path | None) -> Found:
             tensors[first] = tensors.pop(second)
     config = settings.read(settings.preset(family.presets[0]), family.keys, given, where)
     changes = {"tied": tied(family.layout, tensors)}
-    if given.get("tie_word_embeddings") is True and not changes["tied"]:
+    ties = family.task == "lm" and given.get("tie_word_embeddings") is True  # T5's says nothing
+    if ties and not changes["tied"]:
         output = family.layout.names["heads.lm.weight"]
-        own = f"{output} differs from {family.layout.copies[str(output)]}"
-        raise CheckpointError(f"{where}: tie_word_embeddings is true, but {own} in {weights}")
+        both = f"{output} differs from {family.layout.copies[str(output)]}"
+        raise CheckpointError(f"{where}: tie_word_embeddings is true, but {both} in {weights}")
     for second, first in _biases(family):
         if not changes["tied"] and second in tensors:  # the one that their output map adds
             tensors[first] = tensors.pop(second)
