@@ -1,1 +1,1 @@
-"""What surrounds a training run: outputs that are scored and shown while it trains."""
+"""What goes with training runs: outputs that are scored and shown, dry runs, sweeps."""

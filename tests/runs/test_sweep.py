@@ -1,0 +1,101 @@
+"""`unitk sweep`: what is drawn, halved, resumed and refused."""
+
+import json
+
+import pytest
+from exact import EXACT
+
+from unitk.errors import UsageError
+from unitk.options.config import parse
+from unitk.runs import sweep
+from unitk.training import loop
+from unitk.training.reporting.sinks import read_events
+from unitk.training.start import parse_train, prepare
+
+
+@pytest.fixture
+def base(toy_data):
+    words = f"--task lm --arch gpt2_tiny --blocks line --block-size 64 --max-tokens 400 {EXACT}"
+    words += (
+        f" --precision fp32 --max-steps 8 --valid-every 2 --writers none --data {toy_data}/text"
+    )
+    return words.split()
+
+
+def drawn(*over, **more):
+    words = [f"--over={one}" for one in over] + [f"--{k}={v}" for k, v in more.items()]
+    return sweep.drawn(parse("sweep", sweep.Options, [*words, "--save-dir=x"]).main)
+
+
+def steps(folder):
+    return [one["step"] for one in read_events(folder / "log.jsonl") if one["kind"] == "valid"]
+
+
+def test_lists_are_a_grid_and_ranges_are_drawn():
+    grid = drawn("lr=1e-3,2e-3", "arch.dropout=0,0.1,0.2")
+    assert len(grid) == 6 and grid[0] == {"lr": "1e-3", "arch.dropout": "0"}
+    some = drawn("lr=1e-4:1e-2:log", "arch.dropout=0:0.5", "task.ends=on,off", trials=200)
+    rates = sorted(float(one["lr"]) for one in some)
+    assert 1e-4 <= rates[0] and rates[-1] <= 1e-2
+    assert rates[100] == pytest.approx(1e-3, rel=0.5)  # the middle of the logarithms
+    shares = [float(one["arch.dropout"]) for one in some]
+    assert sum(shares) / 200 == pytest.approx(0.25, abs=0.04)
+    assert {one["task.ends"] for one in some} == {"on", "off"}
+    assert some[:3] == drawn(
+        *("lr=1e-4:1e-2:log", "arch.dropout=0:0.5", "task.ends=on,off"), trials=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("over", "named"),
+    [
+        ("lr=1:0.1", "--over lr=1:0.1"),
+        ("lr=0:1:log", "--over lr=0:1:log"),
+        ("lr", "--over lr"),
+        ("lr=0.1:1", "--trials"),
+    ],
+)
+def test_what_is_no_list_and_no_range(over, named):
+    with pytest.raises(UsageError, match=named):
+        drawn(over)
+
+
+def test_the_best_go_on_as_the_runs_that_they_are(base, tmp_path, capsys):
+    folder = tmp_path / "sweep"
+    words = f"--over lr=1e-9,1e-8,1e-2,2e-9 --halving 2 --rungs 3 --save-dir {folder} --".split()
+    sweep.run([*words, "train", *base])
+    reached = {n: steps(folder / f"trial-{n}")[-1] for n in range(1, 5)}
+    assert reached[3] == 8 and sorted(reached.values()) == [2, 2, 4, 8]
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].split()[:3] == ["trial", "lr", "steps"] and table[1].split()[0] == "trial-3"
+    rows = json.loads((folder / "sweep.json").read_text())["trials"]
+    assert [row["steps"] for row in rows] == [8, 4, 2, 2]
+    # stopped twice, it is the run of its options
+    alone = [*base, "--lr=1e-2", f"--save-dir={tmp_path / 'alone'}"]
+    loop.train(prepare(parse_train(alone)))
+    weights = "checkpoints/step-8/model.safetensors"
+    assert (folder / "trial-3" / weights).read_bytes() == (
+        tmp_path / "alone" / weights
+    ).read_bytes()
+    # once more: nothing is left to do
+    before = (folder / "trial-3/log.jsonl").read_bytes()
+    sweep.run([*words, *base])
+    assert (folder / "trial-3/log.jsonl").read_bytes() == before
+    with pytest.raises(UsageError, match="--save-dir"):
+        sweep.run(["--over", "lr=1e-3", "--save-dir", str(folder), "--", *base])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ("--over lr=1,abc", "", "--lr"),
+        ("--over nonsense=1,2", "", "--nonsense"),
+        ("--over lr=1,2", "--save-dir x", "--save-dir"),
+        ("--over lr=1,2", "--nproc 2", "--nproc"),
+        ("--over lr=1,2", "--valid none", "--valid"),
+    ],
+)
+def test_mistakes_come_before_training(base, before, after, named, tmp_path):
+    with pytest.raises(UsageError, match=named):
+        sweep.run([*before.split(), f"--save-dir={tmp_path / 's'}", "--", *base, *after.split()])
+    assert not (tmp_path / "s").exists()

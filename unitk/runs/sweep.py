@@ -1,0 +1,260 @@
+"""`unitk sweep`: train runs over lists and ranges of options, and compare them.
+
+DIR/sweep.json              the options of the sweep, and the table
+DIR/trial-1/ trial-2/ ...   ordinary runs, which `unitk train --resume` continues
+
+Successive halving is Jamieson and Talwalkar 2016, arXiv 1502.07943, algorithm 1: of the trials that
+reached a budget, the best 1 / N go on to a budget N times as large. Schedules are those of the
+whole run, so that a trial that goes on is the run of its options, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from unitk import files
+from unitk.api.verb import verb
+from unitk.errors import NonFiniteError, UsageError, require
+from unitk.foreign import read_json
+from unitk.options.config import parse
+from unitk.options.fields import Bound, Checked, Count, Positive
+from unitk.registry import register
+from unitk.training.config import RANKING, figure
+from unitk.training.reporting.log import show_log
+from unitk.training.reporting.sinks import LOG, read_events
+from unitk.training.saving.state import Progress, read_state
+from unitk.training.start import Start, parse_train, prepare
+
+TABLE = "sweep.json"
+WHOLE = 1 << 62
+"""More updates than a run has."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Checked):
+    """Train runs over lists and ranges of options and compare their validations.
+
+    What stands behind -- is a `unitk train` without --save-dir. The same command goes on after a
+    stop.
+
+    unitk sweep --over lr=1e-3,2e-3 --save-dir s -- --task lm --data d --max-steps 9
+    """
+
+    over: tuple[str, ...]
+    """OPTION=VALUE,VALUE or a range OPTION=LOW:HIGH, whose values are drawn uniformly, with :log by
+    their logarithms. May be repeated."""
+    save_dir: Path
+    """Folder of the trials and of sweep.json."""
+    trials: Positive | None = None
+    """Trials to draw. Default: every combination, if there are only lists."""
+    halving: Annotated[int, Bound(2)] | None = None
+    """Successive halving: the best 1 / N of the trials go on to a budget N times as large, up to
+    the whole run. Default: every trial is trained to its end."""
+    rungs: Positive = 3
+    """Budgets of --halving, the whole run among them."""
+    seed: Count = 1
+    """Seed of the draws."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of the sweep."""
+
+    name: str
+    values: dict[str, str]
+    start: Start
+
+    @property
+    def scores(self) -> list[tuple[int, float]]:
+        """The step and the --best-metric of each validation so far; NaN is the worst of all."""
+        path, metric = self.start.run.path / LOG, self.start.metric
+        events = read_events(path) if path.exists() else []
+        found = [(one["step"], one.get(metric)) for one in events if one["kind"] == "valid"]
+        return [(step, math.nan if value is None else value) for step, value in found]
+
+    def best(self, budget: int) -> float:
+        """The best --best-metric within a budget, so that less is better; infinite without one."""
+        own = (self.sign * v for step, v in self.scores if step <= budget and math.isfinite(v))
+        return min(own, default=math.inf)
+
+    @property
+    def sign(self) -> int:
+        """-1 where more is better, else 1."""
+        from unitk.training.measures import HIGHER
+
+        return -1 if figure(self.start.metric) in (*HIGHER, *RANKING) else 1
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has come to its end."""
+        newest = self.start.run.newest()
+        return newest is not None and bool(Progress.of(read_state(newest)).end(self.start.config))
+
+
+@register("verb", "sweep")
+@verb(Options, parses=True)
+def run(argv: Sequence[str]) -> None:
+    """Train the trials, rung by rung, and print the table."""
+    words = [*argv]
+    at = words.index("--") if "--" in words else len(words)
+    given: Options = parse("sweep", Options, words[:at]).main
+    base = [*words[at + 1 :]]
+    base = base[1:] if base[:1] == ["train"] else base
+    require(bool(base), "sweep needs a training behind --: unitk sweep ... -- --task lm --data DIR")
+    show_log()
+    table = sweep(given, base)
+    for line in shown(table):
+        print(line)
+
+
+def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
+    """Train what is not trained yet; returns a row for each trial, the best one first."""
+    named = [word for word in base if word.split("=")[0] == "--save-dir"]
+    require(not named, "--save-dir stands before --: each trial has a folder in it")
+    settings = [*given.over, str(given.trials), str(given.halving), str(given.rungs)]
+    spec = {"options": [*settings, str(given.seed)], "train": list(base)}
+    path = given.save_dir / TABLE
+    if path.exists():
+        same = read_json(path, UsageError)["sweep"] == spec
+        require(same, f"--save-dir {given.save_dir} holds another sweep: name another folder")
+    # all are checked before the first one is trained
+    trials = [
+        trial_of(given.save_dir, number, values, base)
+        for number, values in enumerate(drawn(given), 1)
+    ]
+    given.save_dir.mkdir(parents=True, exist_ok=True)
+    budgets = rungs(given, trials[0].start)
+    alive, rows = trials, list[dict[str, Any]]()
+    for budget in budgets:
+        for trial in alive:
+            train_to(trial, budget)
+            rows = table_of(trials)
+            files.write(path, json.dumps({"sweep": spec, "trials": rows}, indent=1) + "\n")
+        if given.halving:
+            ranked = sorted(alive, key=lambda trial: trial.best(budget))
+            alive = ranked[: max(1, len(alive) // given.halving)]
+    return rows
+
+
+def drawn(given: Options) -> list[dict[str, str]]:
+    """The values of each trial: a grid of lists, or draws."""
+    axes: dict[str, list[str] | tuple[float, float, bool]] = {}
+    for text in given.over:
+        # the list of --over was cut at every comma
+        name, equals, value = text.partition("=")
+        last = next(reversed(axes), None)
+        if not equals and last is not None and isinstance(own := axes[last], list):
+            own.append(text)
+            continue
+        require(bool(equals and value), f"--over {text}: write OPTION=VALUE,VALUE or =LOW:HIGH")
+        name = name.removeprefix("--")
+        require(name not in axes, f"--over {name} is given twice")
+        axes[name] = range_of(text, value) or [value]
+    ranges = [name for name, axis in axes.items() if isinstance(axis, tuple)]
+    if given.trials is None:
+        require(not ranges, f"--trials N is needed: --over {' '.join(ranges)} is a range")
+        lists = [axis for axis in axes.values() if isinstance(axis, list)]
+        return [dict(zip(axes, values, strict=True)) for values in product(*lists)]
+    rng = np.random.default_rng(given.seed)
+    return [{name: draw_one(axis, rng) for name, axis in axes.items()} for _ in range(given.trials)]
+
+
+def range_of(text: str, value: str) -> tuple[float, float, bool] | None:
+    """The bounds of `LOW:HIGH` or `LOW:HIGH:log`, and whether it is logarithmic; else None."""
+    parts = value.split(":")
+    try:
+        low, high = float(parts[0]), float(parts[1])
+    except (ValueError, IndexError):
+        return None
+    logarithmic = parts[2:] == ["log"]
+    known = not parts[2:] or logarithmic
+    require(known and low < high, f"--over {text}: a range is LOW:HIGH or LOW:HIGH:log")
+    require(low > 0 or not logarithmic, f"--over {text}: the logarithm needs LOW above 0")
+    return low, high, logarithmic
+
+
+def draw_one(axis: list[str] | tuple[float, float, bool], rng: np.random.Generator) -> str:
+    """A value of a list or a range, to four digits."""
+    if isinstance(axis, list):
+        return axis[int(rng.integers(len(axis)))]
+    low, high, logarithmic = axis
+    if logarithmic:
+        return f"{math.exp(rng.uniform(math.log(low), math.log(high))):.4g}"
+    return f"{rng.uniform(low, high):.4g}"
+
+
+def trial_of(folder: Path, number: int, values: dict[str, str], base: Sequence[str]) -> Trial:
+    """A trial whose options and data have passed all checks."""
+    name = f"trial-{number}"
+    words = [f"--{option}={value}" for option, value in values.items()]
+    parsed = parse_train([*base, *words, f"--save-dir={folder / name}", "--resume"])
+    alone = parsed.main.nproc == 1 and not parsed.main.seeds and not parsed.main.dry_run
+    require(alone, "sweep takes no --nproc, --seeds or --dry-run")
+    start = prepare(parsed)
+    require(bool(start.data.valid), "sweep compares validations: give --valid")
+    return Trial(name, values, start)
+
+
+def rungs(given: Options, start: Start) -> list[int]:
+    """The updates after which trials are compared; the last budget is the whole run."""
+    if given.halving is None:
+        return [WHOLE]
+    total = start.config.max_steps
+    require(bool(total), "--halving divides the updates of a run: give --max-steps behind --")
+    shares = (given.halving**rung for rung in range(given.rungs - 1, 0, -1))
+    found = [total // share for share in shares if total // share >= start.config.valid_every]
+    return [*found, WHOLE]
+
+
+def train_to(trial: Trial, budget: int) -> None:
+    """Train a trial to its first validation at or after a budget, or to its end."""
+    from unitk.training.loop import Trainer, events
+
+    if any(step >= budget for step, _ in trial.scores) or trial.over:
+        return
+    log.info("%s: %s", trial.name, trial.values)
+    running = events(Trainer(prepare(trial.start.parsed)))  # finds what it has saved by now
+    try:
+        for event in running:
+            if event["kind"] == "valid" and event["step"] >= budget:
+                break
+    except NonFiniteError as error:  # this trial is lost, not the sweep
+        log.warning("%s: %s", trial.name, error)
+    finally:
+        running.close()
+
+
+def table_of(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """A row for each trial, those that went furthest first, and of these the best one."""
+    rows = []
+    for trial in trials:
+        scores = trial.scores
+        finite = [entry for entry in scores if math.isfinite(entry[1])]
+        ranks = [trial.sign * value for _, value in finite]
+        step, value = finite[ranks.index(min(ranks))] if finite else (None, None)
+        done = scores[-1][0] if scores else 0
+        own = {"trial": trial.name, **trial.values, "steps": done}
+        rows.append({**own, "best_step": step, trial.start.metric: value})
+    order = {trial.name: trial.best(WHOLE) for trial in trials}
+    return sorted(rows, key=lambda row: (-row["steps"], order[row["trial"]]))
+
+
+def shown(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The table in lines."""
+
+    def cell(value: Any) -> str:
+        return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    cells = [[*rows[0]], *([cell(value) for value in row.values()] for row in rows)]
+    wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(map(str.ljust, row, wide)).rstrip() for row in cells]
