@@ -24,7 +24,7 @@ def base(toy_data):
 
 def drawn(*over, **more):
     words = [f"--over={one}" for one in over] + [f"--{k}={v}" for k, v in more.items()]
-    return sweep.drawn(parse("sweep", sweep.Options, [*words, "--save-dir=x"]).main)
+    return sweep.draw_trials(parse("sweep", sweep.Options, [*words, "--save-dir=x"]).main)
 
 
 def steps(folder):

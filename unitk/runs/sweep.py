@@ -47,7 +47,7 @@ class Options(Checked):
     What stands behind -- is a `unitk train` without --save-dir. The same command goes on after a
     stop.
 
-    unitk sweep --over lr=1e-3,2e-3 --save-dir s -- --task lm --data d --max-steps 9
+    unitk sweep --over lr=.01,.02 --save-dir s -- --task lm --data d --max-steps 9
     """
 
     over: tuple[str, ...]
@@ -113,7 +113,7 @@ def run(argv: Sequence[str]) -> None:
     require(bool(base), "sweep needs a training behind --: unitk sweep ... -- --task lm --data DIR")
     show_log()
     table = sweep(given, base)
-    for line in shown(table):
+    for line in table_lines(table):
         print(line)
 
 
@@ -130,7 +130,7 @@ def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
     # all are checked before the first one is trained
     trials = [
         trial_of(given.save_dir, number, values, base)
-        for number, values in enumerate(drawn(given), 1)
+        for number, values in enumerate(draw_trials(given), 1)
     ]
     given.save_dir.mkdir(parents=True, exist_ok=True)
     budgets = rungs(given, trials[0].start)
@@ -146,7 +146,7 @@ def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def drawn(given: Options) -> list[dict[str, str]]:
+def draw_trials(given: Options) -> list[dict[str, str]]:
     """The values of each trial: a grid of lists, or draws."""
     axes: dict[str, list[str] | tuple[float, float, bool]] = {}
     for text in given.over:
@@ -249,7 +249,7 @@ def table_of(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["steps"], order[row["trial"]]))
 
 
-def shown(rows: Sequence[dict[str, Any]]) -> list[str]:
+def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     """The table in lines."""
 
     def cell(value: Any) -> str:
