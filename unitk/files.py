@@ -113,6 +113,14 @@ def copy(source: Path, dest: Path) -> None:
         shutil.copyfileobj(read, written, 1 << 20)
 
 
+def link_or_copy(source: Path, dest: Path) -> None:
+    """Give a file that nobody changes a second name, or copy it where the disk allows but one."""
+    try:
+        dest.hardlink_to(source)
+    except OSError:
+        copy(source, dest)
+
+
 @contextmanager
 def new_file(
     dest: Path, option: str, fault: type[UnitkError] = DataError, replace: bool = True

@@ -22,9 +22,9 @@ import torch
 from unitk import pretrained
 from unitk.decoding.files.defaults import NAME
 from unitk.files import new_folder, seal, sealed
-from unitk.training.saving.checkpoint import EMA, WEIGHTS, load_tensors, save_tensors
 from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
+from unitk.training.saving.weights import EMA, WEIGHTS, load_tensors, save_tensors
 from unitk.vocab.base import Vocab
 
 HERE = Path(__file__).resolve().parent
@@ -67,7 +67,8 @@ def main() -> None:
 
 def best(checkpoint: Path) -> dict[str, torch.Tensor]:
     """Its weights, or their average if it has one."""
-    return load_tensors(checkpoint / (EMA if EMA in sealed(checkpoint) else WEIGHTS))
+    averages = load_tensors(checkpoint / EMA) if EMA in sealed(checkpoint) else {}
+    return load_tensors(checkpoint / WEIGHTS) | averages
 
 
 def about(state: dict, size: int) -> str:

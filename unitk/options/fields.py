@@ -290,8 +290,7 @@ def parse_value(text: str | None, kind: Any, name: str) -> Any:
     if kind is bool:
         if text is None:
             return True
-        if text.lower() not in WORDS:
-            raise UsageError(f"{name} must be on or off, got {text!r}")
+        require(text.lower() in WORDS, f"{name} must be on or off, got {text!r}")
         return WORDS[text.lower()]
     if text is None:
         raise UsageError(f"{name} needs a value ({type_name(kind)})")
@@ -328,8 +327,8 @@ def _choices(kind: Any) -> tuple[str, ...]:
 
 def local(text: str, name: str) -> Path:
     """A path; an address such as https://... is refused."""
-    if re.match(r"[A-Za-z][\w+.-]+://", text):
-        raise UsageError(f"{name}: {text} is an address; download it and name the file")
+    web = re.match(r"[A-Za-z][\w+.-]+://", text)
+    require(not web, f"{name}: {text} is an address; download it and name the file")
     return Path(text)
 
 
@@ -341,9 +340,9 @@ def _parse_tuple(text: str, inner: tuple[Any, ...], name: str) -> tuple[Any, ...
         if inner[0] is int and "..." in parts:
             return _progressions(parts, name)
         return tuple(parse_value(part, inner[0], name) for part in parts)
-    if len(parts) != len(inner):
-        form = ",".join(type_name(one) for one in inner)
-        raise UsageError(f"{name} must be {len(inner)} values ({form}), got {text!r}")
+    form = ",".join(type_name(one) for one in inner)
+    fits = len(parts) == len(inner)
+    require(fits, f"{name} must be {len(inner)} values ({form}), got {text!r}")
     return tuple(parse_value(part, one, name) for part, one in zip(parts, inner, strict=True))
 
 
@@ -385,27 +384,29 @@ def parse_schedule(text: str, name: str) -> Any:
     try:
         return registry.get("schedule", "constant")(value=float(text))
     except ValueError:
-        pass
+        return parse_named("schedule", text, name)
+
+
+def parse_named(kind: str, text: str, name: str) -> Any:
+    """`NAME:field=value,...`: a registered component of this kind with options of its own."""
     label, _, rest = text.partition(":")
-    cls = registry.get("schedule", label, name)
-    kinds = {field.name: field.type for field in fields(cls)}
+    cls = registry.get(kind, label, name)
+    kinds = {option.name: option.type for option in options(cls)}
     values = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or key not in kinds:
             hint = registry.nearest(key, kinds) or f"; its fields are {', '.join(kinds)}"
-            raise UsageError(f"{name}: {part!r} is not a field=value of schedule {label}{hint}")
-        values[key] = _parse_number(value, float, f"{name}: {key}")
+            raise UsageError(f"{name}: {part!r} is not a field=value of {kind} {label}{hint}")
+        values[key] = parse_value(value, kinds[key], f"{name}: {key}")
     return cls(**values)
 
 
 def render(value: Any) -> str:
     """The text that `parse_value` turns back into `value`."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "on" if value else "off"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "on", False: "off"}[value]
     if isinstance(value, tuple):
         return ",".join(render(part).replace(",", "\\,") for part in value)
     if isinstance(value, (int, float, str, Path)):
@@ -424,8 +425,7 @@ def given_text(value: object, name: str) -> str:
     """
     if isinstance(value, list | tuple):
         flat = not any(isinstance(one, list | tuple | dict) for one in value)
-        if not flat:
-            raise UsageError(f"{name} cannot be a list of lists or objects")
+        require(flat, f"{name} cannot be a list of lists or objects")
         return ",".join(given_text(one, name).replace(",", "\\,") for one in value)
     try:
         return render(value.item() if isinstance(value, np.generic) else value)

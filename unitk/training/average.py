@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from torch import Tensor
 from unitk.errors import CheckpointError
 from unitk.files import copy, create, seal, sealed
 from unitk.options.fields import flag
-from unitk.training.saving.checkpoint import CARRY, EMA, IMPORTED, WEIGHTS, check_finite
-from unitk.training.saving.checkpoint import save_tensors as save
+from unitk.training.saving.checkpoint import CARRY, IMPORTED, check_finite
 from unitk.training.saving.folder import OPTIMIZER
 from unitk.training.saving.state import read_state, recorded
+from unitk.training.saving.weights import BASE, EMA, WEIGHTS, weights_of
+from unitk.training.saving.weights import save_tensors as save
 
 
 def average(checkpoints: Sequence[Path], folder: Path) -> None:
@@ -46,9 +48,12 @@ def rewrite(
     save(tensors, folder / WEIGHTS)
     save({}, folder / OPTIMIZER)
     state = read_state(source) | {"optimizer": {}} | more
+    if state.pop("base", None) is not None:  # an adapter was added to it
+        del state["config"]["adapter"]
     text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
     create(folder / "state.json", text)
-    anew = {WEIGHTS, EMA, CARRY, OPTIMIZER, "state.json", *([] if untrained else [IMPORTED])}
+    anew = {WEIGHTS, EMA, BASE, CARRY, OPTIMIZER, "state.json"}
+    anew |= set() if untrained else {IMPORTED}
     for name in sealed(source):
         if name not in anew:
             (folder / name).parent.mkdir(exist_ok=True)
@@ -85,19 +90,23 @@ def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
     """
     found: dict[str, Tensor] = {}
     with ExitStack() as stack:
-        files: list[dict[str, Any]] = []
+        files: list[dict[str, Callable[[], Tensor]]] = []
         for path in checkpoints:
-            own = dict[str, Any]()
+            own = dict[str, Callable[[], Tensor]]()
+            if "base" in read_state(path):  # the mean of products is not the product of means
+                weights = weights_of(path, averages=True)
+                own |= {name: partial(weights.__getitem__, name) for name in weights}
             # statistics of batch normalization have no moving average
-            for name in [name for name in (WEIGHTS, EMA) if name in sealed(path)]:
+            kept = [] if own else [name for name in (WEIGHTS, EMA) if name in sealed(path)]
+            for name in kept:
                 file = stack.enter_context(safe_open(path / name, "pt"))
-                own |= dict.fromkeys(file.keys(), file)
+                own |= {name: partial(file.get_tensor, name) for name in file.keys()}
             if other := own.keys() ^ (files or [own])[0].keys():
                 raise CheckpointError(f"{path} and {checkpoints[0]} differ in {min(other)}")
             files.append(own)
         for name in sorted(files[0]):
             parts = [
-                check_finite(own[name].get_tensor(name), f"{path}: {name}")
+                check_finite(own[name](), f"{path}: {name}")
                 for path, own in zip(checkpoints, files, strict=True)
             ]
             first, last = parts[0], parts[-1]

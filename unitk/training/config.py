@@ -9,12 +9,22 @@ from typing import ClassVar, Literal
 
 from unitk.errors import check_option, require
 from unitk.optim.schedules import Linear
-from unitk.options.fields import Checked, Count, Finite, Fraction, Positive, Schedule, Weight, local
+from unitk.options.fields import (
+    Checked,
+    Count,
+    Finite,
+    Fraction,
+    Positive,
+    Schedule,
+    Weight,
+    local,
+    parse_named,
+)
 
 KINDS = ("task", "arch", "criterion", "optimizer")  # components a run is made of
 CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
 """Options that say what an example is."""
-FROZEN = ("seed", "per_label", "stateful_rows", "freeze", "thaw", "group", *CUT)
+FROZEN = ("seed", "per_label", "stateful_rows", "freeze", "thaw", "group", "adapter", *CUT)
 """Options that a resumed run cannot change, beside its data and the components' own."""
 
 SCORES = {
@@ -43,7 +53,8 @@ class TrainConfig(Checked):
         "Run": "save_dir resume init_from config seed dry_run"
         "| user_dir init_encoder init_decoder seeds deterministic",
         "Length of the run": "max_steps max_epochs max_hours patience | max_words",
-        "Optimization": "lr lr_schedule| clip_norm freeze thaw group ema average_last on_nonfinite",
+        "Optimization": "lr lr_schedule adapter| clip_norm freeze thaw group ema average_last"
+        " on_nonfinite",
         "Batches, memory and devices": "max_tokens batch_tokens device precision nproc"
         "| batch_texts recompute shard oom_retry rank_timeout threads products attention compile",
         "Validation, checkpoints and logging": "valid_every valid_generate save_every best_metric"
@@ -105,6 +116,10 @@ class TrainConfig(Checked):
     lr_schedule: Schedule = Linear(warmup=0.06)
     """Schedule that multiplies --lr. `unitk list schedule` names the schedules, `linear:warmup=0.1`
     sets an option of one."""
+    adapter: str | None = None
+    """Train small matrices beside the weights of --init-from, which stay as they are. lora adds
+    low-rank ones to the matrices of attention and feed-forward parts: lora:rank=8,on=attention.
+    Checkpoints hold these alone, and are used as any other."""
     freeze: tuple[str, ...] = ()
     """Parameters that are not trained: patterns of their names, such as 'embed.*,layers.0.*'."""
     thaw: str | None = None
@@ -244,6 +259,10 @@ class TrainConfig(Checked):
         )
         require(self.resume or not self.new_data, "--new-data has no effect without --resume")
         towers = self.init_encoder or self.init_decoder
+        if self.adapter is not None:
+            parse_named("adapter", self.adapter, "--adapter")
+            whose = "--adapter needs the weights of a model beside which it is trained: --init-from"
+            require(bool(self.init_from or towers), whose)
         require(
             not (self.init_from and towers),
             "--init-from excludes --init-encoder and --init-decoder: it has both towers' weights",

@@ -293,7 +293,7 @@ class Trainer(Run):
         identity, task, copy = self.start.identity, self.data.task, self.ranks.copied
         averages = self.average.tensors if self.average is not None else None
         optimizers = self.plan.optimizers
-        own = identity, task, copy, averages, rows
+        own = identity, task, copy, averages, rows, self.base
         taken = checkpoint.snapshot(self.model, optimizers, at, *own)
         if self.ranks.leads:
             self.saver.save(taken, at.best_steps(self.config.keep_best), dict(at.kept))

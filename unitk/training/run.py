@@ -22,6 +22,7 @@ from unitk.models.model import Model, build
 from unitk.models.state import StatefulRows
 from unitk.optim.config import parse_rules
 from unitk.optim.plan import OptimPlan, freeze
+from unitk.options.fields import parse_named
 from unitk.training.device import (
     check_room,
     choose_device,
@@ -35,6 +36,7 @@ from unitk.training.measures import Means, Noise, Speed
 from unitk.training.parallel import Ranks, join
 from unitk.training.saving import checkpoint
 from unitk.training.saving.state import Progress, plugins_named, read_state
+from unitk.training.saving.weights import Base, weights_of
 from unitk.training.start import Start
 
 log = logging.getLogger(__name__)
@@ -55,7 +57,7 @@ class Run:
         self.ranks.connect(self.device, config.rank_timeout)
         self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
         torch.manual_seed(mix(config.seed))  # of the weights; dropout has seeds of its own
-        self.model = begin(start, self.device, self.ranks)
+        self.model, self.base = begin(start, self.device, self.ranks)
         self.criterion = parts["criterion"].config.build(self.data.vocab)
         own = parts["optimizer"].config
         given = config.lr, config.lr_schedule, parse_rules(config.group, own), config.thaw
@@ -105,8 +107,9 @@ class Run:
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
 
 
-def begin(start: Start, device: torch.device, ranks: Ranks) -> Model:
-    """The model of a run on the device, with its initial or restored weights."""
+def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base | None]:
+    """The model of a run on the device, with its initial or restored weights, and what its adapter
+    stands on, if it has one."""
     config, data = start.config, start.data
     arch, vocabs = start.parsed.components["arch"].config, (data.vocab, data.task.source_vocab)
     parted = ranks.world if config.shard else 1
@@ -115,19 +118,32 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> Model:
     folder = start.resumed or start.init_from
     with plugins_named(read_state(folder), folder) if folder else nullcontext():
         model = build(arch, *map(len, vocabs))
+    taken, fresh, base = set[str](), start.resumed is None, None
+    adapter = parse_named("adapter", config.adapter, "--adapter") if config.adapter else None
+    if adapter is not None and not fresh:
+        adapter.apply(model)
     if folder:
-        fresh = start.resumed is None
-        checkpoint.load_weights(model, folder, averages=fresh, task=data.task if fresh else None)
+        task = data.task if fresh else None
+        taken |= checkpoint.load_weights(model, folder, averages=fresh, task=task, merged=fresh)
         rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", len(data.vocab))
         if added := len(data.vocab) - rows:
             log.info("from now on the rows that the import added have a probability: %d", added)
     fill_tables(model, data.task.tables if start.resumed is None else {})
     for tower, towers_folder in start.init_towers.items():
-        load_tower(model, tower, towers_folder)
+        taken |= load_tower(model, tower, towers_folder)
+    if adapter is not None and start.resumed is not None:
+        base = Base.stored(start.resumed)
+    elif adapter is not None:
+        adapter.apply(model)
+        # output layers of what the model is fine-tuned for are trained whole, and what is new
+        frozen = {n: p for n, p in model.named_parameters() if n in taken and ":" not in n}
+        base = Base.of(frozen, start.init_from)
+    for name in base.tensors if base is not None else ():
+        model.get_parameter(name).requires_grad_(False)
     freeze(model, config.freeze)
     ranks.to_device(model, device)
     prepare_model(model, config)
-    return model
+    return model, base
 
 
 def fill_tables(model: Model, tables: Mapping[str, Any]) -> None:
@@ -141,15 +157,18 @@ def fill_tables(model: Model, tables: Mapping[str, Any]) -> None:
             tensor.copy_(torch.from_numpy(rows))
 
 
-def load_tower(model: Model, tower: str, folder: Path) -> None:
+def load_tower(model: Model, tower: str, folder: Path) -> set[str]:
     """Copy a checkpoint's weights into the encoder and its pooler, or into the decoder.
 
     If the checkpoint has two towers, the one with the same name is used. What connects a decoder to
     its encoder may be initialised anew. This is logged, and so is everything that has no place
-    here.
+    here. Returns the names of the tensors that were copied.
     """
-    both = checkpoint.weights_of(folder, averages=True), checkpoint.tensors_of(model)
-    there, here = (_tower(tensors, tower, model.between) for tensors in both)
+    own = checkpoint.tensors_of(model)
+    there, here = (
+        _tower(tensors, tower, model.between) for tensors in (weights_of(folder, True), own)
+    )
+    copied = {id(here[one]) for one in here if one in there}
     name = f"--init-{tower} {folder}"
     new = [one for one in here if one not in there]
     for one in new:
@@ -172,6 +191,7 @@ def load_tower(model: Model, tower: str, folder: Path) -> None:
                 raise CheckpointError(f"{name}: {one} has shape {a}, here it is {b}")
             with torch.no_grad():
                 tensor.copy_(found)
+    return {name for name, tensor in own.items() if id(tensor) in copied}
 
 
 def _tower(tensors: dict[str, Tensor], tower: str, between: Mapping[str, str]) -> dict[str, Tensor]:

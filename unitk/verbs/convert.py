@@ -45,9 +45,9 @@ class Options:
     """Convert a checkpoint of another system to unitk (--from FORMAT PATH --to unitk DIR), or a
     model of unitk to another system (--from unitk DIR --to FORMAT DIR). Formats: hf (Hugging Face's
     BERT, ERNIE, RoBERTa, ALBERT, GPT, GPT-2, BART, T5, XLNet, Llama, Qwen2, Qwen3), unilm, glm,
-    mass, fairseq, optimus, diffusion (MDLM, BD3-LM, LLaDA); to read only, elmo, ulmfit; to write
-    only, gguf (llama.cpp: causal models), sentence-transformers (vectors of texts), ctranslate2
-    (BART, T5, GPT-2, BERT) and onnx (encoders). --task NAME, --task.FIELD and
+    mass, fairseq, optimus, diffusion (MDLM, BD3-LM, LLaDA), peft (adapters); to read only, elmo,
+    ulmfit; to write only, gguf (llama.cpp: causal models), sentence-transformers (vectors of
+    texts), ctranslate2 (BART, T5, GPT-2, BERT) and onnx (encoders). --task NAME, --task.FIELD and
     --arch.FIELD override the checkpoint. --arch.max-positions 1024 repeats the rows of a position
     table. With --from unitk, --task NAME chooses one of mixed tasks.
 

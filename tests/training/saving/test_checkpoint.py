@@ -40,7 +40,7 @@ def test_a_loaded_model_says_what_the_trained_one_said(start, tmp_path):
 def test_weights_are_read_from_the_file_and_written_to_copies(train, tmp_path):
     train("--max-steps 1")
     file = tmp_path / "run/last/model.safetensors"
-    stored, told = file.read_bytes(), checkpoint.load_file(file)
+    stored, told = file.read_bytes(), checkpoint.load_tensors(file)
     model, other = (checkpoint.load(tmp_path / "run").model for _ in range(2))
     assert str(file.resolve()) in Path("/proc/self/maps").read_text()
     with torch.no_grad():
@@ -96,7 +96,7 @@ def test_tied_tensors_and_numbers_in_the_optimizer(tmp_path, start):
     own = checkpoint.Progress(), begun.identity, begun.data.task, Ranks().copied
     taken = checkpoint.snapshot(models[0], optimizers[:1], *own)
     path = folder.publish(1, lambda to: checkpoint.write_snapshot(to, taken))
-    names = list(checkpoint.load_file(path / "model.safetensors"))
+    names = list(checkpoint.load_tensors(path / "model.safetensors"))
     assert names in (["table.weight"], ["out.weight"])
     checkpoint.load_weights(models[1], path)
     checkpoint.restore(path, models[1], optimizers[1:], None, Ranks())
@@ -124,7 +124,7 @@ def test_a_longer_position_table_repeats_the_first_rows(train, start, tmp_path, 
     train(f"--max-steps 1 --arch.max-positions 40 --block-size 30 {words}", run="first")
     longer = f"--init-from {tmp_path / 'first'} --arch.max-positions 100 {words}"
     model = Trainer(start(f"--max-steps 1 {longer}", run="second")).model.cpu()
-    first = checkpoint.load_file(tmp_path / "first" / "last" / "model.safetensors")
+    first = checkpoint.load_tensors(tmp_path / "first" / "last" / "model.safetensors")
     tables = {name: table for name, table in first.items() if name.endswith(".positions.weight")}
     offset = 1 if words else 0
     assert tables

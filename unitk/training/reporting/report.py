@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from unitk.data.batching import Feed
 from unitk.errors import printable
@@ -34,7 +35,8 @@ def first_lines(run: Run) -> list[str]:
     parts = start.parsed.components
     slots, texts = f"{feed.batch_tokens:,} slots", f"{feed.batch_texts or 0:,} texts"
     examples = round(_per_epoch(feed))
-    weights = sum(parameter.numel() for parameter in run.model.parameters())
+    weights, trained = _weights(run.model, every=True), _weights(run.model, every=False)
+    of_them = f", {trained / 1e6:.2f} M of them trained" if trained < weights else ""
     # a share that never changes is a number, as it was given
     tasks = re.sub(
         r"=constant:value=(\S+?),warmup=0\.0", r"=\1", start.parsed.settings["task"].text
@@ -47,10 +49,15 @@ def first_lines(run: Run) -> list[str]:
         f"train: {data.train.about}; an epoch is {examples:,} examples, {run.per_epoch:,}"
         f" updates of {texts if feed.batch_texts else slots}",
         *(valid or ["valid: none (--valid)"]),
-        f"model: {parts['arch'].name}, {weights / 1e6:.1f} M parameters,"
+        f"model: {parts['arch'].name}, {weights / 1e6:.1f} M parameters{of_them},"
         f" vocabulary of {len(data.vocab):,}",
         f"{processes}on {run.device.type} (threads: {torch.get_num_threads()}), {run.precision}",
     ]
+
+
+def _weights(model: nn.Module, every: bool) -> int:
+    """The number of parameters: of all, or of those that are trained."""
+    return sum(one.numel() for one in model.parameters() if every or one.requires_grad)
 
 
 def warnings(run: Run) -> Iterator[str]:

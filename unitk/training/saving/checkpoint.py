@@ -1,7 +1,8 @@
 """What a checkpoint holds, and how a run or a model comes back from it. No pickle anywhere.
 
-    model.safetensors   parameters and buffers, a tied tensor once
+    model.safetensors   parameters and buffers, a tied tensor once (weights.py)
     ema.safetensors     with --ema or --average-last: the average, which is used of the model
+    base.safetensors    with --adapter: what it stands on, if that does not come with unitk
     carry.safetensors   with --stateful-rows: what each row carries into the next update
     optim.safetensors   the optimizer's tensors, "PARAMETER/STATE"
     state.json          progress, configuration, fingerprints, versions
@@ -30,8 +31,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -56,12 +55,19 @@ from unitk.training.saving.state import (
     settings_of,
     write_files,
 )
+from unitk.training.saving.weights import (
+    EMA,
+    WEIGHTS,
+    Base,
+    load_tensors,
+    save_tensors,
+    weights_of,
+)
 from unitk.vocab.base import Vocab
 
 log = logging.getLogger(__name__)
 
 POSITIONS = ".positions.weight"  # how the name of an embedding's position table ends
-WEIGHTS, EMA = "model.safetensors", "ema.safetensors"
 CARRY = "carry.safetensors"
 IMPORTED = "imported.json"
 
@@ -211,6 +217,7 @@ class Snapshot:
     files: dict[str, dict[str, Tensor]]  # tensors by file and name
     state: str
     task: Task
+    base: Base | None
 
 
 def write(folder: Path, model: nn.Module, identity: Identity, task: Task) -> None:
@@ -230,8 +237,12 @@ def snapshot(
     copy: Callable[[Tensor], Tensor],
     averages: dict[str, Tensor] | None = None,
     carry: dict[str, Tensor] | None = None,
+    base: Base | None = None,
 ) -> Snapshot:
-    """Copy everything that a checkpoint holds; `copy` brings a tensor to host memory."""
+    """Copy everything that a checkpoint holds; `copy` brings a tensor to host memory.
+
+    The weights of a `base` are left out.
+    """
     versions = {
         "unitk": VERSION,
         "python": platform.python_version(),
@@ -249,7 +260,10 @@ def snapshot(
                 else:
                     numbers.setdefault(name, {})[part] = value
     state = asdict(progress) | asdict(identity) | {"optimizer": numbers, "versions": versions}
-    parts = {WEIGHTS: tensors_of(model), OPTIMIZER: tensors, EMA: averages}
+    kept = base.tensors if base is not None else {}
+    state |= {"base": base.about} if base is not None else {}
+    own = {name: tensor for name, tensor in tensors_of(model).items() if name not in kept}
+    parts = {WEIGHTS: own, OPTIMIZER: tensors, EMA: averages}
     files = {
         file: {name: copy(tensor) for name, tensor in part.items()}
         for file, part in parts.items()
@@ -257,13 +271,15 @@ def snapshot(
     }
     files |= {CARRY: carry} if carry else {}
     text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
-    return Snapshot(progress.step, files, text, task)
+    return Snapshot(progress.step, files, text, task, base)
 
 
 def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     """Write a snapshot into an existing folder. Raises OSError if the disk does."""
     for name, tensors in snapshot.files.items():
         save_tensors(tensors, folder / name)
+    if snapshot.base is not None:
+        snapshot.base.write(folder)
     create(folder / "state.json", snapshot.state)
     write_files(folder, snapshot.task)
 
@@ -307,8 +323,11 @@ def load_weights(
     averages: bool = False,
     task: Task | None = None,
     mapped: bool = False,
-) -> None:
+    merged: bool = True,
+) -> set[str]:
     """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`.
+
+    Returns the names of the tensors that it has, in this shape. Adapters are `merged` into them.
 
     With `averages` those of `--ema` or `--average-last`, where there are any.
     With `mapped` the model's tensors are those of the file, which memory maps: a page is read when
@@ -317,7 +336,8 @@ def load_weights(
     A model of a `task` begins with its `first_rows` where tables lack rows; missing ones are 0. Its
     `additions` begin anew.
     """
-    there, here = weights_of(folder, averages), tensors_of(model)
+    there, here = weights_of(folder, averages, merged), tensors_of(model)
+    taken = {name for name in here if name in there and there[name].shape == here[name].shape}
     for name, (source, rows) in (task.first_rows if task else {}).items():
         missing = name not in there or len(there[name]) < len(here.get(name, ()))
         if rows and name in here and missing and source in there:
@@ -351,6 +371,7 @@ def load_weights(
             own[name].data = found.to(tensor.dtype)
         else:
             tensor.copy_(found)
+    return taken
 
 
 def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
@@ -393,14 +414,6 @@ def check_finite(tensor: Tensor, what: str) -> Tensor:
     return tensor
 
 
-def weights_of(folder: Path, averages: bool) -> dict[str, Tensor]:
-    """The weights of a checkpoint; with `averages`, their average if there is one."""
-    averaged = averages and EMA in sealed(folder)
-    tensors = load_tensors(folder / WEIGHTS)
-    # buffers, such as the statistics of batch normalization, have no average
-    return tensors | load_tensors(folder / EMA) if averaged else tensors
-
-
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name; a tensor with several names has the first of them."""
     first = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}  # tied: once
@@ -418,19 +431,3 @@ def load_carry(folder: Path | None, device: torch.device) -> dict[str, Tensor]:
     if folder is None or CARRY not in sealed(folder):
         return {}
     return {name: table.to(device) for name, table in load_tensors(folder / CARRY).items()}
-
-
-def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Load the tensors of a checkpoint's file; `CheckpointError` if it is missing or damaged."""
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
-
-
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a file of tensors. Raises OSError if the disk does."""
-    try:
-        save_file(tensors, create(path))
-    except SafetensorError as error:  # the library's name for a full disk
-        raise OSError(f"{path.name}: {error}") from error

@@ -1,0 +1,1 @@
+"""Low-rank adapters: their options, their modules, and the files of peft."""

@@ -1,0 +1,60 @@
+"""The options of low-rank adapters; torch is not needed.  Hu et al. 2021, arXiv 2106.09685.
+
+    W x   becomes   W x + alpha / rank B A x      with A [rank, in] and B [out, rank], first 0
+
+A matrix that stacks several (queries, keys and values) has an A and a B for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from unitk.models.base import AdapterConfig
+from unitk.options.fields import Above, Positive, Rate
+from unitk.registry import imported, register
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PARTS = {
+    "all": "*",
+    "attention": "*attention.*",
+    "ffn": "*.ffn.*",
+}
+
+
+@register("adapter", "lora")
+@dataclass(frozen=True, kw_only=True)
+class LoRA(AdapterConfig):
+    """Low-rank matrices beside the matrices of attention and of the feed-forward parts."""
+
+    rank: Positive = 16
+    """Rank of what is added to a matrix."""
+    alpha: Above | None = None
+    """What is added is multiplied by alpha / rank. Default: twice the rank."""
+    dropout: Rate = 0.0
+    """Dropout of what enters the low-rank matrices."""
+    on: str = "all"
+    """Matrices that are adapted: all, attention, ffn, or patterns of their names, joined by +, such
+    as layers.0.*+*.attention.qkv."""
+
+    @property
+    def scale(self) -> float:
+        """The factor of what is added."""
+        return 2.0 if self.alpha is None else self.alpha / self.rank
+
+    def adapts(self, name: str) -> bool:
+        """Whether a matrix with this name is adapted."""
+        return any(fnmatchcase(name, PARTS.get(one, one)) for one in self.on.split("+"))
+
+    def apply(self, model: Any) -> None:
+        imported("unitk.families.lora.network:apply")(self, model)
+
+    def merge(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = imported("unitk.families.lora.network:merge_adapters")(
+            self, tensors
+        )
+        return found

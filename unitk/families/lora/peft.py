@@ -1,0 +1,229 @@
+"""Adapters in the files of peft: adapter_config.json and adapter_model.safetensors.
+
+    base_model.model.MODULE.lora_A.weight [rank, in]   ... .lora_B.weight [out, rank]
+
+Modules have the names that they have in transformers, so only adapters of models that leave for
+transformers leave. What is read becomes part of the weights of its base.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unitk import registry
+from unitk.errors import CheckpointError, require
+from unitk.families.lora.config import LoRA
+from unitk.families.lora.network import A, B
+from unitk.formats.archive import read_json, read_tensors, save_tensors, write_json
+from unitk.formats.base import Format, Found
+from unitk.formats.hf.families import OUTPUTS, Family, kind_of, layout_of
+from unitk.formats.hf.folder import find as find_folder
+from unitk.formats.hf.folder import translate
+from unitk.formats.hf.folder import write as write_folder
+from unitk.formats.hf.heads import PROBLEMS
+from unitk.formats.names import TURNED, Layout, listed
+from unitk.formats.settings import checked
+from unitk.options.fields import parse_named
+from unitk.registry import register
+from unitk.training.saving.checkpoint import Loaded
+from unitk.training.saving.weights import weights_of
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+WRAPPED = "base_model.model."
+BASE = "base"
+"""The folder beside an adapter with the model that it stands on."""
+TASKS = {"lm": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "class": "SEQ_CLS", "regress": "SEQ_CLS"}
+TASKS |= {"tag": "TOKEN_CLS", "span": "QUESTION_ANS"}
+"""Task of a family or head of a model -> `task_type`."""
+REFUSED = ("use_dora", "use_qalora", "lora_bias")
+"""Settings that add something else than B A to a matrix."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """What is added to one matrix of transformers."""
+
+    module: str
+    lower: Tensor  # A [rank, in]
+    upper: Tensor  # B [out, rank]
+
+
+def write(parts: Loaded, folder: Path) -> None:
+    """Write the adapter of a run into an empty folder, and its base, as transformers reads it."""
+    require("base" in parts.state, f"--to peft: {parts.path} was not trained with --adapter")
+    assert parts.path is not None
+    config = parse_named("adapter", parts.state["config"]["adapter"], "--adapter")
+    require(isinstance(config, LoRA), "--to peft: only --adapter lora leaves for peft")
+    tensors = weights_of(parts.path, averages=True, merged=False)
+    stays = {name: one for name, one in tensors.items() if not name.endswith((A, B))}
+    base = copy.deepcopy(parts.model)
+    base.load_state_dict(stays, strict=False)
+    model = replace(parts, model=base)
+    (folder / BASE).mkdir()
+    write_folder(model, folder / BASE)
+    arch, head = parts.model.config, parts.task.head
+    family: Family = registry.get("model_type", kind_of(arch, parts.config.get("arch", ""), head))
+    layout = layout_of(family, arch, head)
+    prefix = family.wrapped if head in PROBLEMS else ""
+    stems = [name.removesuffix(A) for name in tensors if name.endswith(A)]
+    found = [one for stem in stems for one in divided(stem, tensors, parts, layout)]
+    found = [replace(one, module=prefix + one.module) for one in found]
+    theirs = translate(model, model.tensors())
+    whole = [line.theirs for line in layout.lines(_trained_whole(parts.path, stays))]
+    kept = [n if n.startswith(OUTPUTS) else prefix + n for names in whole for n in names if n]
+    ranks = {one.module: len(one.lower) for one in found if len(one.lower) != config.rank}
+    about = {
+        "peft_type": "LORA",
+        "task_type": TASKS.get(head or family.task),
+        "base_model_name_or_path": BASE,
+        "r": config.rank,
+        "lora_alpha": config.scale * config.rank,
+        "lora_dropout": config.dropout,
+        "bias": "none",
+        "inference_mode": True,
+        "fan_in_fan_out": any(layout.form(f"{one.module}.weight") is TURNED for one in found),
+        "target_modules": [one.module for one in found],
+        "modules_to_save": sorted({name.rpartition(".")[0] for name in kept}) or None,
+        "rank_pattern": ranks,
+        "alpha_pattern": {module: config.scale * rank for module, rank in ranks.items()},
+    }
+    matrices = {f"{one.module}.lora_A.weight": one.lower for one in found}
+    matrices |= {f"{one.module}.lora_B.weight": one.upper for one in found}
+    matrices |= {name: theirs[name] for name in kept}
+    stored = {WRAPPED + name: tensor.contiguous() for name, tensor in matrices.items()}
+    save_tensors(stored, folder / WEIGHTS)
+    write_json(about, folder / CONFIG)
+
+
+def divided(stem: str, tensors: Mapping[str, Tensor], parts: Loaded, layout: Layout) -> list[Added]:
+    """What is added to a matrix of unitk, for each matrix that transformers has of it."""
+    lower, upper = tensors[stem + A], tensors[stem + B]
+    [line] = layout.lines([f"{stem}weight"])
+    rank = parse_named("adapter", parts.state["config"]["adapter"], "--adapter").rank
+    ours, theirs = len(lower) // rank, len(line.theirs)
+    if theirs == ours:
+        each = list(zip(lower.chunk(ours), upper.chunk(ours), strict=True))
+    else:  # one matrix there: its B has zeros where a part of unitk's does not read its own A
+        require(theirs == 1, f"--to peft: {stem}weight has {theirs} parts in transformers")
+        each = [(lower, torch.block_diag(*upper.chunk(ours)))]
+    found = []
+    for name, (a, b) in zip(line.theirs, each, strict=True):
+        form = layout.form(name)
+        # peft's B has a row for each output, even where the matrix is stored as [in, out]
+        b = b if form is None or form is TURNED else form.theirs(b, parts.model.config)
+        found.append(Added(name.removesuffix(".weight"), a, b))
+    return found
+
+
+def _trained_whole(path: Path, stays: Mapping[str, Tensor]) -> list[str]:
+    """The names of weights that a run has trained beside its adapter."""
+    return [name for name in read_tensors(path / "model.safetensors") if name in stays]
+
+
+def find(path: Path, vocab: Path | None) -> Found:
+    """Read an adapter, and the base that adapter_config.json names."""
+    about, where = read_json(path / CONFIG), path / CONFIG
+    if about.get("peft_type") != "LORA":
+        raise CheckpointError(f"{where}: peft_type must be LORA, got {about.get('peft_type')!r}")
+    for name in REFUSED:
+        if about.get(name):
+            raise CheckpointError(f"{where}: {name} is {about[name]!r}, which unitk does not read")
+    base = find_folder(_base(path, about), vocab)
+    tensors, used = dict(base.tensors), set[str]()
+    stored = {n.removeprefix(WRAPPED): t for n, t in read_tensors(path / WEIGHTS).items()}
+    for name, tensor in stored.items():
+        module, _, leaf = name.partition(".lora_")
+        if leaf == "A.weight" and f"{module}.lora_B.weight" in stored:
+            matrix = _named(f"{module}.weight", tensors, path)
+            upper = stored[f"{module}.lora_B.weight"].float()
+            added = _scale(about, module, len(tensor), where) * (upper @ tensor.float())
+            if base.layout.form(matrix) is TURNED:
+                added = added.mT
+            if added.shape != tensors[matrix].shape:
+                shapes = f"{list(added.shape)}, but {matrix} {list(tensors[matrix].shape)}"
+                raise CheckpointError(f"{path / WEIGHTS}: what {module} adds has shape {shapes}")
+            tensors[matrix] = tensors[matrix].float() + added
+            used |= {name, f"{module}.lora_B.weight"}
+        elif not leaf:
+            tensors[_named(name, tensors, path)] = tensor
+            used.add(name)
+    if left := stored.keys() - used:
+        raise CheckpointError(f"{path / WEIGHTS} has tensors of no known name: {listed(left)}")
+    return replace(base, tensors=tensors)
+
+
+def _base(path: Path, about: Mapping[str, Any]) -> Path:
+    """The folder of the model that an adapter stands on."""
+    where, key = path / CONFIG, "base_model_name_or_path"
+    name = checked(about.get(key), str, key, where)
+    for folder in (path / name, Path(name)):
+        if (folder / "config.json").is_file():
+            return folder
+    cure = f"put it into {path / BASE}, and write {BASE!r} there"
+    raise CheckpointError(f"{where}: {key} is {name!r}, which is no folder of a model here: {cure}")
+
+
+def _named(name: str, tensors: Mapping[str, Tensor], path: Path) -> str:
+    """The name in the base of a tensor; one of a bare model lacks the first words."""
+    alike = [one for one in tensors if one == name or one.endswith(f".{name}")]
+    if len(alike) != 1:
+        raise CheckpointError(f"{path / WEIGHTS}: the base has no tensor {name}")
+    return alike[0]
+
+
+def _scale(about: Mapping[str, Any], module: str, rank: int, where: Path) -> float:
+    """The factor of B A; patterns are as peft matches them."""
+    patterns = checked(about.get("alpha_pattern") or {}, dict, "alpha_pattern", where)
+    own = (alpha for key, alpha in patterns.items() if re.match(rf"(.*\.)?({key})$", module))
+    alpha = next(own, about.get("lora_alpha", 8))
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float):
+        raise CheckpointError(f"{where}: lora_alpha must be a number, got {alpha!r}")
+    return float(alpha / rank**0.5 if about.get("use_rslora") else alpha / rank)
+
+
+USAGE = """\
+## Use
+
+`{base}/` has the model, and this folder an adapter of it:
+
+```python
+from peft import PeftModel
+from transformers import {model}, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{base}")
+model = PeftModel.from_pretrained({model}.from_pretrained("{base}"), ".")
+```
+"""
+CLASSES = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "TOKEN_CLS": "AutoModelForTokenClassification",
+    "QUESTION_ANS": "AutoModelForQuestionAnswering",
+}
+
+
+def explain(parts: Loaded) -> str:
+    """How an adapter that was written is used."""
+    head, arch = parts.task.head, parts.config.get("arch", "")
+    family: Family = registry.get("model_type", kind_of(parts.model.config, arch, head))
+    task = TASKS.get(head or family.task, "")
+    return USAGE.format(base=BASE, model=CLASSES.get(task, "AutoModelForMaskedLM"))
+
+
+register("format", "peft")(
+    Format(
+        about="peft: low-rank adapters of models of transformers, beside their base.",
+        find=find,
+        write=write,
+        usage=explain,
+    )
+)

@@ -1,0 +1,121 @@
+"""The weights of a checkpoint: its own, and those of the base that an adapter stands on.
+
+    model.safetensors   all parameters and buffers; of a run with an adapter those that it trains
+    ema.safetensors     the average of what is trained, which is used of the model
+    base.safetensors    with an adapter: the weights of its base, which no update changes
+
+The file of a base is a second name of one file for all checkpoints that stand on it, where the disk
+can do that. A base that comes with unitk is named by its hash in state.json, and not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from unitk import pretrained
+from unitk.errors import CheckpointError
+from unitk.files import MANIFEST, create, damage, link_or_copy, sealed
+from unitk.foreign import read_json
+from unitk.options.fields import parse_named
+from unitk.training.saving.state import read_state
+
+WEIGHTS, EMA, BASE = "model.safetensors", "ema.safetensors", "base.safetensors"
+
+
+@dataclass(frozen=True)
+class Base:
+    """What an adapter stands on: weights that no update changes."""
+
+    tensors: Mapping[str, Tensor]  # by name, in host memory
+    about: Mapping[str, Any]
+    """The entry of state.json: the "model" of unitk and the "sha256" of its weights, where it is
+    one, and the tensors of the base's file that are "left_out"."""
+    file: Path | None  # where they are stored, if they are
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], folder: Path | None) -> Base:
+        """The base of a new run, whose weights come from a checkpoint, or from several (None)."""
+        own = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+        if folder is None or {EMA, BASE} & sealed(folder) or "base" in read_state(folder):
+            return cls(own, {}, None)
+        there = load_tensors(folder / WEIGHTS)
+        alike = (name in there and torch.equal(there[name].float(), own[name]) for name in own)
+        if not all(alike):
+            return cls(own, {}, None)
+        about: dict[str, Any] = {"left_out": sorted(there.keys() - own.keys())}
+        if folder.parent == pretrained.FOLDER:
+            about |= {"model": folder.name, "sha256": _hash_of(folder)}
+        return cls(own, about, folder / WEIGHTS)
+
+    @classmethod
+    def stored(cls, folder: Path) -> Base:
+        """The base of the checkpoint of a run with an adapter."""
+        about, file = read_state(folder)["base"], folder / BASE
+        if "model" in about:
+            there = pretrained.FOLDER / about["model"]
+            file = there / WEIGHTS
+            if not file.exists() or _hash_of(there) != about["sha256"]:
+                what = f"{folder} stands on the model {about['model']} of unitk"
+                version = read_state(folder).get("versions", {}).get("unitk", "another version")
+                raise CheckpointError(f"{what} {version}, which this version has not")
+        elif BASE not in sealed(folder):
+            raise CheckpointError(f"{folder} has no {BASE} in its manifest")
+        own = load_tensors(file)
+        return cls({n: own[n] for n in own if n not in about.get("left_out", ())}, about, file)
+
+    def write(self, folder: Path) -> None:
+        """Store the base in a folder beside other checkpoints. Raises OSError if the disk does."""
+        if "model" in self.about:
+            return
+        files = [self.file] if self.file else []
+        for file in [*files, *sorted(folder.parent.glob(f"step-*/{BASE}"))]:
+            # a file that is damaged must not look like a good one elsewhere
+            if file.exists() and damage(file.parent, file.name.__eq__) is None:
+                return link_or_copy(file, folder / BASE)
+        save_tensors(dict(self.tensors), folder / BASE)
+
+
+def _hash_of(folder: Path) -> str:
+    """The SHA-256 of a checkpoint's weights, as its manifest has it."""
+    return str(read_json(folder / MANIFEST, CheckpointError)["files"][WEIGHTS]["sha256"])
+
+
+def weights_of(folder: Path, averages: bool, merged: bool = True) -> dict[str, Tensor]:
+    """The weights of a checkpoint; with `averages`, their average if there is one.
+
+    An adapter is added to its base, unless they are not to be `merged`.
+    """
+    averaged = averages and EMA in sealed(folder)
+    tensors = load_tensors(folder / WEIGHTS)
+    # buffers, such as the statistics of batch normalization, have no average
+    tensors |= load_tensors(folder / EMA) if averaged else {}
+    state = read_state(folder)
+    if "base" not in state:
+        return tensors
+    tensors |= Base.stored(folder).tensors
+    adapter = parse_named("adapter", state["config"].get("adapter", ""), f"{folder}: adapter")
+    return adapter.merge(tensors) if merged else tensors
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Load the tensors of a checkpoint's file; `CheckpointError` if it is missing or damaged."""
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a file of tensors. Raises OSError if the disk does."""
+    try:
+        save_file(tensors, create(path))
+    except SafetensorError as error:  # the library's name for a full disk
+        raise OSError(f"{path.name}: {error}") from error
