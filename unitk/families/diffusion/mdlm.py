@@ -14,6 +14,9 @@ the mean loss is an upper bound of -log p of a token (LLaDA, section 2.4, equati
 A uniform time t hides k tokens with probability 1 / (n + 1), and the mean of 1 / t is (n + 1) / k
 then. Each k from 1 on with probability 1 / n and the weight n / k has the same loss. Sources are
 continued by [MASK]s, all of which are filled in.
+
+A causal model opens its mask step by step (Gong et al. 2025, arXiv 2410.17891, section 3.3): with
+`--task.future`, token i of n sees that share of the n - 1 - i tokens behind it, the nearest ones.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from typing import Literal
 import numpy as np
 
 from unitk.data.cuts import Text
+from unitk.options.fields import Share as Share01
 from unitk.registry import register
-from unitk.slots import Example, Floats, Ids, lm, stay
-from unitk.tasks.base import Task
+from unitk.slots import BORN, NOW, Example, Floats, Ids, Slots, lm, stay
+from unitk.tasks.base import Task, share_at
 from unitk.vocab.base import Vocab
 
 Share = tuple[float, float]
@@ -59,6 +63,15 @@ def draw(block: Ids, share: Share, rng: np.random.Generator) -> tuple[Ids, Float
     rank = np.arange(len(block)) - first[which]
     hidden = np.sort(order[rank < hides[which]])
     return hidden, (count / hides)[which[hidden]].astype(np.float32)
+
+
+def narrowed(example: Example, share: float) -> Example:
+    """The example with tokens that see this share of those behind them: 0 is a causal mask."""
+    table = example.towers["x"].table.copy()
+    place = np.arange(table.shape[1])
+    table[BORN] = place
+    table[NOW] = place + (share * (len(place) - 1 - place)).astype(np.int64)
+    return Example({"x": Slots(table)}, example.asks)
 
 
 class Diffusion(Task):
@@ -137,6 +150,20 @@ class Diffusion(Task):
 @register("task", "mdlm")
 class MDLM(Diffusion):
     """Fill in any share of hidden tokens, which bounds the likelihood (MDLM, LLaDA)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Diffusion.Config):
+        """How far a token sees."""
+
+        future: Share01 = 1.0
+        """Share of the tokens behind it that a token sees in training on text. A schedule opens the
+        mask of a causal model: constant:value=1,warmup=0.5 does so in half of the run."""
+
+    config: Config
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        example, share = super().pretrain(text, rng), share_at(self.config.future, text.when)
+        return example if share >= 1 else narrowed(example, share)
 
     def hide(self, tokens: Ids, first: int, share: Share, rng: np.random.Generator) -> Hiding:
         hidden, weight = draw(np.zeros(len(tokens) - first, np.int64), share, rng)

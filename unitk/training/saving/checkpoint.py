@@ -70,6 +70,8 @@ log = logging.getLogger(__name__)
 POSITIONS = ".positions.weight"  # how the name of an embedding's position table ends
 CARRY = "carry.safetensors"
 IMPORTED = "imported.json"
+ADDED = ("tasks.weight", "segments.weight", "positions2.weight")
+"""Tables of an embedding that begin as 0 where a checkpoint lacks them: nothing changes."""
 
 
 @dataclass(frozen=True)
@@ -348,8 +350,11 @@ def load_weights(
             there[name] = model.resized(name, there[name])
         if name.endswith(".mix.scale") and name in there:
             there[name] = there[name].reshape(1)  # once a scalar
-        if task and name in ("embed.tasks.weight", "embed.segments.weight"):
+        if task and name.removeprefix("embed.") in ADDED:
             there.setdefault(name, torch.zeros_like(tensor))
+        if task and name == "embed.virtual.weight" and name not in there:
+            # near the others, as the rows that an import adds
+            there[name] = there["embed.tokens.weight"].float().mean(0).expand_as(tensor)
         if task and name.partition(".")[0] in model.additions:
             there.setdefault(name, tensor)
     if task:
