@@ -84,6 +84,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for name in sorted(set(parts.values())):
         found |= _read_tensors(path.parent / name)
+    # a file may have fewer tensors than its index says
     if absent := sorted(parts.keys() - found.keys()):
         file = path.parent / parts[absent[0]]
         raise CheckpointError(f"{path}: weight_map names {absent[0]}, which {file} does not have")

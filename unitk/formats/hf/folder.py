@@ -93,7 +93,8 @@ def find(path: Path, vocab: Path | None) -> Found:
             tensors[first] = tensors.pop(second)
     config = settings.read(settings.preset(family.presets[0]), family.keys, given, where)
     changes = {"tied": tied(family.layout, tensors)}
-    ties = family.task == "lm" and given.get("tie_word_embeddings") is True  # T5's says nothing
+    # a T5 1.1 may say that it is tied and have two matrices all the same
+    ties = family.task == "lm" and given.get("tie_word_embeddings") is True
     if ties and not changes["tied"]:
         output = family.layout.names["heads.lm.weight"]
         both = f"{output} differs from {family.layout.copies[str(output)]}"

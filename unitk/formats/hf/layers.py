@@ -89,6 +89,7 @@ def bases_of_types(config: ModelConfig) -> dict[str, set[float]]:
 
 def bases_of(layers: Sequence[float]) -> Changes:
     """The settings of layers with these bases, 0 for one without rotary positions."""
+    # one base for all layers is a setting of its own
     alike = len({*layers}) == 1 and layers[0] > 0
     return {
         "rotary_base": max(layers) or 10000.0,
