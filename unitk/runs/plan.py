@@ -87,8 +87,10 @@ def time_updates(trainer: Trainer) -> tuple[float, float]:
             trainer.update(update)
             trainer.progress.step += 1
             spent = trainer.ranks.all_reduce_max(time.perf_counter() - start)[0]
+            # the first update allocates memory and chooses kernels
             if number >= WARM_UP:
                 seconds, tokens, done = seconds + spent, tokens + read, done + 1
+            # all ranks leave the loop at the same update
             late = trainer.ranks.all_reduce_max(time.perf_counter() - began)[0] > SECONDS
             if done and (late or done == UPDATES or trainer.progress.step == trainer.total):
                 break

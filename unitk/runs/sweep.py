@@ -132,6 +132,7 @@ def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
         trial_of(given.save_dir, number, values, base)
         for number, values in enumerate(draw_trials(given), 1)
     ]
+    # nothing is written before this line
     given.save_dir.mkdir(parents=True, exist_ok=True)
     budgets = rungs(given, trials[0].start)
     alive, rows = trials, list[dict[str, Any]]()
@@ -211,6 +212,7 @@ def rungs(given: Options, start: Start) -> list[int]:
         return [WHOLE]
     total = start.config.max_steps
     require(bool(total), "--halving divides the updates of a run: give --max-steps behind --")
+    # a budget below --valid-every would end before the first validation
     shares = (given.halving**rung for rung in range(given.rungs - 1, 0, -1))
     found = [total // share for share in shares if total // share >= start.config.valid_every]
     return [*found, WHOLE]
@@ -226,6 +228,7 @@ def train_to(trial: Trial, budget: int) -> None:
     running = events(Trainer(prepare(trial.start.parsed)))  # finds what it has saved by now
     try:
         for event in running:
+            # leaving the loop saves a checkpoint, with which the trial goes on later
             if event["kind"] == "valid" and event["step"] >= budget:
                 break
     except NonFiniteError as error:  # this trial is lost, not the sweep

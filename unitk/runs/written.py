@@ -79,6 +79,7 @@ class WrittenScores:
             show(f"writing {name} {at}/{len(ids)}")
             own += self.outputs(part, ids[at + rank : at + GROUP * world : world])
         each = [json.loads(text) for text in self.ranks.all_gather_texts(json.dumps(own))]
+        # rank r wrote sources r, r + world, r + 2 world and so on
         rounds = -(-len(ids) // world)
         return [tuple(shares[i]) for i in range(rounds) for shares in each if i < len(shares)]
 
