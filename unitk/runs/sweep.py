@@ -127,7 +127,8 @@ def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
     if path.exists():
         same = read_json(path, UsageError)["sweep"] == spec
         require(same, f"--save-dir {given.save_dir} holds another sweep: name another folder")
-    # all are checked before the first one is trained
+    # all are checked before the first one is trained, with their data and checkpoints:
+    # a value that cannot be meant costs no training
     trials = [
         trial_of(given.save_dir, number, values, base)
         for number, values in enumerate(draw_trials(given), 1)
@@ -151,7 +152,8 @@ def draw_trials(given: Options) -> list[dict[str, str]]:
     """The values of each trial: a grid of lists, or draws."""
     axes: dict[str, list[str] | tuple[float, float, bool]] = {}
     for text in given.over:
-        # the list of --over was cut at every comma
+        # the list of --over was cut at every comma, those between the values of an option too:
+        # what has no = belongs to the option before it
         name, equals, value = text.partition("=")
         last = next(reversed(axes), None)
         if not equals and last is not None and isinstance(own := axes[last], list):

@@ -150,6 +150,7 @@ def written_part(examples: Any) -> LaidRecords:
 
 def writing_parts(examples: Any) -> list[LaidRecords]:
     """The pairs of a validation set as each of its tasks that writes outputs lays them out."""
+    # of mixed tasks each has the same records
     parts = examples.parts.values() or [examples]
     able = [one for one in parts if one.task.generates and isinstance(one, LaidRecords)]
     return [one for one in able if one.method == "finetune"]
