@@ -24,7 +24,7 @@ from unitk.families.lora.config import LoRA
 from unitk.families.lora.network import A, B
 from unitk.formats.archive import read_json, read_tensors, save_tensors, write_json
 from unitk.formats.base import Format, Found
-from unitk.formats.hf.families import OUTPUTS, Family, ending_of, kind_of, layout_of
+from unitk.formats.hf.families import Family, kind_of, layout_of
 from unitk.formats.hf.folder import find as find_folder
 from unitk.formats.hf.folder import translate
 from unitk.formats.hf.folder import write as write_folder
@@ -71,17 +71,17 @@ def write(parts: Loaded, folder: Path) -> None:
     arch, head = parts.model.config, parts.task.head
     family: Family = registry.get("model_type", kind_of(arch, parts.config.get("arch", ""), head))
     layout = layout_of(family, arch, head)
-    # some classes keep the root that their family had in earlier versions
-    root, outputs = family.roots.get(ending_of(family, head) if head else ""), family.outputs
-
-    def named(name: str) -> str:
-        stays = root is None or name.startswith((*OUTPUTS, *outputs))
-        return name if stays else f"{root}{name.removeprefix(family.root)}"
-
     stems = [name.removesuffix(A) for name in tensors if name.endswith(A)]
     found = [one for stem in stems for one in divided(stem, tensors, parts, layout)]
-    found = [replace(one, module=named(one.module)) for one in found]
     theirs = translate(model, model.tensors())
+
+    def named(name: str) -> str:
+        """The name in the class that is written, which may have another root."""
+        return name if name in theirs else _named(name.removeprefix(family.root), theirs, folder)
+
+    for number, one in enumerate(found):
+        weight = named(f"{one.module}.weight")
+        found[number] = replace(one, module=weight.removesuffix(".weight"))
     whole = [line.theirs for line in layout.lines(_trained_whole(parts.path, stays))]
     kept = [named(name) for names in whole for name in names if name]
     ranks = {one.module: len(one.lower) for one in found if len(one.lower) != config.rank}
