@@ -126,7 +126,8 @@ def served(path: Path, given: Options) -> Service:
     from unitk.kernels.products import keep_memory
     from unitk.serving.requests import Service
     from unitk.training.device import choose_device
-    from unitk.training.saving.checkpoint import components, weights_of
+    from unitk.training.saving.checkpoint import components
+    from unitk.training.saving.weights import weights_of
 
     folder = find(path)
     state = read_state(folder)
