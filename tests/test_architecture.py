@@ -166,7 +166,7 @@ PRICE |= {"route": 40}
 CLOSURES = {
     "generate": (82, 17_455),
     "train": (68, 15_528),
-    "serve": (89, 18_807),
+    "serve": (89, 18_808),
     "preprocess": (39, 8_517),
     "stack": (19, 4_658),
     "mlm": (11, 3_350),
