@@ -14,7 +14,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SETTING=${SETTING:-tiny}
 DATA=${DATA:-$here/../quickstart/data/openstax-ccby/openstax.train.jsonl.gz}
 RUN=${RUN:-runs/adapt-$SETTING}
-ROWS=${ROWS:-mlm mdlm bd3lm glm_infill ul2 unilm}
+ROWS=${ROWS:-mlm mdlm bd3lm glm_infill unilm}
 case $SETTING in
   tiny) : "${ARCH:=qwen3_tiny}" "${VOCAB:=1000}" "${BLOCK:=64}" "${LM:=20}" "${STEPS:=10}" "${TOKENS:=1024}" ;;
   cpu) : "${ARCH:=qwen3_mini}" "${VOCAB:=8000}" "${BLOCK:=256}" "${LM:=4000}" "${STEPS:=2000}" "${TOKENS:=4096}" ;;
@@ -29,7 +29,6 @@ objective() { # NAME: its options
     mlm) echo "--task mlm --task.shift on" ;;
     mdlm) echo "--task mdlm --task.shift on --task.future constant:value=1,warmup=0.5" ;;
     bd3lm) echo "--task bd3lm --task.shift on --task.block-length 4" ;;
-    ul2) echo "--task ul2 --task.towers one" ;;
     unilm) echo "--task unilm --task.nsp off" ;;
     glm_infill) echo "--task glm_infill" ;;
     *) echo "ROWS: there is no objective $1" >&2; exit 2 ;;

@@ -18,7 +18,6 @@ OTHERS = {
     "mdlm": "--task.shift on --task.future constant:value=1,warmup=0.5",
     "bd3lm": "--task.shift on",
     "glm_infill": "--arch.max-positions2 64",
-    "ul2": "--task.towers one",
     "unilm": "--task.nsp off",
 }
 
