@@ -8,8 +8,8 @@ which the adapted one is below the other's, of means over as many updates.
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 
@@ -27,12 +27,15 @@ def smooth(values: list[float]) -> list[float]:
 
 
 def main() -> None:
-    run, *names = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("run", type=Path, help="the folder of recipes/adapt/run.sh")
+    parser.add_argument("names", nargs="+", help="objectives")
+    given = parser.parse_args()
     print("| objective | scratch, last | adapted, last | adapted is there after |")
     print("| --- | --- | --- | --- |")
-    for name in names:
+    for name in given.names:
         scratch, adapted = (
-            smooth(curve(Path(run, f"{name}-{how}"))) for how in ("scratch", "adapted")
+            smooth(curve(given.run / f"{name}-{how}")) for how in ("scratch", "adapted")
         )
         there = next((i for i, loss in enumerate(adapted) if loss <= scratch[-1]), None)
         when = "not in this run" if there is None else f"{(there + 1) / len(adapted):.0%}"
