@@ -52,6 +52,7 @@ setup(
         "unitk": ["py.typed", "keywords.pyi", "families/cloze/sets/*.yaml", "options/ready/*.yaml"],
         "unitk.pretrained": ["*/*", "*/vocab/*"],
         "unitk.api": ["page/*"],
+        "unitk.comparison": ["page/*"],
         "unitk.serving": ["page/*"],
     },
     entry_points={"console_scripts": ["unitk = unitk_cli.main:main"]},

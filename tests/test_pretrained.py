@@ -128,13 +128,13 @@ def test_an_unknown_name_gets_the_nearest(tiny, name):
 @pytest.mark.parametrize("name", ["google/bert-base", "bert-base-uncased", "meta-llama/Llama-3.1"])
 def test_a_name_of_the_hub_is_told_with_what_gets_it(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    error, told = (CheckpointError, DataError), f"`hf download {name} --local-dir"
+    error, told = (CheckpointError, DataError), f"hub, write hf:{name}$"
     for read in (find, open_vocab, lambda path: get("format", "hf").read(path)):
         with pytest.raises(error, match=told):
             read(Path(name))
-    with pytest.raises(DataError, match=f"no such file;.*`hf download --repo-type dataset {name}"):
+    with pytest.raises(DataError, match=f"no such file;.*hf://datasets/{name}/FILE"):
         expand([name], "--input")
-    with pytest.raises(DataError, match=f"not found; .*`hf download --repo-type dataset {name}"):
+    with pytest.raises(DataError, match=f"not found; .*hf://datasets/{name}/FILE"):
         open_corpus(Path(name))
 
 

@@ -30,9 +30,9 @@ verbs of the command line."""
 KINDS = (
     *("task", "criterion", "arch", "optimizer", "schedule", "vocab", "reader", "corpus"),
     *("annotator", "linker", "head", "format", "model_type", "evaluation", "measure", "driver"),
-    *("estimator", "route", "adapter", VERB, HINT),
+    *("estimator", "check", "route", "hub", "adapter", VERB, HINT),
 )
-MODULES = "head", "format", "model_type", "driver", "measure", "estimator", "route"
+MODULES = "head", "format", "model_type", "driver", "measure", "estimator", "check", "route"
 """Kinds whose components need torch: finding them imports it."""
 REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')
 """What the source of a module looks like that registers a component: its kind, mostly its name."""

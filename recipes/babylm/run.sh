@@ -59,4 +59,6 @@ for checkpoint in "$RUN"/train/words_*; do
       --pairs "$PAIRS" --output-format json
   done
 done
+unitk check "$RUN/data" "$RUN/train" | tee "$RUN/checks.txt" ||
+  echo "there are faults: read $RUN/checks.txt before the figures" >&2
 python3 "$here/report.py" "$RUN"

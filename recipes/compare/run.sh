@@ -135,3 +135,8 @@ for row in $ROWS; do
   # shellcheck disable=SC2086
   python3 "$here/report.py" "$RUN" "$SUMMARIES/test.jsonl.gz" "$PAIRS" $ROWS
 done
+
+echo "checks: what would make the comparison void"
+trained=("$RUN"/rows/*/pretrain)
+[ ${#trained[@]} = 0 ] || unitk check "${trained[@]}" | tee "$RUN/checks.txt" ||
+  echo "there are faults: read $RUN/checks.txt before the table" >&2

@@ -532,7 +532,7 @@ def test_bits_are_of_texts(judge, toy_data, tmp_path):
     with pytest.raises(DataError, match="--data .*pairs"):
         judge("lm", "--bits", data=toy_data / "pairs")
     (tmp_path / "x.txt").write_text("\n\n")
-    with pytest.raises(DataError, match="--data .*x.txt has no text"):
+    with pytest.raises(DataError, match="--data .*x.txt"):
         judge("lm", "--bits", data=tmp_path / "x.txt")
     with pytest.raises(UsageError, match="--draws"):
         judge("lm", "--bits --draws 3")

@@ -2,91 +2,30 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hub import environment, running
 
 from unitk.errors import DataError, UsageError
 from unitk.verbs import push
 
 
-class Hub(BaseHTTPRequestHandler):
-    """Of the hub's interface: repositories, branches, what is uploaded how, commits."""
-
-    def do_GET(self) -> None:
-        store: Any = self.server
-        info = {"siblings": [], "sha": "0" * 40, "id": "me/small", "private": not store.public}
-        self.answer(info)
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if "chunked" in self.headers.get("Transfer-Encoding", ""):
-            while size := int(self.rfile.readline(), 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-        store: Any = self.server
-        if self.headers.get("Authorization") != "Bearer secret":
-            said = store.says.format(self.headers.get("Authorization"))
-            self.answer({"error": said}, 401)
-        elif self.path == "/api/repos/create":
-            store.repos.append(json.loads(body))
-            self.answer({"url": f"http://{self.headers['Host']}/me/small"})
-        elif "/branch/" in self.path:
-            store.branches.append(self.path.rpartition("/")[2])
-            self.answer({})
-        elif "/preupload/" in self.path:
-            files = json.loads(body)["files"]
-            told = [
-                {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files
-            ]
-            self.answer({"files": told})
-        elif "/commit/" in self.path:
-            for line in map(json.loads, body.splitlines()):
-                if line["key"] == "file":
-                    value = line["value"]
-                    key = self.path.rpartition("/")[2], value["path"]
-                    store.files[key] = base64.b64decode(value["content"])
-            url = f"http://{self.headers['Host']}/me/small/commit/{'0' * 40}"
-            self.answer({"commitUrl": url, "commitOid": "0" * 40, "success": True})
-        else:
-            self.answer({"error": self.path}, 404)
-
-    def answer(self, content: Any, code: int = 200) -> None:
-        text = json.dumps(content).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def hub() -> Iterator[Any]:
     pytest.importorskip("huggingface_hub")
-    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.repos, server.branches, server.files = [], [], {}
-    server.says, server.public = "who are you?", False
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
+    with running() as server:
+        yield server
 
 
 def send(hub, *words, token="secret"):
-    own = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_TOKEN": token}
-    own |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    own = environment(hub, Path.home() / ".cache" / "huggingface", token)
     program = [sys.executable, "-m", "unitk_cli", "push", *map(str, words)]
     return subprocess.run(program, env=os.environ | own, capture_output=True, text=True)
 

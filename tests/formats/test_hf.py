@@ -74,6 +74,8 @@ LLAMA = {
     "intermediate_size": 48,
     "max_position_embeddings": 40,
     "tie_word_embeddings": True,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
 }
 GROUPED = {**LLAMA, "num_key_value_heads": 2, "tie_word_embeddings": False}
 BOTH_WAYS = {**GROUPED, "is_causal": False}
@@ -182,6 +184,13 @@ TWO_TOWERS = ("bart", "t5", "t5_v1_1", "t5_v1_1_tied", "ul2")
 TWO_TOWERS += ("t5gemma", "t5gemma_shared", "t5gemma_untied")
 
 
+def as_released(model):
+    """Round weights to bf16, as released files have them: adding 1 to them is exact."""
+    for parameter in model.parameters():
+        kept = parameter.data.abs() > 2**-15
+        parameter.data = parameter.data.bfloat16().float() * kept
+
+
 @pytest.fixture
 def make(hf, kit, tmp_path, vocab_txt):
     """Writes a random model of a family; the model and its folder."""
@@ -199,10 +208,8 @@ def make(hf, kit, tmp_path, vocab_txt):
         if "bert_untied" in family:  # the bias that is added, and the other one
             head = model.predictions if "albert" in family else model.cls.predictions
             head.bias.data.copy_(head.decoder.bias)
-        if "gemma" in family:  # numbers of released files, to which 1 is added without rounding
-            for parameter in model.parameters():
-                kept = parameter.data.abs() > 2**-15
-                parameter.data = parameter.data.bfloat16().float() * kept
+        if "gemma" in family:
+            as_released(model)
         if family == "t5gemma_shared":
             first, second = model.model.encoder, model.model.decoder
             first.embed_tokens.weight.data = second.embed_tokens.weight.data.clone()

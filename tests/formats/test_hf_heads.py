@@ -17,10 +17,26 @@ from unitk.slots import collate
 from unitk.training.saving.checkpoint import Loaded, load
 from unitk.vocab.open import open_vocab
 
-from .test_hf import BART, BERT, EURO, GPT, MODERN, T5, T5_1_1, XLNET, edit
+from .test_hf import (
+    BART,
+    BERT,
+    EURO,
+    GEMMA,
+    GPT,
+    GROUPED,
+    MODERN,
+    NEOX,
+    T5,
+    T5_1_1,
+    TOKENIZERS,
+    XLNET,
+    as_released,
+    edit,
+)
 
 ENDS_AND_STARTS = {"bos_token_id": 2, "eos_token_id": 3}
 SMALL = {**BERT, "num_hidden_layers": 1}
+ONE = {"num_hidden_layers": 1, "pad_token_id": 0}
 FAMILIES = {
     "bert": ("Bert", SMALL),
     "ernie": ("Ernie", SMALL),
@@ -38,6 +54,14 @@ FAMILIES = {
     "eurobert_bos": ("EuroBert", {**EURO, "classifier_pooling": "bos"}),
     "eurobert_mean": ("EuroBert", {**EURO, "classifier_pooling": "mean"}),
     "xlnet": ("XLNet", {**XLNET, "n_layer": 1, "pad_token_id": 0}),
+    "llama": ("Llama", {**GROUPED, **ONE}),
+    "mistral": ("Mistral", {**GROUPED, **ONE}),
+    "qwen2": ("Qwen2", {**GROUPED, **ONE, "head_dim": 8}),
+    "qwen3": ("Qwen3", {**GROUPED, **ONE}),
+    "smollm3": ("SmolLM3", {**GROUPED, **ONE}),
+    "olmo2": ("Olmo2", {**GROUPED, **ONE}),
+    "gemma3": ("Gemma3", {**GEMMA, **ONE, "layer_types": ["sliding_attention"]}),
+    "neox": ("GPTNeoX", {**NEOX, **ONE}),
 }
 ENDS = {
     "classify": "SequenceClassification",
@@ -56,6 +80,10 @@ PAIRS += [("modernbert_decoder", "classify"), ("eurobert_mean", "classify")]
 PAIRS += [("eurobert", task) for task in ("classify", "regress", "tag")]
 PAIRS += [("eurobert_bos", "classify")]
 PAIRS += [("xlnet", task) for task in ENDS]
+TODAY = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "neox")
+PAIRS += [(family, task) for family in ("mistral", "qwen3", "neox") for task in ("tag", "span")]
+PAIRS += [(family, "classify") for family in TODAY]
+PAIRS += [("llama", "span"), ("qwen3", "regress"), ("olmo2", "classify"), ("gemma3", "classify")]
 PAIRS += [("ernie", "classify"), ("t5_v1_1", "classify"), ("gpt", "classify"), ("gpt", "choice")]
 
 
@@ -64,7 +92,9 @@ def class_of(family, task):
     name, _ = FAMILIES[family]
     double = task == "choice" and family.startswith("gpt")
     simple = "Simple" * (family == "xlnet" and task == "span")
-    return f"{name}DoubleHeadsModel" if double else f"{name}For{ENDS[task]}{simple}"
+    if double:
+        return f"{name}DoubleHeadsModel"
+    return f"{name}{'Text' * (family == 'gemma3')}For{ENDS[task]}{simple}"
 
 
 @pytest.fixture
@@ -78,8 +108,10 @@ def make(hf, kit, tmp_path, vocab_txt):
             named = {"id2label": dict(enumerate(labels)), "label2id": {}}
             settings = settings | named | {"num_labels": len(labels)}
         torch.manual_seed(0)
-        config = getattr(hf, f"{name}Config")(**settings)
+        config = getattr(hf, class_of(family, task)).config_class(**settings)
         model = kit.perturbed(getattr(hf, class_of(family, task))(config))
+        if family == "gemma3":
+            as_released(model)
         if hasattr(model, "multiple_choice_head"):  # which adds as much to every choice
             torch.nn.init.zeros_(model.multiple_choice_head.summary.bias)
         model.save_pretrained(tmp_path / "there")
@@ -249,7 +281,8 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
     for one, other in zip(theirs_of(again, task, parts, laid)[0], wanted, strict=True):
         near(one, other)
     if kind in ("classify", "span"):  # their tokenizer puts around a pair what is read here
-        tokenizer = hf.AutoTokenizer.from_pretrained(back)
+        opened = hf.PreTrainedTokenizerFast if family in TOKENIZERS else hf.AutoTokenizer
+        tokenizer = opened.from_pretrained(back)
         texts = [loaded.vocab.decode(part) for part in parts[0]]
         assert tokenizer(*texts)["input_ids"] == [i for i in rows[0].tolist() if i]
     again = load(kit.to_unitk("hf", back, tmp_path / "again"))

@@ -35,9 +35,9 @@ def odd_texts(count=500):
 
 
 def spiece(**options):
-    written = io.BytesIO()
+    written, options = io.BytesIO(), {"vocab_size": 88, "minloglevel": 2} | options
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_writer=written, vocab_size=88, minloglevel=2, **options
+        sentence_iterator=iter(LINES), model_writer=written, **options
     )
     return written.getvalue()
 

@@ -58,6 +58,7 @@ def decode_corpus(path: Path) -> Iterator[Document]:
         raise DataError(f"--data {path} holds {corpus.kind}; bits per byte are of texts")
     if not len(corpus):
         raise DataError(f"--data {path} has no text")
+    # its own vocabulary, whatever those of the models are
     vocab = corpus_vocab(path)
     for number in range(len(corpus)):
         yield Document([vocab.decode(ids) for ids in corpus.document(number)])

@@ -9,6 +9,7 @@ name.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,9 @@ import torch
 from torch import Tensor
 
 from unitk import registry
+from unitk.decoding.files.defaults import write_defaults
 from unitk.errors import CheckpointError, DataError, UsageError, require
+from unitk.files import create, seal
 from unitk.formats.names import Layout
 from unitk.formats.settings import preset_of
 from unitk.formats.vocabs import fitted
@@ -27,8 +30,11 @@ from unitk.models.config import ModelConfig
 from unitk.models.model import build
 from unitk.options.config import Component, NoOptions, Parsed, resolve
 from unitk.options.settings import NOTHING, Origin, Settings
+from unitk.pretrained import located
 from unitk.tasks.base import Task
+from unitk.training.saving import checkpoint
 from unitk.training.saving.checkpoint import Loaded
+from unitk.training.saving.state import Identity
 from unitk.vocab.base import Vocab
 
 KINDS = ("task", "arch")
@@ -125,9 +131,38 @@ class Format:
         """
         if self.find is None:
             raise UsageError(f"{asked}: unitk only writes this format")
+        path = located(path, "files")
         if not path.exists():
             raise CheckpointError(f"there is no {path}{self.cure(path)}")
         return self.find(path, vocab).build(given)
+
+
+def write_checkpoint(
+    parts: Loaded,
+    folder: Path,
+    source: tuple[str, object],
+    fetched: Mapping[str, Any] | None = None,
+    user_dir: str | None = None,
+) -> None:
+    """Write an imported model as a checkpoint of unitk into an empty folder.
+
+    `source` are the format and the path or name that it comes from, and `fetched` the files that
+    were fetched for it.
+    """
+    # an import has seen no data: its source stands where the data's fingerprint does
+    identity = Identity(
+        dict(parts.config),
+        user_dir,
+        " ".join(map(str, source)),
+        parts.task.vocab.hash,
+        "pairs" if parts.task.trained.pairs else "text",
+        labels=parts.task.trained.labels,
+    )
+    checkpoint.write(folder, parts.model, identity, parts.task)
+    about = {"format": source[0], "rows": parts.rows, **({"source": fetched} if fetched else {})}
+    create(folder / checkpoint.IMPORTED, json.dumps(about, indent=1) + "\n")
+    seal(folder)
+    write_defaults(folder, parts.decoding)
 
 
 def build_found(found: Found, given: Settings) -> Loaded:

@@ -47,6 +47,7 @@ def as_halves(rows: Tensor, config: ModelConfig) -> Tensor:
 
 def _paired(rows: Tensor, config: ModelConfig, stored: tuple[int, int]) -> Tensor:
     """Transpose what the rows of each head that turn are, laid out as `stored`."""
+    # channels that do not turn stand behind those that do, in both orders
     each = rows.unflatten(0, (-1, config.key_width))
     turning = round(config.key_width * config.rotary_share)
     first, rest = each.split([turning, config.key_width - turning], dim=1)
@@ -63,6 +64,7 @@ def by_part(rows: Tensor, config: ModelConfig) -> Tensor:
 
 def by_head(rows: Tensor, config: ModelConfig) -> Tensor:
     """The queries, keys and values of the first head, then those of the second, and so on."""
+    # the inverse of `by_part`: a matrix or a bias, whose rows are cut alike
     query, key, value = rows.chunk(3)
     parts = (as_halves(query, config), as_halves(key, config), value)
     return torch.stack([part.unflatten(0, (-1, config.key_width)) for part in parts], 1).flatten(

@@ -93,8 +93,7 @@ class Weighted(Rule):
     """Weights that can be drawn from."""
 
     def fault(self, value: Any) -> str:
-        fair = min(value) >= 0 < sum(value)
-        return "" if fair else "needs a weight above 0 and none below"
+        return "" if min(value) >= 0 < sum(value) else "needs a weight above 0 and none below"
 
 
 Schedule = Annotated[Any, "schedule"]
@@ -326,9 +325,10 @@ def _choices(kind: Any) -> tuple[str, ...]:
 
 
 def local(text: str, name: str) -> Path:
-    """A path; an address such as https://... is refused."""
-    web = re.match(r"[A-Za-z][\w+.-]+://", text)
-    require(not web, f"{name}: {text} is an address; download it and name the file")
+    """A path, or the file that a name such as hf://datasets/... has; no other address."""
+    if found := re.match(r"([A-Za-z][\w+.-]+):(?=//)", text):
+        require(found[1] in registry.sources("hub"), f"{name}: {text} is an address; download it")
+        return registry.get("hub", found[1])(text[found.end() :], "file")
     return Path(text)
 
 

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+from unitk import registry
 from unitk.files import MANIFEST
 from unitk.registry import nearest
 
 FOLDER = Path(__file__).parent
+fetched: dict[str, dict[str, Any]] = {}
+"""What this process has fetched by name: its revision, and the SHA-256 of its files."""
 
 
 def names() -> list[str]:
@@ -30,13 +34,20 @@ def about(name: str) -> str:
         return card.readline().strip("# \n").removeprefix(f"{name}: ")
 
 
-def located(path: Path) -> Path:
+def located(path: Path, part: str = "checkpoint") -> Path:
     """The folder of a model, where `path` is the name of one; anything else as it is given.
 
-    A file or folder of that name on disk wins.
+    A name that begins with that of a registered hub, such as hf:ORG/NAME@REVISION, is fetched;
+    `part` says what is wanted of it: checkpoint, vocab, files, or a file of data. A file or folder
+    of that name on disk wins.
     """
-    given = path.exists() or path.is_symlink()
-    return FOLDER / path if not given and str(path) in names() else path
+    if path.exists() or path.is_symlink():
+        return path
+    # a drive of Windows has a colon, too, but no hub its name
+    hub, colon, name = str(path).partition(":")
+    if colon and hub in registry.sources("hub"):
+        return registry.get("hub", hub)(name, part)
+    return FOLDER / path if str(path) in names() else path
 
 
 def hint(path: Path) -> str:
@@ -50,15 +61,14 @@ def hint(path: Path) -> str:
 
 
 def from_hub(path: Path, kind: str = "model") -> str:
-    """How to get what `path` may name on the Hugging Face hub, where there is nothing at it.
+    """What to write for what `path` may name on the Hugging Face hub, where there is nothing at it.
 
     "" for a path that looks like one of this machine: the hub's are NAME or ORGANIZATION/NAME.
     """
     name = re.fullmatch(r"(?:([\w-]+)/)?[\w-]+(\.[\w-]*\d[\w-]*)*", path.as_posix())
     if not name or name[1] == "runs" or name[1] and Path(name[1]).exists():
         return ""
-    of, then = "", ", and `unitk convert --from hf DIR --to unitk RUN` reads it"
+    by_name = f"hf:{path.as_posix()}"
     if kind != "model":
-        of, then = "--repo-type dataset ", ""
-    get = f"`hf download {of}{path.as_posix()} --local-dir DIR` gets it"
-    return f"; if it is a {kind} of the Hugging Face hub, {get}{then}"
+        by_name = f"hf://datasets/{path.as_posix()}/FILE, an input of `unitk preprocess`"
+    return f"; if it is a {kind} of the Hugging Face hub, write {by_name}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import shlex
@@ -11,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from unitk import registry
+from unitk import pretrained, registry
 from unitk.api.verb import verb
-from unitk.decoding.files.defaults import read_defaults, write_defaults
+from unitk.decoding.files.defaults import read_defaults
 from unitk.errors import CheckpointError, printable, require
-from unitk.files import create, new_folder, seal
+from unitk.files import create, new_folder
 from unitk.options import config
 from unitk.options.settings import HELP, Settings, read_flags
 from unitk.registry import register
@@ -119,26 +118,13 @@ def import_checkpoint(
     source: str, path: Path, given: Options, inner: Settings, folder: Path
 ) -> None:
     """Write another system's checkpoint as one of unitk, with the options of `inner`."""
-    from unitk.training.saving import checkpoint
-    from unitk.training.saving.state import Identity
+    from unitk.formats.base import write_checkpoint
 
     read = registry.get("format", source, "--from").read
     parts = read(path, given.vocab, inner, f"--from {source}")
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
-    # an import has seen no data: this stands where the data's fingerprint does
-    identity = Identity(
-        dict(parts.config),
-        user_dir,
-        f"{source} {path}",
-        parts.task.vocab.hash,
-        "pairs" if parts.task.trained.pairs else "text",
-        labels=parts.task.trained.labels,
-    )
-    checkpoint.write(folder, parts.model, identity, parts.task)
-    rows = json.dumps({"format": source, "rows": parts.rows}, indent=1)
-    create(folder / checkpoint.IMPORTED, rows + "\n")
-    seal(folder)
-    write_defaults(folder, parts.decoding)
+    fetched = pretrained.fetched.get(str(path))
+    write_checkpoint(parts, folder, (source, path), fetched, user_dir)
     weights = sum(weight.numel() for weight in parts.model.parameters())
     size = f"{weights / 1e6:,.1f} M parameters, vocabulary of {len(parts.task.vocab):,}"
     print(printable(f"{given.to[1]}: task {parts.task.name}, {size}"))

@@ -22,15 +22,15 @@ VALUES = ("format", "model_type")
 class Options:
     """List registered names (tasks, architectures and so on), bundled models and configurations.
 
-    Heads, formats, model types of transformers, measures, drivers, estimators and routes (addresses
-    of the server) are listed only if KIND names them, because that imports torch.
+    Heads, formats, model types of transformers, measures, drivers, estimators, checks and routes
+    (addresses of the server) are listed only if KIND names them, because that imports torch.
 
     unitk list arch
     """
 
     kind: str | None = None
     """Kind to list: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, linker,
-    head, format, model_type, measure, driver, estimator, route, model, config."""
+    head, format, model_type, measure, driver, estimator, check, route, hub, model, config."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 

@@ -34,7 +34,10 @@ from unitk.vocab.tokenizer_files import (
 from unitk.vocab.tokenizer_json import Tokenizers
 from unitk.vocab.untrusted import failures, load, naming
 
-WRITERS = ("gpt2", "openai-gpt", "t5", "bart")
+WRITERS = (
+    *("gpt2", "openai-gpt", "t5", "bart", "llama", "mistral", "qwen2", "qwen3", "smollm3"),
+    *("olmo2", "gemma3_text", "gpt_neox"),
+)
 """Kinds of model that write texts, which end with eos_token_id."""
 FURTHER = ("gmask", "smask", "sop", "eop")
 """Symbols of which transformers has no role."""
@@ -52,7 +55,7 @@ def open_vocab(path: Path) -> Vocab:
     merges.txt. Symbols that these lack are appended, see `Vocab.added`. The name of a model that
     comes with unitk means its vocabulary.
     """
-    path = pretrained.located(path)
+    path = pretrained.located(path, "vocab")
     if not path.exists():
         raise DataError(f"vocabulary {path}: no such file or folder{pretrained.hint(path)}")
     if path.is_dir() and is_released(path):

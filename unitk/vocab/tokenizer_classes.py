@@ -136,6 +136,71 @@ def _byte_level(pieces: Pieces, flag: Flag, unk: str) -> Any:
     return tokenizer
 
 
+QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""What becomes a word: endings, letters, single digits, signs, line ends and blanks."""
+
+
+def _qwen(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    from tokenizers import Regex, normalizers, pre_tokenizers
+
+    tokenizer = _byte_level(pieces, flag, unk)
+    # the pattern finds the words, so the bytes are not searched for them again
+    begins = flag("add_prefix_space", False)
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=begins, use_regex=False),
+        ]
+    )
+    return tokenizer
+
+
+def _neox(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    from tokenizers import normalizers
+
+    tokenizer = _byte_level(pieces, flag, unk)
+    tokenizer.normalizer = normalizers.NFC()
+    return tokenizer
+
+
+def _byte_fallback(pieces: Pieces, begins: bool, **options: Any) -> Any:
+    """BPE of characters; those that no piece has are bytes."""
+    from tokenizers import Tokenizer, decoders, models
+
+    options |= {"fuse_unk": True, "byte_fallback": True}
+    tokenizer = Tokenizer(models.BPE(dict(pieces.ids), list(pieces.merges), **options))
+    steps: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence(steps + [decoders.Strip(" ", 1, 0)] * begins)
+    return tokenizer
+
+
+def _llama(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    from tokenizers import pre_tokenizers
+
+    begins = flag("add_prefix_space", True)
+    tokenizer = _byte_fallback(pieces, begins)
+    # "legacy" puts a blank behind added tokens, too
+    scheme = "always" if flag("legacy", False) else "first"
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement="▁", prepend_scheme=scheme if begins else "never", split=False
+    )
+    return tokenizer
+
+
+def _gemma(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    from tokenizers import normalizers, pre_tokenizers
+
+    tokenizer = _byte_fallback(pieces, begins=False, unk_token=unk)
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    # no blank is left after normalizing, so that a text is one word
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    return tokenizer
+
+
 def _gpt(pieces: Pieces, flag: Flag, unk: str) -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -207,6 +272,26 @@ CLASSES = {
     ),
     "GPT2Tokenizer": TokenizerClass(
         **BYTES, roles=_roles("bos=<|endoftext|> eos=<|endoftext|> unk=<|endoftext|>")
+    ),
+    "Qwen2Tokenizer": TokenizerClass(
+        **BYTES | {"build": _qwen},
+        roles=_roles("unk=<|endoftext|> eos=<|endoftext|> pad=<|endoftext|>"),
+    ),
+    "GPTNeoXTokenizer": TokenizerClass(
+        **BYTES | {"build": _neox},
+        roles=_roles("bos=<|endoftext|> eos=<|endoftext|> unk=<|endoftext|> pad=<|padding|>"),
+    ),
+    "LlamaTokenizer": TokenizerClass(
+        slow="*.model",
+        model="BPE",
+        build=_llama,
+        roles=_roles("bos=<s> eos=</s> unk=<unk>"),
+    ),
+    "GemmaTokenizer": TokenizerClass(
+        slow="*.model",
+        model="BPE",
+        build=_gemma,
+        roles=_roles("bos=<bos> eos=<eos> unk=<unk> pad=<pad> mask=<mask>"),
     ),
     "OpenAIGPTTokenizer": TokenizerClass(
         slow="merges.txt", model="BPE", build=_gpt, roles={"unk": "<unk>"}

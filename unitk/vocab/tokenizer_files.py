@@ -32,10 +32,16 @@ USUAL = {
     "openai-gpt": "OpenAIGPTTokenizer",
     "t5": "T5Tokenizer",
     "xlnet": "XLNetTokenizer",
+    "qwen2": "Qwen2Tokenizer",
+    "qwen3": "Qwen2Tokenizer",
+    "gemma3_text": "GemmaTokenizer",
+    "gpt_neox": "GPTNeoXTokenizer",
 }
 """`model_type` in config.json -> the class of its tokenizer, if no file names one."""
 AS_IT_IS = "TokenizersBackend"
 """The class that takes a tokenizer.json as it is; others replace normalizer and pre-tokenizer."""
+FIXED = {"qwen2": "Qwen2Tokenizer", **dict.fromkeys(("mistral", "olmo2"), AS_IT_IS)}
+"""`model_type` -> the class that AutoTokenizer takes, whatever the files name."""
 SAME = {
     **dict.fromkeys(("PreTrainedTokenizer", "PythonBackend"), AS_IT_IS),
     **dict.fromkeys(("ErnieTokenizer", "ElectraTokenizer", "DistilBertTokenizer"), "BertTokenizer"),
@@ -125,7 +131,11 @@ class Files:
         named = self.setting("tokenizer_class", "") or self.config.get("tokenizer_class") or ""
         name = str(named).removesuffix("Fast")
         name = SAME.get(name, name) or USUAL.get(self.kind, AS_IT_IS)
+        if self.kind in FIXED and "unitk" not in self.config:  # or unitk wrote it
+            name, named = FIXED[self.kind], ""
         if self.fast:
+            if name == "LlamaTokenizer" and untrusted.has_byte_level(self.fast):
+                return AS_IT_IS  # as Llama 3 has it, whose files name Llama's class
             if name not in (*CLASSES, AS_IT_IS):
                 what = "%s is taken as it is, as tokenizer_class %s is unknown"
                 log.warning(what, self.fast_file, named)

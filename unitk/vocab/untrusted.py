@@ -79,6 +79,12 @@ def kind_of(model: Mapping[str, Any]) -> str:
     return str(model.get("type") or guess)
 
 
+def has_byte_level(spec: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer.json reads texts as bytes, each of which is a letter of its pieces."""
+    steps = (one for name, _, one in _steps(spec) if name != "normalizer")
+    return any(one.get("type") == "ByteLevel" for one in steps)
+
+
 def _check_unknown(model: Mapping[str, Any]) -> None:
     """Refuse a model that could not say that it does not know a character."""
     kind, vocab = kind_of(model), model["vocab"]

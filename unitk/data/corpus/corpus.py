@@ -41,6 +41,7 @@ from unitk.data.corpus.columns import (
 from unitk.errors import DataError
 from unitk.files import MANIFEST, create
 from unitk.foreign import read_json
+from unitk.pretrained import fetched
 from unitk.slots import Ids
 
 FORMAT = 2
@@ -335,7 +336,8 @@ def write_manifest(folder: Path, about: dict[str, Any]) -> None:
         side = path.parent / MANIFEST  # what stands there of a side of pairs has been hashed
         known = read_json(side)["files"] if side.is_file() and path.parent != folder else {}
         entries[name] = known.get(path.name) or files.entry(path)
-    manifest = {"format": FORMAT, **about, "files": entries}
+    sources = {"sources": fetched} if fetched else {}
+    manifest = {"format": FORMAT, **about, **sources, "files": entries}
     text = json.dumps(manifest | {"sha256": _own_hash(manifest)}, indent=1, ensure_ascii=False)
     create(folder / MANIFEST, text + "\n")
 

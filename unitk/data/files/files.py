@@ -21,7 +21,7 @@ from unitk.data.files.tables import saved_files
 from unitk.errors import DataError, UsageError, require
 from unitk.options.fields import Checked, Positive, flag
 from unitk.options.settings import Settings
-from unitk.pretrained import from_hub
+from unitk.pretrained import from_hub, located
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+]+:(/|[\w-]+/)", re.IGNORECASE)
 """How https:// and hf:name/ begin; a path object has dropped one of two strokes."""
@@ -36,6 +36,8 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
             found += _inside(path, option)
         elif path == STDIN or path.exists():
             found.append(path)
+        elif (file := located(path, "file")) != path:
+            found.append(file)
         elif ADDRESS.match(pattern):
             raise DataError(f"{option} {pattern} is an address; download it and name the file")
         elif glob.has_magic(pattern):

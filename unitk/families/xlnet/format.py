@@ -103,5 +103,6 @@ register("model_type", "xlnet")(
         },
         complete=_complete,
         free=("output_bias",),
+        ends=True,
     )
 )

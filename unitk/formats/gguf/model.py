@@ -189,6 +189,7 @@ def framing_of(task: Task) -> Framing:
     shifts = protocol is not None and protocol.probe is None and protocol.begin is None
     require(shifts and not head, lacks)
     assert protocol is not None
+    # any two words will do: a symbol among them could not be told from the frame
     words = np.setdiff1d(task.words, [*task.vocab.symbols.values()])[-2:]  # of which two tell order
     towers = task.prompt([words]).towers
     require(towers.keys() == {"x"}, lacks)

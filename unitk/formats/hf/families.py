@@ -19,6 +19,7 @@ from unitk.errors import UsageError, require
 from unitk.formats.names import Layout, classes, same, within
 from unitk.formats.settings import Keys, check_family, preset
 from unitk.models.config import ModelConfig
+from unitk.vocab.base import Vocab
 
 Changes = dict[str, Any]
 CAUSAL = "is_causal"
@@ -33,6 +34,14 @@ class Checkpoint(NamedTuple):
     given: Mapping[str, Any]
     """The settings of config.json."""
     where: Path  # config.json, for errors
+
+
+class Told(NamedTuple):
+    """What a folder says of the texts of its model."""
+
+    given: Mapping[str, Any]  # config.json
+    folder: Path
+    vocab: Vocab | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +87,20 @@ class Family:
     """For reading: whether config.json says so."""
     tokenizer: str = ""
     """The class that AutoTokenizer takes for it, whatever a folder says."""
-    wrapped: str = ""  # prefix of all names but the head's, in models that classify texts
+    roots: Mapping[str, str] = field(default_factory=dict)
+    """Suffix of a fine-tuned class -> what stands there in place of `root`."""
+    laid: Mapping[str, str] = field(default_factory=dict)
+    """Options of the layout of texts in fine-tuned models, beside `options`."""
+    spelled: Callable[[Vocab], Mapping[int, str]] = lambda vocab: {}
+    """For reading: names of ids that have no piece."""
+    told: Callable[[Told], Mapping[str, str]] = lambda told: {}
+    """For reading: options of the task that the files of a folder say."""
+    buffers: Callable[[int], dict[str, Tensor]] = lambda rows: {}
+    """For writing: tensors of the model over words that are stored without being weights."""
+    offset: Callable[[int], int] = lambda pad: 0
+    """For writing: rows of the table of positions before that of position 0."""
+    ends: bool = False
+    """Whether the symbol that stands for a text comes last, as a segment of its own."""
     check: Callable[[ModelConfig], None] = lambda config: None
     """For writing: raises a `UsageError` for settings in `free` that the class does not have."""
     fits: Callable[[ModelConfig, str], bool] = lambda config, arch: True
@@ -111,15 +133,19 @@ WRITES |= dict.fromkeys(("lm", "xlnet"), "LMHeadModel")
 """Task -> suffix of transformers' class."""
 TEXTS, CHOICES = "ForSequenceClassification", "ForMultipleChoice"
 WORDS, PLACES = "ForTokenClassification", "ForQuestionAnswering"
-CLASSES = {"class": TEXTS, "regress": TEXTS, "tag": WORDS, "span": PLACES, "choice": CHOICES}
-CLASSES |= {f"{kind}_{pool}": TEXTS for kind in ("class", "regress") for pool in ("mean", "late")}
-"""Kind of head -> suffix of the fine-tuned class."""
 BOTH, ONE_WAY = "both sides", "left to right"
 """From where a model reads a text."""
 DOUBLE = "DoubleHeadsModel"
 """GPT's class for choices, which also has the output layer over words."""
 SIMPLE = f"{PLACES}Simple"
 """XLNet's class for spans; the one without "Simple" searches with a beam."""
+GEMMA_TEXTS = f"Text{TEXTS}"
+"""Gemma 3's class for texts; the one without "Text" reads pictures as well."""
+POOLED = tuple(f"{kind}_{pool}" for kind in ("class", "regress") for pool in ("mean", "late"))
+CLASSES = {TEXTS: ("class", "regress", *POOLED), GEMMA_TEXTS: ("class", "regress")}
+CLASSES |= {WORDS: ("tag",), PLACES: ("span",), SIMPLE: ("span",)}
+CLASSES |= {CHOICES: ("choice",), DOUBLE: ("choice",)}
+"""Suffix of a fine-tuned class -> the kinds of its head."""
 SLOTS = {WORDS: ("", "classifier"), PLACES: ("", "qa_outputs")}
 CLASSIFIER = ("classification_head.dense", "classification_head.out_proj")
 
@@ -179,10 +205,10 @@ def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
 
 def ending_of(family: Family, head: str) -> str:
     """The suffix of the family's class with this kind of head, such as ForTokenClassification."""
+    endings = [ending for ending, kinds in CLASSES.items() if head in kinds]
     lacks = f"--to hf: transformers has no class with head {head}; use --task.pooling slot"
-    require(head in CLASSES, lacks)
-    own = {"choice": DOUBLE, "span": SIMPLE}.get(head, "")
-    return own if own in family.heads else CLASSES[head]
+    require(len(endings) > 0, lacks)
+    return next((ending for ending in endings if ending in family.heads), endings[0])
 
 
 def class_of(family: Family, config: ModelConfig) -> str:

@@ -11,6 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from unitk.formats.hf.families import (
     OUTPUTS,
     Checkpoint,
     Family,
+    Told,
     class_of,
     ending_of,
     families,
@@ -45,17 +47,16 @@ from unitk.formats.hf.families import (
     layout_of,
     tied,
 )
-from unitk.formats.hf.generation import FILE, bart_opening, generation, read_generation
+from unitk.formats.hf.generation import FILE, generation, read_generation
 from unitk.formats.hf.heads import (
     KEPT,
-    PROBLEMS,
     head_settings,
     named_classes,
     tuned,
 )
 from unitk.formats.hf.tokenizer import write_tokenizer
 from unitk.formats.names import count_from, current_name
-from unitk.formats.vocabs import extra_ids, vocab_beside
+from unitk.formats.vocabs import vocab_beside
 from unitk.options.fields import render
 from unitk.pretrained import from_hub
 from unitk.registry import register
@@ -102,15 +103,12 @@ def find(path: Path, vocab: Path | None) -> Found:
     for second, first in _biases(family):
         if not changes["tied"] and second in tensors:  # the one that their output map adds
             tensors[first] = tensors.pop(second)
-    changes |= family.complete(Checkpoint(config, tensors, given, where))
-    fine = tuned(family, tensors, given, where)
-    config = settings.changed(config, where, **changes | fine.changes)
+    checkpoint = Checkpoint(config, tensors, given, where)
+    changes |= family.complete(checkpoint)
     own = _vocab(weights.parent, vocab)
+    fine = tuned(family, checkpoint, family.told(Told(given, where.parent, own)))
+    config = settings.changed(config, where, **changes | fine.changes)
     task, options, answers = fine.task, fine.options, False
-    if kind == "bart" and not fine.head:
-        options = {"opening": bart_opening(given, where.parent)}
-    if kind == "t5" and own and given.get("decoder_start_token_id") == own.sep:
-        options = {"opening": "sep"}
     # a folder of others tells no task; it was trained to see both sides, so it fills masks
     if family.both_ways and family.is_open(given):
         task, options = "mlm", {}
@@ -128,7 +126,7 @@ def find(path: Path, vocab: Path | None) -> Found:
         options,
         answers=answers,
         labels=fine.labels,
-        spelled=extra_ids(own) if own and kind == "t5" else {},
+        spelled=family.spelled(own) if own else {},
         decoding=lambda task: _decoding(weights.parent / FILE, task),
     )
 
@@ -227,7 +225,7 @@ def modern(tensors: Mapping[str, Tensor], family: Family, path: Path) -> dict[st
         for name in (theirs,) if isinstance(theirs, str) else theirs:
             own |= {name.partition(".")[0], name.removeprefix(root).partition(".")[0]}
     outputs = (*OUTPUTS, *family.outputs)
-    own |= {family.wrapped.rstrip("."), *(name.rstrip(".") for name in outputs)}
+    own |= {name.rstrip(".") for name in (*family.roots.values(), *outputs)}
     found = without_prefix(tensors, own, path)
     if root and all(name.startswith(root) for name in found):
         inner = {name.removeprefix(root): tensor for name, tensor in found.items()}
@@ -235,7 +233,9 @@ def modern(tensors: Mapping[str, Tensor], family: Family, path: Path) -> dict[st
         found = inner if all(name.startswith((root, *outputs)) for name in inner) else found
     renamed = {}
     for name, tensor in found.items():
-        name = current_name(name).removeprefix(family.wrapped)
+        name = current_name(name)
+        for other in family.roots.values():
+            name = name.removeprefix(other)
         if not name.startswith((root, *outputs)):
             name = root + name
         renamed[name] = tensor
@@ -259,17 +259,13 @@ def write(parts: Loaded, folder: Path) -> None:
     about = {"model_type": kind, "architectures": [class_of(family, config)], **family.fixed}
     about |= settings.write(config, family.keys)
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
-    if kind == "roberta":
-        # its size includes the rows before position 0
-        about["max_position_embeddings"] = config.max_positions + pad + 1
     ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
     about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
     if parts.task.head:
         about |= head_settings(parts.task, config, family)
-    if kind == "bart" and not head:
-        # transformers has a buffer for it, which is stored even if it is zero
-        theirs.setdefault("final_logits_bias", torch.zeros(1, rows))
-    about |= family.entries(config)
+    if not head:
+        theirs = {**family.buffers(rows), **theirs}
+    about |= family.entries(replace(config, position_offset=family.offset(pad)))
     # a class of left-to-right models fills masks, too, if it is told to see both sides
     fills = family.task == "mlm" or family.both_ways and sees(parts.task) == BOTH
     if fills and family.task != "mlm":
@@ -295,9 +291,9 @@ def write(parts: Loaded, folder: Path) -> None:
         "model_input_names": ["input_ids", "attention_mask"],
         "padding_side": "right",
     }
-    if kind == "xlnet" or family.task == "lm" and not (head or fills):
+    if family.ends or family.task == "lm" and not (head or fills):
         reads["padding_side"] = "left"
-    if kind == "xlnet" or config.num_segments > 1:
+    if family.ends or config.num_segments > 1:
         reads["model_input_names"] += ["token_type_ids"]
     if config.max_positions:
         reads["model_max_length"] = config.max_positions
@@ -362,10 +358,10 @@ def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
     """Rename and reshape weights, or their gradients, to those of transformers."""
     config, ours, head = parts.model.config, dict(tensors), parts.task.head
     kind = _kind(parts)
-    # transformers fixes the number of rows before position 0
-    offsets = {"roberta": _pad(parts, len(ours["embed.tokens.weight"])) + 1, "bart": 2}
-    count_from(ours, config.position_offset, offsets.get(kind, 0))
     family: Family = registry.get(MODEL_TYPE, kind)
+    # transformers fixes the number of rows before position 0
+    offset = family.offset(_pad(parts, len(ours["embed.tokens.weight"])))
+    count_from(ours, config.position_offset, offset)
     layout = layout_of(family, config, head)
     if VIRTUAL in ours and VIRTUAL not in layout.names:
         # rows beyond the vocabulary are no part of what transformers computes
@@ -383,9 +379,15 @@ def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
         theirs |= {a: theirs[b].clone() for a, b in _biases(family) if b in theirs}
     if double:
         theirs["multiple_choice_head.summary.bias"] = torch.zeros(1)
-    if head in PROBLEMS:
-        return {n if n.startswith(OUTPUTS) else family.wrapped + n: theirs[n] for n in theirs}
-    return theirs
+    # some classes keep the root that their family had in earlier versions
+    root = family.roots.get(ending_of(family, head) if head else "")
+    if root is None:
+        return theirs
+    outputs = (*OUTPUTS, *family.outputs)
+    return {
+        name if name.startswith(outputs) else root + name.removeprefix(family.root): tensor
+        for name, tensor in theirs.items()
+    }
 
 
 def _biases(family: Family) -> list[tuple[str, str]]:

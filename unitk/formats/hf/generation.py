@@ -10,6 +10,7 @@ import numpy as np
 
 from unitk.errors import UsageError
 from unitk.formats.archive import read_json
+from unitk.formats.hf.families import Told
 from unitk.formats.settings import checked
 from unitk.options.config import flag
 from unitk.tasks.base import Task
@@ -112,6 +113,27 @@ def bart_opening(config: Mapping[str, Any], folder: Path) -> str:
         ids = Tokenizer.from_buffer(data).encode("a").ids
         return "sep" if ids[0] != cls and ids[-1] == end else "both"
     return "cls" if first == (cls, None) else "both"
+
+
+ALONE = {"opening": "none", "delimiter": "off"}
+"""How texts are laid out for GPT's heads: no symbols are added, and the last word is read."""
+UNDELIMITED = {"delimiter": "off"}
+"""How a decoder's heads read texts: nothing stands behind the last word."""
+
+
+def decoder_opening(told: Told) -> dict[str, str]:
+    """The `--task.opening` of a decoder, by what its tokenizer.json puts before a text."""
+    file, vocab = told.folder / "tokenizer.json", told.vocab
+    if vocab is None or not file.exists():
+        return {}
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_buffer(open_vocab(file).model.data)  # it names a damaged file
+    words, ids = (tokenizer.encode("a", add_special_tokens=one).ids for one in (False, True))
+    # a symbol behind the text tells nothing of what is in front
+    if ids[: len(words)] == words:
+        return {"opening": "none"}
+    return {"opening": {vocab.cls: "cls", vocab.sep: "sep"}.get(ids[0], "none")}
 
 
 def _banned(given: Mapping[str, Any], task: Task) -> bool:

@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from unitk.errors import CheckpointError, require
-from unitk.formats.hf.families import CHOICES, CLASSES, DOUBLE, TEXTS, WORDS, Family, ending_of
+from unitk.formats.hf.families import (
+    CHOICES,
+    CLASSES,
+    DOUBLE,
+    POOLED,
+    TEXTS,
+    Checkpoint,
+    Family,
+    ending_of,
+)
 from unitk.formats.settings import checked, refuse
 from unitk.models.config import ModelConfig
 from unitk.options.config import flag
@@ -26,7 +34,7 @@ SUMMARY = {
 }
 """How transformers scores a choice: a linear map of one slot, as in GPT."""
 PROBLEMS = {"class": "single_label_classification", "regress": "regression"}
-PROBLEMS |= {kind: PROBLEMS[kind.partition("_")[0]] for kind in CLASSES if "_" in kind}
+PROBLEMS |= {kind: PROBLEMS[kind.partition("_")[0]] for kind in POOLED}
 """Kind of head -> what transformers' config.json says of its loss."""
 POOLING = "classifier_pooling"
 """The key in config.json of how a class makes one state of a text."""
@@ -45,34 +53,35 @@ class Tuned:
     changes: dict[str, Any] = field(default_factory=dict)  # of the architecture
 
 
-def tuned(
-    family: Family, tensors: Mapping[str, Tensor], given: Mapping[str, Any], where: Path
-) -> Tuned:
-    """The task and head of a checkpoint, from `architectures` in config.json and its tensors."""
+def tuned(family: Family, checkpoint: Checkpoint, told: Mapping[str, str]) -> Tuned:
+    """The task and head of a checkpoint, from `architectures` in config.json and its tensors.
+
+    `told` are options of the task that the files of its folder say.
+    """
+    _, tensors, given, where = checkpoint
     named = named_classes(given, where) or [""]
-    ending = named[0].removeprefix(family.name)
+    ending, options = named[0].removeprefix(family.name), {**family.options, **told}
     if ending not in family.heads:
-        if ending in CLASSES.values():
+        if ending in CLASSES:
             raise CheckpointError(f"{where}: unitk has no model that reads texts as {named[0]}")
-        return Tuned(family.task, family.options)
+        return Tuned(family.task, options)
     pooler, out = family.heads[ending]
     matrix = tensors.get(f"{out}.weight")
     if matrix is None or matrix.dim() != 2:
         raise CheckpointError(f"{where}: {named[0]} needs a matrix {out}.weight")
     size, problem = len(matrix), given.get("problem_type")
-    head = next(kind for kind in CLASSES if ending_of(family, kind) == ending)
+    head = CLASSES[ending][0]
     if ending == DOUBLE:
         refuse(given, SUMMARY, where)
-    if ending == TEXTS:
+    if head in PROBLEMS:
         head = "regress" if size == 1 else "class"
         if problem not in (None, PROBLEMS[head]):
             what = f"{named[0]} with {size} outputs as {PROBLEMS[head]} only"
             raise CheckpointError(f"{where}: unitk reads {what}, got problem_type {problem!r}")
     task = "classify" if head == "class" else head  # the others have the name of their head
     labels = label_names(given, size, where) if head in ("class", "tag") else ()
-    # transformers' GPT-2 adds no symbols to a text and reads it at its last word
-    around = {"opening": "none", "delimiter": "off"} if family.task == "lm" else family.options
-    layout = f"{family.task}:" + ",".join(f"{a}={b}" for a, b in around.items())
+    around = ",".join(f"{name}={text}" for name, text in {**options, **family.laid}.items())
+    layout = f"{family.task}:{around}"
     options = {"layout": layout.rstrip(":"), "separators": str(family.separators)}
     if family.task == "lm" and ending != DOUBLE:
         options["lm_weight"] = "0"  # their loss is that of the head alone
@@ -131,7 +140,7 @@ def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, 
     ending = ending_of(family, task.head)
     name = family.name + ending
     layers = head_layers(family, ending)
-    if ending not in (TEXTS, CHOICES, DOUBLE):
+    if task.head not in (*PROBLEMS, "choice"):
         # over slots, the only layer before the map that a class has is a transform
         del layers["head_pooler"]
         if "transform" not in (config.head_dense, family.head_dense):
@@ -148,7 +157,7 @@ def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, 
     about: dict[str, Any] = {"architectures": [name]} | (SUMMARY if ending == DOUBLE else {})
     theirs = {ours: theirs for theirs, ours in family.poolings.items()}
     about |= {POOLING: theirs[pooling]} if theirs and ending in (TEXTS, CHOICES) else {}
-    if ending in (TEXTS, WORDS):  # the others have a fixed number of outputs
+    if task.head in (*PROBLEMS, "tag"):  # the others have a fixed number of outputs
         labels = task.trained.labels or ("LABEL_0",)
         about["id2label"] = dict(enumerate(labels))
         about["label2id"] = {label: i for i, label in enumerate(labels)}

@@ -161,6 +161,7 @@ def check_bases(config: ModelConfig, bases: Iterable[Collection[float]]) -> None
 
 def period(values: Sequence[T]) -> tuple[T, ...]:
     """The shortest start of a list which gives all of it if it is repeated."""
+    # a list is at most as short as its own length, so one size is always found
     size = next(
         size
         for size in range(1, len(values) + 1)

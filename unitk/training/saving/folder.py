@@ -1,6 +1,6 @@
 """A run on disk: checkpoints that are whole or not there at all. Nothing here needs torch.
 
-    RUN/README.md  config.yaml  log.jsonl
+    RUN/README.md  config.yaml  log.jsonl  sources.json
     RUN/last -> checkpoints/step-200  best -> checkpoints/step-150  words_1M -> (--save-at-words)
     RUN/checkpoints/step-150/  step-200/     each with manifest.json: size and SHA-256 of every file
 
@@ -12,6 +12,7 @@ a checkpoint is good when its files are what the manifest says.
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import time
@@ -35,7 +36,7 @@ from unitk.files import MANIFEST, TEMPORARY, damage, held, seal
 DAMAGED = "damaged-"
 OPTIMIZER = "optim.safetensors"
 LOCK = ".lock"
-CONFIG = "config.yaml"
+CONFIG, SOURCES = "config.yaml", "sources.json"
 TRIES, PAUSE = 200, 0.01
 """How often a checkpoint is looked for in a run that saves, and the seconds between two times."""
 
@@ -72,6 +73,8 @@ class RunFolder:
         """Create the folder with its config.yaml; remove what a killed process left unfinished."""
         self.path.mkdir(parents=True, exist_ok=True)
         files.write(self.path / CONFIG, config)
+        if pretrained.fetched:  # the names in it stand for these files
+            files.write(self.path / SOURCES, json.dumps(pretrained.fetched, indent=1) + "\n")
         self.checkpoints.mkdir(exist_ok=True)
         for folder in (self.path, self.checkpoints):
             for left in folder.glob(f"{TEMPORARY}*"):

@@ -6,6 +6,7 @@ import torch
 
 from unitk.errors import CheckpointError
 from unitk.formats.hf.families import CLASSIFIER, PLACES, SLOTS, TEXTS, Changes, Checkpoint, Family
+from unitk.formats.hf.generation import bart_opening
 from unitk.formats.names import Form, Layout, cross, layer, within
 from unitk.formats.settings import keys
 from unitk.registry import register
@@ -84,6 +85,11 @@ register("model_type", "bart")(
             "decoder_ffn_dim": config.ffn_width,
         },
         options={"opening": "both"},
+        laid={"opening": "both"},
+        told=lambda told: {"opening": bart_opening(told.given, told.folder)},
+        # a buffer of transformers
+        buffers=lambda rows: {"final_logits_bias": torch.zeros(1, rows)},
+        offset=lambda pad: 2,
         free=("output_bias",),
         fits=lambda config, arch: config.norm != "rms",
     )

@@ -188,6 +188,11 @@ register("model_type", "roberta")(
         heads=bert_heads("roberta.pooler.dense")
         | {TEXTS: ("classifier.dense", "classifier.out_proj")},
         fixed=ENCODES,
+        # its size includes the rows before position 0
+        entries=lambda config: {
+            "max_position_embeddings": config.max_positions + config.position_offset
+        },
+        offset=lambda pad: pad + 1,
         fits=lambda config, arch: (
             is_bert(config) and not is_ernie(config, arch) and config.position_offset > 0
         ),

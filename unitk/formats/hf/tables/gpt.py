@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unitk.errors import require
 from unitk.formats.hf.families import DOUBLE, SLOTS, TEXTS, Changes, Checkpoint, Family
+from unitk.formats.hf.generation import ALONE, UNDELIMITED, decoder_opening
 from unitk.formats.hf.layers import BASE, SHARE, about_rotary, ropes, rotary
 from unitk.formats.names import BY_HEAD, TURNED, Layout, layer, within
 from unitk.formats.settings import keys
@@ -84,6 +85,7 @@ def _about_gpt(config: ModelConfig) -> Changes:
 def _neox(checkpoint: Checkpoint) -> Changes:
     """Rotary positions, of which transformers 4 has base and share under names of their own."""
     _, _, given, where = checkpoint
+    # an entry `rope_parameters` goes before both
     base = given.get("rotary_emb_base", given.get(BASE, 10000.0))
     share = given.get("rotary_pct", given.get(SHARE, 0.25))
     rope = rotary(ropes(given, where), where, base, share)
@@ -114,6 +116,7 @@ register("model_type", "gpt2")(
         complete=_gpt2,
         entries=lambda config: {"embd_pdrop": config.dropout},
         options={"opening": "sep"},
+        laid=ALONE,
         fits=lambda config, arch: config.norm_first,
     )
 )
@@ -131,6 +134,7 @@ register("model_type", "openai-gpt")(
         complete=_gpt2,
         entries=_about_gpt,
         options={"opening": "none", "ends": "off"},
+        laid=ALONE,
         fits=lambda config, arch: (
             not (config.norm_first or config.embedding_norm or config.layer_groups)
         ),
@@ -144,7 +148,9 @@ register("model_type", "gpt_neox")(
         presets=tuple(f"pythia_{size}" for size in ("tiny", "14m", "31m", "70m", "160m", "410m")),
         task="lm",
         layout=NEOX,
-        heads={},
+        heads={TEXTS: ("", "score"), **SLOTS},
+        laid=UNDELIMITED,
+        told=decoder_opening,
         keys=NEOX_KEYS,
         complete=_neox,
         entries=_about_neox,

@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from unitk.errors import CheckpointError, require
-from unitk.formats.hf.families import CAUSAL, TEXTS, WORDS, Changes, Checkpoint, Family
+from unitk.formats.hf.families import (
+    CAUSAL,
+    GEMMA_TEXTS,
+    PLACES,
+    SLOTS,
+    TEXTS,
+    WORDS,
+    Changes,
+    Checkpoint,
+    Family,
+)
+from unitk.formats.hf.generation import UNDELIMITED, decoder_opening
 from unitk.formats.hf.layers import (
     BASE,
     FULL,
@@ -175,6 +186,7 @@ def _smollm3(checkpoint: Checkpoint) -> Changes:
 
 def _about_smollm3(config: ModelConfig) -> Changes:
     bases = [base for _, base in config.layer_kinds]
+    # 0 stands for a layer without positions, which is told by `no_rope_layers`
     base = max(bases) or config.rotary_base
     rope = {"rope_parameters": about_rotary(config, base), BASE: base}
     return _about_upper_windows(config) | rope | {"no_rope_layers": [int(own > 0) for own in bases]}
@@ -193,6 +205,7 @@ def _gemma3(checkpoint: Checkpoint) -> Changes:
     ]
     types = layer_types(given, usual, where)
     bases = {kind: given.get(key, base) for kind, (key, base) in GEMMA_BASES.items()}
+    # its own flag halves the window, as both sides share it
     seen = {"sliding_window": WINDOW, **given}
     if given.get(BIDIRECTIONAL) and SLIDING in types:
         window = checked(seen["sliding_window"], int, "sliding_window", where)
@@ -261,7 +274,10 @@ LLAMA: dict[str, Any] = {
     "fixed": {"attention_bias": False, "mlp_bias": False},
     "options": {"opening": "none"},
     "free": ROTARY,
-    "heads": {},
+    "heads": {TEXTS: ("", "score"), WORDS: ("", "score"), PLACES: SLOTS[PLACES]},
+    "roots": {PLACES: "transformer."},
+    "laid": UNDELIMITED,
+    "told": decoder_opening,
     "whole": "ForCausalLM",
     "both_ways": True,
     "opens": opens,
@@ -314,6 +330,7 @@ register("model_type", "mistral")(
         name="Mistral",
         presets=("mistral_7b",),
         options={"opening": "cls"},
+        roots={},
         fixed={},
         complete=_mistral,
         entries=_about_mistral,
@@ -338,6 +355,7 @@ register("model_type", "olmo2")(
         name="Olmo2",
         presets=("olmo2_1b",),
         layout=table(AFTER),
+        heads={TEXTS: ("", "score")},
         fixed={"attention_bias": False},
     )
 )
@@ -350,6 +368,9 @@ register("model_type", "eurobert")(
         options={},
         whole="",
         both_ways=False,
+        roots={},
+        laid={},
+        told=lambda told: {},
         outputs=("dense.",),
         heads={TEXTS: ("dense", "classifier"), WORDS: ("", "classifier")},
         head_dense="gelu",
@@ -364,6 +385,7 @@ register("model_type", "gemma3_text")(
         about="Gemma 3 without pictures, and EmbeddingGemma's Transformer",
         name="Gemma3",
         presets=("gemma3_tiny", "gemma3_270m", "gemma3_1b"),
+        heads={GEMMA_TEXTS: ("", "score")},
         layout=table(FOUR, {**GEMMA_NORMS, **TURNING}),
         keys=GEMMA_KEYS,
         options={"opening": "cls"},

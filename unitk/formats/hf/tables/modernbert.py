@@ -16,6 +16,7 @@ from unitk.formats.hf.families import (
     Checkpoint,
     Family,
 )
+from unitk.formats.hf.generation import ALONE
 from unitk.formats.hf.layers import (
     FULL,
     SLIDING,
@@ -168,6 +169,7 @@ register("model_type", "modernbert-decoder")(
             {r".*\.attn\.[qk]_proj\.weight": HALVES},
         ),
         options={"opening": "cls"},
+        laid=ALONE,
         complete=partial(complete, head="lm_head", itself=1),
         entries=partial(entries, itself=1),
         outputs=("head.", "decoder."),

@@ -5,9 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from unitk.errors import CheckpointError, UsageError
-from unitk.formats.hf.families import CLASSIFIER, PLACES, SLOTS, TEXTS, Changes, Checkpoint, Family
+from unitk.formats.hf.families import (
+    CLASSIFIER,
+    PLACES,
+    SLOTS,
+    TEXTS,
+    Changes,
+    Checkpoint,
+    Family,
+    Told,
+)
 from unitk.formats.names import Layout, cross, layer, within
 from unitk.formats.settings import checked, keys
+from unitk.formats.vocabs import extra_ids
 from unitk.models.config import ModelConfig
 from unitk.registry import register
 
@@ -89,6 +99,11 @@ def _about_t5(config: ModelConfig) -> Changes:
     return {"feed_forward_proj": projection, "scale_decoder_outputs": config.output_scale}
 
 
+def _opening(told: Told) -> dict[str, str]:
+    begins = told.given.get("decoder_start_token_id")
+    return {"opening": "sep"} if told.vocab and begins == told.vocab.sep else {}
+
+
 register("model_type", "t5")(
     Family(
         about="T5, T5 1.1 and UL2",
@@ -99,7 +114,9 @@ register("model_type", "t5")(
         layout=T5,
         of_model=lambda config: T5_GATED if config.ffn_gate else T5,
         heads={TEXTS: CLASSIFIER, PLACES: SLOTS[PLACES]},
-        wrapped="transformer.",
+        roots={TEXTS: "transformer."},
+        spelled=extra_ids,
+        told=_opening,
         keys=T5_KEYS,
         complete=_t5,
         entries=_about_t5,

@@ -1,0 +1,117 @@
+"""`unitk compare`: the table ranks no two kinds, and words cost what their tokens do."""
+
+import csv
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+from tests.conftest import toy_lines
+from unitk.comparison.compare import run as compare
+from unitk.comparison.likelihood import Likelihood
+from unitk.comparison.side_by_side import csv_of, lines_of_rows, rows_of, word_costs
+from unitk.comparison.texts import Document
+from unitk.errors import DataError, UsageError
+
+TEXTS = [Document(["The cats sleep."]), Document(["It rained all day", "in (Rome)."])]
+
+
+def likelihood(kind, *nats):
+    tokens = [np.array([one]) for one in nats]
+    return Likelihood(kind, TEXTS, tokens, np.array(nats), 0, 0, 2, 0)
+
+
+def test_the_table_ranks_within_a_kind_only():
+    found = {
+        "worse": likelihood("exact", 30.0, 50.0),
+        "bound": likelihood("bound", 5.0, 5.0),
+        "better": likelihood("exact", 20.0, 45.0),
+        "pseudo": likelihood("pseudo", 1.0, 1.0),
+    }
+    rows = rows_of(found)
+    assert [(row["model"], row["rank"]) for row in rows] == [
+        ("better", 1),
+        ("worse", 2),
+        ("bound", 1),
+        ("pseudo", 1),
+    ]
+    size = np.array([15, 28.0])
+    assert [one.size for one in TEXTS] == size.tolist()
+    bits = np.array([10, 5]) / math.log(2)
+    mean = bits.sum() / size.sum()
+    error = math.sqrt(2 * ((bits - mean * size) ** 2).sum()) / size.sum()
+    assert rows[1]["behind"] == pytest.approx(mean)
+    assert rows[1]["behind_error"] == pytest.approx(error)
+    lines = lines_of_rows(rows)
+    assert sum("+-" in line for line in lines) == 1 and "kinds" in lines[-1]
+    assert len(lines_of_rows(rows[:2])) == 3
+    table = list(csv.DictReader(csv_of(rows).splitlines()))
+    assert [row["model"] for row in table] == ["better", "worse", "bound", "pseudo"]
+    assert table[0]["behind_error"] == "" and float(table[1]["behind"]) == pytest.approx(
+        mean, abs=1e-6
+    )
+
+
+def test_words_cost_what_their_tokens_do(toy_vocab):
+    for document in TEXTS:
+        count = sum(len(toy_vocab.encode(one)) for one in document.sentences)
+        tokens = np.random.default_rng(0).random(count)
+        found = word_costs(toy_vocab, document, tokens)
+        assert [word for word, _ in found] == " ".join(document.sentences).split()
+        assert sum(cost for _, cost in found) == pytest.approx(tokens.sum())
+
+
+def test_runs_are_compared_word_by_word(runs, toy_data, tmp_path, capsys):
+    text = tmp_path / "x.txt"
+    text.write_text("Thebaba bebe.\n\nThe </script> lala lolo.\n")
+    page, table = tmp_path / "page.html", tmp_path / "table.csv"
+    words = [str(runs / "one"), str(runs / "short"), "--data", str(text), "--device", "cpu"]
+    capsys.readouterr()
+    compare([*words, "--output", str(page), "--table", str(table)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and all(line.startswith("exact") for line in lines[1:])
+    [data] = re.findall(r"drawComparison\((.*)\)\);", page.read_text())
+    found = json.loads(data)
+    assert [one["name"] for one in found["models"]] == words[:2]
+    assert [[word for word, _ in text] for text in found["texts"]] == [
+        ["Thebaba", "bebe."],
+        ["The", "</script>", "lala", "lolo."],
+    ]
+    assert page.read_text().count("</script>") == 1
+    compare([*words, "--output-format", "json"])
+    models = json.loads(capsys.readouterr().out)["models"]
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    for one, row in zip(models, rows, strict=True):
+        nats = one["bits_per_byte"] * one["bytes"] * math.log(2)
+        index = words.index(one["model"])
+        costs = [cost[index] for text in found["texts"] for _, cost in text]
+        assert sum(costs) == pytest.approx(nats, rel=1e-3)
+        assert float(row["bits_per_byte"]) == pytest.approx(one["bits_per_byte"], abs=1e-5)
+    with pytest.raises(UsageError, match="--output"):
+        compare([*words, "--output", str(page)])
+    compare([*words, "--output", str(page), "--overwrite", "--page-documents", "1"])
+    [data] = re.findall(r"drawComparison\((.*)\)\);", page.read_text())
+    assert len(json.loads(data)["texts"]) == 1
+
+
+def test_what_cannot_be_compared_is_refused(runs, toy_data, tmp_path):
+    one, two = str(runs / "one"), str(runs / "two")
+    data = ["--data", str(toy_data / "text")]
+    for words, what in {
+        (one,): "--runs",
+        (one, one): "--runs .*twice",
+        (one, two, "--output", "x.txt"): "--output .*.html",
+        (one, two, "--draws", "3", "--table", "x"): "--table .*.csv",
+    }.items():
+        with pytest.raises(UsageError, match=what):
+            compare([*words, *data])
+    with pytest.raises(DataError, match="--data .*pairs"):
+        compare([one, two, "--data", str(toy_data / "pairs")])
+    output = tmp_path / "page.html"
+    (tmp_path / "long.txt").write_text("\n".join(toy_lines(400)))
+    data = ["--data", str(tmp_path / "long.txt")]
+    with pytest.raises(DataError, match="window 1 "):
+        compare([one, two, *data, "--stride", "4000", "--output", str(output)])
+    assert not output.exists()

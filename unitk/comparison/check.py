@@ -1,0 +1,105 @@
+"""`unitk check`: faults that make a comparison void, found in corpora, runs and scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from unitk import pretrained, registry
+from unitk.api.verb import verb
+from unitk.data.corpus.folders import is_corpus, parts
+from unitk.errors import DataError, printable, require
+from unitk.options.config import Parsed
+from unitk.options.fields import Chance, Checked
+from unitk.registry import register
+
+if TYPE_CHECKING:
+    from unitk.comparison.checks.base import Finding, Subjects
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(Checked):
+    """Check corpora, runs and scores for faults that make a comparison void: shared texts, visible
+    answers, unequal data or length, ties, half precision, padding that counts.
+
+    unitk check data
+    unitk check runs/lm runs/glm
+    unitk check runs
+    unitk check scores.jsonl
+    """
+
+    paths: tuple[Path, ...] = ()
+    """Folders of `unitk preprocess`, runs or checkpoints, folders of runs, and files of
+    `unitk evaluate --pairs --output`."""
+    shared: Chance = 0.01
+    """Largest share of held-out texts that may be in the training data, too, exactly or nearly
+    (half of their runs of 13 tokens)."""
+    output_format: Literal["text", "json"] = "text"
+    """text: a line for each finding; json: one object."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to score on. auto: CUDA if there is a GPU."""
+    user_dir: Path | None = None
+    """Folder of plug-ins. Every .py file in it is imported."""
+
+
+@register("verb", "check")
+@verb(CheckOptions, words="paths")
+def run(parsed: Parsed) -> None:
+    """Print the findings; `DataError` if there is a fault."""
+    given: CheckOptions = parsed.main
+    require(len(given.paths) > 0, "--paths: name a corpus, a run or a file of scores")
+    registry.load_plugins(given.user_dir)
+    subjects = subjects_of(given)
+    print_findings(run_checks(subjects), given.output_format)
+
+
+def subjects_of(given: CheckOptions) -> Subjects:
+    """What the paths name: runs, folders of corpora, files of scores."""
+    from unitk.comparison.checks.base import DataSplit, Subjects, TrainedRun  # imports torch
+
+    runs, splits, scores = list[TrainedRun](), list[DataSplit](), list[Path]()
+    for path in map(pretrained.located, given.paths):
+        # a folder of runs is one whose folders have checkpoints
+        inner = [one.parent for one in sorted(path.glob("*/checkpoints")) if one.is_dir()]
+        if path.is_file():
+            scores.append(path)
+        elif not path.exists():
+            raise DataError(f"--paths {path}: no such file or folder")
+        elif (path / "checkpoints").is_dir() or (path / "state.json").is_file():
+            runs.append(TrainedRun(path))
+        elif inner:
+            runs += map(TrainedRun, inner)
+        elif parts(path) or is_corpus(path):
+            splits.append(DataSplit.of_folder(path))
+            if not splits[-1].held_out:
+                raise DataError(f"{path} has no valid/ or test/: there is no held-out text")
+        else:
+            what = "a corpus, a run, a folder of runs or a file of scores"
+            raise DataError(f"--paths {path} is not {what}")
+    return Subjects(splits, runs, scores, given.shared, given.device)
+
+
+def run_checks(subjects: Subjects) -> list[Finding]:
+    """What all registered checks find."""
+    each = (registry.get("check", name)(subjects) for name in registry.names("check"))
+    return [finding for findings in each for finding in findings]
+
+
+def print_findings(findings: Sequence[Finding], form: str) -> None:
+    """Print findings and their number; `DataError` names the checks that found faults."""
+    # each check once, in the order of the findings
+    faults = list(dict.fromkeys(one.check for one in findings if one.status == "FAULT"))
+    if form == "json":
+        print(json.dumps({"faults": faults, "findings": [asdict(one) for one in findings]}))
+    else:
+        width = max((len(one.subject) for one in findings), default=0)
+        print(*(printable(one.line(width)) for one in findings), sep="\n")
+        notes = sum(one.status == "note" for one in findings)
+        count = sum(one.status == "FAULT" for one in findings)
+        print(f"{len(findings)} findings: {count} faults, {notes} notes")
+    # the exit code of bad data, so that a script stops
+    if faults:
+        raise DataError(f"a comparison on these rests on faults: {', '.join(faults)}")

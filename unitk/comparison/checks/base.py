@@ -1,0 +1,133 @@
+"""What checks look at, and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from unitk.data.corpus.folders import open_corpus, part, train_parts
+from unitk.data.examples import Data, open_data
+from unitk.options.config import Parsed
+from unitk.training.config import TrainConfig
+from unitk.training.saving import checkpoint
+from unitk.training.saving.folder import find
+from unitk.training.saving.state import Progress, read_state, recorded
+
+Status = Literal["ok", "note", "FAULT"]
+HELD_OUT = ("valid", "test")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of a check: how it is, what was looked at, what was found."""
+
+    status: Status
+    check: str
+    subject: str
+    text: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+    def line(self, width: int) -> str:
+        """The finding as a line to print; `width` is that of subjects."""
+        return f"{self.status:<7}{self.check:<10}{self.subject:<{width}}  {self.text}"
+
+
+@dataclass(frozen=True)
+class DataSplit:
+    """Corpora to train on, and held-out ones by name."""
+
+    name: str
+    train: tuple[Path, ...]
+    held_out: Mapping[str, Path]
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> DataSplit:
+        """The corpora in a folder of `unitk preprocess`."""
+        held = {name: place for name in HELD_OUT if (place := part(folder, name))}
+        return cls(str(folder), tuple(train_parts(folder)), held)
+
+    def opened(self) -> Iterator[tuple[str, Any]]:
+        """The held-out corpora by name."""
+        for name, place in self.held_out.items():
+            yield name, open_corpus(place)
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run folder or checkpoint; `name` is its path as it was given."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @cached_property
+    def checkpoint(self) -> Path:
+        """The checkpoint that is meant."""
+        return find(self.path)
+
+    @cached_property
+    def state(self) -> dict[str, Any]:
+        """What the checkpoint says of itself."""
+        return read_state(self.checkpoint)
+
+    @cached_property
+    def progress(self) -> Progress:
+        """How far the run had come."""
+        return Progress.of(self.state)
+
+    @cached_property
+    def config(self) -> dict[str, str]:
+        """Every option of the run as text."""
+        return recorded(self.state).texts
+
+    @cached_property
+    def parsed(self) -> Parsed:
+        """The options of the run as it would be started, or on other data."""
+        wanted = ("task", "arch", "criterion", "optimizer")
+        return checkpoint.components(
+            self.state, self.checkpoint, recorded(self.state), wanted, TrainConfig
+        )
+
+    @cached_property
+    def examples(self) -> Data:
+        """The data of the run, laid out by its tasks."""
+        return open_data(self.parsed)
+
+    @property
+    def split(self) -> DataSplit:
+        """What it was trained on, and what it was judged by."""
+        main = self.parsed.main
+        folders = [folder for folder, _ in main.weighted_data]
+        held = {name: part(place, "valid") or place for name, place in main.named_valid}
+        if not main.valid and (own := part(folders[0], "valid")):
+            held = {"valid": own}
+        trained = (one for folder in folders for one in train_parts(folder))
+        return DataSplit(self.name, tuple(trained), held)
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """What is checked: folders of corpora, runs, and files of scores of pairs."""
+
+    splits: list[DataSplit]
+    runs: list[TrainedRun]
+    scores: list[Path]
+    shared: float
+    """The largest share of held-out texts that may be in train, too."""
+    device: str = "auto"
+
+    def all_splits(self) -> list[DataSplit]:
+        """The splits of folders and runs, each once."""
+        found: dict[tuple[Any, ...], DataSplit] = {}
+        for one in [*self.splits, *(run.split for run in self.runs)]:
+            key = tuple(map(Path.resolve, (*one.train, *one.held_out.values())))
+            found.setdefault(key, one)
+        return list(found.values())
+
+
+Found = Iterable[Finding]

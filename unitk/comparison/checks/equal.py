@@ -1,0 +1,84 @@
+"""Runs that are compared: the same data, the same length, and how many seeds there are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unitk.comparison.checks.base import Finding, Found, Status, Subjects, TrainedRun
+from unitk.registry import register
+
+SLACK = 0.02  # so much texts and tokens may differ: objectives cut and batch in their own way
+OWN = ("save_dir", "seed", "resume", "device", "nproc", "threads", "log_every", "writers")
+"""Options that every run may have its own value of."""
+
+
+@register("check", "equal")
+def check_equal(subjects: Subjects) -> Found:
+    """Whether runs have the same data, length and further options, and their seeds."""
+    runs = subjects.runs
+    if len(runs) < 2:
+        return
+    yield agree("train data", {run.name: run.state["data"] for run in runs})
+    yield agree("valid data", {run.name: held_out(run) for run in runs})
+    yield agree("vocabulary", {run.name: run.state["vocab"] for run in runs})
+    for what, slack in (("step", 0.0), ("texts", SLACK), ("tokens", SLACK)):
+        yield near(what, {run.name: int(getattr(run.progress, what)) for run in runs}, slack)
+    yield from compare_options(runs)
+    yield seeds(runs)
+
+
+def held_out(run: TrainedRun) -> str:
+    """The fingerprints of what a run was judged by."""
+    # what a set is called is a part of it: curves of runs compare by name
+    return " ".join(f"{name}={corpus.fingerprint}" for name, corpus in run.split.opened())
+
+
+def agree(what: str, each: Mapping[str, str]) -> Finding:
+    """Whether a value is the same in all runs; the first run that differs is named."""
+    (first, value), *rest = each.items()
+    other = next((name for name, one in rest if one != value), None)
+    text = f"equal in {len(each)} runs" if other is None else f"{other} has other than {first}"
+    return Finding("ok" if other is None else "FAULT", "equal", what, text)
+
+
+def near(what: str, each: Mapping[str, int], slack: float) -> Finding:
+    """Whether counts are the same in all runs, but for a share."""
+    least, most = (choose(each, key=each.__getitem__) for choose in (min, max))
+    text = f"{each[most]:,} in {len(each)} runs"
+    status: Status = "ok"
+    if each[most] > (1 + slack) * each[least]:
+        status = "FAULT"
+        text = f"{least} has {each[least]:,}, {most} has {each[most]:,}"
+    elif each[most] != each[least]:
+        text = f"{each[least]:,} to {each[most]:,} in {len(each)} runs"
+    name = {"step": "updates"}.get(what, what)
+    return Finding(status, "equal", name, text, dict(each))
+
+
+def compare_options(runs: Sequence[TrainedRun]) -> Found:
+    """Options beside those of the task that differ between runs: a note each."""
+    keys = {key for run in runs for key in run.config if not key.startswith("task")}
+    for key in sorted(keys - {*OWN, "data", "valid"}):
+        values = defaultdict[str, list[str]](list)
+        for run in runs:
+            values[run.config.get(key, "absent")].append(run.name)
+        if len(values) > 1:
+            text = "; ".join(f"{value}: {names[0]}" for value, names in values.items())
+            yield Finding("note", "equal", key, text)
+
+
+def seeds(runs: Sequence[TrainedRun]) -> Finding:
+    """How many seeds each objective has; one alone has no interval."""
+    # a setting is all options but those that every run has of its own
+    groups = defaultdict[tuple[Any, ...], set[str]](set)
+    for run in runs:
+        own = tuple(sorted(item for item in run.config.items() if item[0] not in OWN))
+        groups[own].add(run.config.get("seed", "absent"))
+    counts = sorted(map(len, groups.values()))
+    text = f"{counts[0]} to {counts[-1]}" if counts[0] != counts[-1] else str(counts[0])
+    text += f" for each of {len(counts)} settings"
+    few = counts[0] < 3
+    text += "; below three there is no interval over seeds" * few
+    return Finding("note" if few else "ok", "equal", "seeds", text, {"seeds": counts})

@@ -1,0 +1,112 @@
+"""What counting words achieves: the floors that a loss has to be read beside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk.comparison.checks.base import DataSplit, Finding, Found, Status, Subjects, TrainedRun
+from unitk.data.corpus.corpus import Corpus
+from unitk.data.corpus.folders import corpus_vocab, open_corpus
+from unitk.registry import register
+from unitk.slots import Ids
+from unitk.training.reporting.sinks import LOG, read_events
+
+MOST = 20_000_000  # tokens of train that are counted
+
+
+@register("check", "floors")
+def check_floors(subjects: Subjects) -> Found:
+    """The cost of a token by uniform, unigram and bigram models, beside losses of runs."""
+    splits = [(one, None) for one in subjects.splits] + [(run.split, run) for run in subjects.runs]
+    known: dict[Any, dict[str, float]] = {}
+    for split, run in splits:
+        for name, held in split.opened():
+            key = (*split.train, held.path)
+            if key not in known:
+                trained = [open_corpus(place) for place in split.train]
+                known[key] = floors(trained, held, len(corpus_vocab(held.path)))
+            yield write_floors(split, run, name, known[key])
+
+
+def write_floors(
+    split: DataSplit, run: TrainedRun | None, name: str, found: dict[str, float]
+) -> Finding:
+    """The floors as a line, and the best loss of a run."""
+    text = ", ".join(f"{one} {value:.3f}" for one, value in found.items())
+    text += " nats a token"
+    figures = dict(found)
+    status: Status = "ok"
+    if run is not None and (losses := best_losses(run, name)):
+        text += "; best " + ", ".join(f"{one} {value:.3f}" for one, value in losses.items())
+        figures |= losses
+        if min(losses.values()) > found["unigram"]:
+            status, text = "note", f"{text}: no better than counting words"
+    return Finding(status, "floors", f"{split.name} {name}", text, figures)
+
+
+def best_losses(run: TrainedRun, name: str) -> dict[str, float]:
+    """The lowest nats a label that validations on a set have logged, by the name of the ask."""
+    path, found = run.path / LOG, dict[str, float]()
+    for event in read_events(path) if path.exists() else []:
+        for key, value in event.items():
+            first, _, rest = key.partition("/")
+            if event["kind"] == "valid" and rest.endswith("/nll") and value is not None:
+                if first.partition(".")[0] == name:
+                    own = f"{first.partition('.')[2]}/{rest}".strip("/").removesuffix("/nll")
+                    found[own] = min(value, found.get(own, math.inf))
+    return found
+
+
+def floors(trained: Sequence[Any], held: Any, size: int) -> dict[str, float]:
+    """Nats a held-out token costs, by models that count the tokens of train.
+
+    The last side of pairs counts. Unigrams have a count of one more each; bigrams are interpolated
+    with unigrams as in Witten and Bell 1991, and the first token of a document has none.
+    """
+    own = [read(corpus.sides[-1]) for corpus in trained]
+    train, starts = (np.concatenate([one[i] for one in own]) for i in (0, 1))
+    tokens, begins = read(held.sides[-1])
+    size = max(size, int(train.max(initial=0)) + 1, int(tokens.max(initial=0)) + 1)
+    count = np.bincount(train, minlength=size) + 1.0
+    unigram = count / count.sum()
+    # a pair of ids as one number; pairs across documents are none
+    pairs = train[:-1] * size + train[1:]
+    pair, times = np.unique(pairs[~starts[1:]], return_counts=True)
+    before = pair // size
+    followers = np.bincount(before, minlength=size)
+    total = np.bincount(before, weights=times, minlength=size)
+    asked = tokens[:-1] * size + tokens[1:]
+    # the place of each held-out pair among those of train, if it is there
+    place = np.minimum(pair.searchsorted(asked), max(len(pair) - 1, 0))
+    seen = np.where(pair[place] == asked, times[place], 0) if len(pair) else np.zeros(len(asked))
+    h = tokens[:-1]
+    probability = unigram[tokens].copy()
+    mixed = (seen + followers[h] * unigram[tokens[1:]]) / np.maximum(total[h] + followers[h], 1)
+    inner = ~begins[1:] & (total[h] > 0)
+    probability[1:][inner] = mixed[inner]
+    return {
+        "uniform": math.log(size),
+        "unigram": mean_nats(unigram[tokens]),
+        "bigram": mean_nats(probability),
+    }
+
+
+def mean_nats(probability: npt.NDArray[np.float64]) -> float:
+    """The mean cost of tokens with these probabilities."""
+    return -float(np.log(probability).mean())
+
+
+def read(corpus: Corpus) -> tuple[Ids, npt.NDArray[np.bool_]]:
+    """The tokens of a corpus, at most `MOST`, and which ones begin a document."""
+    bounds = np.asarray(corpus.sentences)[np.asarray(corpus.documents)].astype(np.int64)
+    last = min(int(bounds[-1]), int(bounds[0]) + MOST)
+    tokens = corpus.tokens(int(bounds[0]), last).astype(np.int64)
+    starts = np.zeros(len(tokens), bool)
+    first = bounds[:-1] - bounds[0]
+    starts[first[first < len(tokens)]] = True
+    return tokens, starts

@@ -1,0 +1,187 @@
+"""Answers that their own questions can see, in layouts that the run's task makes of its data.
+
+A token of a text is replaced, and the text is laid out again with the same draws. A slot that is
+asked for the token must not be reached, through any number of layers, by a slot that reads
+something else than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from unitk.comparison.checks.base import Finding, Found, Subjects, TrainedRun
+from unitk.data.batching import spread
+from unitk.data.cuts import AT_THE_END, Text
+from unitk.masks import cross, dense
+from unitk.registry import register
+from unitk.slots import Bools, Example, Ids, Slots
+
+TEXTS, TOKENS = 24, 6  # texts of a run that are looked at, and tokens of each
+LONGEST = 1024  # slots: the closure takes their cube
+CORRUPTED = "mask_keep_random"  # the option of tasks that show some of what they ask for
+
+Given = tuple[Any, ...]  # what a task lays out: a text, or a source and a target
+
+
+@register("check", "leaks")
+def check_leaks(subjects: Subjects) -> Found:
+    """Whether an answer is visible to its own question, in any layout of the tasks of runs."""
+    for run in subjects.runs:
+        data = run.examples
+        for name, laid in (data.train.parts or {data.task.name: data.train}).items():
+            yield find_leaks(run, name, laid)
+
+
+@dataclass
+class LeakCount:
+    """How many answers were looked at, and how many of them were visible."""
+
+    asked: int = 0
+    seen: int = 0
+    through: int = 0  # by way of another tower
+    example: str = ""
+
+
+def find_leaks(run: TrainedRun, name: str, laid: Any) -> Finding:
+    """Look for leaks in some of the examples of a task."""
+    subject = f"{run.name} {name}"
+    if laid.method not in ("pretrain", "finetune"):
+        return Finding("ok", "leaks", subject, "labels are no words of the text")
+    tally = LeakCount()
+    laid.begin(0)
+    for index in spread(len(laid.bounds(0)), TEXTS).tolist():
+        (given, _), task = laid.read(index, AT_THE_END), laid.own[laid.items.place(index)[0]]
+        search(without_corruption(task), laid.method, given, index, tally)
+    if not tally.asked:
+        return Finding("note", "leaks", subject, "no answer could be looked at")
+    text = f"{tally.seen} of {tally.asked} answers are visible to their questions"
+    if tally.seen:
+        return Finding("FAULT", "leaks", subject, f"{text} ({tally.example})", vars(tally))
+    text += f"; the encoder has {tally.through} of them" * (tally.through > 0)
+    return Finding("ok", "leaks", subject, text, vars(tally))
+
+
+def without_corruption(task: Any) -> Any:
+    """The task with every hidden token masked: none is kept, none is random."""
+    if CORRUPTED not in {one.name for one in fields(task.config)}:
+        return task
+    return task.changed(config=replace(task.config, **{CORRUPTED: (1.0, 0.0, 0.0)}))
+
+
+def search(task: Any, method: str, given: Given, index: int, tally: LeakCount) -> None:
+    """Replace some tokens of a text, one at a time, and look who notices."""
+    draws = np.random.default_rng([index, 1])
+
+    def lay(some: Given) -> Example:
+        example: Example = getattr(task, method)(*some, np.random.default_rng([index, 0]))
+        return example
+
+    base = lay(given)
+    if sum(map(len, base.towers.values())) > LONGEST:
+        return
+    # the draws are the same: one closure serves all replacements
+    reached, first = closure(base)
+    for _ in range(TOKENS):
+        other = replace_token(task, given, draws)
+        if other is None:
+            return
+        one = lay(other)
+        if not same_structure(base, one):
+            continue
+        for ask, row in differing(base, one):
+            tally.asked += 1
+            noticed = reached[first[ask.tower] + row]
+            own, others = notices(base, one, noticed, ask.tower)
+            tally.seen += own
+            tally.through += others and not own
+            if own and not tally.example:
+                label = task.vocab.pieces([int(ask.label[np.flatnonzero(ask.first == row)[0]])])[0]
+                tally.example = f"text {index + 1}, slot {row + 1} asks for {label!r}"
+
+
+def replace_token(task: Any, given: Given, draws: np.random.Generator) -> Given | None:
+    """A text with another word in one place: of a pair, in the target."""
+    text = given[0] if isinstance(given[0], Text) else None
+    parts = text.parts if text is not None else [given[1]]
+    sizes = np.array([len(part) for part in parts])
+    # an empty text has no token to replace
+    if not sizes.sum():
+        return None
+    place = int(draws.integers(sizes.sum()))
+    which = int(np.searchsorted(np.cumsum(sizes), place, "right"))
+    at = place - int(sizes[:which].sum())
+    part = parts[which].copy()
+    starts, ends = task.vocab.starts, task.vocab.sentence_end
+    # of the same sort, so that words and sentences are where they were
+    alike = task.words[
+        (starts[task.words] == starts[part[at]]) & (ends[task.words] == ends[part[at]])
+    ]
+    alike = alike[alike != part[at]]
+    if not len(alike):
+        return None
+    part[at] = draws.choice(alike)
+    parts = [*parts[:which], part, *parts[which + 1 :]]
+    return (replace(text, parts=parts),) if text is not None else (given[0], parts[0])
+
+
+def same_structure(one: Example, other: Example) -> bool:
+    """Whether two examples differ in tokens and labels only."""
+    if [len(slots) for slots in one.towers.values()] != [len(s) for s in other.towers.values()]:
+        return False
+    towers = zip(one.towers.values(), other.towers.values(), strict=True)
+    alike = all(np.array_equal(a.table[1:], b.table[1:]) for a, b in towers)
+    asks = zip(one.asks, other.asks, strict=False)
+    return (
+        alike
+        and len(one.asks) == len(other.asks)
+        and all(np.array_equal(a.rows, b.rows) for a, b in asks)
+    )
+
+
+def differing(one: Example, other: Example) -> Iterator[tuple[Any, int]]:
+    """The asks for words, and the slots, whose answers are not the same in both."""
+    for ask, again in zip(one.asks, other.asks, strict=True):
+        if ask.head == "lm":
+            weighs = ask.weight > 0
+            for row in ask.first[(ask.label != again.label) & weighs].tolist():
+                yield ask, row
+
+
+def notices(one: Example, other: Example, noticed: Bools, tower: str) -> tuple[bool, bool]:
+    """Whether a slot notices the change in its own tower, and whether in another one."""
+    own = others = False
+    first = 0
+    for name, slots in one.towers.items():
+        differs = slots.token != other.towers[name].token
+        hit = bool((differs & noticed[first : first + len(slots)]).any())
+        first += len(slots)
+        if name == tower:
+            own = hit
+        else:
+            others = others or hit
+    return own, others
+
+
+def closure(example: Example) -> tuple[Bools, dict[str, int]]:
+    """Whom each slot is reached by through any number of layers, towers one after the other; and
+    where each tower begins."""
+    towers: list[Slots] = list(example.towers.values())
+    first: Ids = np.cumsum([0, *map(len, towers)])
+    seen = np.eye(int(first[-1]), dtype=bool)
+    for slots, a, b in zip(towers, first[:-1], first[1:], strict=True):
+        seen[a:b, a:b] |= dense(slots.table, slots.table)
+    if len(towers) == 2 and set(example.towers) == {"enc", "dec"}:
+        enc, dec = list(example.towers).index("enc"), list(example.towers).index("dec")
+        seen[first[dec] : first[dec + 1], first[enc] : first[enc + 1]] |= cross(
+            example.towers["dec"].table, example.towers["enc"].table
+        )
+    # in each round, paths of twice the length are found
+    while True:
+        further = (seen.astype(np.float32) @ seen.astype(np.float32)) > 0
+        if (further == seen).all():
+            return seen, dict(zip(example.towers, first.tolist(), strict=False))
+        seen = further

@@ -1,0 +1,138 @@
+"""`unitk compare`: bits per byte of several models, and their losses word by word on a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from unitk.api.loading import load
+from unitk.api.progress import progress
+from unitk.api.verb import verb
+from unitk.comparison.texts import Document, open_documents
+from unitk.data.files.files import ReadingOptions
+from unitk.errors import UsageError, printable, require
+from unitk.files import create, new_file
+from unitk.options.config import Parsed
+from unitk.options.fields import Count, Positive
+from unitk.registry import register
+
+if TYPE_CHECKING:
+    from unitk.comparison.likelihood import Likelihood
+    from unitk.vocab.base import Vocab
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(ReadingOptions):
+    """Compare models on one text: bits per byte with the kind of each value, and the losses word by
+    word on a page. Only values of one kind are ranked.
+
+    unitk compare runs/lm runs/glm --data wiki.txt
+    unitk compare runs/lm runs/glm --data wiki.txt --output page.html --table table.csv
+    """
+
+    runs: tuple[Path, ...] = ()
+    """Run folders (their best checkpoints), checkpoints or bundled models, two or more."""
+    data: Path
+    """Text to compare on: a file that `unitk preprocess` reads, which each vocabulary encodes, or a
+    corpus folder, or one with valid/ in it."""
+    output: Path | None = None
+    """Page (.html) to write: a text whose words have the colour of a model's loss, or of the
+    difference between two."""
+    table: Path | None = None
+    """File (.csv) to write the table to."""
+    overwrite: bool = False
+    """Replace files that exist."""
+    page_documents: Positive = 20
+    """Documents on the page, the first ones. The table has all of them."""
+    task: str | None = None
+    """Task to score with, for models that were trained with several."""
+    stride: Positive | None = None
+    """Tokens that a window predicts, as in `unitk evaluate --bits`."""
+    context: Count | None = None
+    """Tokens before a window that a model also reads."""
+    draws: Positive | None = None
+    """Draws for a bound. Default: 8, and 100 with a latent."""
+    max_tokens: Positive = 8192
+    """Maximum slots of a forward pass."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """fp32 or bf16, of weights and passes."""
+    output_format: Literal["text", "json"] = "text"
+    """text: the table; json: one object."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to compute on. auto: CUDA if there is a GPU."""
+    user_dir: Path | None = None
+    """Folder of plug-ins. Every .py file in it is imported."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option, path, ending in (
+            ("output", self.output, ".html"),
+            ("table", self.table, ".csv"),
+        ):
+            fits = path is None or path.suffix == ending
+            require(fits, f"--{option} must end in {ending}, got {path}")
+
+
+@register("verb", "compare")
+@verb(CompareOptions, words="runs", cure="lower --max-tokens")
+def run(parsed: Parsed) -> None:
+    """Print the table; write page and csv if requested."""
+    given: CompareOptions = parsed.main
+    names = [str(path) for path in given.runs]
+    require(len(names) > 1, f"--runs: name two models or more, got {', '.join(names) or 'none'}")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    require(twice is None, f"--runs names {twice} twice")
+    from unitk.comparison.side_by_side import csv_of, lines_of_rows, page_of, page_record, rows_of
+
+    documents = open_documents(parsed)
+    # files are opened at once, so that minutes are not spent before one is refused
+    with ExitStack() as files:
+        page, table = (
+            path and files.enter_context(new_file(path, option, UsageError, given.overwrite))
+            for option, path in (("--output", given.output), ("--table", given.table))
+        )
+        found, vocabs = measure_all(given, documents)
+        rows = rows_of(found)
+        if page is not None:
+            create(page, page_of(page_record(found, vocabs, given.page_documents)))
+        if table is not None:
+            create(table, csv_of(rows))
+    if given.output_format == "json":
+        plain = [{k: None if v != v else v for k, v in row.items()} for row in rows]
+        print(json.dumps({"data": str(given.data), "models": plain}))
+        return
+    print(*map(printable, lines_of_rows(rows)), sep="\n")
+
+
+def measure_all(
+    given: CompareOptions, documents: list[Document]
+) -> tuple[Mapping[str, Likelihood], Mapping[str, Vocab]]:
+    """What the documents cost each model, and the vocabulary of each, by its path as given."""
+    from unitk.comparison.estimators import estimator_of
+    from unitk.comparison.likelihood import How, measure
+    from unitk.training.device import choose_device
+
+    found: dict[str, Likelihood] = {}
+    vocabs: dict[str, Vocab] = {}
+    for path in given.runs:
+        generator = load(
+            path,
+            choose_device(given.device),
+            task=given.task,
+            precision=given.precision,
+            user_dir=given.user_dir,
+        )
+        drawn = estimator_of(generator.task).draws > 0  # the others have no use for --draws
+        how = How(
+            stride=given.stride,
+            context=given.context,
+            draws=given.draws if drawn else None,
+            max_tokens=given.max_tokens,
+        )
+        found[str(path)] = measure(generator, documents, how, progress)
+        vocabs[str(path)] = generator.vocab
+    return found, vocabs

@@ -1,0 +1,154 @@
+"""Losses of several models on one text: a table that ranks no two kinds, and words side by side."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unitk.comparison.likelihood import Doubles, Likelihood, error_of_ratio
+from unitk.comparison.texts import Document
+from unitk.vocab.base import Vocab
+from unitk.vocab.scripts import UNIT
+
+PAGE = Path(__file__).parent / "page"
+RANKED_APART = "exact", "bound", "pseudo"
+COLUMNS = (
+    *("kind", "rank", "model", "bits_per_byte", "standard_error", "behind", "behind_error"),
+    *("documents", "bytes", "tokens", "unknown_characters", "altered_sentences"),
+)
+
+
+def rows_of(found: Mapping[str, Likelihood]) -> list[dict[str, Any]]:
+    """A row for each model, ranked within its kind: `behind` is the distance to the best of it.
+
+    Its error is that of the difference, document by document.
+    """
+    rows = list[dict[str, Any]]()
+    for kind in RANKED_APART:
+        own = sorted(
+            ((name, one) for name, one in found.items() if one.kind == kind),
+            key=lambda pair: pair[1].bits_per_byte,
+        )
+        for rank, (name, one) in enumerate(own, 1):
+            best = own[0][1]
+            # both models pay for the same documents, so their difference varies less
+            apart = (one.nats - best.nats) / math.log(2)
+            figures = one.figures()
+            rows.append(
+                {
+                    "rank": rank,
+                    "model": name,
+                    "behind": one.bits_per_byte - best.bits_per_byte,
+                    "behind_error": error_of_ratio(apart, one.sizes) if rank > 1 else math.nan,
+                    **{key: figures[key] for key in COLUMNS if key in figures},
+                }
+            )
+    return rows
+
+
+def lines_of_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The table to print, a block for each kind."""
+    width = max(len(row["model"]) for row in rows)
+    lines = [f"{'kind':<8}{'model':<{width}}  bits/byte   error  behind the best of its kind"]
+    for row in rows:
+        line = f"{row['kind']:<8}{row['model']:<{width}}  {row['bits_per_byte']:9.4f}"
+        line += f"  {row['standard_error']:6.4f}"
+        if row["rank"] > 1:
+            line += f"  {row['behind']:.4f} +- {row['behind_error']:.4f}"
+        lines.append(line)
+    if len({row["kind"] for row in rows}) > 1:
+        lines.append("Values of different kinds are not ranked: only exact ones are probabilities.")
+    return lines
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table as csv; what is not a number is empty."""
+    lines = [",".join(COLUMNS)]
+    for row in rows:
+        # NaN, the error of one document, is an empty cell
+        lines.append(",".join(cell(row[name]) for name in COLUMNS))
+    return "\n".join(lines) + "\n"
+
+
+def cell(value: Any) -> str:
+    """A value as a field of csv."""
+    if isinstance(value, str):
+        plain = not set(value) & set(',"\r\n')
+        return value if plain else '"' + value.replace('"', '""') + '"'
+    return "" if value != value else f"{value:g}" if isinstance(value, int) else f"{value:.6f}"
+
+
+def word_costs(vocab: Vocab, document: Document, tokens: Doubles) -> list[tuple[str, float]]:
+    """The words of a document, and what each costs: a token belongs to the word it begins in."""
+    found, first = list[tuple[str, float]](), 0
+    for sentence in document.sentences:
+        words = list(UNIT.finditer(sentence))
+        starts = np.array([start for start, _ in vocab.offsets(sentence)], np.int64)
+        own = tokens[first : first + len(starts)]
+        first += len(starts)
+        if not words:
+            continue
+        begins = np.array([word.start() for word in words])
+        # a token that is a blank before the first word belongs to that word
+        place = np.maximum(np.searchsorted(begins, starts, "right") - 1, 0)
+        cost = np.bincount(place, weights=own, minlength=len(words))
+        found += [(word[0], float(one)) for word, one in zip(words, cost, strict=True)]
+    return found
+
+
+def page_record(
+    found: Mapping[str, Likelihood], vocabs: Mapping[str, Vocab], most: int
+) -> dict[str, Any]:
+    """Models and the words of the first `most` documents, as `compare.js` draws them."""
+    rows = {row["model"]: row for row in rows_of(found)}
+    models = [
+        {
+            "name": name,
+            "kind": one.kind,
+            "bits": one.bits_per_byte,
+            "error": None if one.error != one.error else rows[name]["standard_error"],
+        }
+        for name, one in found.items()
+    ]
+    texts = list[Any]()
+    [documents, *_] = (one.documents for one in found.values())
+    for number, document in enumerate(documents[:most]):
+        each = [word_costs(vocabs[n], document, one.tokens[number]) for n, one in found.items()]
+        texts.append(
+            [
+                [words[0][0], [round(cost, 3) for _, cost in words]]
+                for words in zip(*each, strict=True)
+            ]
+        )
+    return {"models": models, "texts": texts}
+
+
+def page_of(found: Mapping[str, Any]) -> str:
+    """One HTML file with the words side by side, which needs no other file."""
+    style, script = ((PAGE / f"compare.{name}").read_text("utf-8") for name in ("css", "js"))
+    # "</script" would end the script element
+    data = json.dumps(found).replace("<", "\\u003c")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>unitk: words side by side</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main></main>
+<script>
+{script}
+document.querySelector("main").append(drawComparison({data}));
+</script>
+</body>
+</html>
+"""

@@ -1,0 +1,190 @@
+"""Models and data sets of the Hugging Face hub by name, wherever a path of one stands.
+
+    hf:ORG/NAME@REVISION                  a checkpoint, a vocabulary, what `unitk convert` reads
+    hf://datasets/ORG/NAME@REVISION/FILE  an input of `unitk preprocess` and others
+
+Files stay in the hub's own cache ($HF_HOME/hub), and a model as a checkpoint of unitk beside it
+($HF_HOME/unitk). Nothing is fetched that runs code when it is opened: no pickles, no modules.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unitk import pretrained, registry
+from unitk.errors import CheckpointError, DataError, UsageError, require, talks
+from unitk.files import MANIFEST, VERSION, below, copy, digest, new_folder
+from unitk.foreign import read_json
+from unitk.registry import nearest, register
+
+MODEL = re.compile(r"(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?")
+DATA = re.compile(r"/*datasets/(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?/(?P<file>.+)")
+TOKENIZER = (
+    *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "*.model"),
+)
+FILES = (
+    *(*TOKENIZER, "generation_config.json", "model*.safetensors", "model.safetensors.index.json"),
+    *(MANIFEST, "state.json", "imported.json", "generate.yaml", "vocab/*", "source_vocab/*"),
+)
+"""What belongs to a model: of transformers, and a checkpoint of unitk."""
+SHOWN = 5  # names in a message
+log = logging.getLogger(__name__)
+
+
+@functools.cache
+def fetch(name: str, part: str) -> Path:
+    """Models and data sets of the Hugging Face hub.
+
+    `part` says what is wanted of `name`: a checkpoint of unitk, the vocab, or the files as they
+    are. Raises `DataError` or `CheckpointError` in one line, if the hub does not have it or does
+    not answer and its cache lacks it.
+    """
+    is_data = name.lstrip("/").startswith("datasets/")
+    # a path object has dropped one of two strokes
+    full = f"hf://{name.lstrip('/')}" if is_data else f"hf:{name}"
+    found = (DATA if is_data else MODEL).fullmatch(name)
+    if found is None:
+        names = "hf:ORG/NAME@REVISION, or hf://datasets/ORG/NAME/FILE"
+        raise UsageError(f"{full} is no name on the Hugging Face hub: {names}")
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise UsageError(f"{full} needs the package huggingface_hub: pip install 'unitk[hub]'")
+    if is_data:
+        return _file(full, found["repo"], found["revision"], found["file"])
+    require(part != "file", f"{full} is a model; a data set is hf://datasets/ORG/NAME/FILE")
+    folder = _snapshot(full, found["repo"], found["revision"], list(FILES))
+    weights = any(folder.glob("model*.safetensors"))
+    # a model's vocabulary has an id for each row of its table, which the tokenizer's files lack
+    if part == "vocab" and not (weights and _is_read(folder)):
+        return folder
+    if not weights:
+        pickles = "unitk fetches no pickles, which may run code"
+        raise CheckpointError(f"{full} has no file model*.safetensors; {pickles}")
+    return folder if part == "files" else _checkpoint(full, found["repo"], folder)
+
+
+register("hub", "hf")(fetch)
+
+
+def _is_read(folder: Path) -> bool:
+    """Whether a folder is a model that unitk reads."""
+    config = folder / "config.json"
+    kind = read_json(config).get("model_type", "") if config.exists() else ""
+    return (folder / MANIFEST).exists() or registry.has("model_type", str(kind))
+
+
+def _snapshot(full: str, repo: str, revision: str | None, patterns: list[str]) -> Path:
+    """The folder of a revision in the hub's cache, with the files of these patterns."""
+    from huggingface_hub import snapshot_download
+
+    with _explained(full, repo, "model"):
+        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
+    _record(full, folder.name, below(folder))
+    return folder
+
+
+def _file(full: str, repo: str, revision: str | None, file: str) -> Path:
+    """A file of a data set in the hub's cache."""
+    from huggingface_hub import hf_hub_download
+
+    with _explained(full, repo, "dataset", file):
+        path = Path(hf_hub_download(repo, file, repo_type="dataset", revision=revision))
+    # .../snapshots/COMMIT/FILE, where the file may stand in folders
+    commit = path.parents[file.count("/")].name
+    _record(full, commit, {file: path})
+    return path
+
+
+def _record(full: str, commit: str, paths: dict[str, Path]) -> None:
+    """Keep what was fetched for the record of a run, a corpus or a checkpoint."""
+    hashes = {name: digest(path) for name, path in sorted(paths.items())}
+    pretrained.fetched[full] = {"revision": commit, "sha256": hashes}
+    log.info("%s is revision %s", full, commit)
+
+
+def _checkpoint(full: str, repo: str, folder: Path) -> Path:
+    """The checkpoint of unitk that a snapshot is, or becomes; it is made once."""
+    from huggingface_hub.constants import HF_HOME
+
+    from unitk.formats.base import write_checkpoint
+
+    dest = Path(HF_HOME, "unitk", repo.replace("/", "--"), f"{folder.name}-{VERSION}")
+    if dest.exists():
+        return dest
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    # whole or absent, as any checkpoint: what stands there was made of the same commit
+    with new_folder(dest, full, CheckpointError) as made:
+        if (folder / MANIFEST).exists():
+            # files of their own: a checkpoint has no links in it
+            for name in (*below(folder), MANIFEST):
+                (made / name).parent.mkdir(parents=True, exist_ok=True)
+                copy(folder / name, made / name)
+        else:
+            loaded = registry.get("format", "hf").read(folder)
+            write_checkpoint(loaded, made, ("hf", full), pretrained.fetched[full])
+    return dest
+
+
+@contextmanager
+def _explained(full: str, repo: str, kind: str, file: str = "") -> Iterator[None]:
+    """Turn what the library raises into one line that says what there is instead."""
+    from huggingface_hub import errors, get_token
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    # what the library says of a network follows in one line
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    if not talks():
+        disable_progress_bars()
+    unanswered: Any = (OSError, *errors.HfHubHTTPError.__bases__)
+    fault = DataError if kind == "dataset" else CheckpointError
+    try:
+        yield
+    except errors.HFValidationError:
+        raise UsageError(f"{full}: {repo} is no name on the Hugging Face hub") from None
+    except errors.GatedRepoError:
+        raise fault(f"{full}: accept its terms on the hub, then run `hf auth login`") from None
+    except errors.RepositoryNotFoundError:
+        hint = _known(kind, repo, "")
+        raise fault(f"{full}: the hub has no {kind} {repo}, or hides it{hint}") from None
+    except errors.RevisionNotFoundError:
+        hint = _known(kind, repo, full.partition("@")[2].partition("/")[0])
+        raise fault(f"{full}: there is no such revision{hint}") from None
+    except errors.RemoteEntryNotFoundError:
+        raise fault(f"{full}: there is no such file{_known(kind, repo, file)}") from None
+    except unanswered as error:
+        said = " ".join(str(getattr(error, "server_message", None) or error).split())
+        lacks = "the hub does not answer, and its cache on this machine lacks it"
+        # a hub may answer with what it was sent
+        token = get_token()
+        said = said.replace(token, "(the token)") if token else said
+        raise fault(f"{full}: {lacks} ({said[:200]})") from None
+
+
+def _known(kind: str, repo: str, wanted: str) -> str:
+    """The nearest names on the hub: of the owner's repositories, of revisions or of files."""
+    from huggingface_hub import HfApi, errors
+
+    # further requests, which may fail for the same reason
+    hub: Any = HfApi()
+    failures: Any = (OSError, ValueError, *errors.HfHubHTTPError.__bases__)
+    try:
+        if not wanted:
+            owner, wanted = repo.partition("/")[0], repo
+            every = hub.list_models if kind == "model" else hub.list_datasets
+            names = [one.id for one in every(author=owner, limit=500)]
+        elif "." in wanted and kind == "dataset":
+            names = hub.list_repo_files(repo, repo_type=kind)
+        else:
+            refs = hub.list_repo_refs(repo, repo_type=kind)
+            names = [one.name for one in (*refs.branches, *refs.tags)]
+    except failures:
+        return ""  # the error is about what was asked for
+    some = ", ".join(names[:SHOWN])
+    return nearest(wanted, names) or (f" (there are: {some})" if some else "")
