@@ -18,6 +18,23 @@ those of components are in `options`, as in `options={"task.mask_ratio": 0.3}`. 
 """
 
 
+EXAMPLES = {
+    "preprocess": '(input="docs/*.txt", valid="dev.txt", vocab_size=8000, dest="data/docs")',
+    "merge": '(parts=["data/0", "data/1"], dest="data/all")',
+    "evaluate": '(checkpoint="runs/lm", data="data/docs")["lm/ppl"]',
+    "generate": '(["The cat sat on"], checkpoint="runs/lm", beam=5)',
+    "predict": '(["A lovely film."], checkpoint="runs/sst2")[0]["label"]',
+    "embed": '(["The cat sat on the mat."], checkpoint="runs/lm")',
+    "score": '(metric="bleu", hypotheses="out.txt", references="dev.txt")',
+    "show": '("The cat sat on the mat.", task="glm_infill")',
+    "plot": '(runs=["runs/lm"], output="loss.png")',
+    "average": '(checkpoint="runs/lm", last=2, dest="runs/mean")',
+    "convert": '(from_=["unitk", "runs/lm"], to=["hf", "exported/lm"])',
+    "push": '(model="exported/lm", repo="me/lm")',
+}
+"""Verb -> the arguments of a call, which stands in its docstring."""
+
+
 def function(name: str) -> Callable[..., Any]:
     """A verb as a function of keyword arguments, in whose signature its options stand.
 
@@ -35,7 +52,8 @@ def function(name: str) -> Callable[..., Any]:
         return returned(verb, arguments, name)
 
     run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"{inspect.cleandoc(verb.options.__doc__ or '')}\n\n{ARGUMENTS.strip()}"
+    about = inspect.cleandoc(verb.options.__doc__ or "").partition("\n\n")[0]
+    run.__doc__ = f"{about}\n\n    unitk.{name}{EXAMPLES[name]}\n\n{ARGUMENTS.strip()}"
     return takes(verb.options, verb.kinds, verb.words)(run)
 
 
