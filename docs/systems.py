@@ -35,7 +35,7 @@ OTHERS = {
 }
 """Objective -> formats beside transformers' that are read and written."""
 READ = {name for name in registry.names("format") if registry.get("format", name).find}
-assert {one for some in OTHERS.values() for one in some} | {"hf", "mass_xlm"} == READ
+assert {one for some in OTHERS.values() for one in some} | {"hf", "mass_xlm", "peft"} == READ
 
 
 def names() -> list[str]:

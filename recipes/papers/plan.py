@@ -8,10 +8,10 @@ precision and Adam keep them, and 6 operations a weight and slot. An H100 is tak
 allow, so that a run is shorter.
 """
 
-import sys
 from pathlib import Path
 
 import torch
+from stages import arguments
 
 from unitk.models.model import build
 from unitk.options.config import parse
@@ -49,5 +49,10 @@ def plan(folder: Path) -> str:
     )
 
 
+def main(folder: Path) -> None:
+    """Print the plan."""
+    print(plan(folder))
+
+
 if __name__ == "__main__":
-    print(plan(Path(sys.argv[1])))
+    main(*arguments(__doc__, folder=Path))

@@ -443,9 +443,9 @@ def test_a_failure_leaves_no_scores(compare, tmp_path):
     ("words", "message"),
     [
         ("--data x", "give one of --data, --choices, --infill, --last-word, --pairs"),
-        ("--stride 3", "--stride has no effect without --data"),
+        ("--stride 3", "--stride has no effect without --bits or --data"),
         ("--field title", "--field has no effect without --data"),
-        ("--draws 3", "--draws has no effect without --data"),
+        ("--draws 3", "--draws has no effect without --bits or --data"),
         ("--stateful-rows 4", "--stateful-rows has no effect without --data"),
         ("--whole-words", "--whole-words has no effect: task lm hides no tokens"),
         ("--task mlm", "--task mlm: .* was trained with lm"),

@@ -9,6 +9,7 @@ from rounding import near
 
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.drivers import Watcher
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, NonFiniteError, UsageError
@@ -69,7 +70,7 @@ def test_scores_are_those_of_the_search(one, search):
     lengths = {len(output.hypothesis.ids) for _, output in pairs}
     assert len(pairs) == 21 and min(lengths) < max(lengths) == 3
     given = [output.hypothesis.ids for _, output in pairs]
-    scored = one.scores([source for source, _ in pairs], given, config, report=done.append)
+    scored = one.scores([source for source, _ in pairs], given, config, watch=Watcher(done.append))
     for (_, output), (again,) in zip(pairs, scored, strict=True):
         same(again, output)
     assert sum(done) == 21 and len(done) > 1

@@ -136,33 +136,37 @@ class Format:
             raise CheckpointError(f"there is no {path}{self.cure(path)}")
         return self.find(path, vocab).build(given)
 
+    @staticmethod
+    def save(
+        loaded: Loaded,
+        folder: Path,
+        source: tuple[str, object],
+        fetched: Mapping[str, Any] | None = None,
+        user_dir: str | None = None,
+    ) -> None:
+        """Write an imported model as a checkpoint of unitk into an empty folder.
 
-def write_checkpoint(
-    parts: Loaded,
-    folder: Path,
-    source: tuple[str, object],
-    fetched: Mapping[str, Any] | None = None,
-    user_dir: str | None = None,
-) -> None:
-    """Write an imported model as a checkpoint of unitk into an empty folder.
-
-    `source` are the format and the path or name that it comes from, and `fetched` the files that
-    were fetched for it.
-    """
-    # an import has seen no data: its source stands where the data's fingerprint does
-    identity = Identity(
-        dict(parts.config),
-        user_dir,
-        " ".join(map(str, source)),
-        parts.task.vocab.hash,
-        "pairs" if parts.task.trained.pairs else "text",
-        labels=parts.task.trained.labels,
-    )
-    checkpoint.write(folder, parts.model, identity, parts.task)
-    about = {"format": source[0], "rows": parts.rows, **({"source": fetched} if fetched else {})}
-    create(folder / checkpoint.IMPORTED, json.dumps(about, indent=1) + "\n")
-    seal(folder)
-    write_defaults(folder, parts.decoding)
+        `source` are the format and the path or name that it comes from, and `fetched` the files
+        that were fetched for it.
+        """
+        # an import has seen no data: its source stands where the data's fingerprint does
+        identity = Identity(
+            dict(loaded.config),
+            user_dir,
+            " ".join(map(str, source)),
+            loaded.task.vocab.hash,
+            "pairs" if loaded.task.trained.pairs else "text",
+            labels=loaded.task.trained.labels,
+        )
+        checkpoint.write(folder, loaded.model, identity, loaded.task)
+        about = {
+            "format": source[0],
+            "rows": loaded.rows,
+            **({"source": fetched} if fetched else {}),
+        }
+        create(folder / checkpoint.IMPORTED, json.dumps(about, indent=1) + "\n")
+        seal(folder)
+        write_defaults(folder, loaded.decoding)
 
 
 def build_found(found: Found, given: Settings) -> Loaded:

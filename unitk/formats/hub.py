@@ -113,8 +113,6 @@ def _checkpoint(full: str, repo: str, folder: Path) -> Path:
     """The checkpoint of unitk that a snapshot is, or becomes; it is made once."""
     from huggingface_hub.constants import HF_HOME
 
-    from unitk.formats.base import write_checkpoint
-
     dest = Path(HF_HOME, "unitk", repo.replace("/", "--"), f"{folder.name}-{VERSION}")
     if dest.exists():
         return dest
@@ -127,8 +125,8 @@ def _checkpoint(full: str, repo: str, folder: Path) -> Path:
                 (made / name).parent.mkdir(parents=True, exist_ok=True)
                 copy(folder / name, made / name)
         else:
-            loaded = registry.get("format", "hf").read(folder)
-            write_checkpoint(loaded, made, ("hf", full), pretrained.fetched[full])
+            form = registry.get("format", "hf")
+            form.save(form.read(folder), made, ("hf", full), pretrained.fetched[full])
     return dest
 
 

@@ -118,13 +118,11 @@ def import_checkpoint(
     source: str, path: Path, given: Options, inner: Settings, folder: Path
 ) -> None:
     """Write another system's checkpoint as one of unitk, with the options of `inner`."""
-    from unitk.formats.base import write_checkpoint
-
-    read = registry.get("format", source, "--from").read
-    parts = read(path, given.vocab, inner, f"--from {source}")
+    form = registry.get("format", source, "--from")
+    parts = form.read(path, given.vocab, inner, f"--from {source}")
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
     fetched = pretrained.fetched.get(str(path))
-    write_checkpoint(parts, folder, (source, path), fetched, user_dir)
+    form.save(parts, folder, (source, path), fetched, user_dir)
     weights = sum(weight.numel() for weight in parts.model.parameters())
     size = f"{weights / 1e6:,.1f} M parameters, vocabulary of {len(parts.task.vocab):,}"
     print(printable(f"{given.to[1]}: task {parts.task.name}, {size}"))

@@ -25,7 +25,7 @@ Doubles = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerMeasures:
     """The measures of a layer."""
 
     random_cosine: float
@@ -59,7 +59,7 @@ def contextuality(
     most: int = 1000,
     seed: int = 1,
     report: Callable[[int], None] = lambda done: None,
-) -> list[Layer]:
+) -> list[LayerMeasures]:
     """The measures of every layer; the first ones are of the input of the first layer.
 
     Words that occur `least` times count, with at most `most` occurrences, which `seed` draws.
@@ -100,7 +100,7 @@ def contextuality(
     return layers
 
 
-def measures(states_ND: Doubles, words: Sequence[Ids], starts: Ids, drawn: Ids) -> Layer:
+def measures(states_ND: Doubles, words: Sequence[Ids], starts: Ids, drawn: Ids) -> LayerMeasures:
     """The measures of states.
 
     `words` are the rows of each word that counts. A text begins at each of the `starts`. `drawn`
@@ -109,7 +109,7 @@ def measures(states_ND: Doubles, words: Sequence[Ids], starts: Ids, drawn: Ids) 
     unit_ND = states_ND / np.maximum(np.linalg.norm(states_ND, axis=1, keepdims=True), 1e-30)
     texts = np.split(np.arange(len(states_ND)), starts[1:])
     inside = [_to_mean(states_ND[rows], unit_ND[rows]) for rows in texts if len(rows) > 1]
-    return Layer(
+    return LayerMeasures(
         random_cosine=similarity(unit_ND[drawn]),
         self_similarity=float(np.mean([similarity(unit_ND[rows]) for rows in words])),
         intra_sentence=float(np.mean(inside)),
@@ -141,7 +141,7 @@ def _to_mean(states_ND: Doubles, unit_ND: Doubles) -> float:
     return float((unit_ND @ mean).mean() / max(np.linalg.norm(mean), 1e-30))
 
 
-def draw(layers: Sequence[Layer], output: Path) -> None:
+def draw(layers: Sequence[LayerMeasures], output: Path) -> None:
     """Draw the measures of the layers, with their baselines."""
     from matplotlib.figure import Figure
 
