@@ -35,6 +35,7 @@ class TrainOptions(TypedDict, total=False):
     patience: int | str | None
     lr: float | str
     lr_schedule: Schedule
+    adapter: str | None
     freeze: Strings
     thaw: str | None
     group: Strings

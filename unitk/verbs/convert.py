@@ -43,14 +43,16 @@ log = logging.getLogger(__name__)
 class Options:
     """Convert a checkpoint of another system to unitk (--from FORMAT PATH --to unitk DIR), or a
     model of unitk to another system (--from unitk DIR --to FORMAT DIR). Formats: hf (Hugging Face's
-    BERT, ERNIE, RoBERTa, ALBERT, GPT, GPT-2, BART, T5, XLNet, Llama, Qwen2, Qwen3), unilm, glm,
-    mass, fairseq, optimus, diffusion (MDLM, BD3-LM, LLaDA), peft (adapters); to read only, elmo,
-    ulmfit; to write only, gguf (llama.cpp: causal models), sentence-transformers (vectors of
-    texts), ctranslate2 (BART, T5, GPT-2, BERT) and onnx (encoders). --task NAME, --task.FIELD and
-    --arch.FIELD override the checkpoint. --arch.max-positions 1024 repeats the rows of a position
-    table. With --from unitk, --task NAME chooses one of mixed tasks.
+    BERT, ERNIE, RoBERTa, ALBERT, ModernBERT, EuroBERT, GPT, GPT-2, GPT-NeoX, Llama, Mistral, Qwen2,
+    Qwen3, SmolLM3, OLMo 2, Gemma 3, BART, T5, T5Gemma, XLNet), unilm, glm, mass, fairseq, optimus,
+    diffusion (MDLM, BD3-LM, LLaDA), peft (adapters); to read only, elmo, ulmfit; to write only,
+    gguf (llama.cpp: causal models), sentence-transformers (vectors of texts), ctranslate2 (BART,
+    T5, GPT-2, BERT) and onnx (encoders). --task NAME, --task.FIELD and --arch.FIELD override the
+    checkpoint. --arch.max-positions 1024 repeats the rows of a position table. With --from unitk,
+    --task NAME chooses one of mixed tasks.
 
     unitk convert --from hf bert-base-uncased --to unitk models/bert
+    unitk convert --from hf hf:Qwen/Qwen3-0.6B --to unitk models/qwen3
     unitk convert --from unitk runs/lm --to hf exported/lm
     """
 
