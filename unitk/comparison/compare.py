@@ -31,7 +31,7 @@ class CompareOptions(ReadingOptions):
     word on a page. Only values of one kind are ranked.
 
     unitk compare runs/lm runs/glm --data wiki.txt
-    unitk compare runs/lm runs/glm --data wiki.txt --output page.html --table table.csv
+    unitk compare runs/lm runs/glm --data wiki.txt --output a.html --table a.csv
     """
 
     runs: tuple[Path, ...] = ()

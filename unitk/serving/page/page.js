@@ -482,7 +482,7 @@ function introduce({model: name, about, tasks}, replaced) {
   if (about.vocabulary) size.push(`a vocabulary of ${about.vocabulary.toLocaleString("en")} tokens`);
   if (size.length) facts.push(["Size", size.join(", ")]);
   if (about.licence) facts.push(["Licence", about.licence]);
-  if (about.summary) facts.push(["Training", about.summary]);
+  if (about.summary) facts.unshift(["About", about.summary]);
   const list = made("dl");
   for (const [what, text] of facts) list.append(made("dt", what), made("dd", text));
   place.replaceChildren(list);
