@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import pytest
 
+from unitk import registry
 from unitk.api.verb import find
 from unitk.errors import UsageError
 from unitk.options import config
@@ -91,6 +92,9 @@ def only_parse(monkeypatch, own_registry):  # a documented --user-dir registers 
     for module in (config, start):
         monkeypatch.setattr(module, "resolve", stop)
     monkeypatch.setattr(start, "find", lambda path: None)  # a checkpoint that a page names
+    # a model of the hub, which tests do not fetch
+    registry.get("hub", "hf")
+    monkeypatch.setitem(registry._entries["hub"], "hf", lambda name, part: ROOT / name)
     monkeypatch.chdir(ROOT)
 
 
