@@ -46,7 +46,7 @@ def test_stages_follow_each_other_and_go_on(tmp_path):
     assert "MASS: 2 updates, 128 texts in all" in printed  # 64 an update
     run = tmp_path / "run"
     found = {
-        path.name.partition(".")[0]: json.loads(path.read_text()) for path in run.glob("*.json")
+        path.name.partition(".")[0]: json.loads(path.read_text()) for path in run.glob("[!.]*.json")
     }
     assert {name: len(scores) for name, scores in found.items()} == {
         "scratch": 6,
