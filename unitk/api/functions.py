@@ -16,8 +16,6 @@ Options have the names and the values of the command line (`unitk VERB --help`),
 those of components are in `options`, as in `options={"task.mask_ratio": 0.3}`. Raises the errors of
 `unitk.errors` for options that cannot be meant, and for files and checkpoints.
 """
-
-
 EXAMPLES = {
     "preprocess": '(input="docs/*.txt", valid="dev.txt", vocab_size=8000, dest="data/docs")',
     "merge": '(parts=["data/0", "data/1"], dest="data/all")',
