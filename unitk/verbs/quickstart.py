@@ -57,7 +57,7 @@ BRIDGE = (
 )
 SHOWN = (
     "Ten questions of the third that the model is surest of, below the sentence with the [answer]."
-    " Of a model of 5 million parameters that learnt for minutes about four in ten are good."
+    " Of a model of 5 million parameters that learnt for minutes about a third are good."
 )
 INPUTS = {
     "beginnings": ["The old man opened the door", "It was a cold night in December, and"],
