@@ -224,6 +224,8 @@ class Batch:
     """[B] numbers of the stateful rows that these rows continue; None: all begin anew."""
     carry: dict[str, Any] = field(default_factory=dict)
     """What the model carried out of the stretch before, [B, ...] by name; empty at a beginning."""
+    packed: dict[str, Any] = field(default_factory=dict)
+    """The documents of towers whose slots see no more than these (`PackedDocs`), if known."""
     only_asked: bool = False
     """Nothing but the states that asks read is needed: a model may leave the others 0."""
 
@@ -240,19 +242,17 @@ class Batch:
             if array is None:
                 return None
             made = torch.from_numpy(np.ascontiguousarray(array))
-            if torch.device(device).type == "cuda":
-                return made.pin_memory().to(device, non_blocking=True)
-            return made.to(device)
+            pinned = torch.device(device).type == "cuda"
+            return (made.pin_memory() if pinned else made).to(device, non_blocking=pinned)
 
-        asks = {
-            name: Ask(ask.name, ask.head, ask.tower, *(tensor(part) for part in ask.arrays))
-            for name, ask in self.asks.items()
-        }
+        each = self.asks.items()
+        asks = {n: Ask(one.name, one.head, one.tower, *map(tensor, one.arrays)) for n, one in each}
         towers = {name: tensor(table) for name, table in self.towers.items()}
         inputs = {name: tensor(array) for name, array in self.inputs.items()}
+        packed = {n: replace(one, bounds=tensor(one.bounds)) for n, one in self.packed.items()}
         arrays = ("docs", "owner", "last", "blanks", "num_blanks", "stateful_rows")
         moved = {name: tensor(getattr(self, name)) for name in arrays}
-        return replace(self, towers=towers, asks=asks, inputs=inputs, **moved)
+        return replace(self, towers=towers, asks=asks, inputs=inputs, packed=packed, **moved)
 
 
 def collate(rows: Sequence[Sequence[Example]]) -> Batch:

@@ -53,7 +53,7 @@ def test_a_relative_bias_is_added_to_the_scores():
     for choice in ("dense", "flex"):
         view = attention.render(slots, "rule", 64, torch.float32, 0.0, relative, choice)
         found.append(view(query_, key, value, scale))
-    assert view.flex is not None
+    assert view.kernel is not None
     near(*found)
 
 
@@ -65,7 +65,7 @@ def test_flex_and_dropout_of_attention_weights_exclude_each_other():
 
 def test_short_rows_and_cpus_have_the_dense_mask_unless_told():
     slots = batch([words(2000, at=np.arange(2000)[::-1])]).towers["x"]
-    assert attention.render(slots, "rule", 2000, torch.float32, 0.0).flex is None
+    assert attention.render(slots, "rule", 2000, torch.float32, 0.0).kernel is None
     assert attention.render(slots, "full", 2000, torch.float32, 0.0).bias_BHTS is None
     dense = attention.render(slots, "full", 2000, torch.float32, 0.0, choice="dense")
     assert dense.bias_BHTS is not None

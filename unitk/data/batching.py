@@ -16,6 +16,7 @@ from unitk.data.cuts import AT_THE_END, When
 from unitk.data.plan import Plan, generators, in_rows, micro_batches, pack, plan
 from unitk.data.texts import Joined
 from unitk.errors import DataError, require
+from unitk.packed import with_documents
 from unitk.slots import WIDTH, Batch, Example, Ids, collate
 
 T = TypeVar("T")
@@ -243,7 +244,7 @@ def make_batch(examples: Sequence[Example]) -> Batch:
     widths = longest, min(2 * longest, max(longest, 256)), max(longest, min(2 * longest, 512))
     ways = [pack(lengths, width) for width in sorted({-(-w // WIDTH) * WIDTH for w in widths})]
     best = min(ways, key=lambda rows: _work([sum([lengths[i] for i in row]) for row in rows]))
-    return collate([[examples[i] for i in row] for row in best])
+    return with_documents(collate([[examples[i] for i in row] for row in best]))
 
 
 def _work(lengths: list[int]) -> int:

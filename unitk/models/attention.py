@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 from unitk import masks
 from unitk.errors import require
+from unitk.kernels.flash import Flash
 from unitk.kernels.flex import Flex, render_flex, render_flex_cross
 from unitk.kernels.lean import RMSNorm, mapped, norm, unit_rms
 from unitk.kernels.products import multiply, scores_by_products
 from unitk.models.config import ModelConfig
 from unitk.models.relative import RelativeBias, turned
+from unitk.packed import PackedDocs
 from unitk.slots import POS, WIDTH
 
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -50,8 +52,8 @@ class View:
     dropout: float = 0.0
     products: torch.dtype | None = None
     """Compute scores, softmax and sums one by one, in this dtype, instead of by SDPA's kernel."""
-    flex: Flex | None = None
-    """FlexAttention, which has all that stands above within it."""
+    kernel: Flex | Flash | None = None
+    """FlexAttention or FlashAttention, which have all that stands above within them."""
     rotation: Tensor | None = None
     """By what these slots turn their queries, and in self-attention their keys (`rotation`)."""
     remembered: int = 0
@@ -82,8 +84,8 @@ class View:
         return replace(self, bias_BHTS=table, keys=keys, remembered=count)
 
     def of(self, asked_Ba: Tensor) -> View:
-        """A view of the asked slots among the queries, without a causal mask or FlexAttention."""
-        assert not self.causal and self.flex is None
+        """A view of the asked slots among the queries, without a causal mask or such a kernel."""
+        assert not self.causal and self.kernel is None
         queries = self.queries.gather(2, asked_Ba.expand(len(self.queries), -1, -1))
         table = None if self.bias_BHTS is None else take(self.bias_BHTS, asked_Ba)
         return replace(self, queries=queries, bias_BHTS=table)
@@ -101,9 +103,9 @@ class View:
         Keys and values may have fewer heads, each for as many consecutive ones of queries.
         `more_BHTS` is added to them: for the last S keys, where some of a prefix stand before.
         """
-        if self.flex is not None:
+        if self.kernel is not None:
             assert more_BHTS is None
-            return self.flex(query_BHTK, key_BHSK, value_BHSK, scale)
+            return self.kernel(query_BHTK, key_BHSK, value_BHSK, scale)
         bias_BHTS = self.bias_BHTS
         if more_BHTS is not None:
             assert bias_BHTS is not None
@@ -167,14 +169,15 @@ def render(
     relative: RelativeBias | None = None,
     choice: Rendering = "auto",
     *,
+    packed: PackedDocs | None = None,
     own_bias: bool = False,
     window: int = 0,
 ) -> View:
     """How slots [9, B, T] see each other; `sight` is collate's result: full, causal or rule.
 
-    Kernels are chosen here only, unless a `choice` is given. With `own_bias`, the layers add a bias
-    of their own to the scores (`Attention.score_bias`). With a `window`, keys further away are
-    hidden.
+    Kernels are chosen here only, unless a `choice` is given. `packed`: their documents, where
+    FlashAttention knows the dtype. With `own_bias`, the layers add a bias of their own to the
+    scores (`Attention.score_bias`). With a `window`, keys further away are hidden.
     """
     width = slots.shape[2]
     # whole multiples of WIDTH, as the kernels like; the few keys more are never born
@@ -183,18 +186,20 @@ def render(
     biased = own_bias or relative is not None
     products, how = _kernel(slots, dtype, dropout, biased=biased)
     # plain products need the table even of a causal mask
-    exact = not biased and (sight == "full" or (sight == "causal" and not products))
-    exact = exact and not window
+    exact = not (biased or window) and (sight == "full" or (sight == "causal" and not products))
     if exact and choice == "auto":
         _say_once(logging.INFO, f"{how}, {'no mask' if sight == 'full' else 'causal'}")
         return View(slots, slots, causal=sight == "causal", dropout=dropout, products=products)
+    if packed is not None and choice == "auto" and not (biased or window):
+        _say_once(logging.INFO, f"attention on {slots.device.type}: FlashAttention, by documents")
+        return View(slots, slots, kernel=Flash(packed, dropout))
     if own_bias:
         # FlexAttention would need that bias of every pair in memory too, which it is there to spare
         free = "--attention flex excludes an architecture whose layers bias scores by the query"
         require(choice != "flex", f"{free}: give --attention dense")
         how += ", scores biased by the query: a table for each layer, head and row takes memory"
     elif _flexible(slots, dropout, choice):
-        return View(slots, keys, flex=render_flex(slots, keys, dtype, relative, window))
+        return View(slots, keys, kernel=render_flex(slots, keys, dtype, relative, window))
     score_BHTS = None
     if relative is not None:
         how += ", relative positions: a table of its own for each head and row takes memory"
@@ -209,7 +214,7 @@ def render_cross(
 ) -> View:
     """How a decoder's slots [9, B, T] see an encoder's [9, B, S]."""
     if _flexible(source, dropout, choice):
-        return View(slots, source, flex=render_flex_cross(slots, source))
+        return View(slots, source, kernel=render_flex_cross(slots, source))
     products, how = _kernel(slots, dtype, dropout, biased=False)
     _say_once(logging.INFO, f"cross-{how}, dense mask")
     table_B1TS = bias(masks.cross(slots, source), dtype)

@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from unitk.kernels import flash
 from unitk.kernels.lean import RMSNorm, norm
 from unitk.kernels.products import few, recomputed, scores_by_products
 from unitk.masks import cross, within
@@ -78,10 +79,11 @@ class Stack(Tower):
         # keys of a prefix have neither clock nor doc: a table alone can say who sees them
         choice: Rendering = "dense" if condition.prefix else self.attention
         given = slots, reading.sight, reading.num_keys, dtype, dropout, self.relative, choice
+        packed = reading.packed if flash.fits(slots, dtype, self.config.key_width) else None
         ahead = condition.in_front(slots, self.layers)
 
         def view_of(window: int, base: float) -> View:
-            view = render(*given, own_bias=self.own_bias, window=window)
+            view = render(*given, packed=packed, own_bias=self.own_bias, window=window)
             view = replace(view, rotation=rotation(self.config, slots, base))
             return view if ahead is None else view.behind(ahead.sight, ahead.slots)
 
@@ -94,7 +96,7 @@ class Stack(Tower):
         if ahead is not None:
             stores = ahead.stores
         embedded_BTD = self.embed(slots, condition.added(slots))
-        if views[-1].causal or views[-1].flex is not None or condition.slots is not None:
+        if views[-1].causal or views[-1].kernel is not None or condition.slots is not None:
             asked = None  # these have no rows to take
         streams = embedded_BTD, views, stores, sources
         states_BTD = self.pass_through(*streams, condition, asked, reading.every)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unitk.masks import dense
+from unitk.packed import PackedDocs
 from unitk.slots import DOC, POS, Batch
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ class Reading:
     num_keys: int
     """Slots behind the first so many have no keys."""
     condition: Condition = field(default_factory=Condition)
+    packed: PackedDocs | None = None
+    """Their documents, where they see no more than these."""
     asked: Tensor | None = None
     """[B, a]: the states of other slots may be 0."""
     every: list[Tensor] | None = None
@@ -136,7 +139,8 @@ class Reading:
     def of(cls, batch: Batch, name: str, condition: Condition | None = None, **more: Any) -> Self:
         """What a tower reads of a batch."""
         given = batch.towers[name], batch.sight[name], batch.num_keys[name]
-        return cls(*given, Condition() if condition is None else condition, **more)
+        condition = Condition() if condition is None else condition
+        return cls(*given, condition, batch.packed.get(name), **more)
 
 
 @dataclass(frozen=True)

@@ -181,6 +181,7 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
         asks=asks,
         count={name: float(ask.weight.sum()) for name, ask in asks.items()},
         docs=torch.where(docs >= 0, docs - first, docs),
+        packed={},
         owner=batch.owner[first:last] - batch.owner[first],
         inputs={
             name: table[start:stop] if "." in name else table[first:last]
