@@ -9,6 +9,7 @@ from typing import Any
 
 import unitk
 from unitk import errors
+from unitk.api.functions import Functions
 from unitk.api.text_model import TextModel
 from unitk.api.verb import Verb, find
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
@@ -34,7 +35,14 @@ def page() -> str:
     """Markdown of the page."""
     lines = ["# API reference", "", "Made from the docstrings. [Python](python.md) is a tour.", ""]
     for name in unitk.__all__:
-        lines += function(f"## unitk.{name}", getattr(unitk, name))
+        found = getattr(unitk, name)
+        if not isinstance(found, Functions):
+            lines += function(f"## unitk.{name}", found)
+            continue
+        lines += [f"## unitk.{name}", "", doc(found), ""]
+        for own, one in vars(found).items():
+            if callable(one):
+                lines += function(f"### unitk.{name}.{own}", one)
     for made in (Generator, Output, Hypothesis, TextModel, LatentSpace):
         lines += [f"## {made.__module__}.{made.__name__}", "", doc(made), ""]
         for name, method in vars(made).items():
@@ -54,8 +62,11 @@ def doc(thing: Any) -> str:
 
 def function(heading: str, called: Callable[..., Any]) -> Iterator[str]:
     """A function: its arguments, its docstring, and a table of its options."""
-    verb = find(called.__name__) if hasattr(called, "__signature__") else None
-    config = verb.options if isinstance(verb, Verb) else OPTIONS.get(called.__name__)
+    config = OPTIONS.get(called.__name__)
+    if hasattr(called, "__signature__"):
+        name, _, own = called.__qualname__.partition(".")
+        verb = find(name)
+        config = (verb if isinstance(verb, Verb) else verb.verbs[own]).options
     given = [one for one in inspect.signature(called).parameters.values() if one.name != "self"]
     if hasattr(called, "__signature__"):  # its options are arguments
         shown = ["**options"]

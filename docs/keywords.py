@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from unitk.api.arguments import argument
-from unitk.api.verb import Verb, find
+from unitk.api.verb import Verb, VerbGroup, find
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.options.fields import options
 from unitk.training.config import KINDS, TrainConfig
@@ -21,15 +21,18 @@ from unitk.training.config import KINDS, TrainConfig
 STUB = Path(__file__).resolve().parents[1] / "unitk" / "keywords.pyi"
 HEAD = '''"""Keyword arguments of unitk's functions. Written by docs/keywords.py."""
 
+import builtins
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from unitk.api.drawing import Drawing
+from unitk.comparison.checks.base import Finding
 from unitk.data.corpus.columns import Counts
 from unitk.decoding.search import Output
 from unitk.metrics import Score
 from unitk.slots import Floats
+from unitk.verbs.serve import Served
 
 Schedule = str | float | Callable[[int, int | None], float]
 Strings = str | Path | Sequence[str | Path] | Mapping[str, object]
@@ -40,9 +43,23 @@ RETURNS = {
     **{"evaluate": "dict[str, Any]", "generate": "list[list[Output]]", "merge": "None"},
     **{"plot": "Path", "predict": "list[dict[str, Any]]", "push": "None"},
     **{"preprocess": "dict[str, dict[str, Counts]]", "score": "dict[str, Score]"},
-    **{"show": "list[Drawing]"},
+    **{"show": "list[Drawing]", "list": "dict[str, dict[str, str]]", "check": "list[Finding]"},
+    **{"compare": "list[dict[str, Any]]", "sweep": "list[dict[str, Any]]", "quickstart": "None"},
+    **{"serve": "Served", "fairseq_plugin": "Path"},
 }
 """Verb that is a function -> what it returns; of one that writes an `output`, if none is given."""
+GROUPS: dict[str, dict[str, str]] = {
+    "analyse": {"contextuality": "list[dict[str, float]]", "heads": "dict[str, Any]"},
+    "latent": {
+        "encode": "Floats",
+        "plot": "Path",
+        **dict.fromkeys(
+            "sample reconstruct interpolate analogy restyle traverse neighbors probe".split(),
+            "list[dict[str, Any]]",
+        ),
+    },
+}
+"""Group of verbs -> its verbs, and what these return."""
 VERBS = {"Train": TrainConfig}
 METHODS = {"Generate": GenerateConfig, "Embed": EmbedConfig, "Predict": PredictConfig}
 
@@ -79,10 +96,8 @@ def broken(line: str) -> str:
     return re.sub(r"\[(.*)]", r"[\n        \1\n    ]", line) if len(line) > 100 else line
 
 
-def function(name: str) -> str:
+def function(name: str, verb: Verb, returns: str) -> str:
     """A verb as a function whose options are spelled out."""
-    verb = find(name)
-    assert isinstance(verb, Verb)
     known = options(verb.options)
     named = {"config", "user_dir"} & {option.name for option in known}
     first, others = list[str](), list[str]()
@@ -92,10 +107,21 @@ def function(name: str) -> str:
         needed = option.default is MISSING and "config" not in named
         written = f"    {argument(option.name)}: {kind}" + ("," if needed else " = ...,")
         (first if option.name == verb.words else others).append(written)
-    more = [f"    {kind}: str | None = ...," for kind in verb.kinds]
+    more = [f"    {verb.behind}: Mapping[str, object],"] if verb.behind else []
+    more += [f"    {kind}: str | None = ...," for kind in verb.kinds]
     more.append("    options: Mapping[str, object] | None = ...,")
     inner = "\n".join(map(broken, [*first, "    *,", *others, *more]))
-    return f"def {name}(\n{inner}\n) -> {RETURNS[name]}: ..."
+    return f"def {name}(\n{inner}\n) -> {returns}: ..."
+
+
+def group(name: str) -> str:
+    """A group of verbs as a class with a static function for each."""
+    found, lines = find(name), [f"class {name}:"]
+    assert isinstance(found, VerbGroup)
+    for own, returns in GROUPS[name].items():
+        written = function(own, found.verbs[own], returns)
+        lines += ["    " + line for line in ["@staticmethod", *written.splitlines()]]
+    return "\n".join(lines)
 
 
 def stub() -> str:
@@ -104,7 +130,12 @@ def stub() -> str:
     for loose, configs in ((True, VERBS), (False, METHODS)):
         found += ["\n".join(entries(*one, loose)) + "\n" for one in configs.items()]
     # a first option that is needed stands before all that are not
-    return "\n".join([*found, *map(function, RETURNS), ""])
+    for name, returns in RETURNS.items():
+        verb = find(name)
+        assert isinstance(verb, Verb)
+        found.append(function(name, verb, returns))
+    whole = "\n".join([*found, *("\n" + group(name) for name in GROUPS), ""])
+    return re.sub(r"(?<![\w.])list\[", "builtins.list[", whole)  # there is a verb `list`
 
 
 if __name__ == "__main__":

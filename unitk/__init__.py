@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from unitk.files import VERSION
@@ -10,26 +11,41 @@ if TYPE_CHECKING:
     from unitk.api.loading import load, load_module
     from unitk.api.train import train
     from unitk.keywords import (
+        analyse,
         average,
+        check,
+        compare,
         convert,
         embed,
         evaluate,
+        fairseq_plugin,
         generate,
+        latent,
+        list,
         merge,
         plot,
         predict,
         preprocess,
         push,
+        quickstart,
         score,
+        serve,
         show,
+        sweep,
     )
 
 __all__ = [
+    "analyse",
     "average",
+    "check",
+    "compare",
     "convert",
     "embed",
     "evaluate",
+    "fairseq_plugin",
     "generate",
+    "latent",
+    "list",
     "load",
     "load_module",
     "merge",
@@ -37,8 +53,11 @@ __all__ = [
     "predict",
     "preprocess",
     "push",
+    "quickstart",
     "score",
+    "serve",
     "show",
+    "sweep",
     "train",
 ]
 __version__ = VERSION
@@ -58,5 +77,5 @@ def __getattr__(name: str) -> Any:
     return found
 
 
-def __dir__() -> list[str]:
+def __dir__() -> Iterable[str]:
     return [*globals(), *__all__]

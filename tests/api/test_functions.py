@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -17,24 +18,33 @@ from unitk.registry import names
 TEXTS = ["The [MASK] sat, she said.", "It was a cold night"]
 
 
-def test_every_verb_has_a_function_or_needs_a_terminal():
-    no_functions = {"analyse", "fairseq_plugin", "latent", "list", "quickstart", "serve", "sweep"}
-    no_functions |= {"check", "compare"}  # they print what they find
-    assert {*names("verb")} - no_functions == {*unitk.__all__} - {"load", "load_module"}
+def test_every_verb_is_a_function():
+    assert {*names("verb")} == {*unitk.__all__} - {"load", "load_module"}
 
 
-@pytest.mark.parametrize("name", sorted({*unitk.__all__} - {"load", "load_module", "train"}))
-def test_the_options_stand_in_the_signature(name):
-    made, verb = getattr(unitk, name), find(name)
-    assert isinstance(verb, Verb)
+def functions():
+    """Function of unitk, with its name and its verb."""
+    for name in sorted({*unitk.__all__} - {"load", "load_module", "train"}):
+        verb = find(name)
+        if isinstance(verb, Verb):
+            yield name, getattr(unitk, name), verb
+        else:
+            for own, one in verb.verbs.items():
+                yield f"{name}.{own}", getattr(getattr(unitk, name), own), one
+
+
+@pytest.mark.parametrize(("name", "made", "verb"), [*functions()])
+def test_the_options_stand_in_the_signature(name, made, verb):
     shown = inspect.signature(made).parameters
-    assert len(shown) == len(options(verb.options)) + len(verb.kinds) + 1
+    more = len(verb.kinds) + bool(verb.behind) + 1
+    assert len(shown) == len(options(verb.options)) + more and made.__qualname__ == name
     first, *_ = shown.values()
     positional = first.kind == inspect.Parameter.POSITIONAL_OR_KEYWORD
     assert positional == (verb.words is not None)
     assert made.__doc__.startswith(inspect.cleandoc(verb.options.__doc__)[:40])
+    assert f"unitk.{name}(" in made.__doc__
     with pytest.raises(UsageError, match="no.such"):
-        made(no_such=1)
+        made(no_such=1, **{verb.behind: {} for _ in filter(None, [verb.behind])})
 
 
 def test_answers_are_those_of_the_command(tmp_path, capsys):
@@ -61,3 +71,33 @@ def test_scores_and_drawings(tmp_path):
         unitk.score(metric="rouge", **files, output_format="json")
     [drawing] = unitk.show("a b c", task="lm")
     assert drawing.names[1:] == ["a", "b", "c"] and drawing.text_picture()
+
+
+def test_groups_of_verbs_and_lists(tmp_path):
+    assert "encode" in repr(unitk.latent) and "heads" in repr(unitk.analyse)
+    texts, how = ["he is a teacher .", "they are teachers ."], {"checkpoint": "unitk-vae-en"}
+    latents = unitk.latent.encode(texts, **how)
+    assert latents.shape == (2, 64)
+    file = tmp_path / "rows.txt"
+    assert unitk.latent.encode(texts, **how, output=file) is None
+    np.testing.assert_allclose(np.loadtxt(file, delimiter="\t"), latents, rtol=1e-5, atol=1e-5)
+    [path] = unitk.latent.interpolate(texts, **how, steps=3, max_len=8)
+    assert [one["t"] for one in path["outputs"]] == [0, 0.5, 1] and path["source"] == texts
+    assert list(unitk.list("criterion")) == ["criterion"]
+    assert "cross_entropy" in unitk.list("criterion")["criterion"]
+
+
+def test_a_sweep_takes_the_arguments_of_train(tmp_path):
+    with pytest.raises(UsageError, match="train.*None"):
+        unitk.sweep(over={"lr": [1, 2]}, save_dir=tmp_path / "s")
+    with pytest.raises(UsageError, match="trials.*lr"):
+        unitk.sweep(over={"lr": "1:2"}, save_dir=tmp_path / "s", train={"task": "lm", "data": "x"})
+
+
+def test_a_server_stops_at_the_end_of_its_block():
+    pytest.importorskip("uvicorn")
+    with unitk.serve(port=0) as server:
+        with urlopen(server.url, timeout=20) as page:
+            assert page.status == 200
+    with pytest.raises(OSError):
+        urlopen(server.url, timeout=20)

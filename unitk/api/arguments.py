@@ -44,12 +44,12 @@ def argument(name: str) -> str:
 
 
 def takes(
-    main: type, kinds: tuple[str, ...] = (), first: str | None = None
+    main: type, kinds: tuple[str, ...] = (), first: str | None = None, behind: str = ""
 ) -> Callable[[Function], Function]:
     """A decorator that gives a function of keyword arguments the options of `main` as signature.
 
     So `help(function)`, notebooks and editors show their names, types and defaults. The option
-    `first` needs no name where it stands first.
+    `first` needs no name where it stands first; `behind` holds the arguments of another verb.
     """
 
     def signed(function: Function) -> Function:
@@ -64,6 +64,8 @@ def takes(
             for option in options(main)
         ]
         known = {one.name for one in found}
+        if behind:
+            found.append(Parameter(behind, Parameter.KEYWORD_ONLY, annotation=Mapping[str, object]))
         for name, kind in {**dict.fromkeys(kinds, str), "options": Mapping[str, object]}.items():
             if name not in known:
                 more = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)

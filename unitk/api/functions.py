@@ -8,6 +8,7 @@ from typing import Any
 
 from unitk.api.arguments import settle, takes, words
 from unitk.api.verb import Verb, VerbGroup, find
+from unitk.decoding.files.outputs import STDOUT
 from unitk.errors import UsageError, require
 from unitk.options.config import options
 
@@ -29,41 +30,82 @@ EXAMPLES = {
     "average": '(checkpoint="runs/lm", last=2, dest="runs/mean")',
     "convert": '(from_=["unitk", "runs/lm"], to=["hf", "exported/lm"])',
     "push": '(model="exported/lm", repo="me/lm")',
+    "list": '("arch")["arch"]',
+    "check": '(["data/docs", "runs/lm"])',
+    "compare": '(["runs/lm", "runs/glm"], data="dev.txt")',
+    "sweep": '(over={"lr": [1e-3, 3e-3]}, save_dir="s", train={"task": "lm", "data": "d"})',
+    "quickstart": '(save_dir="runs/quickstart")',
+    "serve": '(checkpoint="runs/lm", port=0).url',
+    "fairseq_plugin": '(dest="objectives")',
+    "analyse.contextuality": '(checkpoint="runs/bert", input="texts.txt")',
+    "analyse.heads": '(checkpoint="runs/lm", data="data/docs")["importance"]',
+    "latent.encode": '(["He is a teacher."], checkpoint="unitk-vae-en")',
+    "latent.sample": '(checkpoint="unitk-vae-en", count=5)',
+    "latent.reconstruct": '(["He is a teacher."], checkpoint="unitk-vae-en")',
+    "latent.interpolate": '(["He runs.", "They sleep."], checkpoint="unitk-vae-en", steps=5)',
+    "latent.analogy": '(["He is.", "They are.", "She is."], checkpoint="unitk-vae-en")',
+    "latent.restyle": '(["So sad."], among="labelled.txt", from_="bad", to="good", checkpoint="v")',
+    "latent.traverse": '(["He is a teacher."], checkpoint="unitk-vae-en", active=1)',
+    "latent.neighbors": '(["He is a teacher."], among="dev.txt", checkpoint="unitk-vae-en")',
+    "latent.plot": '(input="labelled.txt", output="latents.png", checkpoint="unitk-vae-en")',
+    "latent.probe": '(input="labelled.txt", test="test.txt", checkpoint="unitk-vae-en")',
 }
-"""Verb -> the arguments of a call, which stands in its docstring."""
+"""Verb -> the arguments of a call, which stands in its docstring; verbs of a group follow it."""
 
 
-def function(name: str) -> Callable[..., Any]:
+class Functions:
+    """The verbs of a group as functions, such as `unitk.latent.encode`."""
+
+    def __init__(self, name: str, group: VerbGroup) -> None:
+        self.__name__ = name
+        self.__doc__ = f"The verbs of `unitk {name}` as functions: {', '.join(group.verbs)}."
+        for own, verb in group.verbs.items():
+            setattr(self, own, function_of(f"{name}.{own}", verb))
+
+    def __repr__(self) -> str:
+        return f"<unitk.{self.__name__}: {self.__doc__}>"
+
+
+def function(name: str) -> Callable[..., Any] | Functions:
+    """A verb as a function, or a group of verbs as an object that has them."""
+    verb = find(name)
+    return Functions(name, verb) if isinstance(verb, VerbGroup) else function_of(name, verb)
+
+
+def function_of(name: str, verb: Verb) -> Callable[..., Any]:
     """A verb as a function of keyword arguments, in whose signature its options stand.
 
     What a command line takes without a flag may come first, without its name.
     """
-    verb = find(name)
-    if isinstance(verb, VerbGroup):
-        raise UsageError(f"unitk {name} has verbs of its own: use the command line")
 
     def run(*first: object, **arguments: object) -> Any:
         settle()
         if first:
             require(verb.words is not None and len(first) == 1, f"{name}: options have names")
             arguments[verb.words or ""] = first[0]
-        return returned(verb, arguments, name)
+        return run_verb(verb, arguments, name.replace(".", " "))
 
-    run.__name__ = run.__qualname__ = name
+    run.__name__, run.__qualname__ = name.rpartition(".")[2], name
     about = inspect.cleandoc(verb.options.__doc__ or "").partition("\n\n")[0]
     run.__doc__ = f"{about}\n\n    unitk.{name}{EXAMPLES[name]}\n\n{ARGUMENTS.strip()}"
-    return takes(verb.options, verb.kinds, verb.words)(run)
+    return takes(verb.options, verb.kinds, verb.words, verb.behind)(run)
 
 
-def returned(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
+def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
     """What a verb finds; it writes that instead, as on a command line, to an `output`."""
-    known = {option.name for option in options(verb.options)}
+    known = {option.name: option.default for option in options(verb.options)}
+    behind = list[str]()
+    if verb.behind:
+        own = arguments.get(verb.behind)
+        if not isinstance(own, Mapping):
+            raise UsageError(f"{name} needs {verb.behind}, a dict of options, got {own!r}")
+        arguments = {key: value for key, value in arguments.items() if key != verb.behind}
+        behind = ["--", *words(own)]
     if verb.words and isinstance(text := arguments.get(verb.words), str):
         arguments = {**arguments, verb.words: [text]}  # in which a comma parts nothing
-    given = verb.parsed(words(arguments), name)
-    if verb.value is None:
-        return verb.act(given)
-    if "overwrite" in known and arguments.get("output") is not None:
+    given = verb.parsed([*words(arguments), *behind], name)
+    printed = known.get("output") == STDOUT  # what is found, unless there is a file for it
+    if verb.value is None or printed and arguments.get("output") is not None:
         return verb.act(given)
     idle = "output_format" in known and "output_format" in arguments
     require(not idle, "--output-format has no effect in Python, where answers are returned")

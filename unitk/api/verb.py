@@ -38,6 +38,8 @@ class Verb:
     """Whether it acts on the words themselves, which it parses in its own way."""
     cure: str = ""
     """What makes it need less memory."""
+    behind: str = ""
+    """What Python calls the words behind `--`: a dict of the arguments of that verb."""
     value: Callable[[Any], Any] | None = None
     """Finds, of what `act` would be given, what `act` prints: it is returned in Python."""
 

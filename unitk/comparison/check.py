@@ -45,15 +45,21 @@ class CheckOptions(Checked):
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
-@register("verb", "check")
-@verb(CheckOptions, words="paths")
-def run(parsed: Parsed) -> None:
-    """Print the findings; `DataError` if there is a fault."""
+def value(parsed: Parsed) -> list[Finding]:
+    """What all registered checks find in the paths."""
     given: CheckOptions = parsed.main
     require(len(given.paths) > 0, "--paths: name a corpus, a run or a file of scores")
     registry.load_plugins(given.user_dir)
     subjects = subjects_of(given)
-    print_findings(run_checks(subjects), given.output_format)
+    each = (registry.get("check", name)(subjects) for name in registry.names("check"))
+    return [finding for findings in each for finding in findings]
+
+
+@register("verb", "check")
+@verb(CheckOptions, words="paths", value=value)
+def run(parsed: Parsed) -> None:
+    """Print the findings; `DataError` if there is a fault."""
+    print_findings(value(parsed), parsed.main.output_format)
 
 
 def subjects_of(given: CheckOptions) -> Subjects:
@@ -80,12 +86,6 @@ def subjects_of(given: CheckOptions) -> Subjects:
             what = "a corpus, a run, a folder of runs or a file of scores"
             raise DataError(f"--paths {path} is not {what}")
     return Subjects(splits, runs, scores, given.shared, given.device)
-
-
-def run_checks(subjects: Subjects) -> list[Finding]:
-    """What all registered checks find."""
-    each = (registry.get("check", name)(subjects) for name in registry.names("check"))
-    return [finding for findings in each for finding in findings]
 
 
 def print_findings(findings: Sequence[Finding], form: str) -> None:

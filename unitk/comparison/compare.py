@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from unitk.api.loading import load
 from unitk.api.progress import progress
@@ -77,16 +77,14 @@ class CompareOptions(ReadingOptions):
             require(fits, f"--{option} must end in {ending}, got {path}")
 
 
-@register("verb", "compare")
-@verb(CompareOptions, words="runs", cure="lower --max-tokens")
-def run(parsed: Parsed) -> None:
-    """Print the table; write page and csv if requested."""
+def value(parsed: Parsed) -> list[dict[str, Any]]:
+    """A row for each model, ranked within its kind; page and csv are written if requested."""
     given: CompareOptions = parsed.main
     names = [str(path) for path in given.runs]
     require(len(names) > 1, f"--runs: name two models or more, got {', '.join(names) or 'none'}")
     twice = next((name for name in names if names.count(name) > 1), None)
     require(twice is None, f"--runs names {twice} twice")
-    from unitk.comparison.side_by_side import csv_of, lines_of_rows, page_of, page_record, rows_of
+    from unitk.comparison.side_by_side import csv_of, page_of, page_record, rows_of
 
     documents = open_documents(parsed)
     # files are opened at once, so that minutes are not spent before one is refused
@@ -101,6 +99,16 @@ def run(parsed: Parsed) -> None:
             create(page, page_of(page_record(found, vocabs, given.page_documents)))
         if table is not None:
             create(table, csv_of(rows))
+    return rows
+
+
+@register("verb", "compare")
+@verb(CompareOptions, words="runs", cure="lower --max-tokens", value=value)
+def run(parsed: Parsed) -> None:
+    """Print the table; write page and csv if requested."""
+    from unitk.comparison.side_by_side import lines_of_rows
+
+    given, rows = parsed.main, value(parsed)
     if given.output_format == "json":
         plain = [{k: None if v != v else v for k, v in row.items()} for row in rows]
         print(json.dumps({"data": str(given.data), "models": plain}))

@@ -40,10 +40,8 @@ register({})
 '''
 
 
-@register("verb", "fairseq_plugin")
-@verb(Options)
-def run(parsed: Parsed) -> None:
-    """Write the folder."""
+def value(parsed: Parsed) -> Path:
+    """Write the folder; its path."""
     given: Options = parsed.main
     name = given.dest.name
     # fairseq imports the folder by its name, beside all that is installed
@@ -53,7 +51,15 @@ def run(parsed: Parsed) -> None:
     user_dir = repr(str(given.user_dir.resolve())) if given.user_dir else ""
     with new_folder(given.dest, "--dest", CheckpointError) as folder:
         create(folder / "__init__.py", FILE.format(user_dir))
-    print(f"fairseq-train DATA --user-dir {given.dest} --task unitk_NAME --criterion unitk ...")
+    return given.dest
+
+
+@register("verb", "fairseq_plugin")
+@verb(Options, value=value)
+def run(parsed: Parsed) -> None:
+    """Write the folder, and print the command that reads it."""
+    dest = value(parsed)
+    print(f"fairseq-train DATA --user-dir {dest} --task unitk_NAME --criterion unitk ...")
 
 
 def taken(name: str, dest: Path) -> bool:

@@ -101,19 +101,23 @@ class Trial:
         return newest is not None and bool(Progress.of(read_state(newest)).end(self.start.config))
 
 
-@register("verb", "sweep")
-@verb(Options, parses=True)
-def run(argv: Sequence[str]) -> None:
-    """Train the trials, rung by rung, and print the table."""
+def value(argv: Sequence[str]) -> list[dict[str, Any]]:
+    """Train the trials, rung by rung; a row for each, the best one first."""
     words = [*argv]
     at = words.index("--") if "--" in words else len(words)
     given: Options = parse("sweep", Options, words[:at]).main
     base = [*words[at + 1 :]]
     base = base[1:] if base[:1] == ["train"] else base
     require(bool(base), "sweep needs a training behind --: unitk sweep ... -- --task lm --data DIR")
+    return sweep(given, base)
+
+
+@register("verb", "sweep")
+@verb(Options, parses=True, behind="train", value=value)
+def run(argv: Sequence[str]) -> None:
+    """Train the trials and print the table."""
     show_log()
-    table = sweep(given, base)
-    for line in table_lines(table):
+    for line in table_lines(value(argv)):
         print(line)
 
 

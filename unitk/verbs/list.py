@@ -35,10 +35,8 @@ class Options:
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
-@register("verb", "list")
-@verb(Options, words="kind")
-def run(parsed: Parsed) -> None:
-    """Print the table."""
+def value(parsed: Parsed) -> dict[str, dict[str, str]]:
+    """Kind -> name -> what it stands for, in one line."""
     given = parsed.main
     kinds = (
         *(kind for kind in registry.KINDS if kind not in (registry.HINT, registry.VERB)),
@@ -49,13 +47,25 @@ def run(parsed: Parsed) -> None:
         hint = registry.nearest(wanted, kinds)
         raise UsageError(f"--kind must be one of {', '.join(kinds)}, got {wanted!r}{hint}")
     quick = [kind for kind in kinds if kind not in registry.MODULES]  # which need no torch
-    for kind in quick if wanted is None else [wanted]:
+    own = {MODEL: pretrained.names, CONFIG: ready.names}
+    return {
+        kind: {
+            name: about(kind, name)
+            for name in (own[kind]() if kind in own else registry.names(kind))
+        }
+        for kind in (quick if wanted is None else [wanted])
+    }
+
+
+@register("verb", "list")
+@verb(Options, words="kind", value=value)
+def run(parsed: Parsed) -> None:
+    """Print the table."""
+    for kind, named in value(parsed).items():
         print(kind)
-        own = {MODEL: pretrained.names, CONFIG: ready.names}
-        names = own[kind]() if kind in own else registry.names(kind)
-        width = max(map(len, names), default=0)
-        for name in names:
-            print(f"  {name:<{width}} {about(kind, name)}")
+        width = max(map(len, named), default=0)
+        for name, meaning in named.items():
+            print(f"  {name:<{width}} {meaning}")
 
 
 def about(kind: str, name: str) -> str:

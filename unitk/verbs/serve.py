@@ -6,11 +6,13 @@ import logging
 import re
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from threading import Thread
+from typing import TYPE_CHECKING, Literal, Self
 
 from unitk.api.loading import load
 from unitk.api.verb import verb
@@ -24,6 +26,7 @@ from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
 
 if TYPE_CHECKING:
+    from unitk.serving.connections import Listener
     from unitk.serving.requests import Service
 
 log = logging.getLogger(__name__)
@@ -67,19 +70,64 @@ class Options(Limits):
             require(known, f"--allow-host must be a host without its port, got {name!r}")
 
 
-@register("verb", "serve")
-@verb(Options, cure="lower --max-texts, --max-output or --max-beam")
-def run(parsed: Parsed) -> None:
-    """Load the model, and serve it until a signal comes."""
-    given: Options = parsed.main
-    check_option(given, "port", 0 <= given.port <= 65535, "in 0 to 65535")
-    from unitk.serving.app import Server
-    from unitk.serving.connections import OnceAMinute, affordable, listener
-    from unitk.serving.hosts import Guard
+class Served:
+    """Models that a thread of this process serves, until `stop` or the end of a `with` block."""
 
+    def __init__(self, server: Listener, listening: socket.socket) -> None:
+        self.url = address_of(listening)
+        self._server, self._socket = server, listening
+        self._thread = Thread(target=server.run, args=([listening],), daemon=True)
+        self._thread.start()
+        while self._thread.is_alive() and not server.started:
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Finish the answers that are computed, and give up the port."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<unitk serves at {self.url}>"
+
+
+def value(parsed: Parsed) -> Served:
+    """Load the models, and serve them in a thread."""
+    return Served(*open_server(parsed.main))
+
+
+@register("verb", "serve")
+@verb(Options, cure="lower --max-texts, --max-output or --max-beam", value=value)
+def run(parsed: Parsed) -> None:
+    """Load the models, and serve them until a signal comes."""
+    from unitk.serving.connections import OnceAMinute
+
+    given: Options = parsed.main
     handler = logging.StreamHandler()
     handler.addFilter(OnceAMinute())
     logging.basicConfig(format="%(asctime)s %(message)s", handlers=[handler])
+    server, listening = open_server(given)
+    print(address_of(listening), file=sys.stderr, flush=True)
+    if not ip_address(listening.getsockname()[0]).is_loopback:
+        open_to = f"--host {given.host}: the server is open to the network, without passwords"
+        print(open_to, file=sys.stderr, flush=True)
+    UnitkError.with_flags = False  # clients know arguments
+    server.run(sockets=[listening])
+
+
+def open_server(given: Options) -> tuple[Listener, socket.socket]:
+    """A server with its models, and the socket that its `run` is given."""
+    check_option(given, "port", 0 <= given.port <= 65535, "in 0 to 65535")
+    from unitk.serving.app import Server
+    from unitk.serving.connections import affordable, listener
+    from unitk.serving.hosts import Guard
+
     given = replace(given, max_connections=affordable(given.max_connections))
     listening = bound(given.host, given.port)
     require(len(given.checkpoint) > 0, "--checkpoint needs a model")
@@ -89,15 +137,15 @@ def run(parsed: Parsed) -> None:
     each = [watched(path) for path in given.checkpoint]
     services = [served(path, given) for path in given.checkpoint]
     app = Server(*services, replaced=lambda: any([one() for one in each])).app()
-    host, port = listening.getsockname()[:2]
-    address, everywhere = ip_address(host), ip_address(host).is_unspecified
+    everywhere = ip_address(listening.getsockname()[0]).is_unspecified
     named = [*given.allow_host, socket.gethostname() if everywhere else given.host]
-    print(f"http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)
-    if not address.is_loopback:
-        open_to = f"--host {given.host}: the server is open to the network, without passwords"
-        print(open_to, file=sys.stderr, flush=True)
-    UnitkError.with_flags = False  # clients know arguments
-    listener(Guard(app, named, everywhere), given).run(sockets=[listening])
+    return listener(Guard(app, named, everywhere), given), listening
+
+
+def address_of(listening: socket.socket) -> str:
+    """The address of what listens at a socket, for a browser."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def bound(host: str, port: int) -> socket.socket:

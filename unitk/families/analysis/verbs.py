@@ -103,9 +103,8 @@ class HeadOptions(Checked):
         check_picture(self.plot, "--plot")
 
 
-@verb(Contextuality, words="texts")
-def contextuality(parsed: config.Parsed) -> None:
-    """`contextuality`: the measures of each layer."""
+def layer_figures(parsed: config.Parsed) -> list[dict[str, float]]:
+    """The measures of each layer by name."""
     given: Contextuality = parsed.main
     inputs = inputs_of(parsed)
     require(isinstance(inputs, list), "--input must be a file: all texts are read at once")
@@ -124,7 +123,13 @@ def contextuality(parsed: config.Parsed) -> None:
         )
     if given.plot is not None:
         analysis.draw(layers, given.plot)
-    figures = [layer.figures() for layer in layers]
+    return [layer.figures() for layer in layers]
+
+
+@verb(Contextuality, words="texts", value=layer_figures)
+def contextuality(parsed: config.Parsed) -> None:
+    """`contextuality`: write the measures of each layer."""
+    given, figures = parsed.main, layer_figures(parsed)
     lines = ["layer" + "".join(f"{title:>11}" for title in COLUMNS.values())]
     for number, layer in enumerate(figures):
         lines.append(f"{number:<5}" + "".join(f"{layer[name]:11.4f}" for name in COLUMNS))
@@ -133,9 +138,8 @@ def contextuality(parsed: config.Parsed) -> None:
     write(lines, given.output, given.overwrite)
 
 
-@verb(HeadOptions)
-def heads(parsed: config.Parsed) -> None:
-    """`heads`: importance, what removal costs, and a checkpoint with fewer heads."""
+def head_figures(parsed: config.Parsed) -> dict[str, Any]:
+    """What was measured on what, a table for each measure, and the curve of removal."""
     given: HeadOptions = parsed.main
     from unitk.evaluation.objective import open_setup
     from unitk.families.analysis import heads as analysis
@@ -167,20 +171,31 @@ def heads(parsed: config.Parsed) -> None:
         title: {name: row.tolist() for name, row in table.items()}
         for title, table in tables.items()
     }
-    if given.output_format == "json":
-        curve = [{"removed": step.removed, "left": step.left} | step.figures for step in steps]
-        print(json.dumps(about | rows | {"curve": curve}))
+    curve = [{"removed": step.removed, "left": step.left} | step.figures for step in steps]
+    return about | rows | {"curve": curve}
+
+
+@verb(HeadOptions, value=head_figures)
+def heads(parsed: config.Parsed) -> None:
+    """`heads`: print importance and what removal costs; write a checkpoint with fewer heads."""
+    figures = head_figures(parsed)
+    if parsed.main.output_format == "json":
+        print(json.dumps(figures))
         return
-    for key, value in about.items():
-        print(f"{key:<24}{value:,}" if isinstance(value, int) else f"{key:<24}{value}")
-    for title, named in rows.items():
+    curve = figures.pop("curve")
+    tables = {title: named for title, named in figures.items() if isinstance(named, dict)}
+    for key, value in figures.items():
+        if key not in tables:
+            print(f"{key:<24}{value:,}" if isinstance(value, int) else f"{key:<24}{value}")
+    for title, named in tables.items():
         print(f"\n{title}")
         for name, values in named.items():
             print(f"{name:<24}" + "".join(f"{value:9.4f}" for value in values))
     print(f"\n{'removed':<12}{'loss':>9}   heads left")
-    for step in steps:
-        left = " ".join(map(str, step.left.values()))
-        print(f"{step.removed:>4} of {total:<4}{step.figures['loss']:9.4f}   {left}")
+    total = sum(map(len, tables["importance"].values()))
+    for step in curve:
+        left = " ".join(map(str, step["left"].values()))
+        print(f"{step['removed']:>4} of {total:<4}{step['loss']:9.4f}   {left}")
 
 
 run = VerbGroup({"contextuality": contextuality, "heads": heads}, cure="lower --max-tokens")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,14 @@ from unitk.families.latent.geometry import Points
 
 if TYPE_CHECKING:
     from unitk.decoding.search import Output
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a verb finds: a value for Python, and the lines of an output format."""
+
+    value: Any
+    lines: Callable[[str], Iterator[str]]
 
 
 @dataclass(frozen=True)
@@ -32,34 +40,37 @@ def walk_lines(
 
     text: the point's label, a tab, and the text. A blank line separates walks of several points.
     """
+    if format == "jsonl":
+        for record in walk_records(walks, found):
+            yield json.dumps(record, ensure_ascii=False)
+        return
     outputs = iter(found)
     for number, walk in enumerate(walks):
-        each = [(at, next(outputs)) for at in walk.at]
-        if format == "jsonl":
-            yield _record(number, walk, each)
-            continue
         keyed = any(walk.at)
         if keyed and number:
             yield ""
-        for at, best in each:
+        for at in walk.at:
             known = "".join(f"{value:g}\t" for value in at.values())
-            texts = [one_line(output.text) for output in best]
+            texts = [one_line(output.text) for output in next(outputs)]
             # empty ones where there are fewer outputs, so that no line is shifted
             yield from (known + text for text in [*texts, *[""] * (nbest - len(texts))])
 
 
-def _record(
-    number: int, walk: Walk, each: Sequence[tuple[dict[str, float], Sequence[Output]]]
-) -> str:
-    outputs = [
-        {**at, "text": output.text, "score": round(output.hypothesis.score, 6)}
-        for at, best in each
-        for output in best
-    ]
-    source: dict[str, Any] = {}
-    if walk.source:
-        source["source"] = walk.source[0] if len(walk.source) == 1 else walk.source
-    return json.dumps({"id": number, **source, "outputs": outputs}, ensure_ascii=False)
+def walk_records(
+    walks: Sequence[Walk], found: Sequence[Sequence[Output]]
+) -> Iterator[dict[str, Any]]:
+    """A dict for each walk: its number, its source, if any, and the outputs of its points."""
+    outputs = iter(found)
+    for number, walk in enumerate(walks):
+        written = [
+            {**at, "text": output.text, "score": round(output.hypothesis.score, 6)}
+            for at in walk.at
+            for output in next(outputs)
+        ]
+        source: dict[str, Any] = {}
+        if walk.source:
+            source["source"] = walk.source[0] if len(walk.source) == 1 else walk.source
+        yield {"id": number, **source, "outputs": written}
 
 
 def number_lines(texts: Sequence[str], name: str, table: Points, format: str) -> Iterator[str]:
@@ -71,24 +82,33 @@ def number_lines(texts: Sequence[str], name: str, table: Points, format: str) ->
             yield "\t".join(map(str, numbers(row)))
 
 
-def neighbor_lines(
-    texts: Sequence[str],
-    found: Sequence[tuple[np.ndarray, np.ndarray]],
-    among: Sequence[str],
-    format: str,
-) -> Iterator[str]:
+def neighbor_records(
+    texts: Sequence[str], found: Sequence[tuple[np.ndarray, np.ndarray]], among: Sequence[str]
+) -> list[dict[str, Any]]:
+    """A dict for each text with its neighbours among others: distance, line and text of each."""
+    return [
+        {
+            "id": number,
+            "source": text,
+            "neighbors": [
+                {"distance": round(float(d), 6), "line": int(row) + 1, "text": among[row]}
+                for row, d in zip(rows, far, strict=True)
+            ],
+        }
+        for number, (text, (rows, far)) in enumerate(zip(texts, found, strict=True))
+    ]
+
+
+def neighbor_lines(records: Sequence[dict[str, Any]], format: str) -> Iterator[str]:
     """For each text, the distances of its neighbours, each with a tab and the neighbour."""
-    for number, (text, (rows, far)) in enumerate(zip(texts, found, strict=True)):
-        near = [
-            {"distance": round(float(d), 6), "line": int(row) + 1, "text": among[row]}
-            for row, d in zip(rows, far, strict=True)
-        ]
+    for number, record in enumerate(records):
         if format == "jsonl":
-            yield json.dumps({"id": number, "source": text, "neighbors": near}, ensure_ascii=False)
+            yield json.dumps(record, ensure_ascii=False)
             continue
         if number:
             yield ""
-        yield from (f"{one['distance']:.4f}\t{one_line(one['text'])}" for one in near)
+        for one in record["neighbors"]:
+            yield f"{one['distance']:.4f}\t{one_line(one['text'])}"
 
 
 def probe_lines(rows: Sequence[dict[str, Any]], frequent: float, format: str) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,65 +19,76 @@ from unitk.errors import DataError, UsageError, require
 from unitk.families.latent import config as options
 from unitk.families.latent import geometry
 from unitk.families.latent.outputs import (
+    Outcome,
     Walk,
     neighbor_lines,
+    neighbor_records,
     number_lines,
     probe_lines,
     walk_lines,
+    walk_records,
 )
 from unitk.options.config import Parsed
 from unitk.registry import register
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from unitk.families.latent.space import Latents, LatentSpace
 
 Opened = Callable[[], "LatentSpace"]
 """Opens the model; called once what was given has been read."""
 
 
-def latent(kind: type, act: Callable[[Any, Opened], None]) -> Verb:
+ASIDE = ("task", "arch")
+"""Kinds of components whose options the checkpoint resolves."""
+
+
+def latent(kind: type, act: Callable[[Any, Opened], Outcome]) -> Verb:
     """A verb that opens the latent space of a model when it has read its texts."""
 
-    @verb(kind, words="texts", aside=("task", "arch"))
+    def value(parsed: Parsed) -> Any:
+        return act(*check_options(parsed)).value
+
+    @verb(kind, words="texts", aside=ASIDE, value=value)
     def run(parsed: Parsed) -> None:
-        given = parsed.main
-        if isinstance(given, options.Decoding) and given.sampling:
-            parsed.idle("with --sampling", "beam")
-        if isinstance(given, options.Traverse) and parsed.settings.given("dimension"):
-            parsed.idle("with --dimension", "active")
-        if isinstance(given, options.Sample) and given.among is None:
-            if not given.texts and given.input is None:
-                parsed.idle("without texts", "truncate")
-        if given.input is None:
-            parsed.idle("without a file as --input", "input_format")
-        check_writable(given.output, given.overwrite)
-
-        # called when all texts are read, so that their mistakes come before the model is loaded
-        def opened() -> LatentSpace:
-            from unitk.families.latent.space import LatentSpace
-
-            generator = open_generator(given, parsed.aside.texts)
-            return LatentSpace(generator.model, generator.task)
-
-        act(given, opened)
+        given, opened = check_options(parsed)
+        lines = act(given, opened).lines(given.output_format)
+        write(lines, given.output, given.overwrite)
 
     return run
 
 
-def encode(given: options.Encode, opened: Opened) -> None:
+def check_options(parsed: Parsed) -> tuple[Any, Opened]:
+    """The options, none of which is without effect, and what opens the model."""
+    given = parsed.main
+    if isinstance(given, options.Decoding) and given.sampling:
+        parsed.idle("with --sampling", "beam")
+    if isinstance(given, options.Traverse) and parsed.settings.given("dimension"):
+        parsed.idle("with --dimension", "active")
+    if isinstance(given, options.Sample) and given.among is None:
+        if not given.texts and given.input is None:
+            parsed.idle("without texts", "truncate")
+    if given.input is None:
+        parsed.idle("without a file as --input", "input_format")
+    check_writable(given.output, given.overwrite)
+
+    # called when all texts are read, so that their mistakes come before the model is loaded
+    def opened() -> LatentSpace:
+        from unitk.families.latent.space import LatentSpace
+
+        generator = open_generator(given, parsed.aside.texts)
+        return LatentSpace(generator.model, generator.task)
+
+    return given, opened
+
+
+def encode(given: options.Encode, opened: Opened) -> Outcome:
     """`encode`: the latents of texts, as rows of numbers."""
     texts = read_texts(given)
     table = getattr(encoded(opened(), texts, given), given.feature)
-    write(
-        number_lines(texts, given.feature, table, given.output_format),
-        given.output,
-        given.overwrite,
-    )
+    return Outcome(table, partial(number_lines, texts, given.feature, table))
 
 
-def sample(given: options.Sample, opened: Opened) -> None:
+def sample(given: options.Sample, opened: Opened) -> Outcome:
     """`sample`: texts of latents drawn from the prior, or around texts or those of a label."""
     texts = read_texts(given) if given.texts or given.input is not None else []
     alike = [] if given.among is None else of_label(given.among, given.label, "--label")
@@ -95,36 +108,36 @@ def sample(given: options.Sample, opened: Opened) -> None:
         else:
             points = space.prior(given.count, given.seed, given.spread)
         walks = [Walk([], [{}], point[None]) for point in points]
-    write_decoded(space, walks, given)
+    return decode_walks(space, walks, given)
 
 
-def reconstruct(given: options.Reconstruct, opened: Opened) -> None:
+def reconstruct(given: options.Reconstruct, opened: Opened) -> Outcome:
     """`reconstruct`: decode the latents of texts."""
     space, found = encode_groups(given, opened, 1)
-    write_decoded(space, [Walk(text, [{}], points) for text, points in found], given)
+    return decode_walks(space, [Walk(text, [{}], points) for text, points in found], given)
 
 
-def interpolate(given: options.Interpolate, opened: Opened) -> None:
+def interpolate(given: options.Interpolate, opened: Opened) -> Outcome:
     """`interpolate`: texts along a path between two texts."""
     walks = []
     space, found = encode_groups(given, opened, 2)
     for texts, (a, b) in found:
         shares, points = geometry.path(a, b, given.steps, given.path)
         walks.append(Walk(texts, [{"t": float(share)} for share in shares], points))
-    write_decoded(space, walks, given)
+    return decode_walks(space, walks, given)
 
 
-def analogy(given: options.Analogy, opened: Opened) -> None:
+def analogy(given: options.Analogy, opened: Opened) -> Outcome:
     """`analogy`: find what relates to C as B relates to A."""
     space, found = encode_groups(given, opened, 3)
     walks = [
         Walk(texts, given.at, np.stack([geometry.analogy(a, b, c, d) for d in given.degree]))
         for texts, (a, b, c) in found
     ]
-    write_decoded(space, walks, given)
+    return decode_walks(space, walks, given)
 
 
-def restyle(given: options.Restyle, opened: Opened) -> None:
+def restyle(given: options.Restyle, opened: Opened) -> Outcome:
     """`restyle`: texts moved from the mean of one label to that of another."""
     before = of_label(given.among, given.from_, "--from")
     after = of_label(given.among, given.to, "--to")
@@ -135,10 +148,10 @@ def restyle(given: options.Restyle, opened: Opened) -> None:
         Walk([text], given.at, np.stack([geometry.analogy(source, target, z, d) for d in degrees]))
         for text, z in zip(texts, encoded(space, texts, given).mean, strict=True)
     ]
-    write_decoded(space, walks, given)
+    return decode_walks(space, walks, given)
 
 
-def traverse(given: options.Traverse, opened: Opened) -> None:
+def traverse(given: options.Traverse, opened: Opened) -> Outcome:
     """`traverse`: texts with one dimension moved."""
     texts, space = read_texts(given), opened()
     for dimension in given.dimension:
@@ -157,32 +170,41 @@ def traverse(given: options.Traverse, opened: Opened) -> None:
         for text, z in zip(texts, latents.mean, strict=True)
         for dimension in given.dimension or most
     ]
-    write_decoded(space, walks, given)
+    return decode_walks(space, walks, given)
 
 
-def neighbors(given: options.Neighbors, opened: Opened) -> None:
+def neighbors(given: options.Neighbors, opened: Opened) -> Outcome:
     """`neighbors`: the nearest texts of a file."""
     texts = read_texts(given)
     among = [text for (text,) in groups_of(given.among, "auto", 1, "--among")]
     own, others = np.split(encoded(opened(), [*texts, *among], given).mean, [len(texts)])
     found = [geometry.nearest(z, others, given.count, given.metric) for z in own]
-    write(neighbor_lines(texts, found, among, given.output_format), given.output, given.overwrite)
+    records = neighbor_records(texts, found, among)
+    return Outcome(records, partial(neighbor_lines, records))
 
 
-def plot(given: options.Plot, opened: Opened) -> None:
-    """`plot`: a picture of the latents of texts."""
+def draw_latents(parsed: Parsed) -> Path:
+    """Draw the latents of texts; the path of the picture."""
     from unitk.families.latent.plot import draw, plane
 
+    given, opened = check_options(parsed)
     texts, labels = read_labelled(given)
     require(len(texts) >= 3, f"--input: a picture needs at least 3 texts, got {len(texts)}")
     points = getattr(encoded(opened(), texts, given), given.feature)
     require(points.shape[1] >= 2, "--checkpoint: its latent has one dimension, no plane")
     flat, axes = plane(points, given.method, given.seed)
     draw(flat, axes, labels, texts[: given.names], given.output, given.overwrite)
-    print(given.output)
+    output: Path = given.output
+    return output
 
 
-def probe(given: options.Probe, opened: Opened) -> None:
+@verb(options.Plot, words="texts", aside=ASIDE, value=draw_latents)
+def plot(parsed: Parsed) -> None:
+    """`plot`: draw the latents of texts, and print the path of the picture."""
+    print(draw_latents(parsed))
+
+
+def probe(given: options.Probe, opened: Opened) -> Outcome:
     """`probe`: how accurately a linear classifier reads labels from latents."""
     from unitk.families.latent.probe import probe as measure
 
@@ -200,7 +222,7 @@ def probe(given: options.Probe, opened: Opened) -> None:
         row = {"per_class": number, "mean": float(np.mean(right)), "deviation": deviation}
         rows.append({**row, "feature": given.feature, "seeds": given.seeds})
     frequent = max(map(test_classes.count, set(test_classes))) / len(test_classes)
-    write(probe_lines(rows, frequent, given.output_format), given.output, given.overwrite)
+    return Outcome(rows, partial(probe_lines, rows, frequent))
 
 
 def classes(labels: Sequence[str | None], option: str) -> list[str]:
@@ -229,12 +251,13 @@ def encode_groups(
     return space, list(zip(groups, mean.reshape(len(groups), size, -1), strict=True))
 
 
-def write_decoded(space: LatentSpace, walks: Sequence[Walk], given: options.Decoding) -> None:
-    """Decode the points of all paths together, and write the texts."""
+def decode_walks(space: LatentSpace, walks: Sequence[Walk], given: options.Decoding) -> Outcome:
+    """Decode the points of all paths together."""
     points = np.concatenate([walk.points for walk in walks])
     with progress(len(points)) as report:
         found = space.decode(points, given, report=report)
-    write(walk_lines(walks, found, given.output_format, given.nbest), given.output, given.overwrite)
+    records = list(walk_records(walks, found))
+    return Outcome(records, lambda form: walk_lines(walks, found, form, given.nbest))
 
 
 def read_texts(given: Answering) -> list[str]:
@@ -305,7 +328,7 @@ run = VerbGroup(
         "restyle": latent(options.Restyle, restyle),
         "traverse": latent(options.Traverse, traverse),
         "neighbors": latent(options.Neighbors, neighbors),
-        "plot": latent(options.Plot, plot),
+        "plot": plot,
         "probe": latent(options.Probe, probe),
     }
 )
