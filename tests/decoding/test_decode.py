@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints
-from unitk.decoding.decode import Reader, decode, generate
+from unitk.decoding.decode import RunningSearch, Reader, decode, generate
 from unitk.decoding.fit import batches, overrun
 from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError
@@ -130,6 +130,23 @@ def test_permuted_rows_are_equal_bit_for_bit(toy, kind):
     for i, outputs in zip(order, decode(case.model, mixed, case.protocol, CONFIG), strict=True):
         assert [one.ids.tolist() for one in outputs] == [one.ids.tolist() for one in found[i]]
         assert [one.score for one in outputs] == [one.score for one in found[i]]
+
+
+def test_rows_that_are_dropped_change_no_others(toy, kind):
+    case = toy.Case(kind, words=8)
+    prompts = case.prompts(6)
+    batch = collate([[one] for one in prompts]).to("cpu")
+    expected = decode(case.model, batch, case.protocol, CONFIG)
+    with torch.inference_mode():
+        reader = Reader(case.model, batch, case.protocol, CONFIG)
+        plain = Constraints.plain(CONFIG, len(prompts))
+        running, found = RunningSearch(reader, reader.request(plain, range(6))), {}
+        running.step()
+        running.drop([1, 4])
+        while len(running.rows):
+            found |= running.step()
+    assert found.keys() == {0, 2, 3, 5}
+    same(list(found.values()), [expected[i] for i in found])
 
 
 def test_pads_change_nothing(toy, kind):

@@ -1,4 +1,4 @@
-"""Decoding: feed a task's prompts and words to the model, and let the search choose the next words.
+"""RunningSearch: feed a task's prompts and words to the model, and let the search choose the next words.
 
 Keys of the prompt and of an encoder are stored once per input; its K hypotheses are K queries of
 one row. Columns of words are only appended. A bool table of ancestors, which follows the
@@ -17,9 +17,9 @@ from torch import Tensor
 
 from unitk import masks
 from unitk.decoding.config import GenerateConfig, length
-from unitk.decoding.constraints.base import Constraints, word_rules
+from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.searches import OnStep, report_step, start
-from unitk.decoding.drivers import DIFFUSION, Driver, Prompt, Watcher
+from unitk.decoding.drivers import DIFFUSION, Driver, Prompt, Running, Watcher
 from unitk.decoding.fit import batches, check_places, round_up
 from unitk.decoding.search import Hypothesis, Request, Search, longest
 from unitk.errors import require
@@ -60,20 +60,32 @@ class Steps(Driver):
     def outputs(
         self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
     ) -> list[list[Hypothesis]]:
-        config.idle(f"has no effect: task {self.task.name} does not diffuse", *DIFFUSION)
-        if len(self.model.members) > 1 and not config.sampling:
-            require(config.temperature == 1, "--temperature in a search is for one model")
-        each = [one.constraint for one in prompts]
         return generate(
             self.model,
             [one.example for one in prompts],
             self.protocol,
             config,
             watch.report,
-            constraints=Constraints(each, word_rules(config, self.task.vocab)),
+            constraints=self.constraints(prompts, config),
             inputs=[one.number for one in prompts],
             on_step=watch.on_step,
         )
+
+    @torch.inference_mode()
+    def begin(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Running:
+        constraints = self.constraints(prompts, config)
+        batch = collate([[one.example] for one in prompts]).to(self.model.device)
+        reader = Reader(self.model, batch, self.protocol, config, max_len=constraints.max_len)
+        return RunningSearch(reader, reader.request(constraints, [one.number for one in prompts]))
+
+    def constraints(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Constraints:
+        """What the options and the prompts demand of outputs; UsageError for what has no effect."""
+        config.idle(f"has no effect: task {self.task.name} does not diffuse", *DIFFUSION)
+        if len(self.model.members) > 1 and not config.sampling:
+            require(config.temperature == 1, "--temperature in a search is for one model")
+        each = [one.constraint for one in prompts]
+        check_phrases(config, each)
+        return Constraints(each, word_rules(config, self.task.vocab))
 
 
 def generate(
@@ -98,9 +110,7 @@ def generate(
     """
     constraints = constraints or Constraints.plain(config, len(prompts))
     inputs = range(len(prompts)) if inputs is None else inputs
-    if config.sampling or config.diverse_beam_groups > 1:
-        asked = any(one.phrases for one in constraints.each)
-        require(not asked, "--constraints are for a search without --sampling and groups")
+    check_phrases(config, constraints.each)
     for number, (prompt, one) in enumerate(zip(prompts, constraints.each, strict=True)):
         check_places(prompt, protocol, one.max_len, model.config, f"prompt {number + 1}")
     found: list[list[Hypothesis]] = [[] for _ in prompts]
@@ -125,6 +135,13 @@ def generate(
     return found
 
 
+def check_phrases(config: GenerateConfig, each: Sequence[Constraint]) -> None:
+    """Raise `UsageError` for phrases that the kind of search cannot enforce."""
+    if config.sampling or config.diverse_beam_groups > 1:
+        asked = any(one.phrases for one in each)
+        require(not asked, "--constraints are for a search without --sampling and groups")
+
+
 @torch.inference_mode()
 def decode(
     model: Decoder,
@@ -143,30 +160,65 @@ def decode(
     the model computes it from the batch. After each step, `on_step` is called with the search and
     the numbers of the rows that it still holds.
     """
-    assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
     constraints = constraints or Constraints.plain(config, len(batch.last))
     reader = Reader(model, batch, protocol, config, condition, max_len=constraints.max_len)
-    request = Request(reader.homes, batch.num_blanks, protocol, config, constraints, numbers)
-    search = start(request)
-    rows = torch.arange(len(reader.homes), device=reader.homes.device)
-    found: list[list[Hypothesis]] = [[] for _ in rows]  # by the row's number in the whole batch
-    look = LOOK.get(rows.device.type, 8)
-    logits_RV = model.head(reader.read_prompt())
-    while True:
-        back, token, place = search.extend(logits_RV)
+    running = RunningSearch(reader, reader.request(constraints, numbers))
+    found: list[list[Hypothesis]] = [[] for _ in batch.last]
+    while len(running.rows):
+        for row, outputs in running.step(on_step):
+            found[row] = outputs
+    return found
+
+
+class RunningSearch:
+    """A search over a batch of prompts, which is taken on step by step."""
+
+    def __init__(self, reader: Reader, request: Request) -> None:
+        self.reader, self.search = reader, start(request)
+        device = reader.homes.device
+        self.rows = torch.arange(len(reader.homes), device=device)
+        """The numbers of the rows that are held: open ones, and less than as many finished ones."""
+        self.told = torch.zeros(len(self.rows), dtype=torch.bool, device=device)
+        """[B] which of them are finished."""
+        self.look = LOOK.get(device.type, 8)
+        self.logits_RV = reader.model.head(reader.read_prompt())
+
+    @torch.inference_mode()
+    def step(
+        self, on_step: Callable[[Search, Tensor], None] | None = None
+    ) -> list[tuple[int, list[Hypothesis]]]:
+        """Write a word of every hypothesis; returns the rows that finish, each with its outputs.
+
+        After the words are chosen, `on_step` is called with the search and the rows that are held.
+        """
+        search, found = self.search, list[tuple[int, list[Hypothesis]]]()
+        back, token, place = search.extend(self.logits_RV)
         if on_step is not None:
-            on_step(search, rows)
-        if search.steps % look == 0 or search.steps == search.most:
-            left = search.open().nonzero()[:, 0]
-            if 2 * len(left) <= len(rows):  # it pays to go on with these only
-                for row, outputs in zip(rows.tolist(), search.results(), strict=True):
-                    found[row] = outputs
+            on_step(search, self.rows)
+        if search.steps % self.look == 0 or search.steps == search.most:
+            over = ~search.open()
+            fresh = (over & ~self.told).nonzero()[:, 0]
+            if len(fresh):
+                found = list(zip(self.rows[fresh].tolist(), search.results(fresh), strict=True))
+                self.told = over
+            left = (~over).nonzero()[:, 0]
+            if 2 * len(left) <= len(self.rows):  # it pays to go on with these only
+                self.rows, self.told, back, token, place = (
+                    part[left] for part in (self.rows, self.told, back, token, place)
+                )
                 if not len(left):
                     return found
-                rows, back, token, place = rows[left], back[left], token[left], place[left]
                 search.select(left)
-                reader.select(left)
-        logits_RV = model.head(reader.read(back, token, place))
+                self.reader.select(left)
+        self.logits_RV = self.reader.model.head(self.reader.read(back, token, place))
+        return found
+
+    @torch.inference_mode()
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Let rows finish without outputs, by number; they leave with those that finish next."""
+        gone = torch.isin(self.rows, torch.tensor(numbers, device=self.rows.device))
+        self.told = self.told | gone
+        self.search.close(gone)
 
 
 class Reader:
@@ -188,7 +240,9 @@ class Reader:
     ) -> None:
         alike = model.config.static_steps or not config.capture
         require(alike, "--capture excludes xlnet_* and LSTMs, whose steps cannot be recorded")
-        self.model, self.protocol, self.beam = model, protocol, config.width
+        assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
+        self.model, self.protocol, self.config = model, protocol, config
+        self.beam, self.num_blanks = config.width, batch.num_blanks
         self.prompt = _prompt(batch, trim=not config.capture)
         _, rows, self.width = self.prompt.shape
         device = self.prompt.device
@@ -222,6 +276,11 @@ class Reader:
         words[NOW : BORN + 1] -= 1  # a word comes one tick before its probe
         probes[TOKEN], probes[DIES], probes[CROSS] = self.protocol.probe, probes[NOW], 0
         return torch.cat([words, probes], 2)
+
+    def request(self, constraints: Constraints, numbers: Sequence[int]) -> Request:
+        """The search that chooses what is read; `numbers` seed the draws of its rows."""
+        homes, blanks = self.homes, self.num_blanks
+        return Request(homes, blanks, self.protocol, self.config, constraints, numbers)
 
     def read_prompt(self) -> Tensor:
         """Read the prompts; returns the states [B, D] of the slots that predict the first words."""

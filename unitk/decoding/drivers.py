@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
+from typing import Protocol as Interface
 
 from unitk import registry
 from unitk.data.texts import shorten
@@ -47,6 +48,20 @@ class Watcher:
     """Called with the number of prompts that were just finished."""
     on_step: OnStep | None = None
     """Called after each step of a search, and each pass of diffusion."""
+
+
+class Running(Interface):
+    """A search over a batch of prompts, which is taken on step by step."""
+
+    rows: Any
+    """The numbers of the prompts that it holds: a tensor, empty at the end."""
+
+    def step(self, on_step: Any = None) -> list[tuple[int, list[Hypothesis]]]:
+        """Write a word of every hypothesis; returns the prompts that finish, each as its number
+        with its n best outputs."""
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Give up prompts, by number."""
 
 
 @dataclass(frozen=True)
@@ -120,3 +135,7 @@ class Driver(ABC):
         self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
     ) -> list[list[Hypothesis]]:
         """The n best outputs for each prompt; UsageError for options that have no effect."""
+
+    def begin(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Running | None:
+        """Begin to write outputs for prompts in one batch; None if `outputs` alone can."""
+        return None

@@ -398,14 +398,15 @@ class Generator:
     ) -> list[list[Output]]:
         """The n best outputs for each prompt; the other arguments are those of `outputs`."""
         each = (driver or self.driver).outputs(prompts, config, watch)
-        found = [
-            [Output(self.task.text(prompt.source, one.ids), one) for one in best]
-            for prompt, best in zip(prompts, each, strict=True)
-        ]
+        found = [self.texts(*one) for one in zip(prompts, each, strict=True)]
         if layer is None:
             return found
         protocol, most = self._ordered("--print-alignment"), config.max_tokens
         return attended(self.model, self.task, protocol, prompts, found, layer, most)
+
+    def texts(self, prompt: Prompt, best: Sequence[Hypothesis]) -> list[Output]:
+        """The outputs for a prompt as texts."""
+        return [Output(self.task.text(prompt.source, one.ids), one) for one in best]
 
     def scores(
         self,

@@ -313,15 +313,19 @@ class Search:
         """[B] whether an input has an open hypothesis left."""
         return self.state.score[:, 0] > -torch.inf
 
-    def results(self) -> list[list[Hypothesis]]:
-        """The n best outputs of every input; fewer if the rules forbid more."""
+    def close(self, rows: Tensor) -> None:
+        """End the search of inputs, [B] which."""
+        self.state.score = self.state.score.masked_fill(rows[:, None], -torch.inf)
+
+    def results(self, rows: Tensor | None = None) -> list[list[Hypothesis]]:
+        """The n best outputs of these inputs, or of all; fewer if the rules forbid more."""
         state, nbest = self.state, self.config.nbest
         if bool(self.faulty):
             raise NonFiniteError(
                 "the model gives logits that are not finite: no search is possible"
             )
         score, length, written, gain = (
-            part[:, :nbest].cpu().numpy()
+            (part if rows is None else part[rows])[:, :nbest].cpu().numpy()
             for part in (state.best, state.length, state.best_written, state.best_gain)
         )
 

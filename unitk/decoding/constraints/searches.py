@@ -214,20 +214,28 @@ class Diverse(Search):
 
     def select(self, rows: Tensor) -> None:
         """Keep only these inputs."""
-        groups = torch.arange(self.groups, device=rows.device)
-        super().select((rows[:, None] * self.groups + groups).flatten())
+        super().select(self._each(rows))
+
+    def close(self, rows: Tensor) -> None:
+        """End the search of inputs, [B] which."""
+        super().close(rows.repeat_interleave(self.groups))
 
     def open(self) -> Tensor:
         """[B] whether a group of an input has an open hypothesis left."""
         return super().open().view(-1, self.groups).any(1)
 
-    def results(self) -> list[list[Hypothesis]]:
-        """The n best of all groups of every input."""
-        found = super().results()
+    def results(self, rows: Tensor | None = None) -> list[list[Hypothesis]]:
+        """The n best of all groups of these inputs, or of all."""
+        found = super().results(None if rows is None else self._each(rows))
         inputs = [found[i : i + self.groups] for i in range(0, len(found), self.groups)]
         return [
             sorted(sum(groups, []), key=lambda one: -one.score)[: self.nbest] for groups in inputs
         ]
+
+    def _each(self, rows: Tensor) -> Tensor:
+        """The rows of the groups of inputs."""
+        groups = torch.arange(self.groups, device=rows.device)
+        return (rows[:, None] * self.groups + groups).flatten()
 
 
 def _last(flags: Tensor) -> Tensor:
