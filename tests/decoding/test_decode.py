@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints
-from unitk.decoding.decode import RunningSearch, Reader, decode, generate
+from unitk.decoding.decode import Reader, RunningSearch, decode, generate
 from unitk.decoding.fit import batches, overrun
 from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError

@@ -1,4 +1,4 @@
-"""RunningSearch: feed a task's prompts and words to the model, and let the search choose the next words.
+"""Decoding: feed a task's prompts and words to the model, and let the search choose the next words.
 
 Keys of the prompt and of an encoder are stored once per input; its K hypotheses are K queries of
 one row. Columns of words are only appended. A bool table of ancestors, which follows the
