@@ -44,7 +44,7 @@ def test_the_options_stand_in_the_signature(name, made, verb):
     assert made.__doc__.startswith(inspect.cleandoc(verb.options.__doc__)[:40])
     assert f"unitk.{name}(" in made.__doc__
     with pytest.raises(UsageError, match="no.such"):
-        made(no_such=1, **{verb.behind: {} for _ in filter(None, [verb.behind])})
+        made(no_such=1, **({verb.behind: {}} if verb.behind else {}))
 
 
 def test_answers_are_those_of_the_command(tmp_path, capsys):
