@@ -61,6 +61,16 @@ PICTURES = [
         " from the two slots around its span. The picture shows that at the first of the two.",
     ),
     Picture(
+        "electra",
+        "ELECTRA: replaced tokens",
+        f"--task electra --seed 2 --task.mask-ratio 0.2 {PLAIN}",
+        FOX,
+        "The slots of BERT, which a small generator reads. It is asked for the hidden words, and"
+        " `draw` decides which of its words is drawn for each. The drawn words replace the hidden"
+        " ones; the discriminator reads the same slots then and tells which words are not those of"
+        " the text.",
+    ),
+    Picture(
         "albert",
         "ALBERT: n-grams and the order of sentences",
         f"--task albert --seed 3 --task.mask-ratio 0.4 {PLAIN}",

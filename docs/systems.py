@@ -27,6 +27,7 @@ OTHERS = {
     "glm_infill": ("glm",),
     "mass": ("mass", "fairseq"),
     "optimus": ("optimus",),
+    "electra": ("electra_pair",),
     "bilm": ("elmo",),
     "mdlm": ("diffusion",),
     "bd3lm": ("diffusion",),

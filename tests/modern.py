@@ -9,7 +9,9 @@ def fits(task: str, arch: str) -> bool:
     """Whether an architecture has the towers of a task's own, and is of the same kind."""
     cls, other = registry.get("task", task), registry.get("arch", arch)()
     own = registry.get("arch", cls.component("arch", cls.Config()))()
-    return own.towers == other.towers and not own.latent
+    # without a generator, ELECTRA's criterion has nothing to tell apart
+    alone = own.latent or task == "electra"
+    return own.towers == other.towers and not alone
 
 
 OTHERS = ("gemma3_tiny", "modernbert_tiny", "pythia_tiny")

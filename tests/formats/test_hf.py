@@ -167,6 +167,12 @@ FAMILIES = {
         {**BERT, "embedding_size": 12, "tie_word_embeddings": False},
     ),
     "albert_sop": ("AlbertForPreTraining", "AlbertConfig", {**BERT, "embedding_size": 12}),
+    "electra": ("ElectraForMaskedLM", "ElectraConfig", {**BERT, "embedding_size": 12}),
+    "electra_wide": ("ElectraForMaskedLM", "ElectraConfig", {**BERT, "embedding_size": 32}),
+    "electra_untied": (
+        *("ElectraForMaskedLM", "ElectraConfig"),
+        {**BERT, "embedding_size": 12, "tie_word_embeddings": False},
+    ),
     "roberta": ("RobertaForMaskedLM", "RobertaConfig", {**BERT, "type_vocab_size": 1}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "n_inner": 48}),
     "gpt2_untied": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "tie_word_embeddings": False}),

@@ -53,7 +53,7 @@ def test_a_wrong_line_is_refused(tmp_path, line):
 
 def test_every_setting_says_how_to_pre_train_or_to_train_and_to_generate():
     folders = sorted(path for path in PAPERS.iterdir() if path.is_dir())
-    assert len(folders) == 31
+    assert len(folders) == 32
     readme = (PAPERS / "README.md").read_text()
     for folder in folders:
         files = {path.stem for path in folder.glob("*.yaml")}
@@ -126,6 +126,8 @@ PUBLISHED = [
     ("albert/", "finetune", {"eps": 1e-6, "warmup": 1000, "max_steps": 10000, "batch_texts": 128}),
     ("ernie/", "pretrain", {"warmup": 5000, "weight_decay": 0.01, "lr": 1e-4, "stages": True}),
     ("ernie/", "finetune", {"lr": 1e-4, "max_epochs": 3, "warmup": 0}),
+    ("electra/", "pretrain", {"detect_weight": 50.0, "mask_ratio": 0.15, "generator_divisor": 4}),
+    ("electra/", "finetune", {"lr": 3e-4, "max_epochs": 3, "batch_texts": 32}),
     ("ernie2/", "pretrain", {"betas": (0.9, 0.98), "warmup": 4000, "max_steps": 250000}),
     ("ernie2/", "finetune", {"lr": 3e-5, "warmup": 0.1, "max_epochs": 3, "batch_texts": 64}),
     # code/run_pretrain.py and README of thunlp/ERNIE

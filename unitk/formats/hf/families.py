@@ -103,6 +103,8 @@ class Family:
     """Whether the symbol that stands for a text comes last, as a segment of its own."""
     check: Callable[[ModelConfig], None] = lambda config: None
     """For writing: raises a `UsageError` for settings in `free` that the class does not have."""
+    keeps: Callable[[str, ModelConfig], bool] = lambda name, config: True
+    """For writing: whether the class has a part of unitk's model, by the name of a tensor."""
     fits: Callable[[ModelConfig, str], bool] = lambda config, arch: True
     """For writing: whether a model of the presets' class is nearest to this model type, by its
     settings and the name of its architecture."""
@@ -213,7 +215,7 @@ def ending_of(family: Family, head: str) -> str:
 
 def class_of(family: Family, config: ModelConfig) -> str:
     """The class of transformers that a model fits, for `architectures` in config.json."""
-    if config.head_sizes.keys() & {"class:nsp", "class:sop"}:
+    if config.head_sizes.keys() & {"class:nsp", "class:sop", "detect:replaced"}:
         return f"{family.name}ForPreTraining"
     bare = preset(family.presets[0]).head_transform and not config.head_transform
     return family.name + ("Model" if bare else family.whole or WRITES[family.task])

@@ -253,6 +253,10 @@ def write(parts: Loaded, folder: Path) -> None:
     if lost := [own for own in config.head_sizes if not any(f"heads.{own}." in n for n in known)]:
         lacks = "no class of transformers has the output layer %s; it is left out"
         log.warning(lacks, " ".join(lost))
+    if apart := [name for name in tensors if not family.keeps(name, config)]:
+        named = re.findall(r"^(heads\.\w+|\w+)", "\n".join(apart), re.M)
+        lacks = "no class of transformers has all parts of the model; left out: %s"
+        log.warning(lacks, ", ".join(sorted({*named})))
     rows = len(tensors["embed.tokens.weight"])
     pad = _pad(parts, rows)
     theirs = translate(parts, tensors)
@@ -356,9 +360,10 @@ def usage(parts: Loaded) -> str:
 
 def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename and reshape weights, or their gradients, to those of transformers."""
-    config, ours, head = parts.model.config, dict(tensors), parts.task.head
+    config, head = parts.model.config, parts.task.head
     kind = _kind(parts)
     family: Family = registry.get(MODEL_TYPE, kind)
+    ours = {name: tensor for name, tensor in tensors.items() if family.keeps(name, config)}
     # transformers fixes the number of rows before position 0
     offset = family.offset(_pad(parts, len(ours["embed.tokens.weight"])))
     count_from(ours, config.position_offset, offset)

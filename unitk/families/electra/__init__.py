@@ -1,0 +1,1 @@
+"""ELECTRA: a small generator replaces tokens, and the model tells which ones."""

@@ -1,0 +1,208 @@
+"""ELECTRA's two networks as folders of transformers: each alone (hf), and both (electra_pair).
+
+A discriminator is `ElectraForPreTraining`, a generator `ElectraForMaskedLM`. Alone, either comes in
+as a model without a generator (`--arch.generator-divisor 0`). `electra_pair` reads and writes the
+folders discriminator/ and generator/, whose embeddings must be the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from unitk.errors import CheckpointError, UsageError, require
+from unitk.families.electra.config import DETECT, ElectraConfig
+from unitk.formats.base import Format, Found
+from unitk.formats.hf import folder as hf
+from unitk.formats.hf.families import BARE, CHOICES, TEXTS, Changes, Checkpoint, Family
+from unitk.formats.hf.tables.bert import (
+    ABSOLUTE,
+    BERT_KEYS,
+    BERT_LAYER,
+    bert_embeddings,
+    bert_heads,
+)
+from unitk.formats.names import Layout, within
+from unitk.formats.settings import keys
+from unitk.models.config import ModelConfig
+from unitk.models.model import build
+from unitk.registry import get, register
+from unitk.training.saving.checkpoint import Loaded
+
+PRESETS = ("electra_base", "electra_small", "electra_large")
+SIDES = ("discriminator", "generator")
+ENCODER = (
+    bert_embeddings("electra")
+    | {"embed.map": "electra.embeddings_project"}
+    | within("electra.encoder.layer.#.", "layers.#.", BERT_LAYER)
+)
+WORDS = {
+    "heads.lm.transform.dense": "generator_predictions.dense",
+    "heads.lm.transform.norm": "generator_predictions.LayerNorm",
+    "heads.lm.weight": "generator_lm_head.weight",
+    "heads.lm.bias": "generator_lm_head.bias",
+}
+TOLD = {
+    f"heads.{DETECT}.dense": "discriminator_predictions.dense",
+    f"heads.{DETECT}.out": "discriminator_predictions.dense_prediction",
+}
+TABLE = "electra.embeddings.word_embeddings.weight"
+IGNORED = (r"(\w+\.)?electra\.embeddings\.(position|token_type)_ids",)
+ELECTRA = Layout(
+    ENCODER | WORDS | TOLD,
+    copies={"generator_lm_head.weight": TABLE, "generator_lm_head.bias": WORDS["heads.lm.bias"]},
+    ignored=IGNORED,
+)
+SHARED = [name for name in ENCODER if name.startswith("embed.") and name != "embed.map"]
+"""Modules that both networks have in common."""
+BOTH = Layout(
+    within("discriminator.", "", ENCODER | TOLD)
+    | within("generator.", "generator.", {k: v for k, v in ENCODER.items() if k not in SHARED})
+    | within("generator.", "", WORDS),
+    copies={
+        f"generator.{ENCODER[module]}.{leaf}": f"discriminator.{ENCODER[module]}.{leaf}"
+        for module in SHARED
+        for leaf in ("weight", "bias")
+    }
+    | {"generator.generator_lm_head.weight": f"discriminator.{TABLE}"},
+    ignored=IGNORED,
+)
+
+
+def _complete(checkpoint: Checkpoint) -> Changes:
+    config, tensors = checkpoint.config, checkpoint.tensors
+    words = "generator_predictions.dense.weight" in tensors
+    tells = "discriminator_predictions.dense.weight" in tensors
+    return {
+        "generator_divisor": 0,
+        "head_transform": words,
+        "output_bias": words,
+        "heads": (DETECT,) * tells,
+        # a table as wide as the model has no map behind it
+        "embedding_width": config.embedding_width * (config.embedding_width != config.width),
+    }
+
+
+def _entries(config: ModelConfig) -> Changes:
+    return {"embedding_size": config.table_width, "summary_activation": "gelu"}
+
+
+def of_discriminator(name: str, config: ModelConfig) -> bool:
+    """Whether a tensor is one of the tower and its heads, and not of the generator beside it."""
+    beside = isinstance(config, ElectraConfig) and config.generator_divisor > 0
+    return not (beside and name.startswith(("generator.", "heads.lm.")))
+
+
+register("model_type", "electra")(
+    Family(
+        about="ELECTRA, one of its two networks",
+        name="Electra",
+        root="electra.",
+        presets=PRESETS,
+        task="mlm",
+        layout=ELECTRA,
+        keys={**BERT_KEYS, **keys("embedding_width=embedding_size")},
+        fixed={
+            **ABSOLUTE,
+            "is_decoder": False,
+            "summary_type": "first",
+            "summary_use_proj": True,
+            "summary_activation": "gelu",
+        },
+        complete=_complete,
+        entries=_entries,
+        free=(*BARE, "generator_divisor", "generator_layers"),
+        keeps=of_discriminator,
+        outputs=("generator_predictions.", "generator_lm_head.", "discriminator_predictions."),
+        heads=bert_heads("")
+        | {
+            TEXTS: ("classifier.dense", "classifier.out_proj"),
+            CHOICES: ("sequence_summary.summary", "classifier"),
+        },
+        head_dense="gelu",
+    )
+)
+
+
+def find(path: Path, vocab: Path | None) -> Found:
+    """Read a folder that holds discriminator/ and generator/."""
+    for side in SIDES:
+        if not (path / side).is_dir():
+            raise CheckpointError(
+                f"{path}: an ELECTRA has the folders discriminator and generator, got no {side};"
+                " --from hf reads one network"
+            )
+    told, drawn = (hf.find(path / side, vocab) for side in SIDES)
+    for side, one in zip(SIDES, (told, drawn), strict=True):
+        require(type(one.config) is ElectraConfig, f"{path / side} is not an ELECTRA")
+    config, own = with_generator(told.config, drawn.config), drawn.config
+    wanted = config.generator
+    sizes = ("width", "num_heads", "ffn_width")
+    if wanted is None or any(getattr(wanted, one) != getattr(own, one) for one in sizes):
+        theirs, ours = (" ".join(f"{getattr(c, one)}" for one in sizes) for c in (own, told.config))
+        what = "the generator's width, heads and feed-forward width must be one part of"
+        raise CheckpointError(f"{path}: {what} the discriminator's {ours}, got {theirs}")
+    both = zip(SIDES, (told, drawn), strict=True)
+    tensors = {f"{side}.{name}": t for side, one in both for name, t in one.tensors.items()}
+    options = told.options if told.task == "electra" else {}
+    return Found(path, tensors, BOTH, PRESETS, config, "electra", told.vocab, options)
+
+
+def with_generator(config: ModelConfig, drawn: ModelConfig) -> ElectraConfig:
+    """The settings of a discriminator, with a generator of the settings `drawn`."""
+    assert isinstance(config, ElectraConfig)
+    deeper = drawn.num_layers != config.num_layers
+    return replace(
+        config,
+        generator_divisor=config.width // drawn.width,
+        generator_layers=drawn.num_layers * deeper,
+        # of these the discriminator has none
+        head_transform=drawn.head_transform,
+        output_bias=drawn.output_bias,
+    )
+
+
+def write(parts: Loaded, folder: Path) -> None:
+    """Write discriminator/ and generator/ into an empty folder."""
+    config = parts.model.config
+    if not (isinstance(config, ElectraConfig) and config.generator is not None):
+        raise UsageError("--to electra_pair: the model has no generator, so it is not an ELECTRA")
+    for side in SIDES:
+        (folder / side).mkdir()
+    told, drawn = (alone(parts, side) for side in SIDES)
+    hf.write(told, folder / SIDES[0])
+    hf.write(drawn, folder / SIDES[1])
+
+
+def alone(parts: Loaded, side: str) -> Loaded:
+    """One of the two networks as a model without the other."""
+    config, tensors = parts.model.config, parts.tensors()
+    rows, task = len(tensors["embed.tokens.weight"]), parts.task
+    if side == "generator":
+        own = ElectraConfig(**vars(replace(config.generator, heads=())), generator_divisor=0)
+        shared = {name: t for name, t in tensors.items() if name.rpartition(".")[0] in SHARED}
+        inner = {
+            name.removeprefix("generator."): t
+            for name, t in tensors.items()
+            if name.startswith(("generator.", "heads.lm."))
+        }
+        tensors, kind = shared | inner, get("task", "mlm")
+        # the same options of hidden tokens; what a model was fine-tuned with says nothing of them
+        names = vars(kind.Config()) if isinstance(task.config, kind.Config) else ()
+        task = kind(kind.Config(**{n: getattr(task.config, n) for n in names}), task.vocab)
+    else:
+        own = replace(config, generator_divisor=0, generator_layers=0)
+        own = replace(own, head_transform=False, output_bias=False)
+        tensors = {name: t for name, t in tensors.items() if of_discriminator(name, config)}
+    with torch.device("meta"):
+        model = build(own, rows)
+    model.load_state_dict(tensors, strict=False, assign=True)
+    kept = {name: count for name, count in parts.rows.items() if name in tensors}
+    return replace(parts, model=model, task=task, rows=kept)
+
+
+register("format", "electra_pair")(
+    Format(about="ELECTRA: folders of discriminator and generator.", find=find, write=write)
+)
