@@ -60,7 +60,7 @@ lock: .venv/.made ## write requirements*.txt anew: the newest versions that cons
 	@for extras in '' '--extra dev --extra docs'; do \
 	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-package torch --constraints constraints.txt --custom-compile-command 'make lock' \
-	    setup.py $$extras --output-file requirements$${extras:+-dev}.txt || exit; done
+	    pyproject.toml $$extras --output-file requirements$${extras:+-dev}.txt || exit; done
 
 clean: ## remove .venv and all caches (never runs or data)
 	rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -140,7 +140,7 @@ def test_functions_stay_short():
 
 
 def test_every_folder_is_a_package():
-    # setup.py installs packages only; a clone would not show that a file is missing
+    # only packages are installed; a clone would not show that a file is missing
     folders = {(ROOT / name).parent for name in NAMES}
     assert not [str(folder) for folder in folders if not (folder / "__init__.py").exists()]
 

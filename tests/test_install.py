@@ -1,9 +1,9 @@
-"""What is installed: setup.py, constraints.txt, the locked requirements, Makefile, Dockerfile."""
+"""What is installed: pyproject.toml, constraints.txt, locked requirements, Makefile, Dockerfile."""
 
-import ast
 import re
 import subprocess
 import sys
+import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -19,16 +19,10 @@ def name_of(requirement):
 
 @pytest.fixture(scope="module")
 def declared():
-    """What setup.py asks for: name of an extra, or "" -> names of packages."""
-    [call] = [
-        node
-        for node in ast.walk(ast.parse((ROOT / "setup.py").read_text()))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "setup"
-    ]
-    given = {one.arg: one.value for one in call.keywords}
-    extras = ast.literal_eval(given["extras_require"])
-    extras[""] = ast.literal_eval(given["install_requires"])
-    return {extra: {*map(name_of, some)} for extra, some in extras.items()}
+    """What pyproject.toml asks for: name of an extra, or "" -> names of packages."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = project["optional-dependencies"] | {"": project["dependencies"]}
+    return {extra: {*map(name_of, some)} for extra, some in groups.items()}
 
 
 def locked(file):
@@ -41,7 +35,7 @@ def locked(file):
     return found
 
 
-def test_the_requirements_are_those_of_setup_and_constraints(declared):
+def test_the_requirements_are_those_of_the_project_and_constraints(declared):
     """`make lock` writes them. PyTorch is not in them: its builds differ in their hashes."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     tested = dict(line.lower().split("==") for line in lines if not line.startswith("#"))

@@ -246,7 +246,7 @@ def test_a_wheel_brings_them_along(tmp_path):
     )
     for name in ("unitk_cli", "recipes/quickstart"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    for name in ("setup.py", "pyproject.toml"):
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, tmp_path)
     build = [sys.executable, "-m", "pip", "wheel", ".", "-q", "--no-deps", "--no-build-isolation"]
     subprocess.run([*build, "-w", "wheels"], cwd=tmp_path, check=True)
@@ -283,12 +283,12 @@ SPDX |= {"CC BY-SA 4.0": "CC-BY-SA-4.0", "CC BY 2.0 FR": "CC-BY-2.0-FR"}
 
 def test_the_package_names_the_licences_of_its_models():
     root = Path(unitk.__file__).parent.parent
-    setup, notice = (root / name for name in ("setup.py", "NOTICE"))
+    project, notice = (root / name for name in ("pyproject.toml", "NOTICE"))
     folders = {name: pretrained.FOLDER / name for name in pretrained.names()}
     folders["an excerpt"] = root / "recipes" / "quickstart" / "data"
     cards = "".join((folder / "README.md").read_text() for folder in folders.values())
     named = re.findall(r"CC BY[-\w]* [\d.]+(?: FR)?|Apache 2\.0", cards)
     assert set(named) <= SPDX.keys() and len(set(named)) > 3
     for licence in named:
-        assert SPDX[licence] in setup.read_text() and SPDX[licence] in notice.read_text()
+        assert SPDX[licence] in project.read_text() and SPDX[licence] in notice.read_text()
     assert all(f" {name} " in notice.read_text() for name in folders)
