@@ -7,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unitk.models import model
+from unitk.training import loop
 from unitk.training.loop import Trainer
 
 SIZED = {"nonzero", "_local_scalar_dense", "masked_select", "_unique2", "unique_dim"}
@@ -48,16 +49,21 @@ class Waits(TorchDispatchMode):
         "--task mass --arch mass_tiny",
         "--task glm_infill --arch glm_tiny",
         "--task t5 --arch t5_tiny",
+        "--task unilm --task.nsp off --arch unilm_tiny",
     ],
 )
-def test_an_update_waits_once(start, words, monkeypatch):
-    """For the gradients' norm and the loss, which decide whether there is a step."""
+@pytest.mark.parametrize("late", [False, True])
+def test_an_update_waits_once_or_late(start, words, late, monkeypatch):
+    """For the gradients' norm and the loss, which decide whether there is a step; on a GPU, after
+    the next update has been computed."""
+    monkeypatch.setattr(loop, "can_defer", lambda run: late)
     trainer = Trainer(start(f"{words} --max-steps 4 --batch-tokens 400"))
     updates = trainer.updates()
     trainer.update(next(updates)[0])
     second = next(updates)[0]
     # a CPU, which never waits, leaves out what nobody asks
     monkeypatch.setattr(model, "asked_slots", lambda *given: None)
+    trainer.settle()
     with monkeypatch.context() as patch, Waits(patch) as waits:
         trainer.update(second)
-    assert +waits.found == {"tolist": 1}
+    assert +waits.found == ({} if late else {"tolist": 1})

@@ -7,7 +7,7 @@ decay carry over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -39,6 +39,8 @@ class Muon(torch.optim.Optimizer):
     """With --shard: the whole of a tensor of which each rank has some rows."""
     divide: Callable[[Tensor, Tensor], Tensor] | None = None
     """With --shard: this rank's rows of a whole tensor, as those of a parameter."""
+    found_inf: Tensor | None = None
+    """1 on the device if no update is to be made, else 0; None: the host says so."""
 
     def __init__(self, config: MuonConfig, groups: Groups) -> None:
         super().__init__(groups, {})
@@ -58,9 +60,17 @@ class Muon(torch.optim.Optimizer):
                 if not self.state[one]:
                     self.state[one]["momentum"] = torch.zeros_like(one)
             momenta = [self.state[one]["momentum"] for one in parameters]
-            torch._foreach_lerp_(momenta, grads, 1 - self.config.momentum)
+            decay = group["lr"] * group["weight_decay"]
+            if self.found_inf is None:
+                torch._foreach_lerp_(momenta, grads, 1 - self.config.momentum)
+                torch._foreach_mul_(parameters, 1 - decay)
+            else:
+                grads = cleaned(grads, self.found_inf)
+                change = torch._foreach_sub(grads, momenta)
+                torch._foreach_mul_(change, (1 - self.config.momentum) * (1 - self.found_inf))
+                torch._foreach_add_(momenta, change)
+                torch._foreach_mul_(parameters, 1 - decay * (1 - self.found_inf))
             torch._foreach_lerp_(grads, momenta, self.config.momentum)  # Nesterov's look ahead
-            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
             for one, direction in zip(parameters, grads, strict=True):
                 sides = sorted((len(one) // fused[one], one.shape[1]))
                 update = Update(one, direction, fused[one], group["lr"])
@@ -80,6 +90,8 @@ class Muon(torch.optim.Optimizer):
         for update, direction in zip(updates, directions, strict=True):
             matrices += [wide(one) for one in direction.chunk(update.fused)]
         steps = orthogonal(torch.stack(matrices), self.dtype(matrices[0].device)).float()
+        if self.found_inf is not None:
+            steps = steps * (1 - self.found_inf)
         counts = [update.fused for update in updates]
         for update, direction, parts in zip(updates, directions, steps.split(counts), strict=True):
             rows = len(direction) // update.fused
@@ -94,6 +106,13 @@ class Muon(torch.optim.Optimizer):
         if chosen == "auto":
             chosen = "bf16" if computes_in_bf16(device) else "fp32"
         return torch.bfloat16 if chosen == "bf16" else torch.float32
+
+
+def cleaned(grads: Sequence[Tensor], bad: Tensor) -> list[Tensor]:
+    """Copies of gradients, zeros if `bad` is 1: a product with 0 would not remove NaN."""
+    line = torch.cat([one.flatten() for one in grads]).masked_fill_(bad.bool(), 0.0)
+    parts = line.split([one.numel() for one in grads])
+    return [part.view(one.shape) for part, one in zip(parts, grads, strict=True)]
 
 
 def wide(matrix: Tensor) -> Tensor:

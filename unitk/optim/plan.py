@@ -14,10 +14,12 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import AdamW
 
 from unitk.errors import UsageError, require
 from unitk.optim.config import OptimizerConfig, Rule
+from unitk.optim.muon import Muon
 from unitk.registry import name_of, nearest
 
 
@@ -87,11 +89,23 @@ class OptimPlan:
         self.parameters = [parameter for parameter, turn in self._turns if turn <= stage]
         self.idle = [parameter for parameter, turn in self._turns if turn > stage]
 
-    def step(self) -> None:
-        """Make the update; frozen parameters keep their values and have no state."""
+    @property
+    def skips(self) -> bool:
+        """Whether all optimizers can leave out an update that the device finds to be bad."""
+        return all(
+            isinstance(one, Muon) or (isinstance(one, AdamW) and one.defaults["fused"])
+            for one in self.optimizers
+        )
+
+    def step(self, bad: Tensor | None = None) -> None:
+        """Make the update; frozen parameters keep their values and have no state.
+
+        `bad`, on the device, is 1 if there is to be none, else 0; asked of optimizers with `skips`.
+        """
         for parameter in self.idle:
             parameter.grad = None
         for optimizer in self.optimizers:
+            optimizer.found_inf = bad  # type: ignore[attr-defined]  # as torch's GradScaler does
             optimizer.step()
 
     def zero_grad(self) -> None:

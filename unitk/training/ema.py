@@ -22,14 +22,20 @@ class Average:
         self.weights = {name: one.data for name, one in named if one.requires_grad}
         self.tensors = {name: tensor.float().clone() for name, tensor in self.weights.items()}
 
-    def update(self, step: int, total: int | None) -> None:
-        """Include the weights after update `step` of `total`."""
+    def update(self, step: int, total: int | None, bad: Tensor | None = None) -> None:
+        """Include the weights after update `step` of `total`; not if `bad` is 1 on the device."""
         if self.decay is not None:
             share = 1 - self.decay
         else:
             assert self.last is not None and total is not None
             share = 1 / max(1, step - round((1 - self.last) * total))
-        torch._foreach_lerp_(list(self.tensors.values()), list(self.weights.values()), share)
+        averages, weights = list(self.tensors.values()), list(self.weights.values())
+        if bad is None:
+            torch._foreach_lerp_(averages, weights, share)
+        else:
+            change = torch._foreach_sub(weights, averages)
+            torch._foreach_mul_(change, share * (1 - bad))
+            torch._foreach_add_(averages, change)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Restore the averages from a checkpoint."""

@@ -47,6 +47,7 @@ from unitk.training.saving.saver import Saver
 from unitk.training.saving.state import Progress
 from unitk.training.signals import EXIT, Signals
 from unitk.training.start import Start
+from unitk.training.updates.late import Late, Passed, can_defer
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Trainer(Run):
         super().__init__(start)
         self.watch, self.saver = Watch(self), Saver(start.run, self.config.keep_last)
         self.saved = self.logged = self.progress.step
+        self.late = Late(self, self) if can_defer(self) else None
         self.signals, self.stopped, self.began = Signals(), 0, time.perf_counter()
         wanted = self.config.valid_generate
         self.written = registry.get("measure", "written")(self) if wanted else None
@@ -96,39 +98,59 @@ class Trainer(Run):
                 at.epoch, at.cursor = update.epoch, update.cursor  # where a resumed run goes on
                 at.tokens, at.texts = at.tokens + tokens, at.texts + len(update.ids)
                 at.read(words, config.save_at_words)
-                self.journal.advance(at.step, lambda: report.early_lines(self))
+                self.journal.advance(at.step, self.early_lines)
                 profiler()
         if self.stopped:
             raise SystemExit(EXIT[self.stopped])
 
     def update(self, update: Update) -> None:
-        """One update: counts of all ranks, forward and backward of each micro-batch, clip, step."""
+        """One update; on a GPU the host does not wait for it where `late.can_defer` holds."""
+        (self.update_waiting if self.late is None else self.late.update)(update)
+
+    def update_waiting(self, update: Update) -> None:
+        """One update: forward and backward, a look at loss and norm, and the step if they are good;
+        NaN and infinity are skipped and reported."""
         config, at, plan = self.config, self.progress, self.plan
-        plan.begin(at.step, self.total, at.epoch)
+        computed = self.compute(update)
+        # the one wait for the device in an update
+        self.norm, loss = torch.stack([computed.norm.double(), computed.total]).tolist()
+        if math.isfinite(self.norm) and math.isfinite(loss):
+            if 0 < config.clip_norm < self.norm:
+                self.ranks.clip(plan.parameters, config.clip_norm, computed.norm)
+            plan.step()
+            self.stateful.advance()
+            if self.average is not None:
+                self.average.update(at.step + 1, self.total)
+            self.record(computed, self.norm, len(update.ids))
+        elif at.loss_scale(self.precision) > 1 and math.isfinite(loss):
+            guard.adapt(at, self.precision, overflow=True)
+        else:
+            guard.skip(self, self.loss, update, loss)
+        plan.zero_grad()
+
+    def compute(self, update: Update) -> Passed:
+        """Counts of all ranks, forward and backward of each micro-batch, the gradients' norm."""
+        at = self.progress
+        self.plan.begin(at.step, self.total, at.epoch)
         if update.begins:
             self.stateful.tables = {}
         # before the first backward pass: an ask's loss is divided by its count in the update
         counts = self.ranks.total(count_asks(self.criterion, update.batches))
         sums, norm = self.all_ranks(guard.fitting(self, self.passes, update, counts))
         total = torch.stack([sums[name] for name in counts if name in sums]).sum()
-        # the one wait for the device in an update
-        self.norm, loss = torch.stack([norm.double(), total]).tolist()
-        if math.isfinite(self.norm) and math.isfinite(loss):
-            if 0 < config.clip_norm < self.norm:
-                self.ranks.clip(plan.parameters, config.clip_norm, norm)
-            plan.step()
-            self.stateful.advance()
-            if self.average is not None:
-                self.average.update(at.step + 1, self.total)
-            self.noise.add(sums, self.norm, len(update.ids))
-            self.means.add(sums, counts)
-            at.bad_row = 0
-            guard.adapt(at, self.precision)
-        elif at.loss_scale(self.precision) > 1 and math.isfinite(loss):
-            guard.adapt(at, self.precision, overflow=True)
-        else:
-            guard.skip(self, self.loss, update, loss)
-        plan.zero_grad()
+        return Passed(sums, counts, total, norm)
+
+    def record(self, computed: Passed, norm: float, texts: int) -> None:
+        """Record the losses of an update that was made, with so many texts and this norm."""
+        self.noise.add(computed.sums, norm, texts)
+        self.means.add(computed.sums, computed.counts)
+        self.progress.bad_row = 0
+        guard.adapt(self.progress, self.precision)
+
+    def settle(self) -> None:
+        """Have all updates read that were made."""
+        if self.late is not None:
+            self.late.settle()
 
     def passes(self, update: Update, counts: Mapping[str, float]) -> dict[str, Tensor]:
         """Forward and backward of this rank's micro-batches; returns the sums of their losses."""
@@ -153,6 +175,11 @@ class Trainer(Run):
             at, batch = self.progress.step, self.stateful.entering(batch)
             loss: Loss = self.criterion(self.model, batch, at, self.total)
         return loss
+
+    def early_lines(self) -> tuple[str, str]:
+        """What is shown between two events (`report.early_lines`)."""
+        self.settle()
+        return report.early_lines(self)
 
     def ends(self) -> bool:
         """Log, validate and save what is due before an update; returns whether none follows."""
@@ -218,6 +245,7 @@ class Trainer(Run):
     def validate(self) -> None:
         """Compute means over each validation set; the first set's loss or --best-metric decides."""
         config, at, began = self.config, self.progress, time.perf_counter()
+        self.settle()
         self.agreed_signal(wait=True)  # what is best depends on which checkpoints there are
         self.model.eval()
         with self.average.in_place() if self.average is not None else nullcontext():
@@ -265,6 +293,7 @@ class Trainer(Run):
 
     def log_train(self) -> None:
         """Log an event with the means since the last one."""
+        self.settle()
         at = self.progress
         self.logged = at.step  # a resumed run logs no step twice
         self.speed.all_ranks(self.ranks.total)
@@ -284,6 +313,7 @@ class Trainer(Run):
 
     def save(self) -> None:
         """Copy the state of the run; a thread writes the checkpoint while training continues."""
+        self.settle()
         at = self.progress
         self.saved, at.means, at.total = at.step, self.means.state(), self.total
         self.ranks.reshard(self.model)

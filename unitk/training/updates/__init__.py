@@ -1,0 +1,1 @@
+"""How an update of the optimizer is made on a GPU: without a wait for it."""

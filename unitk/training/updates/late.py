@@ -1,0 +1,124 @@
+"""Updates whose loss and norm the host reads one update late, while the GPU computes the next one.
+
+A bad update (NaN or infinity) is skipped by the optimizers on the device. When the host reads of
+it, weights and optimizers are still those before it: it is made again, with a wait, which counts
+and reports it as ever, and so is the update after it. What is logged, skipped and saved is that of
+updates that wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from unitk.data.batching import Update
+from unitk.training.run import Run
+
+
+class Updater(Protocol):
+    """What makes updates: the `Trainer`."""
+
+    def compute(self, update: Update) -> Passed: ...
+    def update_waiting(self, update: Update) -> None: ...
+    def record(self, computed: Passed, norm: float, texts: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What forward and backward of an update made, beside the gradients."""
+
+    sums: dict[str, Tensor]
+    """Of the losses and their parts, over all ranks."""
+    counts: Mapping[str, float]
+    total: Tensor
+    """The loss that was minimised."""
+    norm: Tensor
+    """That of the gradients."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An update that has not been read."""
+
+    update: Update
+    place: tuple[int, int]  # the step and the epoch in which it was made
+    computed: Passed
+    read: Callable[[], Tensor]
+
+
+def can_defer(run: Run) -> bool:
+    """Whether the updates of a run need not wait for the device."""
+    plain = run.precision != "fp16" and not run.ranks.sharded and not run.config.stateful_rows
+    return run.device.type == "cuda" and plain and run.plan.skips
+
+
+class Late:
+    """Makes updates; the last one has not been read."""
+
+    def __init__(self, run: Run, steps: Updater) -> None:
+        self.run, self.steps = run, steps
+        self.pending: Pending | None = None
+
+    def update(self, update: Update) -> None:
+        """Make an update, after the one before has been read."""
+        run, at, plan = self.run, self.run.progress, self.run.plan
+        computed = self.steps.compute(update)
+        if not self.settle():
+            computed = self.steps.compute(update)
+        values = torch.stack([computed.norm.double(), computed.total.double()])
+        bad = (~values.isfinite().all()).float()
+        if (largest := run.config.clip_norm) > 0:
+            # as where the host decides: a norm that is not above it changes nothing
+            norm = torch.where(computed.norm > largest, computed.norm, 0.0)
+            run.ranks.clip(plan.parameters, largest, norm)
+        plan.step(bad)
+        if run.average is not None:
+            run.average.update(at.step + 1, run.total, bad)
+        plan.zero_grad()
+        read = start_reading(
+            torch.cat([values, *(x.double()[None] for x in computed.sums.values())])
+        )
+        self.pending = Pending(update, (at.step, at.epoch), computed, read)
+
+    def settle(self) -> bool:
+        """Read the last update; if it was bad, make it again with a wait. Returns whether it was
+        good."""
+        if self.pending is None:
+            return True
+        (one, self.pending), run, at = (self.pending, None), self.run, self.run.progress
+        norm, total, *sums = one.read().unbind()
+        run.norm = float(norm)
+        if math.isfinite(run.norm) and math.isfinite(total):
+            found = dict(zip(one.computed.sums, sums, strict=True))
+            own = Passed(found, one.computed.counts, total, norm)
+            self.steps.record(own, run.norm, len(one.update.ids))
+            return True
+        run.plan.zero_grad()  # those of the update after it
+        now = at.step, at.epoch
+        at.step, at.epoch = one.place
+        try:
+            self.steps.update_waiting(one.update)
+        finally:
+            at.step, at.epoch = now
+        return False
+
+
+def start_reading(values: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy values to the host; returns a function that waits until they are there."""
+    if not values.is_cuda:
+        return lambda: values
+    there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    there.copy_(values, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+
+    def read() -> Tensor:
+        arrived.synchronize()
+        return there
+
+    return read
