@@ -52,6 +52,7 @@ class ElectraConfig(ModelConfig):
             return None
         own = {field.name: getattr(self, field.name) for field in fields(ModelConfig)}
         width = self.width // parts
+        # as many parts of everything, but for the tables, which both networks read
         own |= {
             "num_layers": self.generator_layers or self.num_layers,
             "width": width,
@@ -67,6 +68,7 @@ class ElectraConfig(ModelConfig):
         own = super().num_weights(vocab_size)
         if (generator := self.generator) is None:
             return own
+        # common tables were counted twice
         rows = vocab_size + self.num_segments + self.max_positions
         heads = (len(self.heads) - 1) * generator.width**2  # counted with the model already
         return own + generator.num_weights(vocab_size) - rows * self.table_width - heads

@@ -64,6 +64,7 @@ class ReplacedTokens:
                 "mlm/correct": (ask.weight * correct_K).sum(),
             },
         )
+        # draws have no gradient: the discriminator trains itself and the tables alone
         states, carry = model(read, model.condition(read))
         asked = read.asks["detect"]
         [(detect, nll, correct)] = totals(model.answer(states, read, [asked]), [asked])
@@ -79,6 +80,7 @@ class ReplacedTokens:
         draw_K = batch.inputs[DRAW].flatten()[ask.first]
 
         def chunk(asked: Asked, label_K: Tensor, draw_K: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            # in fp32: sums of many small probabilities decide what is drawn
             logp_KV = model.head(asked, LM).log_softmax(-1, dtype=torch.float32)
             nll_K = -logp_KV.gather(1, label_K[:, None])[:, 0]
             drawn_K = draw_words(logp_KV.detach(), draw_K)

@@ -39,6 +39,7 @@ class Generating(Model):
         self.heads = Heads(own, vocab_size, config.head_config)
         init_weights(self.generator, own)
         init_weights(self.heads, own)
+        # behind the weights' draws, which are those of tables of its own otherwise
         for part in SHARED:
             setattr(self.generator.embed, part, getattr(self.decoder.embed, part))
 

@@ -68,5 +68,6 @@ class Electra(MLM):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         example = super().pretrain(text, rng)
+        # without pairs, nothing but hidden tokens is asked
         hidden = example.asks[0].rows[:, 0]
         return layout(example, hidden, rng.random(len(hidden), np.float32))
