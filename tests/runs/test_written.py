@@ -121,3 +121,18 @@ def test_the_readme_shows_what_was_written_last(train, tmp_path, monkeypatch):
     assert (tmp_path / "long" / "README.md").read_text().count("> written: ") == 3
     train("--max-steps 1", run="text", data="text", task="bart")
     assert "> wanted: " not in (tmp_path / "text" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("more", ["", "--valid-generate 2"])
+@pytest.mark.parametrize("data", ["pairs", "text"])
+def test_a_long_run_of_several_tasks_ends_well(words, monkeypatch, tmp_path, data, more):
+    monkeypatch.setattr("unitk.training.reporting.report.LONG", 0.0)
+    mixed = words(f"--max-steps 1 {more}", data=data, task="lm=1 --task glm_infill=1")
+    start = prepare(parse_train(mixed.replace("bart_tiny", "glm_tiny").split()))
+    if data == "text" and more:
+        with pytest.raises(UsageError, match="--valid-generate.*: lm, glm_infill reads texts"):
+            loop.train(start)
+        return
+    loop.train(start)
+    readme = (tmp_path / "run" / "README.md").read_text()
+    assert ("What it writes at step 1" in readme) == (data == "pairs")

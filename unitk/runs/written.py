@@ -141,16 +141,20 @@ def as_values(name: str, scores: Mapping[str, Score]) -> dict[str, float]:
 def written_part(examples: Any) -> LaidRecords:
     """The pairs of a validation set, as the first of its tasks that writes outputs lays them out;
     `UsageError` if there are none."""
-    parts, able = examples.parts.values() or [examples], writing_parts(examples)
+    parts, able = laid_parts(examples), writing_parts(examples)
     names = ", ".join(one.task.name for one in parts)
-    what = "writes no outputs" if isinstance([*parts][0], LaidRecords) else "reads texts, no pairs"
+    what = "writes no outputs" if isinstance(parts[0], LaidRecords) else "reads texts, no pairs"
     require(bool(able), f"--valid-generate needs pairs and a task that writes: {names} {what}")
     return able[0]
 
 
 def writing_parts(examples: Any) -> list[LaidRecords]:
     """The pairs of a validation set as each of its tasks that writes outputs lays them out."""
-    # of mixed tasks each has the same records
-    parts = examples.parts.values() or [examples]
+    parts = laid_parts(examples)
     able = [one for one in parts if one.task.generates and isinstance(one, LaidRecords)]
     return [one for one in able if one.method == "finetune"]
+
+
+def laid_parts(examples: Any) -> list[Any]:
+    """A validation set as each of its tasks lays it out; those of a mixture share its records."""
+    return [one.own for one in examples.parts.values()] or [examples]
