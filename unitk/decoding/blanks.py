@@ -4,11 +4,13 @@ As a model writes into a blank, it cannot weigh how long the blank is, and it en
 best: in the middle of what the text goes on with, or not at all. As a language model, the same
 weights read the whole text. So blanks are filled in several lengths, and the texts are ranked by
 their log-probability. A masked language model has been used so to rank hypotheses (Salazar et al.
-2020, arXiv 1910.14659, section 2).
+2020, arXiv 1910.14659, section 2). What a model of any size likes to write into a blank is a word
+that stands beside it ("light, water and water"), so that texts which say no word again come first.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -21,6 +23,10 @@ from unitk.tasks.base import Task
 
 LENGTHS = 1, 2, 3
 """Most tokens of a blank in the searches beside that of `max_len`."""
+WORD = re.compile(r"\w{4,}")
+"""A word that says something: shorter ones may stand in a sentence twice."""
+BROKEN = "\ufffd"
+"""What is decoded for bytes that are no character."""
 
 
 def fill(
@@ -74,18 +80,26 @@ def searches(config: GenerateConfig) -> list[GenerateConfig]:
 
 
 def is_seen(task: Task, source: list[Ids], written: Ids) -> bool:
-    """Whether something can be seen in each blank."""
+    """Whether whole characters can be seen in each blank."""
     blanks, fills = task.fills(source, written)
-    return all(task.vocab.decode(fill).strip() for fill in fills[: len(blanks)])
+    texts = [task.vocab.decode(fill).strip() for fill in fills[: len(blanks)]]
+    return all(text and BROKEN not in text for text in texts)
 
 
 def rank(outputs: Sequence[Output], gains: Sequence[Floats]) -> list[Output]:
-    """The outputs whose texts are likeliest first, with that log-probability as their score."""
+    """The outputs whose texts say fewer words again first, then the likelier ones; the score is the
+    log-probability of the text."""
     scored = [
         replace(one, hypothesis=replace(one.hypothesis, score=float(gain.sum())))
         for one, gain in zip(outputs, gains, strict=True)
     ]
-    return sorted(scored, key=lambda one: -one.hypothesis.score)
+    return sorted(scored, key=lambda one: (count_repeats(one.text), -one.hypothesis.score))
+
+
+def count_repeats(text: str) -> int:
+    """How many words of four letters or more stand in a text that said them before."""
+    words = WORD.findall(text.casefold())
+    return len(words) - len({*words})
 
 
 def refill(

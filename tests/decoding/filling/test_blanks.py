@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import unitk
-from unitk.decoding.blanks import LENGTHS, searches
+from unitk.decoding.blanks import LENGTHS, count_repeats, is_seen, rank, searches
 from unitk.decoding.config import INFILL_LENPEN, GenerateConfig
 from unitk.errors import UsageError
 
@@ -24,13 +25,14 @@ def reader():
 
 
 def test_the_score_is_the_log_probability_of_the_text(filler, reader):
-    """As the same weights give it as a language model; the likeliest text is first."""
+    """The same weights give it as a language model; of equal repeats the likeliest is first."""
     for outputs in filler.infill([TEXT, "The [MASK] sat on the [MASK]."], beam=4, nbest=4):
         texts = [one.text for one in outputs]
         scores = [one.hypothesis.score for one in outputs]
         wanted = [float(gains.sum()) for gains in reader.likelihood(texts)]
         assert scores == pytest.approx(wanted, rel=1e-4)
-        assert scores == sorted(scores, reverse=True) and len(set(texts)) == 4
+        order = [(count_repeats(text), -score) for text, score in zip(texts, scores, strict=True)]
+        assert order == sorted(order) and len(set(texts)) == 4
 
 
 def test_the_best_text_is_that_of_all_searches(filler, reader):
@@ -41,7 +43,24 @@ def test_the_best_text_is_that_of_all_searches(filler, reader):
         [found] = filler.infill(TEXT, beam=5, nbest=5, **how)
         every |= {output.text: float(reader.likelihood(output.text)[0].sum()) for output in found}
     [[best]] = filler.infill(TEXT)
-    assert best.text == max(every, key=every.get) == CITY
+    assert best.text == min(every, key=lambda text: (count_repeats(text), -every[text])) == CITY
+
+
+def test_words_that_stand_in_the_text_come_after_all_others(filler):
+    texts = "light, water and water", "light, water and air", "light, water and Water", "a, b and a"
+    [[some]] = filler.infill(TEXT, beam=2)
+    scores = np.array([-1.0]), np.array([-1.0, -2.0]), np.array([-2.0]), np.array([-9.0])
+    ranked = rank([replace(some, text=text) for text in texts], scores)
+    assert [one.text for one in ranked] == [texts[n] for n in (1, 3, 0, 2)]
+    assert [one.hypothesis.score for one in ranked] == [-3, -9, -1, -2]
+
+
+def test_bytes_that_are_no_character_fill_no_blank(filler):
+    source, vocab = filler.encode_blanks(TEXT), filler.vocab
+    whole = vocab.encode("\N{DEGREE SIGN}")
+    cut = whole[:-1]
+    assert len(whole) > 1 and "\ufffd" in vocab.decode(cut)
+    assert [is_seen(filler.task, source, ids) for ids in (whole, cut)] == [True, False]
 
 
 def test_every_blank_is_filled_with_something(filler):
