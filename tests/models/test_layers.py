@@ -5,9 +5,14 @@ import torch
 from rounding import near
 from torch import nn
 
+from unitk.models import archs
 from unitk.models.attention import View, bias
 from unitk.models.config import ModelConfig
 from unitk.models.layers import ACTIVATIONS, Embedding, Layer
+from unitk.models.model import build
+from unitk.models.stack import Stack
+from unitk.models.state import Reading
+from unitk.slots import Example, collate, stay
 
 NAMES = {
     "self_attn.in_proj_": "attention.qkv.",
@@ -78,3 +83,25 @@ def test_activation_names_are_those_of_the_config():
     from unitk.models.config import Activation
 
     assert tuple(ACTIVATIONS) == get_args(Activation)
+
+
+@pytest.mark.parametrize("arch", ["bert_tiny", "gpt2_tiny", "pythia_tiny"])
+def test_states_of_16_bits_stay_near_those_of_32(arch):
+    """In between nothing has 32 bits; gradients reach the weights in theirs."""
+    torch.manual_seed(0)
+    model = build(archs.preset(arch), 50)
+    batch = collate([[Example({"x": stay(range(12), range(12))})]]).to("cpu")
+    exact, found = model(batch)[0]["x"], []
+    for half in (False, True):
+        for part in model.modules():
+            if isinstance(part, Stack | Layer):
+                part.half_states = half
+        every: list[torch.Tensor] = []
+        with torch.autocast("cpu", torch.bfloat16):
+            found.append(model.decoder.encode(Reading.of(batch, "x", every=every)))
+        wide = {state.dtype for state in every[1:-1]}
+        assert wide == {torch.bfloat16 if half else torch.float32}
+    full, half = ((one - exact).norm() / exact.norm() for one in found)
+    assert half < max(3 * full, 0.02)
+    found[1].float().sum().backward()
+    assert model.decoder.layers[0].ffn.down.weight.grad.dtype == torch.float32

@@ -142,6 +142,8 @@ class Layer(nn.Module):
 
     alone = True
     """Whether a layer shares no weights with others, and its weights are used by calls only."""
+    half_states = False
+    """Whether states leave in the dtype in which they entered (`Stack.half_states`)."""
 
     def __init__(self, config: ModelConfig, cross: bool = False):
         super().__init__()
@@ -189,7 +191,7 @@ class Layer(nn.Module):
             x_BTD = self.add(x_BTD, self.cross_norm, look_across)
         if self.parallel:  # GPT-J: x + attention(norm(x)) + ffn(norm'(x))
             read_BTD = entering_BTD if asked is None else take(entering_BTD, asked)
-            return x_BTD + self.dropout(feed(self.ffn_norm(read_BTD)))
+            return self.state(x_BTD + self.dropout(feed(self.ffn_norm(read_BTD))), entering_BTD)
         return self.add(x_BTD, self.ffn_norm, feed)
 
     def remember(self, states_BMD: Tensor) -> tuple[Tensor, Tensor]:
@@ -207,10 +209,12 @@ class Layer(nn.Module):
         """What came in with what a part makes of it."""
         # GPT: x + part(norm(x)); BERT: norm(x + part(x)); OLMo 2 has its norm in the part
         made_BTD = part(norm(x_BTD) if self.norm_first else x_BTD)
-        x_BTD = (x_BTD if asked is None else take(x_BTD, asked)) + self.dropout(made_BTD)
-        if not self.norm_first:
-            x_BTD = norm(x_BTD)
-        return x_BTD
+        sum_BTD = (x_BTD if asked is None else take(x_BTD, asked)) + self.dropout(made_BTD)
+        return self.state(sum_BTD if self.norm_first else norm(sum_BTD), x_BTD)
+
+    def state(self, made_BTD: Tensor, entered_BTD: Tensor) -> Tensor:
+        """A state for what follows: autocast has norms give 32 bits, whatever entered them."""
+        return made_BTD.type_as(entered_BTD) if self.half_states else made_BTD
 
 
 class Tower(nn.Module):

@@ -66,6 +66,8 @@ class Stack(Tower):
         self.cache_dtype: torch.dtype | None = None  # of a cache, if not that of the weights
         self.recompute = False
         """In training, keep a layer's input only and run it again in backward: less memory."""
+        self.half_states = False
+        """Pass states from layer to layer in the dtype of linear maps, which autocast chooses."""
         self.attention: Rendering = "auto"
         """How the visibility rule is rendered; slots that see a prefix have the dense mask."""
 
@@ -96,6 +98,8 @@ class Stack(Tower):
         if ahead is not None:
             stores = ahead.stores
         embedded_BTD = self.embed(slots, condition.added(slots))
+        if self.half_states:
+            embedded_BTD = embedded_BTD.to(compute_dtype(self.embed.tokens.weight))
         if views[-1].causal or views[-1].kernel is not None or condition.slots is not None:
             asked = None  # these have no rows to take
         streams = embedded_BTD, views, stores, sources
@@ -104,7 +108,7 @@ class Stack(Tower):
             reading.every.append(states_BTD)
         if asked is not None:
             index_BaD = asked[..., None].expand_as(states_BTD)
-            states_BTD = torch.zeros_like(embedded_BTD).scatter(1, index_BaD, states_BTD)
+            states_BTD = states_BTD.new_zeros(embedded_BTD.shape).scatter(1, index_BaD, states_BTD)
         return states_BTD
 
     def pass_through(

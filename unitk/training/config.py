@@ -56,7 +56,8 @@ class TrainConfig(Checked):
         "Optimization": "lr lr_schedule adapter| clip_norm freeze thaw group ema average_last"
         " on_nonfinite",
         "Batches, memory and devices": "max_tokens batch_tokens device precision nproc"
-        "| batch_texts recompute shard oom_retry rank_timeout threads products attention compile",
+        "| batch_texts recompute shard oom_retry rank_timeout threads products attention residual"
+        " compile",
         "Validation, checkpoints and logging": "valid_every valid_generate save_every best_metric"
         " log_every| valid_metric valid_beam"
         " keep_last keep_best save_at_words writers panel_every panel_texts profile"
@@ -171,6 +172,9 @@ class TrainConfig(Checked):
     attention: Literal["auto", "dense", "flex"] = "auto"
     """How attention masks are computed. auto: no mask or the causal one where that is exact, else a
     dense mask, and FlexAttention on CUDA from 1,024 slots. flex needs CUDA."""
+    residual: Literal["full", "half"] = "full"
+    """Precision of the states that pass from layer to layer in bf16 or fp16. full: 32 bits. half:
+    16 bits, in which the sums of layers are rounded; faster and smaller with --compile on CUDA."""
     recompute: bool = False
     """Activation checkpointing: keep only the input of each layer and run the layer again in
     backward. Computes about a third more and needs far less memory."""

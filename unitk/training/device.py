@@ -94,6 +94,8 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
     for part in model.modules():
         if isinstance(part, Stack):
             part.recompute, part.attention = config.recompute, config.attention
+        if isinstance(part, Stack | Layer):
+            part.half_states = config.residual == "half"
         if isinstance(part, FeedForward):
             part.lean = lean and not (config.recompute or config.compile)
         if config.compile and isinstance(part, Layer):
@@ -101,7 +103,8 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
             part.compile(dynamic=True)
         if isinstance(part, Model):
             idle = config.recompute or config.compile or config.attention != "auto"
-            what = "--recompute, --compile and --attention have no effect on LSTM layers"
+            idle = idle or config.residual == "half"
+            what = "--recompute, --compile, --attention, --residual have no effect on LSTM layers"
             require(not (idle and part.config.sequential), what)
             part.decoder.embed.tokens.lean = lean and part.words.weight is None
 
@@ -110,9 +113,11 @@ def choose_precision(config: TrainConfig, device: torch.device) -> str:
     """The precision that `--precision` means; auto: bf16 if the processor multiplies in it."""
     slow = "--precision fp16 needs CUDA: a CPU computes fp16 slowly, take bf16 or fp32"
     require(config.precision != "fp16" or device.type == "cuda", slow)
-    if config.precision != "auto":
-        return config.precision
-    return "bf16" if computes_in_bf16(device) else "fp32"
+    found = config.precision
+    if found == "auto":
+        found = "bf16" if computes_in_bf16(device) else "fp32"
+    require(found != "fp32" or config.residual == "full", "--residual half needs --precision bf16")
+    return found
 
 
 def mix(seed: int, *numbers: int) -> int:
