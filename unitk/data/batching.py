@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from unitk.data.cuts import AT_THE_END, When
 from unitk.data.plan import Plan, generators, in_rows, micro_batches, pack, plan
+from unitk.data.static import fixed_shape, make_fixed
 from unitk.data.texts import Joined
 from unitk.errors import DataError, require
 from unitk.packed import with_documents
@@ -113,6 +114,7 @@ class Feed:
     on the same rank. 0: examples are shuffled and packed."""
     backward: bool = False  # whether these rows read their texts from the last to the first
     undivided: bool = False  # whether no update may be larger, so that it fits a micro-batch
+    static: bool = False  # whether all micro-batches have one shape
 
     def plan(self, epoch: int) -> Plan:
         """The order of an epoch."""
@@ -210,7 +212,11 @@ class Feed:
     def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids, when: When) -> Batch:
         """A micro-batch; where a rank has no examples left, one example with weight 0."""
         some = lot if len(lot) else ids[:1]
-        batch = make_batch(draw_all(part, self.seed, epoch, some, when))
+        drawn = draw_all(part, self.seed, epoch, some, when)
+        if self.static:
+            batch = make_fixed(drawn, fixed_shape(part.bounds(epoch), self.max_tokens))
+        else:
+            batch = make_batch(drawn)
         return batch if len(lot) else without_weight(batch)
 
 

@@ -66,6 +66,8 @@ class Stack(Tower):
         self.cache_dtype: torch.dtype | None = None  # of a cache, if not that of the weights
         self.recompute = False
         """In training, keep a layer's input only and run it again in backward: less memory."""
+        self.compiled: Callable[..., Tensor] | None = None
+        """`pass_through` as one graph, which takes its place in training."""
         self.half_states = False
         """Pass states from layer to layer in the dtype of linear maps, which autocast chooses."""
         self.attention: Rendering = "auto"
@@ -103,7 +105,9 @@ class Stack(Tower):
         if views[-1].causal or views[-1].kernel is not None or condition.slots is not None:
             asked = None  # these have no rows to take
         streams = embedded_BTD, views, stores, sources
-        states_BTD = self.pass_through(*streams, condition, asked, reading.every)
+        compiled = self.compiled if self.training else None
+        through = self.pass_through if compiled is None else compiled
+        states_BTD = through(*streams, condition, asked, reading.every)
         if reading.every is not None:
             reading.every.append(states_BTD)
         if asked is not None:

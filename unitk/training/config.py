@@ -17,6 +17,7 @@ from unitk.options.fields import (
     Positive,
     Schedule,
     Weight,
+    flag,
     local,
     parse_named,
 )
@@ -57,7 +58,7 @@ class TrainConfig(Checked):
         " on_nonfinite",
         "Batches, memory and devices": "max_tokens batch_tokens device precision nproc"
         "| batch_texts recompute shard oom_retry rank_timeout threads products attention residual"
-        " compile",
+        " compile static",
         "Validation, checkpoints and logging": "valid_every valid_generate save_every best_metric"
         " log_every| valid_metric valid_beam"
         " keep_last keep_best save_at_words writers panel_every panel_texts profile"
@@ -181,6 +182,9 @@ class TrainConfig(Checked):
     compile: bool = False
     """Compile the layers with torch.compile. Faster on CUDA after about a minute, rarely on a
     CPU."""
+    static: bool = False
+    """Pad all micro-batches to one shape. With --compile, the layers of a tower are then one graph,
+    which takes longer to compile. For tasks of one tower."""
     profile: bool = False
     """Profile a few updates: write a trace to --save-dir and log the ten most expensive
     operations."""
@@ -261,6 +265,8 @@ class TrainConfig(Checked):
             alone or not self.seeds,
             "--seeds excludes several processes: its runs follow each other in one",
         )
+        other = next((n for n in ("oom_retry", "shard", "stateful_rows") if getattr(self, n)), "")
+        require(not (self.static and other), f"--static excludes {flag(other)}")
         require(self.resume or not self.new_data, "--new-data has no effect without --resume")
         towers = self.init_encoder or self.init_decoder
         if self.adapter is not None:

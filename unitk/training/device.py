@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +63,21 @@ def named_device(wanted: str | torch.device) -> torch.device:
     return choose_device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
+@contextmanager
+def frozen_objects(device: torch.device) -> Iterator[None]:
+    """On a GPU, which waits for Python, a context in which garbage is looked for among new objects
+    alone."""
+    if device.type != "cuda":
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def check_room(arch: Any, vocab_size: int, each: float, device: torch.device) -> None:
     """Raise `UsageError` if a model cannot fit into memory, before it is built.
 
@@ -98,7 +116,9 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
             part.half_states = config.residual == "half"
         if isinstance(part, FeedForward):
             part.lean = lean and not (config.recompute or config.compile)
-        if config.compile and isinstance(part, Layer):
+        if config.compile and config.static and isinstance(part, Stack):
+            part.compiled = torch.compile(part.pass_through, dynamic=False)
+        elif config.compile and not config.static and isinstance(part, Layer):
             # layer by layer: all of them are one piece of code, whatever the batches' shapes
             part.compile(dynamic=True)
         if isinstance(part, Model):

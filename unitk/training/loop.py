@@ -27,7 +27,7 @@ from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.training import guard
 from unitk.training.config import RANKING, figure
-from unitk.training.device import mix, reseed
+from unitk.training.device import frozen_objects, mix, reseed
 from unitk.training.measures import (
     HIGHER,
     Means,
@@ -77,6 +77,7 @@ class Trainer(Run):
             self.signals,
             journal as self.journal,
             closing(updates),
+            frozen_objects(self.device),
             profiled(traced) as profiler,
             torch.autograd.set_detect_anomaly(config.detect_anomaly),
         ):

@@ -95,6 +95,7 @@ class Run:
             rows=config.stateful_rows,
             backward=self.data.task.backward,
             undivided=bool(undivided(self.criterion)),
+            static=config.static,
             rank=self.ranks.rank,
             world=self.ranks.world,
         )

@@ -71,6 +71,7 @@ class Late:
         if not self.settle():
             computed = self.steps.compute(update)
         values = torch.stack([computed.norm.double(), computed.total.double()])
+        # from here to the reading, nothing is asked of the device
         bad = (~values.isfinite().all()).float()
         if (largest := run.config.clip_norm) > 0:
             # as where the host decides: a norm that is not above it changes nothing
