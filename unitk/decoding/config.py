@@ -90,9 +90,9 @@ class SearchConfig(Checked):
     diverse_beam_strength: Annotated[Weight, With("diverse_beam_groups")] = 0.5
     """Penalty of a token for each hypothesis of an earlier group that has it at the same place."""
     rerank: Literal["auto", "on", "off"] = "auto"
-    """Fill blanks in several lengths, and rank the filled texts: first those that repeat fewer words
-    of four letters or more, then those with the higher log-probability under the same model as a
-    language model. auto: in a beam search, if the model was also trained with --task lm."""
+    """Fill blanks in several lengths, and rank the filled texts. Those that repeat fewer words come
+    first, then those with the higher log-probability under the same model as a language model.
+    auto: in a beam search, if the model was also trained with --task lm."""
     max_tokens: Positive = 16384
     """Maximum slots of a batch: the prompt and the longest output of every beam."""
     capture: bool = False
