@@ -7,14 +7,15 @@ folder. For each number of threads and each precision the same updates are made,
 best of the rounds is printed: real slots a second (pads not counted), text tokens a second, both
 also for each second of processor time (which says the same on a busy machine), and the floating
 point operations that the model needs, as a share of what one large matrix product reaches there;
-and how long building the batches takes beside that, on another thread. Before that, how fast the
-examples of every objective are built.
+how long building the batches takes beside that, on another thread; and the mean loss. Before that,
+how fast the examples of every objective are built.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import shlex
 import tempfile
 import time
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from unitk import registry
 from unitk.data.batching import Update, draw_all, make_batch
 from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.training.loop import Trainer
+from unitk.training.measures import Means
 from unitk.training.start import parse_train, prepare
 
 OBJECTIVES = "mlm,lm,unilm,pmlm,glm_infill,mass,optimus"
@@ -47,11 +49,13 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--updates", type=int, default=4, help="measured at a time")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--build", default=OBJECTIVES, help="tasks whose examples are built")
+    parser.add_argument("--warm", type=int, default=1, help="updates before those measured")
+    parser.add_argument("--flags", default="", help="further flags of unitk train, in quotes")
+    parser.add_argument("--build", default=OBJECTIVES, help="tasks whose examples are built, or ''")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data = given.data or sample(Path(folder))
-        for task in given.build.split(","):
+        for task in filter(None, given.build.split(",")):
             arch = registry.get("task", task).arch
             other = argparse.Namespace(**{**vars(given), "task": task, "arch": arch})
             build_examples(trainer(other, data, Path(folder), "fp32"))
@@ -72,7 +76,8 @@ def trainer(given: argparse.Namespace, data: Path, folder: Path, precision: str)
         f" --block-size={given.block_size} --max-tokens={given.max_tokens} --device={given.device}"
         f" --precision={precision} --save-dir={folder / 'run'}"
     )
-    made = Trainer(prepare(parse_train(words.split())))
+    flags = shlex.split(given.flags)
+    made = Trainer(prepare(parse_train([*words.split(), *flags])))
     made.model.train()
     return made
 
@@ -112,11 +117,11 @@ def train(given: argparse.Namespace, data: Path, folder: Path) -> None:
     size = sum(parameter.numel() for parameter in one.model.parameters())
     print(f"{given.task}, {given.arch}: {size / 1e6:.1f} M parameters, on {one.device.type}")
     began = time.process_time()
-    made = list(islice(one.updates(), 1 + given.updates))
+    made = list(islice(one.updates(), given.warm + given.updates))
     building = (time.process_time() - began) / len(made) * given.updates
-    (warm, *_), updates = made[0], [update for update, *_ in made[1:]]
+    warm, updates = ([one[0] for one in part] for part in (made[: given.warm], made[given.warm :]))
     tokens, slots = (
-        sum(n for _, n, _ in made[1:]),
+        sum(n for _, n, _ in made[given.warm :]),
         sum(b.num_real for u in updates for b in u.batches),
     )
     work = sum(operations(one, update) for update in updates)
@@ -125,18 +130,21 @@ def train(given: argparse.Namespace, data: Path, folder: Path) -> None:
         for way in ways:
             threads, precision = way
             torch.set_num_threads(threads)
-            trainers[precision].update(warm)
+            timed(trainers[precision], warm)
+            trainers[precision].means = Means()
             took = timed(trainers[precision], updates)
             best[way] = min(best.get(way, took), took)
     titles = f"{'slots/s':>9} {'tokens/s':>9} {'tokens/processor s':>19} {'of matmul':>10}"
-    print(f"{'':<18} {titles} {'data':>6}")
+    print(f"{'':<18} {titles} {'data':>6} {'updates/s':>9} {'loss':>7}")
     for (threads, precision), (seconds, processor) in best.items():
         torch.set_num_threads(threads)
+        loss = trainers[precision].means.values("train", {})["train/loss"]
         share = work / seconds / matmul_speed(one.device, precision)
         name, data_share = f"{threads} threads, {precision}", building / seconds
         print(
             f"{name:<18} {slots / seconds:9,.0f} {tokens / seconds:9,.0f}"
             f" {tokens / processor:19,.0f} {share:10.0%} {data_share:6.1%}"
+            f" {given.updates / seconds:9.1f} {loss:7.4f}"
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     if one.device.type == "cuda":
