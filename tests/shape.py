@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-APART = "families", "formats", "fairseq", "runs", "comparison"
+APART = "families", "formats", "fairseq", "runs", "comparison", "serving/openai"
 VERTICAL = tuple(f"unitk/{room}/" for room in APART)
 """Rooms of one family of models, of other systems' formats, of fairseq's users, of what goes with
-training runs, and of comparisons; the rest of the package is its core."""
+training runs, of comparisons, and of OpenAI's API; the rest of the package is its core."""
 BESIDE = ("unitk/evaluation/", "unitk/serving/")
 """Rooms of the core that neither training nor decoding needs."""
 SIDE_BY_SIDE = ("unitk/verbs", "unitk/tasks", "unitk/formats", "unitk/families/latent")

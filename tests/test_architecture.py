@@ -31,7 +31,7 @@ LAYER = {
 `unitk/vocab/`, `unitk/options/` and the modules of unitk itself are layer 0 and may import each
 other; kernels and models too, as one asks the other what to multiply and how. unitk_cli is above
 all."""
-ROOMS = tuple(f"unitk/{one}/" for one in ("families", "formats", "fairseq", "runs", "comparison"))
+ROOMS = tuple(f"unitk/{one}/" for one in shape.APART)
 """What the core reaches through the registry only; a family of models knows no other."""
 KNOWN: dict[str, str] = {}
 """File -> what it imports although its room may not; entries only leave."""
@@ -76,7 +76,8 @@ def arrows(name: str) -> set[str]:
             continue
         if LAYER[there] >= LAYER.get(here, 0) or FORBIDDEN.get(here) == there:
             found.add(target)
-        if target.startswith(ROOMS) and here not in ("families", "fairseq", "comparison"):
+        own = any(target.startswith(one) and name.startswith(one) for one in ROOMS)
+        if target.startswith(ROOMS) and not own and here not in ("families", "fairseq"):
             found.add(target)
     return found
 

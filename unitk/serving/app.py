@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import time
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -18,11 +16,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from unitk.api import drawing
-from unitk.errors import DataError, NonFiniteError, UnitkError, UsageError
+from unitk.errors import DataError, UnitkError, UsageError
 from unitk.serving.batching import (
     Abandoned,
     Batcher,
@@ -34,8 +32,12 @@ from unitk.serving.batching import (
     Room,
     failure,
 )
+from unitk.serving.figures import RECORD, Figures, Observed, Record
+from unitk.serving.hosts import Application
+from unitk.serving.keys import Keys
 from unitk.serving.requests import Service, choose, parse_request
-from unitk.serving.route import routes
+from unitk.serving.route import Listing, listings, refuse, routes
+from unitk.serving.streams import line
 
 OWN = Path(__file__).with_name("page")
 FILES = {
@@ -68,25 +70,34 @@ class Server:
     WATCH = 30.0
     """Seconds between two looks at the checkpoint on disk, so that the log tells of another one."""
 
-    def __init__(self, *services: Service, replaced: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        *services: Service,
+        replaced: Callable[[], bool] = lambda: False,
+        keys: Sequence[str] = (),
+        write: Callable[[str], None] | None = None,
+    ) -> None:
         self.services, self.replaced, self.limits = services, replaced, services[0].limits
-        limits = self.limits
+        self.keys, self.write, limits = keys, write, self.limits
         self.batcher, self.room = Batcher(limits.max_queue), Room(limits.max_work)
         self.readers = ThreadPoolExecutor(READERS, "unitk-reader")
-        self.answered: Counter[tuple[str, int]] = Counter()  # by verb and status
-        self.seconds = 0.0
+        self.figures = Figures()
 
-    def app(self) -> Starlette:
+    def app(self) -> Application:
         """The application, which any ASGI server can run."""
         get = {"/health": self.health, "/metrics": self.metrics}
         get |= {"/model": self.model, "/models": self.models}
-        found = [Route(path, self.page, methods=["GET"]) for path in FILES]
+        found: list[BaseRoute] = [Route(path, self.page, methods=["GET"]) for path in FILES]
         found += [Route(path, answer, methods=["GET"]) for path, answer in get.items()]
         found += [
             Route(f"/{verb}", partial(self.counted, verb), methods=["POST"]) for verb in routes()
         ]
+        for name, listing in listings().items():
+            for path in (f"/{name}", f"/{name}/{{name:path}}"):
+                found.append(Route(path, partial(self.tell, listing), methods=["GET"]))
         handlers: Any = {HTTPException: refused, Exception: broken}
-        return Starlette(routes=found, exception_handlers=handlers, lifespan=self.lifespan)
+        app = Starlette(routes=found, exception_handlers=handlers, lifespan=self.lifespan)
+        return Observed(Keys(app, self.keys) if self.keys else app, self.figures, self.write)
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -126,32 +137,32 @@ class Server:
     async def metrics(self, request: Request) -> Response:
         """Figures in the text format of Prometheus."""
         batcher = self.batcher
-        lines = [
-            f'unitk_requests_total{{verb="{verb}",status="{status}"}} {count}'
-            for (verb, status), count in sorted(self.answered.items())
-        ]
-        lines += [
-            f"unitk_request_seconds_total {self.seconds:.6f}",
-            f"unitk_batches_total {batcher.groups}",
-            f"unitk_batched_requests_total {batcher.joined}",
-            f"unitk_waiting {len(batcher.waiting)}",
-            f"unitk_work_tokens {self.room.taken}",
-        ]
-        return PlainTextResponse("\n".join(lines) + "\n")
+        gauges = {
+            "unitk_batches_total": ("Batches that were computed.", batcher.groups),
+            "unitk_batched_requests_total": ("Requests in them.", batcher.joined),
+            "unitk_waiting": ("Requests that wait to be computed.", len(batcher.waiting)),
+            "unitk_work_tokens": ("Tokens of all requests in the server.", self.room.taken),
+        }
+        text = "\n".join([*self.figures.lines(gauges), ""])
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    async def tell(self, listing: type[Listing], request: Request) -> Response:
+        """What an address tells of the models."""
+        request.scope[RECORD].verb = next(
+            name for name, one in listings().items() if one is listing
+        )
+        with explained(self.limits.timeout):
+            return JSONResponse(listing.tell(self.services, request.path_params.get("name", "")))
 
     async def counted(self, verb: str, request: Request) -> Response:
-        """The answer to a request, counted with its status."""
-        begun, status, claim = time.perf_counter(), 500, Claim(self.room)
+        """The answer to a request, which has a part of the room until that is sent."""
+        answered, claim = False, Claim(self.room)
+        request.scope[RECORD].verb = verb
         try:
             response = await self.answer(verb, request, claim)
-            status = response.status_code
-        except HTTPException as error:
-            status = error.status_code
-            raise
+            answered = True
         finally:
-            self.answered[verb, status] += 1
-            self.seconds += time.perf_counter() - begun
-            if status != 200:
+            if not answered:
                 claim.release()
         return response
 
@@ -160,42 +171,52 @@ class Server:
         body = await self.body(request, claim)
         loop, timeout = asyncio.get_running_loop(), self.limits.timeout
         end = loop.time() + timeout
-        texts, news = deque[str](maxlen=UNREAD), asyncio.Event()
+        texts, news, record = deque[Any](maxlen=UNREAD), asyncio.Event(), request.scope[RECORD]
 
-        def put(text: str) -> None:
+        def put(text: Any) -> None:
             texts.append(text)
             news.set()
 
-        def on_text(text: str) -> None:
+        def on_text(text: Any) -> None:
             loop.call_soon_threadsafe(put, text)
 
         with explained(timeout):
-            read = loop.run_in_executor(self.readers, self.read, verb, body, on_text, claim)
+            how = verb, body, on_text, claim, record
+            read = loop.run_in_executor(self.readers, self.read, *how)
             self.batcher.preparing += 1
             try:
-                job, streamed = await self.unless_gone(request, claim, read, timeout)
+                job = await self.unless_gone(request, claim, read, timeout)
             finally:
                 self.batcher.preparing -= 1
             claim.resize(max(job.cost, 1))
             result = asyncio.ensure_future(self.batcher.result(job, end - loop.time()))
-            if streamed:
-                return Lines(self.stream(result, texts, news), claim)
+            if job.stream is not None:
+                return Lines(self.stream(job, result, texts, news), job.stream.media_type, claim)
             return Answer(await self.unless_gone(request, claim, result, timeout), claim)
 
     def read(
-        self, verb: str, body: bytes, on_text: Callable[[str], None], claim: Claim
-    ) -> tuple[Job, bool]:
-        """The job of a request, whose answer is json, and whether it is a stream."""
+        self, verb: str, body: bytes, on_text: Callable[[Any], None], claim: Claim, record: Record
+    ) -> Job:
+        """The job of a request, whose answer is json, or what its stream makes json of."""
         try:
             given = parse_request(body)
-            job = choose(self.services, given).job(verb, given, on_text, lambda: claim.gone)
+            service = choose(self.services, given)
+            job = service.job(verb, given, on_text, lambda: claim.gone)
         except Abandoned:
             raise
         except BaseException as error:  # also that of a tokenizer, which is no Exception
             raise failure(error) from None
+        record.model, record.read, record.stream = service.name, job.read, job.stream is not None
         answer = job.answer
-        job.answer = lambda results: line(answer(results))
-        return job, bool(given.get("stream"))
+
+        def sent(results: list[Any]) -> Any:
+            value = answer(results)
+            record.written = job.written
+            text = line(value)
+            return text if job.stream is None else value
+
+        job.answer = sent
+        return job
 
     async def unless_gone(
         self, request: Request, claim: Claim, result: asyncio.Future[T], timeout: float
@@ -216,21 +237,23 @@ class Server:
             result.cancel()
 
     async def stream(
-        self, result: asyncio.Future[bytes], texts: deque[str], news: asyncio.Event
+        self, job: Job, result: asyncio.Future[Any], texts: deque[Any], news: asyncio.Event
     ) -> AsyncIterator[bytes]:
-        """Lines of json: the text so far as often as it grows, at last the answer or an error."""
+        """The text so far as often as it grows, at last the answer or an error."""
+        assert job.stream is not None
         result.add_done_callback(lambda _: news.set())
         try:
             while texts or not result.done():
                 if texts:
-                    yield line({"text": texts.popleft()})
+                    if text := job.stream.text(texts.popleft()):
+                        yield text
                 else:
                     news.clear()
                     await news.wait()
             with explained(self.limits.timeout):
-                yield result.result()
+                yield job.stream.answer(result.result())
         except HTTPException as error:
-            yield line({"error": error.detail})
+            yield job.stream.error(error.status_code, error.detail)
         finally:
             result.cancel()  # also where the client hung up in the middle
 
@@ -280,10 +303,11 @@ class Answer(Response):
 
 
 class Lines(StreamingResponse):
-    """Lines of json, after the last of which a claim is given back."""
+    """A stream, after whose end a claim is given back."""
 
-    def __init__(self, content: AsyncIterator[bytes], claim: Claim) -> None:
-        super().__init__(content, media_type="application/x-ndjson")
+    def __init__(self, content: AsyncIterator[bytes], media_type: str, claim: Claim) -> None:
+        quick = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # to proxies
+        super().__init__(content, media_type=media_type, headers=quick)
         self.claim = claim
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -320,28 +344,22 @@ async def hung_up(request: Request) -> None:
         pass
 
 
-def line(value: Any) -> bytes:
-    """A line of json; NonFiniteError if a number has none."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError as error:
-        raise NonFiniteError("the model gives numbers that are not finite") from error
-    return text.encode() + b"\n"
-
-
 async def refused(request: Request, error: HTTPException) -> Response:
     """An error as json; of an address that there is not, those there are."""
     said = error.detail if len(error.detail) <= LONGEST else f"{error.detail[:LONGEST]}..."
     if error.status_code == 404:
-        known = ", ".join([*GETS, *(f"/{verb}" for verb in routes())])
+        known = ", ".join([*GETS, *(f"/{name}" for name in (*listings(), *routes()))])
         said = f"there is no address {request.url.path} (known: {known})"
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         said = f"{request.url.path} takes {allowed}, not {request.method}"
     headers = dict(error.headers or {}) | ({"Retry-After": "1"} if error.status_code == 503 else {})
-    return JSONResponse({"error": said}, error.status_code, headers)
+    status, body = refuse(request.url.path, error.status_code, said, error.__cause__)
+    return JSONResponse(body, status, headers)
 
 
 async def broken(request: Request, error: Exception) -> Response:
     """What nobody expected, which the log has in full."""
-    return JSONResponse({"error": "internal error: the log of the server has more"}, 500)
+    said = "internal error: the log of the server has more"
+    status, body = refuse(request.url.path, 500, said, error)
+    return JSONResponse(body, status)

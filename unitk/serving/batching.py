@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unitk.errors import UnitkError, out_of_memory
+from unitk.serving.streams import Stream
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,12 @@ class Job:
     """The results of its own items -> what is sent."""
     cost: int = 0
     """Tokens that it reads and writes, those of every hypothesis counted."""
+    stream: Stream | None = None
+    """How the answer is sent while it is written; None: at once."""
+    read: int = 0
+    """Tokens of its texts."""
+    written: int = 0
+    """Tokens of its outputs, once it is computed."""
     gone: bool = False  # whoever asked does not wait any more
     future: asyncio.Future[Any] = field(init=False)
 

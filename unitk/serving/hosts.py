@@ -13,7 +13,9 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import Any
 
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse
+
+from unitk.serving.route import refuse
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 HOST = re.compile(r"(\[[\da-f:.%a-z]+\]|[\w.-]+?)\.?(?::(\d{0,5}))?", re.ASCII)
@@ -33,13 +35,23 @@ class Guard:
     """Hosts that are allowed beside the local ones; `*` stands for any letters."""
     open: bool = False
     """Whether the server listens at all addresses: each is then a host, as no name hides in it."""
+    root: str = ""
+    """Path below which a proxy shows the server; addresses may have it or not."""
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
         """Answer, or refuse with the status 400, 403 or 421."""
+        if scope["type"] == "http" and self.root:
+            if scope["path"] == self.root:  # the page's files stand beside it
+                moved = RedirectResponse(f"{self.root}/", 307)
+                await moved(scope, receive, send)
+                return
+            if scope["path"].startswith(f"{self.root}/"):
+                scope = {**scope, "path": scope["path"].removeprefix(self.root)}
         if scope["type"] == "http" and (wrong := self.refusal(scope)) is not None:
             status, said = wrong
             headers = {"connection": "close"} if status == 400 else {}
-            await JSONResponse({"error": said}, status, headers)(scope, receive, send)
+            status, body = refuse(scope["path"], status, said)
+            await JSONResponse(body, status, headers)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 

@@ -40,6 +40,8 @@ class Service:
     limits: Limits
     card: Mapping[str, Any] = field(default_factory=dict)
     """What people are told of the model: title, parameters and others."""
+    created: int = 0
+    """When its checkpoint was written, in seconds since 1970."""
 
     def about(self) -> dict[str, Any]:
         """What the model can do, for the page and other clients."""
@@ -51,7 +53,7 @@ class Service:
         self,
         verb: str,
         given: object,
-        on_text: Callable[[str], None] | None = None,
+        on_text: Callable[[Any], None] | None = None,
         gone: Gone = lambda: False,
     ) -> Job:
         """Check a request and make its job; `on_text` is called with the text so far of a stream.
@@ -63,7 +65,7 @@ class Service:
             raise UsageError('the request must be an object such as {"texts": ["..."]}')
         check_depth(given)
         route = routes()[verb]
-        options = route.options()
+        given, options = {**route.translate(given), "model": self.name}, route.options()
         for name in given:
             if name not in (names := ["model", "task", *route.takes, *options]):
                 near = f"; use {route.takes[0]}" if name in INPUTS else nearest(name, names)
@@ -74,7 +76,7 @@ class Service:
             require(single, f"{key} must be one value, got a list")
         # through the grammar of the command line, which knows types and choices
         texts = {key: given_text(given[key], key) for key in given if key in options}
-        used = beside(self.tasks[task].defaults, given) if verb in ("generate", "score") else {}
+        used = beside(self.tasks[task].defaults, given) if route.meant else {}
         # of what a request leaves out, the server grants as much as it allows
         lowered = self._lowered(route.Options, used)
         used = {key: value for key, value in used.items() if key not in lowered}
@@ -90,8 +92,10 @@ class Service:
 
     def _task(self, verb: str, given: object) -> str:
         """The task that answers: the one requested, or the first that supports the verb."""
-        found = [name for name, one in self.tasks.items() if verb in able(one)]
+        route = routes()[verb]
+        found = [name for name, one in self.tasks.items() if route.fits(one)]
         if given is None and found:
+            found.sort(key=lambda name: not route.suits(self.tasks[name]))  # stable
             return found[0]
         if given is not None and (not isinstance(given, str) or given not in self.tasks):
             raise UsageError(f"task must be one of {', '.join(self.tasks)}, got {given!r}")
@@ -100,7 +104,8 @@ class Service:
             return name
         can = f"{self.name} with task {name} can {', '.join(able(self.tasks[name]))}"
         more = f"; task {', '.join(found)} can {verb}" if found else ""
-        raise UsageError(f"/{verb}: {can}{more}")
+        needs = f"/{verb} is for {route.needs}" if route.needs else f"/{verb}"
+        raise UsageError(f"{needs}: {can}{more}")
 
     def _lowered(self, kind: type, own: Mapping[str, Any]) -> dict[str, Any]:
         """The options whose value, that of `own` or the default, is above a limit, at the limit."""
@@ -124,6 +129,10 @@ class Service:
             require(fits, f"max_len must be at most {most}, got {config.max_len}")
 
 
+class UnknownModel(UsageError):
+    """A request for a model that is not served."""
+
+
 def choose(services: Sequence[Service], given: Any) -> Service:
     """The service of the model that a request names, by default the first."""
     if not isinstance(given, dict) or given.get("model") is None:
@@ -132,7 +141,7 @@ def choose(services: Sequence[Service], given: Any) -> Service:
         if one.name == given["model"]:
             return one
     known = ", ".join(one.name for one in services)
-    raise UsageError(f"model must be one of {known}, got {given['model']!r}")
+    raise UnknownModel(f"model must be one of {known}, got {given['model']!r}")
 
 
 def parse_request(body: bytes) -> Any:

@@ -49,6 +49,12 @@ class Route(ABC):
     """Options that requests do not have."""
     takes: ClassVar[tuple[str, ...]] = ("texts",)
     """Its further fields."""
+    meant: ClassVar[bool] = False
+    """Whether options that a request leaves out are those of the checkpoint."""
+    needs: ClassVar[str] = ""
+    """The models that it is for, in the error of others."""
+    listed: ClassVar[bool] = True
+    """Whether `/model` names it among what a model can do."""
 
     generator: Generator
     given: dict[str, Any]
@@ -56,12 +62,27 @@ class Route(ABC):
     limits: Limits
     gone: Gone
     """Whether nobody waits for the answer any more, so that it need not be read to its end."""
-    on_text: Callable[[str], None] | None = None
+    on_text: Callable[[Any], None] | None = None
     """Receives the text so far, of a stream."""
+
+    @classmethod
+    def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a request under their names here; raises UsageError."""
+        return given
+
+    @classmethod
+    def refuse(cls, status: int, said: str, error: BaseException | None) -> tuple[int, Any]:
+        """Status and body of a refusal; `error` is what it is for, if that is known."""
+        return status, {"error": said}
 
     @staticmethod
     def fits(generator: Generator) -> bool:
         """Whether a model with this task can answer."""
+        return True
+
+    @staticmethod
+    def suits(generator: Generator) -> bool:
+        """Whether this task is to answer rather than others that can."""
         return True
 
     @abstractmethod
@@ -116,7 +137,7 @@ class Route(ABC):
             return compute(items, report)
 
         key = type(self), self.generator, config or self.config
-        return Job(key, items, act, answer, cost)
+        return Job(key, items, act, answer, cost, read=cost)
 
     def records(self, outputs: list[list[Output]]) -> dict[str, Any]:
         """The answer with the n best outputs of each text."""
@@ -166,9 +187,37 @@ class Route(ABC):
         return value
 
 
+class Listing(ABC):
+    """What a GET tells of the models; registered as a route, too."""
+
+    @staticmethod
+    @abstractmethod
+    def tell(services: Sequence[Any], name: str) -> Any:
+        """The answer for a model, or for all if `name` is empty; UsageError for an unknown one."""
+
+
 def routes() -> dict[str, type[Route]]:
-    """What is registered, by address."""
-    return {name: registry.get("route", name) for name in registry.names("route")}
+    """The addresses that compute, by name."""
+    return {name: one for name, one in registered() if issubclass(one, Route)}
+
+
+def listings() -> dict[str, type[Listing]]:
+    """The addresses that tell of models, by name."""
+    return {name: one for name, one in registered() if issubclass(one, Listing)}
+
+
+def registered() -> list[tuple[str, type]]:
+    """All addresses that are registered, and what they are."""
+    return [(name, registry.get("route", name)) for name in registry.names("route")]
+
+
+def refuse(
+    path: str, status: int, said: str, error: BaseException | None = None
+) -> tuple[int, Any]:
+    """Status and body of a refusal at an address, in the form that clients of its folder know."""
+    folder = path.strip("/").partition("/")[0] + "/"
+    near = [one for name, one in routes().items() if name.startswith(folder)]
+    return (near[0] if near else Route).refuse(status, said, error)
 
 
 def abilities(generator: Generator) -> dict[str, Any]:
@@ -197,7 +246,7 @@ def abilities(generator: Generator) -> dict[str, Any]:
 
 def able(generator: Generator) -> list[str]:
     """The addresses at which a model answers with this task."""
-    return [name for name, route in routes().items() if route.fits(generator)]
+    return [name for name, route in routes().items() if route.listed and route.fits(generator)]
 
 
 def alignment_layers(generator: Generator) -> int:

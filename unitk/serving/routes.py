@@ -25,6 +25,7 @@ from unitk.options.fields import Checked, Count
 from unitk.registry import register
 from unitk.serving.batching import Abandoned, Job
 from unitk.serving.route import NUMBERS_A_TOKEN, WEIGHTS, Gone, Report, Route, count, model_of
+from unitk.serving.streams import Stream
 from unitk.slots import Ids
 from unitk.tasks.understanding.base import Understanding
 
@@ -61,13 +62,15 @@ class Wanted:
 
     prompt: Prompt
     """It has the text's number within the request, whatever is computed beside it."""
-    on_text: Callable[[str], None] | None = None
-    """Receives the text so far, of a stream."""
+    on_ids: Callable[[Ids], None] | None = None
+    """Receives the words so far, of a stream."""
 
 
 @dataclass(frozen=True)
 class DecodingRoute(Route):
     """A request for outputs."""
+
+    meant = True
 
     def read(self) -> tuple[list[list[Ids]], GenerateConfig]:
         """The ids of the sources, and the options with the limit on their length."""
@@ -115,9 +118,30 @@ class DecodingRoute(Route):
                 kept[one.number], outputs[one.number] = one.source, found
             return self.records(finish(kept, outputs) if finish else outputs)
 
-        act = partial(decode_prompts, self.generator, config, layer)
         items = [Wanted(prompt) for prompt in prompts]
-        return Job(("decode", self.generator, config), items, act, answer, cost)
+        made = self.decoded(items, config, answer, cost, layer)
+        made.read = count(encoded)
+        return made
+
+    def decoded(
+        self,
+        items: list[Wanted],
+        config: GenerateConfig,
+        answer: Callable[[list[list[Output]]], Any],
+        cost: int,
+        layer: int | None = None,
+    ) -> Job:
+        """The job of decoding prompts, which counts the tokens that are written."""
+
+        def counted(results: list[list[Output]]) -> Any:
+            outputs = (one for best in results for one in best)
+            made.written = sum(len(one.hypothesis.ids) for one in outputs)
+            return answer(results)
+
+        act = partial(decode_prompts, self.generator, config, layer)
+        key = "decode", self.generator, config, layer
+        made = Job(key, items, act, counted, cost)
+        return made
 
 
 @register("route", "generate")
@@ -145,8 +169,15 @@ class GenerateRoute(DecodingRoute):
             alone = self.config.sampling and self.config.nbest == 1 and len(made.items) == 1
             require(alone, "stream needs one text, and sampling with nbest 1")
             # it alone tells of its words; the job may be joined with others that do not
-            made.items[0] = replace(made.items[0], on_text=self.on_text)
+            made.items[0] = replace(made.items[0], on_ids=self.tell(made.items[0].prompt))
+            made.stream = Stream()
         return made
+
+    def tell(self, prompt: Prompt) -> Callable[[Ids], None] | None:
+        """What tells of the text of the words so far."""
+        if (on_text := self.on_text) is None:
+            return None
+        return lambda ids: on_text(self.generator.task.text(prompt.source, ids))
 
 
 @register("route", "infill")
@@ -155,6 +186,7 @@ class InfillRoute(DecodingRoute):
 
     Options = Filling
     bars = LOCAL
+    meant = False
 
     @staticmethod
     def fits(generator: Generator) -> bool:
@@ -242,20 +274,26 @@ class EmbedRoute(Route):
     Options = EmbedConfig
 
     def job(self) -> Job:
-        model, sources = model_of(self.generator), self.encode(self.texts)
-        cost, width = count(sources), model.reader.config.width
-        states = self.config.pool == "none"
-        size = width * (cost if states else len(sources))
-        what = f"pool {self.config.pool}: {size:,} numbers, but an answer may have {WEIGHTS:,}"
-        require(size <= WEIGHTS, f"{what}: ask for fewer or shorter texts")
+        return embedded(
+            self, self.encode(self.texts), lambda found: {"vectors": [*map(numbers, found)]}
+        )
 
-        def compute(given: list[Any], report: Report) -> list[Any]:
-            return embed(model, self.generator.task, given, self.config, report=report)
 
-        def answer(found: list[Any]) -> Any:
-            return {"vectors": [*map(numbers, found)]}
+def embedded(route: Route, sources: list[list[Ids]], answer: Callable[[list[Any]], Any]) -> Job:
+    """The job of vectors for sources, with the options of `EmbedConfig`."""
+    generator, config = route.generator, route.config
+    model, cost = model_of(generator), count(sources)
+    states = config.pool == "none"
+    size = model.reader.config.width * (cost if states else len(sources))
+    what = f"pool {config.pool}: {size:,} numbers, but an answer may have {WEIGHTS:,}"
+    require(size <= WEIGHTS, f"{what}: ask for fewer or shorter texts")
 
-        return self.plain(sources, compute, answer, cost + size // NUMBERS_A_TOKEN)
+    def compute(given: list[Any], report: Report) -> list[Any]:
+        return embed(model, generator.task, given, config, report=report)
+
+    made = route.plain(sources, compute, answer, cost + size // NUMBERS_A_TOKEN)
+    made.read = cost
+    return made
 
 
 @register("route", "show")
@@ -296,8 +334,8 @@ def decode_prompts(
 
     def on_step(at: int, ids: Ids) -> None:
         report(0)  # after each token, so that a long output ends soon
-        if (on_text := items[at].on_text) is not None:
-            on_text(generator.task.text(items[at].prompt.source, ids))
+        if (on_ids := items[at].on_ids) is not None:
+            on_ids(ids)
 
     return generator.decode(
         [item.prompt for item in items], config, Watcher(report, on_step), layer

@@ -9,7 +9,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_address
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Literal, Self
@@ -35,6 +37,9 @@ HOST = re.compile(r"[a-z0-9_.*-]+|(\[)?[a-f0-9]*:[a-f0-9]*:[a-f0-9:.]*(?(1)\])",
 """A name, in which * stands for any letters, or an address."""
 
 
+PATH = re.compile(r"(/[\w.~-]+)*/?", re.ASCII)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options(Limits):
     """Serve a trained model: json over HTTP, and a page to try it in a browser.
@@ -52,6 +57,13 @@ class Options(Limits):
     allow_host: tuple[str, ...] = ()
     """Further name of the server in the addresses of its clients, such as that of a proxy.
     Repeatable; *.example.org is all names that end so. Other names are refused with status 421."""
+    root_path: str = ""
+    """Path below which a proxy shows the server, such as /unitk. Addresses may have it or not."""
+    api_key: Path | None = None
+    """File of keys, one a line. Requests need one: `Authorization: Bearer KEY`, or as the password
+    that a browser asks for. Only /health is open."""
+    access_log: Path | None = None
+    """File for a line of json of each request, without texts. It may be moved away."""
     port: int = 8000
     """Port to listen at. 0: any free one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -68,6 +80,8 @@ class Options(Limits):
         for name in self.allow_host:
             known = HOST.fullmatch(name) is not None
             require(known, f"--allow-host must be a host without its port, got {name!r}")
+        root = PATH.fullmatch(self.root_path) is not None
+        require(root, f"--root-path must be a path such as /unitk, got {self.root_path!r}")
 
 
 class Served:
@@ -115,7 +129,8 @@ def run(parsed: Parsed) -> None:
     server, listening = open_server(given)
     print(address_of(listening), file=sys.stderr, flush=True)
     if not ip_address(listening.getsockname()[0]).is_loopback:
-        open_to = f"--host {given.host}: the server is open to the network, without passwords"
+        who = "without encryption" if given.api_key else "without passwords"
+        open_to = f"--host {given.host}: the server is open to the network, {who}"
         print(open_to, file=sys.stderr, flush=True)
     UnitkError.with_flags = False  # clients know arguments
     server.run(sockets=[listening])
@@ -127,8 +142,11 @@ def open_server(given: Options) -> tuple[Listener, socket.socket]:
     from unitk.serving.app import Server
     from unitk.serving.connections import affordable, listener
     from unitk.serving.hosts import Guard
+    from unitk.serving.keys import read_keys
 
     given = replace(given, max_connections=affordable(given.max_connections))
+    keys = read_keys(given.api_key) if given.api_key else []
+    write = access_log(given.access_log) if given.access_log else None
     listening = bound(given.host, given.port)
     require(len(given.checkpoint) > 0, "--checkpoint needs a model")
     names = [path.name or str(path) for path in given.checkpoint]
@@ -136,10 +154,26 @@ def open_server(given: Options) -> tuple[Listener, socket.socket]:
     require(twice is None, f"--checkpoint: two models have the name {twice}")
     each = [watched(path) for path in given.checkpoint]
     services = [served(path, given) for path in given.checkpoint]
-    app = Server(*services, replaced=lambda: any([one() for one in each])).app()
+
+    def replaced() -> bool:
+        return any([one() for one in each])  # each is looked at, and says so
+
+    app = Server(*services, replaced=replaced, keys=keys, write=write).app()
     everywhere = ip_address(listening.getsockname()[0]).is_unspecified
     named = [*given.allow_host, socket.gethostname() if everywhere else given.host]
-    return listener(Guard(app, named, everywhere), given), listening
+    guard = Guard(app, named, everywhere, given.root_path.rstrip("/"))
+    return listener(guard, given), listening
+
+
+def access_log(path: Path) -> Callable[[str], None]:
+    """What writes lines to the end of a file, which is opened anew if it was moved away."""
+    try:
+        handler = WatchedFileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--access-log {path}: {error.strerror}") from error
+    logger = logging.Logger("unitk.access")
+    logger.addHandler(handler)
+    return partial(logger.info, "%s")
 
 
 def address_of(listening: socket.socket) -> str:
@@ -192,7 +226,9 @@ def served(path: Path, given: Options) -> Service:
         each.append(Generator(model, other.task, first.defaults, reader))
     weights = sum(weight.numel() for weight in weights_of(folder, False).values())
     about = {"parameters": weights, "vocabulary": len(first.vocab), **told(path)}
-    return Service(path.name or str(path), dict(zip(names, each, strict=True)), given, about)
+    created = int((folder / MANIFEST).stat().st_mtime)
+    tasks = dict(zip(names, each, strict=True))
+    return Service(path.name or str(path), tasks, given, about, created)
 
 
 def told(path: Path) -> dict[str, str]:

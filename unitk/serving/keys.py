@@ -1,0 +1,79 @@
+"""Keys without which a server does not answer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from unitk.errors import DataError, require
+from unitk.serving.hosts import Application, Message
+from unitk.serving.route import refuse
+
+KEY = re.compile(r"[!-~]{8,}")
+"""What a header can hold, and nobody guesses at once."""
+OPEN = ("/health",)
+"""Addresses that need no key."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """An application that answers those who have a key.
+
+    It is sent as `Authorization: Bearer KEY`, or as the password of any user name, which a browser
+    asks for.
+    """
+
+    app: Application
+    keys: Sequence[str]
+
+    async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN or self.allows(scope):
+            await self.app(scope, receive, send)
+            return
+        said = "the header Authorization must be Bearer and a key of the server"
+        status, body = refuse(scope["path"], 401, said)
+        asked = {"WWW-Authenticate": 'Basic realm="unitk", charset="UTF-8"'}
+        await JSONResponse(body, status, asked)(scope, receive, send)
+
+    def allows(self, scope: Message) -> bool:
+        """Whether a request has a key; the time does not depend on how much of one is right."""
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        kind, _, rest = given.partition(b" ")
+        if kind.lower() == b"basic":
+            try:
+                rest = base64.b64decode(rest.strip(), validate=True).partition(b":")[2]
+            except binascii.Error:
+                rest = b""
+        elif kind.lower() != b"bearer":
+            rest = b""
+        # hashes have one length, and every key is compared
+        digest = sha256(rest.strip()).digest()
+        each = [hmac.compare_digest(digest, sha256(key.encode()).digest()) for key in self.keys]
+        return any(each)
+
+
+def read_keys(path: Path) -> list[str]:
+    """The keys of a file, one a line; empty lines and those that begin with # are none."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        what = error.strerror if isinstance(error, OSError) else "no UTF-8"
+        raise DataError(f"--api-key {path}: {what}") from error
+    found = list[str]()
+    for number, line in enumerate(lines, 1):
+        if (key := line.strip()) and not key.startswith("#"):
+            known = KEY.fullmatch(key) is not None
+            what = f"--api-key {path}, line {number}: a key is 8 or more of ASCII's letters,"
+            require(known, f"{what} digits and signs, without blanks")
+            found.append(key)
+    require(len(found) > 0, f"--api-key {path} has no key: write one a line")
+    return found

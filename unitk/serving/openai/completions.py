@@ -1,0 +1,164 @@
+"""`/v1/completions`: texts are continued, or written from sources by a model of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.drivers import Prompt
+from unitk.decoding.fit import strings
+from unitk.decoding.generator import Generator
+from unitk.decoding.search import Hypothesis
+from unitk.errors import require
+from unitk.registry import register
+from unitk.serving.batching import Job
+from unitk.serving.openai.fields import flag, whole
+from unitk.serving.openai.prompts import given_ids
+from unitk.serving.openai.spelling import Speller, pieces_of
+from unitk.serving.openai.writing import Alternatives, Choice, Writing
+from unitk.serving.route import Report, count
+from unitk.slots import Ids
+
+DEFAULT = 16
+"""Tokens of an output whose limit is not given, as in OpenAI's API."""
+MOST = 5
+"""The most alternatives of a token."""
+
+
+@register("route", "v1/completions")
+class Completions(Writing):
+    """Texts that continue prompts."""
+
+    takes = (
+        *("prompt", "max_tokens", "n", "best_of", "seed", "stop", "echo", "logprobs"),
+        *("stream", "stream_options"),
+    )
+    fixed = Writing.fixed | {"suffix": ("",)}
+    name = event = "text_completion"
+    prefix = "cmpl"
+
+    @staticmethod
+    def fits(generator: Generator) -> bool:
+        return generator.task.generates
+
+    @staticmethod
+    def suits(generator: Generator) -> bool:
+        return not generator.task.infills  # a language model rather than what fills blanks
+
+    @classmethod
+    def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
+        said = {name: value for name, value in given.items() if value is not None}
+        said = {"temperature": 1, "max_tokens": DEFAULT, "prompt": ""} | said
+        if whole(said, "max_tokens", 0 if flag(said, "echo") else 1, DEFAULT) == 0:
+            return {**super().translate(said | {"max_tokens": 1}), "max_tokens": 0}
+        return super().translate(said)
+
+    @cached_property
+    def alternatives(self) -> int | None:
+        if "logprobs" not in self.given:
+            return None
+        found = whole(self.given, "logprobs", 0, 0)
+        require(found <= MOST, f"logprobs must be at most {MOST}, got {found}")
+        return found
+
+    @cached_property
+    def echoes(self) -> bool:
+        """Whether answers begin with their prompts."""
+        found = flag(self.given, "echo")
+        what = "echo must be false: outputs of this model do not continue their prompts"
+        require(self.continues or not found, what)
+        return found
+
+    @cached_property
+    def ids(self) -> list[Ids] | None:
+        """Prompts that are given as token ids."""
+        return given_ids(self, "prompt")
+
+    @cached_property
+    def texts(self) -> list[Sequence[str]]:
+        pairs = self.generator.task.trained.pairs
+
+        def split(given: Any, name: str) -> list[Sequence[str]]:
+            return [text.split("\t") if pairs else [text] for text in strings(given, name)]
+
+        return self.read_texts("prompt", split)
+
+    def sources(self) -> tuple[list[list[Ids]], GenerateConfig]:
+        if self.ids is None:
+            return self.read()
+        most = self.generator.task.trained.max_source
+        return self.short([one] for one in self.ids), replace(self.config, max_source_len=most)
+
+    def job(self) -> Job:
+        if not self.echoes or self.given.get("max_tokens") != 0:
+            return super().job()
+        # nothing is written: the prompts are read
+        require(not flag(self.given, "stream"), "stream must be false where nothing is written")
+        require(self.wanted == 1, "n must be 1 where nothing is written")
+        sources, _ = self.sources()
+
+        def read(items: list[Any], report: Report) -> list[Any]:
+            found = []
+            for route, place, source in items:
+                report(0)
+                found.append(route.shape(route.echo(Choice(place, "", "length", 0), source)))
+            return found
+
+        def answer(found: list[Any]) -> Any:
+            usage = {"prompt_tokens": made.cost, "completion_tokens": 0}
+            usage["total_tokens"] = made.cost
+            return {**self.frame(self.name), "choices": found, "usage": usage}
+
+        items = [(self, place, source) for place, source in enumerate(sources)]
+        made = self.plain(items, read, answer, count(sources))
+        return made
+
+    def choice(self, index: int, prompt: Prompt, found: Hypothesis) -> Choice:
+        made = super().choice(index, prompt, found)
+        return self.echo(made, prompt.source) if self.echoes else made
+
+    def echo(self, choice: Choice, source: list[Ids]) -> Choice:
+        """A choice behind its prompt, whose tokens have log-probabilities if they are asked for."""
+        ids = np.concatenate([*source, []]).astype(np.int64)
+        speller = Speller(self.generator.vocab.decode)
+        speller.add(ids)
+        text, pieces = speller.end(), speller.pieces
+        if self.ids is None:
+            (text,) = self.texts[choice.index // self.wanted]
+            pieces = pieces_of(text, self.generator.vocab.offsets(text)) or [text] * len(ids)
+        made = replace(choice, text=text + choice.text)
+        if self.alternatives is None or not len(ids):
+            return made
+        table = self.log_probs(self.generator.task.likelihood(ids[:0], ids))
+        gains = table[np.arange(len(ids)), ids]
+        tops = [Alternatives()] * len(ids)
+        if self.alternatives:
+            tops = [Alternatives(), *self.likeliest(table, ids, gains, pieces)[1:]]
+        return replace(
+            made,
+            pieces=[*pieces, *choice.pieces],
+            gains=[None, *gains[1:].tolist(), *choice.gains],  # before the first one is nothing
+            tops=[*tops, *choice.tops],
+        )
+
+    def shape(self, choice: Choice) -> dict[str, Any]:
+        logprobs = None
+        if self.alternatives is not None:
+            starts = np.cumsum([0, *map(len, choice.pieces)])[:-1]
+            tops = [dict(one) or None for one in choice.tops] if self.alternatives else None
+            logprobs = {"tokens": choice.pieces, "token_logprobs": choice.gains}
+            logprobs |= {"top_logprobs": tops, "text_offset": starts.tolist()}
+        found = {"index": choice.index, "text": choice.text, "logprobs": logprobs}
+        return found | {"finish_reason": choice.finish}
+
+    def delta(self, index: int, text: str, first: bool, done: Any = None) -> dict[str, Any]:
+        plain = {"logprobs": None, "finish_reason": None}
+        return {**plain, **(done or {}), "index": index, "text": text}
+
+    def text_in(self, choice: dict[str, Any]) -> str:
+        return str(choice["text"])

@@ -1,0 +1,75 @@
+"""`/v1/embeddings`: a vector for each text."""
+
+from __future__ import annotations
+
+import base64
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from unitk.decoding.config import EmbedConfig
+from unitk.decoding.files.outputs import numbers
+from unitk.decoding.fit import parted, strings
+from unitk.errors import require
+from unitk.registry import register
+from unitk.serving.batching import Job
+from unitk.serving.openai.fields import check, error_body, whole
+from unitk.serving.openai.prompts import given_ids
+from unitk.serving.route import Route, count, model_of
+from unitk.serving.routes import embedded
+from unitk.slots import Ids
+
+FORMATS = "float", "base64"
+
+
+@register("route", "v1/embeddings")
+class Embeddings(Route):
+    """A vector for each text, as numbers or as base64 of 32-bit floats."""
+
+    Options = EmbedConfig
+    takes = ("input", "encoding_format", "dimensions")
+    listed = False
+
+    @classmethod
+    def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return check(given, ["model", "task", *cls.takes, *cls.options()], {})
+
+    @classmethod
+    def refuse(cls, status: int, said: str, error: BaseException | None) -> tuple[int, Any]:
+        return error_body(status, said, error)
+
+    @cached_property
+    def sources(self) -> list[list[Ids]]:
+        """The ids of each text."""
+        if (ids := given_ids(self, "input")) is not None:
+            return self.short([one] for one in ids)
+        return self.encode(parted(self.read_texts("input", strings)))
+
+    def job(self) -> Job:
+        form = self.given.get("encoding_format", "float")
+        require(form in FORMATS, f"encoding_format must be {' or '.join(FORMATS)}, got {form!r}")
+        width = model_of(self.generator).reader.config.width
+        size = whole(self.given, "dimensions", 1, width)
+        require(size == width, f"dimensions must be {width}, the width of this model, got {size}")
+        require(self.config.pool != "none", "pool must be one that makes a vector of a text")
+        for number, source in enumerate(self.sources, 1):
+            require(count([source]) > 0, f"input: text {number} is empty")
+
+        def answer(found: list[Any]) -> Any:
+            data = [
+                {"object": "embedding", "index": index, "embedding": spell(vector, form)}
+                for index, vector in enumerate(found)
+            ]
+            used = count(self.sources)
+            usage = {"prompt_tokens": used, "total_tokens": used}
+            return {"object": "list", "data": data, "model": self.given["model"], "usage": usage}
+
+        return embedded(self, self.sources, answer)
+
+
+def spell(vector: Any, form: str) -> Any:
+    """A vector as json has it."""
+    if form == "float":
+        return numbers(vector)
+    return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()

@@ -1,0 +1,110 @@
+"""Fields of OpenAI's requests: what they are called here, and errors in the shape of that API."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unitk.errors import UsageError, require
+from unitk.registry import nearest
+from unitk.serving.requests import UnknownModel
+
+HERE = {
+    "max_tokens": "max_len",
+    "min_tokens": "min_len",
+    "top_p": "sampling_topp",
+    "top_k": "sampling_topk",
+    "min_p": "sampling_minp",
+    "n": "nbest",
+    "best_of": "beam",
+}
+"""A field, and the option of `unitk generate` that it is."""
+THERE = {option: field for field, option in HERE.items()}
+IDLE = "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"
+"""Fields that change no answer."""
+KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "invalid_request_error",
+    503: "overloaded_error",
+}
+CODES = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 503: "overloaded"}
+MAX_STOPS = 4
+"""The most stop strings of a request."""
+
+
+def check(
+    given: Mapping[str, Any], known: Sequence[str], fixed: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """The fields that say something; UsageError for one that is not `known`.
+
+    A field that is `fixed` may have one of these values, which are those of its absence.
+    """
+    found = dict[str, Any]()
+    for name, value in given.items():
+        if value is None or name in IDLE:
+            continue
+        if name in fixed:
+            allowed = " or ".join(["left out", *(json.dumps(one) for one in fixed[name])])
+            require(value in fixed[name], f"{name} must be {allowed}: no model here does more")
+            continue
+        if name not in known:
+            names = [*known, *fixed, *IDLE]
+            hint = f"; use {THERE[name]}" if name in THERE else nearest(name, names)
+            raise UsageError(f"there is no field {name!r}{hint} (known: {', '.join(names)})")
+        found[name] = value
+    return found
+
+
+def whole(given: Mapping[str, Any], name: str, least: int, default: int) -> int:
+    """An integer of a request."""
+    value = given.get(name, default)
+    right = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    require(right, f"{name} must be an integer of at least {least}, got {value!r}")
+    return int(value)
+
+
+def number(given: Mapping[str, Any], name: str) -> float | None:
+    """A number of a request, which is no less than 0."""
+    value = given.get(name)
+    if value is None:
+        return None
+    right = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    require(right, f"{name} must be a number of at least 0, got {value!r}")
+    return float(value)
+
+
+def flag(given: Mapping[str, Any], name: str) -> bool:
+    """Whether something is asked for."""
+    value = given.get(name, False)
+    require(isinstance(value, bool), f"{name} must be true or false, got {value!r}")
+    return bool(value)
+
+
+def stops(given: Mapping[str, Any], most: int) -> list[str]:
+    """The strings at which an output ends."""
+    value = given.get("stop", [])
+    found = [value] if isinstance(value, str) else value
+    right = isinstance(found, list) and all(isinstance(one, str) and one for one in found)
+    require(right, f"stop must be a string or a list of strings, none empty, got {value!r}")
+    few = f"stop: {len(found)} strings; a request may have {MAX_STOPS}"
+    require(len(found) <= MAX_STOPS, few)
+    require(all(len(one) <= most for one in found), f"stop: a string has more than {most} letters")
+    return list(found)
+
+
+def error_body(status: int, said: str, error: BaseException | None) -> tuple[int, Any]:
+    """Status and body of a refusal."""
+    for option, name in THERE.items():
+        said = re.sub(rf"(?<!['\"])\b{option}\b", name, said)
+    if isinstance(error, UnknownModel):
+        status, code, name = 404, "model_not_found", "model"
+    else:
+        code = CODES.get(status, "")
+        found = re.match(r"([a-z_]+)(?: must |: )", said) if status == 400 else None
+        name = found[1] if found else ""
+    kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    body = {"message": said, "type": kind, "param": name or None, "code": code or None}
+    return status, {"error": body}

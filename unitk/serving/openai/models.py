@@ -1,0 +1,27 @@
+"""`/v1/models`: the models that are served."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from unitk.registry import register
+from unitk.serving.requests import Service, choose
+from unitk.serving.route import Listing
+
+
+@register("route", "v1/models")
+class Models(Listing):
+    """The names of the models, or one of them."""
+
+    @staticmethod
+    def tell(services: Sequence[Service], name: str) -> Any:
+        if name:
+            return describe(choose(services, {"model": name}))
+        return {"object": "list", "data": [describe(one) for one in services]}
+
+
+def describe(service: Service) -> dict[str, Any]:
+    """What is told of a model."""
+    about = {"id": service.name, "object": "model", "created": service.created}
+    return about | {"owned_by": "unitk"}

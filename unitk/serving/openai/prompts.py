@@ -1,0 +1,31 @@
+"""Texts that are given as token ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unitk.errors import require
+from unitk.serving.route import Route
+from unitk.slots import Ids
+
+
+def given_ids(route: Route, name: str) -> list[Ids] | None:
+    """The ids of each text of a field which has ids of the model's vocabulary instead of texts.
+
+    None if it has texts. Raises UsageError for ids that there are not.
+    """
+    given: Any = route.given.get(name)
+    if not isinstance(given, list) or not given or isinstance(given[0], str):
+        return None
+    each = given if isinstance(given[0], list) else [given]
+    size = len(route.generator.task.source_vocab)
+    for number, ids in enumerate(each, 1):
+        right = isinstance(ids, list) and all(type(one) is int for one in ids)
+        require(right, f"{name}: text {number} must be a string or a list of token ids")
+        wrong = next((one for one in ids if not 0 <= one < size), None)
+        what = f"{name}: text {number} has the token {wrong}; the vocabulary has 0 to {size - 1}"
+        require(wrong is None, what)
+    route.few(name, len(each))
+    return [np.array(ids, np.int64) for ids in each]

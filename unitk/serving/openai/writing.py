@@ -1,0 +1,340 @@
+"""What all addresses that write have in common: draws and beams, log-probabilities, streams."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from unitk.decoding.config import BLANKS_ONLY, LOCAL, GenerateConfig
+from unitk.decoding.drivers import Prompt
+from unitk.decoding.fit import check_parts
+from unitk.decoding.forced import logits
+from unitk.decoding.search import Hypothesis, Output
+from unitk.errors import require
+from unitk.serving.batching import Job
+from unitk.serving.openai.fields import HERE, check, error_body, flag, number, stops, whole
+from unitk.serving.openai.spelling import Speller, cut, safe, words_of
+from unitk.serving.route import abilities, count
+from unitk.serving.routes import DecodingRoute, Wanted
+from unitk.serving.streams import Stream
+from unitk.slots import Example, Floats, Ids, unroll
+
+Alternatives = list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An output as clients get it."""
+
+    index: int
+    text: str
+    finish: str
+    """stop: it ended by itself, or before a stop string; length: it reached the limit."""
+    words: int
+    """Tokens that were written."""
+    pieces: list[str] = field(default_factory=list)
+    """The string of each token whose log-probability is asked for."""
+    gains: list[float | None] = field(default_factory=list)
+    tops: list[Alternatives] = field(default_factory=list)
+    """The likeliest tokens in the place of each one; empty where there is none."""
+
+
+@dataclass(frozen=True)
+class Writing(DecodingRoute):
+    """A request for outputs, in the words of OpenAI's API."""
+
+    Options = GenerateConfig
+    bars = (*LOCAL, *BLANKS_ONLY, "seed", "sampling", *HERE.values())
+    takes: ClassVar[tuple[str, ...]] = ()
+    listed = False
+    fixed: ClassVar[dict[str, Sequence[Any]]] = {
+        "presence_penalty": (0,),
+        "frequency_penalty": (0,),
+        "logit_bias": ({},),
+    }
+    """Fields that are known, and the only values that they may have."""
+    name: ClassVar[str]
+    """What an answer is called, `object` in it."""
+
+    # what a request says
+
+    @classmethod
+    def options(cls) -> list[str]:
+        return [*super().options(), "sampling", *HERE.values()]
+
+    @classmethod
+    def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
+        own = [*super().options(), *(name for name in HERE if name not in cls.takes)]
+        found = check(given, ["model", "task", *cls.takes, *own], cls.fixed)
+        wanted = whole(found, "n", 1, 1)
+        width = whole(found, "best_of", wanted, wanted)
+        heat = number(found, "temperature")
+        if heat is None and "top_p" in found:
+            heat = 1.0
+        for name, option in HERE.items():
+            if name in found and name not in ("n", "best_of"):
+                found[option] = found.pop(name)
+        if heat == 0:
+            for name in ("temperature", "sampling_topp"):
+                found.pop(name, None)  # of one token, all shares are the same
+            return found | {"sampling": False, "nbest": wanted, "beam": width}
+        if heat is not None:
+            found |= {"sampling": True, "temperature": heat}
+        return found | {"nbest": wanted} | ({"beam": width} if "best_of" in found else {})
+
+    @classmethod
+    def refuse(cls, status: int, said: str, error: BaseException | None) -> tuple[int, Any]:
+        return error_body(status, said, error)
+
+    @abstractmethod
+    def sources(self) -> tuple[list[list[Ids]], GenerateConfig]:
+        """The ids of the sources, and the options with the limit on their length."""
+
+    @cached_property
+    def continues(self) -> bool:
+        """Whether outputs continue their prompts."""
+        return bool(abilities(self.generator)["continues"])
+
+    @cached_property
+    def stops(self) -> list[str]:
+        return stops(self.given, self.limits.max_chars)
+
+    @cached_property
+    def wanted(self) -> int:
+        """The outputs of each source that are answered."""
+        return whole(self.given, "n", 1, 1)
+
+    @cached_property
+    def alternatives(self) -> int | None:
+        """How many tokens have their log-probabilities, in each place; None: not even its own."""
+        return None
+
+    # what is computed
+
+    def job(self) -> Job:
+        options = flag(self.given, "stream"), self.given.get("stream_options") or {}
+        streams, more = options
+        known = isinstance(more, dict) and set(more) <= {"include_usage"}
+        require(known, f"stream_options must have include_usage only, got {more!r}")
+        require(streams or not more, "stream_options must be left out without stream")
+        usage = flag(more, "include_usage")
+        self.stops, self.alternatives  # noqa: B018  (refused before anything is read)
+        sources, config = self.sources()
+        task = self.generator.task
+        for place, source in enumerate(sources, 1):
+            what = f"text {place} is empty, and task {task.name} does not write from nothing"
+            require(count([source]) > 0 or (task.from_nothing and self.continues), what)
+        check_parts(task, sources, 0)
+        sources = [source if count([source]) else [] for source in sources]
+        draws = whole(self.given, "best_of", 1, self.wanted) if config.sampling else 1
+        most, asked = self.limits.max_texts, len(sources) * draws
+        require(asked <= most, f"n: {asked} outputs; the server allows {most} in a request")
+        if config.sampling:  # each output is a row of its own
+            config = replace(config, nbest=1, beam=GenerateConfig.beam)
+        prompts, cost = self.prompts(sources, config, truncate=task.trained.pairs)
+        seed = self.given.get("seed")
+        whole(self.given, "seed", -(2**63), 0)
+        first = secrets.randbits(62) if seed is None else seed + 2**63
+        items = [
+            # an output is drawn with numbers of its own, whatever is drawn beside it
+            Wanted(replace(prompt, number=(first << 16) + place))
+            for place, prompt in enumerate(one for one in prompts for _ in range(draws))
+        ]
+        grows = (config.sampling and draws == self.wanted) or config.width == 1
+        if streams and grows and self.alternatives is None:
+            items = [
+                replace(one, on_ids=self.follow(place, one.prompt))
+                for place, one in enumerate(items)
+            ]
+        answer = partial(self.answer, sources, prompts, config)
+        made = self.decoded(items, config, answer, cost * draws)
+        made.read = count(sources)
+        made.stream = Events(self, usage) if streams else None
+        return made
+
+    def speller(self, prompt: Prompt) -> Speller:
+        """What spells the outputs for a prompt."""
+        before = (id_ for part in prompt.source for id_ in part.tolist() if self.continues)
+        return Speller(self.generator.vocab.decode, before)
+
+    @property
+    def end(self) -> int | None:
+        """The symbol that ends an output."""
+        protocol = self.generator.protocol
+        return protocol.end if protocol else None
+
+    def follow(self, place: int, prompt: Prompt) -> Callable[[Ids], None]:
+        """What tells of the text of an output as it grows."""
+        speller, seen = self.speller(prompt), 0
+        on_text = self.on_text
+        assert on_text is not None
+
+        def tell(ids: Ids) -> None:
+            nonlocal seen
+            words = words_of(ids, self.end)
+            text = speller.add(words[seen:])
+            seen = len(words)
+            on_text((place, safe(text, self.stops)))
+
+        return tell
+
+    def answer(
+        self,
+        sources: list[list[Ids]],
+        prompts: list[Prompt],
+        config: GenerateConfig,
+        results: list[list[Output]],
+    ) -> dict[str, Any]:
+        """What is sent for the outputs of each prompt, or of each draw."""
+        draws, choices = len(results) // len(prompts), list[Choice]()
+        for place, prompt in enumerate(prompts):
+            best = [one for some in results[place * draws :][:draws] for one in some]
+            if len(best) > self.wanted:  # draws, of which the best are asked for
+                best.sort(key=lambda one: -one.hypothesis.log_prob / len(one.hypothesis.ids))
+            for rank, output in enumerate(best[: self.wanted]):
+                index = place * self.wanted + rank
+                choices.append(self.choice(index, prompt, output.hypothesis))
+        found = [self.shape(one) for one in choices]
+        read, written = count(sources), sum(one.words for one in choices)
+        usage = {"prompt_tokens": read, "completion_tokens": written}
+        usage["total_tokens"] = read + written
+        return {**self.frame(self.name), "choices": found, "usage": usage}
+
+    def choice(self, index: int, prompt: Prompt, found: Hypothesis) -> Choice:
+        """An output as clients get it."""
+        speller, words = self.speller(prompt), words_of(found.ids, self.end)
+        speller.add(words)
+        text = speller.end()
+        if not self.continues:
+            text = self.generator.task.text(prompt.source, found.ids)
+        at = cut(text, self.stops)
+        limit = prompt.constraint.max_len * (1 + len(prompt.example.blanks))
+        finish = "length" if at is None and len(words) >= limit else "stop"
+        made = Choice(index, text[:at], finish, len(words))
+        if self.alternatives is None:
+            return made
+        gains = (
+            found.token_log_probs
+            if self.end is None
+            else found.token_log_probs[found.ids != self.end]
+        )
+        kept = len(words)
+        if at is not None:
+            starts = np.cumsum([0, *map(len, speller.pieces)])[:-1]
+            kept = int((starts < at).sum())
+        tops = [Alternatives()] * kept
+        if self.alternatives and self.generator.protocol is not None and len(found.ids):
+            laid = unroll(prompt.example, self.generator.protocol, found.ids)
+            table = self.log_probs(laid)
+            if self.end is not None:
+                table = table[found.ids != self.end]
+            tops = self.likeliest(table[:kept], words, gains, speller.pieces)
+        pieces = speller.pieces[:kept]
+        return replace(made, pieces=pieces, gains=gains[:kept].tolist(), tops=tops)
+
+    def log_probs(self, example: Example) -> Floats:
+        """[T, V] log-probabilities of all tokens at each place that an example asks for."""
+        [table] = logits(self.generator.model, [example], self.config.max_tokens)
+        high = table.max(1, keepdims=True)
+        return np.asarray(table - high - np.log(np.exp(table - high).sum(1, keepdims=True)))
+
+    def likeliest(
+        self, table: Floats, words: Ids, gains: Floats, pieces: list[str]
+    ) -> list[Alternatives]:
+        """The likeliest tokens in each place, and the token that is there."""
+        vocab, found = self.generator.vocab, list[Alternatives]()
+        for row, word, gain, piece in zip(table, words, gains, pieces, strict=False):
+            best = np.argsort(-row, kind="stable")[: self.alternatives]
+            named = {piece: float(gain)}
+            for other in best.tolist():
+                if other != word and np.isfinite(row[other]):
+                    size = vocab.model.size
+                    name = vocab.model.text(other) if other < size else vocab.pieces([other])[0]
+                    named.setdefault(name, float(row[other]))
+            found.append(sorted(named.items(), key=lambda one: -one[1]))
+        return found
+
+    # what is answered
+
+    @cached_property
+    def _id(self) -> tuple[str, int]:
+        return secrets.token_hex(12), int(time.time())
+
+    def frame(self, name: str) -> dict[str, Any]:
+        """The fields around the choices of an answer, or of an event."""
+        identity, created = self._id
+        head = {"id": f"{self.prefix}-{identity}", "object": name, "created": created}
+        return head | {"model": self.given["model"]}
+
+    prefix: ClassVar[str]
+    """What the ids of answers begin with."""
+    event: ClassVar[str]
+    """What an event of a stream is called, `object` in it."""
+
+    @abstractmethod
+    def shape(self, choice: Choice) -> dict[str, Any]:
+        """A choice in an answer."""
+
+    @abstractmethod
+    def delta(self, index: int, text: str, first: bool, done: Any = None) -> dict[str, Any]:
+        """A choice in an event: what its text has grown by; at the end, the choice as it is `done`
+        in the answer."""
+
+    @abstractmethod
+    def text_in(self, choice: dict[str, Any]) -> str:
+        """The text of a choice of an answer."""
+
+
+class Events(Stream):
+    """Server-sent events: what each text has grown by, why it ended, `[DONE]`."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, route: Writing, usage: bool) -> None:
+        self.route, self.usage = route, usage
+        self.sent: defaultdict[int, str] = defaultdict(str)
+        self.begun = set[int]()
+
+    def text(self, event: tuple[int, str]) -> bytes:
+        index, text = event
+        if len(text) <= len(self.sent[index]):
+            return b""
+        added, self.sent[index] = text[len(self.sent[index]) :], text
+        return self.told([self.grown(index, added)])
+
+    def answer(self, value: Any) -> bytes:
+        parts = list[bytes]()
+        for choice in value["choices"]:
+            index, whole = choice["index"], self.route.text_in(choice)
+            added = whole[len(self.sent[index]) :]
+            parts.append(self.told([self.grown(index, added, choice)]))
+        if self.usage:
+            parts.append(self.told([], usage=value["usage"]))
+        return b"".join([*parts, b"data: [DONE]\n\n"])
+
+    def error(self, status: int, said: str) -> bytes:
+        return event(error_body(status, said, None)[1])
+
+    def grown(self, index: int, added: str, done: Any = None) -> dict[str, Any]:
+        """What is sent of a choice."""
+        first = index not in self.begun
+        self.begun.add(index)
+        return self.route.delta(index, added, first, done)
+
+    def told(self, choices: list[Any], **more: Any) -> bytes:
+        """An event."""
+        return event({**self.route.frame(self.route.event), "choices": choices, **more})
+
+
+def event(value: Any) -> bytes:
+    """An event whose data is json."""
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()

@@ -1,0 +1,35 @@
+"""How an answer is sent while it is written; a route may have a form of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from unitk.errors import NonFiniteError
+
+
+class Stream:
+    """A line of json for the text so far, as often as it grows; the last one is the answer."""
+
+    media_type: ClassVar[str] = "application/x-ndjson"
+
+    def text(self, event: Any) -> bytes:
+        """What is sent when the text has grown; `event` is what the route was told of it."""
+        return line({"text": event})
+
+    def answer(self, value: Any) -> bytes:
+        """What is sent at the end."""
+        return line(value)
+
+    def error(self, status: int, said: str) -> bytes:
+        """What is sent instead, if something fails in the middle."""
+        return line({"error": said})
+
+
+def line(value: Any) -> bytes:
+    """A line of json; NonFiniteError if a number has none."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError as error:
+        raise NonFiniteError("the model gives numbers that are not finite") from error
+    return text.encode() + b"\n"
