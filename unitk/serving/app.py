@@ -32,11 +32,11 @@ from unitk.serving.batching import (
     Room,
     failure,
 )
-from unitk.serving.figures import RECORD, Figures, Observed, Record
+from unitk.serving.figures import RECORD, Entry, Figures, Observed
 from unitk.serving.hosts import Application
 from unitk.serving.keys import Keys
 from unitk.serving.requests import Service, choose, parse_request
-from unitk.serving.route import Listing, listings, refuse, routes
+from unitk.serving.route import Listing, listings, routes, shape_refusal
 from unitk.serving.streams import line
 
 OWN = Path(__file__).with_name("page")
@@ -195,7 +195,7 @@ class Server:
             return Answer(await self.unless_gone(request, claim, result, timeout), claim)
 
     def read(
-        self, verb: str, body: bytes, on_text: Callable[[Any], None], claim: Claim, record: Record
+        self, verb: str, body: bytes, on_text: Callable[[Any], None], claim: Claim, record: Entry
     ) -> Job:
         """The job of a request, whose answer is json, or what its stream makes json of."""
         try:
@@ -212,7 +212,7 @@ class Server:
         def sent(results: list[Any]) -> Any:
             value = answer(results)
             record.written = job.written
-            text = line(value)
+            text = line(value)  # here, as the loop has other clients to serve
             return text if job.stream is None else value
 
         job.answer = sent
@@ -354,12 +354,12 @@ async def refused(request: Request, error: HTTPException) -> Response:
         allowed = (error.headers or {}).get("Allow", "")
         said = f"{request.url.path} takes {allowed}, not {request.method}"
     headers = dict(error.headers or {}) | ({"Retry-After": "1"} if error.status_code == 503 else {})
-    status, body = refuse(request.url.path, error.status_code, said, error.__cause__)
+    status, body = shape_refusal(request.url.path, error.status_code, said, error.__cause__)
     return JSONResponse(body, status, headers)
 
 
 async def broken(request: Request, error: Exception) -> Response:
     """What nobody expected, which the log has in full."""
     said = "internal error: the log of the server has more"
-    status, body = refuse(request.url.path, 500, said, error)
+    status, body = shape_refusal(request.url.path, 500, said, error)
     return JSONResponse(body, status)

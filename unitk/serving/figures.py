@@ -20,7 +20,7 @@ RECORD = "unitk.record"
 
 
 @dataclass
-class Record:
+class Entry:
     """What is recorded of a request."""
 
     id: str = field(default_factory=lambda: secrets.token_hex(12))
@@ -46,7 +46,7 @@ class Figures:
     """Requests by verb and the least bound that is no less than their seconds."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def add(self, record: Record, status: int, seconds: float) -> None:
+    def add(self, record: Entry, status: int, seconds: float) -> None:
         """Count a request."""
         self.requests[record.verb, status] += 1
         self.tokens[record.verb, "read"] += record.read
@@ -57,15 +57,16 @@ class Figures:
 
     def lines(self, gauges: Mapping[str, tuple[str, float]]) -> Iterator[str]:
         """The lines of Prometheus' text format; a gauge has a description and a value."""
-        yield from head("unitk_requests_total", "counter", "Requests by address and status.")
+        yield from preface("unitk_requests_total", "counter", "Requests by address and status.")
         for (verb, status), count in sorted(self.requests.items()):
             yield f'unitk_requests_total{{verb="{verb}",status="{status}"}} {count}'
-        yield from head("unitk_tokens_total", "counter", "Tokens of texts read and written.")
+        yield from preface("unitk_tokens_total", "counter", "Tokens of texts read and written.")
         for (verb, kind), count in sorted(self.tokens.items()):
             yield f'unitk_tokens_total{{verb="{verb}",kind="{kind}"}} {count}'
-        yield from head("unitk_request_seconds", "histogram", "Seconds from head to last byte.")
+        yield from preface("unitk_request_seconds", "histogram", "Seconds from head to last byte.")
         for verb in sorted(self.seconds):
             count = 0
+            # each bucket has what those below it have, too
             for bound in (*BOUNDS, float("inf")):
                 count += self.buckets[verb, bound]
                 name = "+Inf" if bound == float("inf") else f"{bound:g}"
@@ -74,11 +75,11 @@ class Figures:
             yield f'unitk_request_seconds_count{{verb="{verb}"}} {count}'
         for name, (what, value) in gauges.items():
             kind = "counter" if name.endswith("_total") else "gauge"
-            yield from head(name, kind, what)
+            yield from preface(name, kind, what)
             yield f"{name} {value:g}"
 
 
-def head(name: str, kind: str, what: str) -> Iterable[str]:
+def preface(name: str, kind: str, what: str) -> Iterable[str]:
     """The lines before those of a figure."""
     return f"# HELP {name} {what}", f"# TYPE {name} {kind}"
 
@@ -98,13 +99,14 @@ class Observed:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        record = scope[RECORD] = Record()
+        record = scope[RECORD] = Entry()
         begun, status, size = time.perf_counter(), 0, 0
 
         async def count(message: Message) -> None:
             nonlocal status, size
             if message["type"] == "http.response.start":
                 status = message["status"]
+                # by which a client and the log can name the request
                 identity = (b"x-request-id", record.id.encode())
                 message = {**message, "headers": [*message.get("headers", ()), identity]}
             size += len(message.get("body", b""))
@@ -117,10 +119,10 @@ class Observed:
             if record.verb:
                 self.figures.add(record, status or 500, seconds)
             if self.write is not None:
-                self.write(describe(scope, record, status or 500, seconds, size))
+                self.write(log_line(scope, record, status or 500, seconds, size))
 
 
-def describe(scope: Message, record: Record, status: int, seconds: float, size: int) -> str:
+def log_line(scope: Message, record: Entry, status: int, seconds: float, size: int) -> str:
     """A line of the log of requests."""
     told = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),

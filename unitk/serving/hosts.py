@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, RedirectResponse
 
-from unitk.serving.route import refuse
+from unitk.serving.route import shape_refusal
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 HOST = re.compile(r"(\[[\da-f:.%a-z]+\]|[\w.-]+?)\.?(?::(\d{0,5}))?", re.ASCII)
@@ -50,7 +50,7 @@ class Guard:
         if scope["type"] == "http" and (wrong := self.refusal(scope)) is not None:
             status, said = wrong
             headers = {"connection": "close"} if status == 400 else {}
-            status, body = refuse(scope["path"], status, said)
+            status, body = shape_refusal(scope["path"], status, said)
             await JSONResponse(body, status, headers)(scope, receive, send)
         else:
             await self.app(scope, receive, send)

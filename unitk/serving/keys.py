@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 
 from unitk.errors import DataError, require
 from unitk.serving.hosts import Application, Message
-from unitk.serving.route import refuse
+from unitk.serving.route import shape_refusal
 
 KEY = re.compile(r"[!-~]{8,}")
 """What a header can hold, and nobody guesses at once."""
@@ -40,7 +40,7 @@ class Keys:
             await self.app(scope, receive, send)
             return
         said = "the header Authorization must be Bearer and a key of the server"
-        status, body = refuse(scope["path"], 401, said)
+        status, body = shape_refusal(scope["path"], 401, said)
         asked = {"WWW-Authenticate": 'Basic realm="unitk", charset="UTF-8"'}
         await JSONResponse(body, status, asked)(scope, receive, send)
 
@@ -49,7 +49,7 @@ class Keys:
         given = dict(scope["headers"]).get(b"authorization", b"")
         kind, _, rest = given.partition(b" ")
         if kind.lower() == b"basic":
-            try:
+            try:  # whoever it says it is
                 rest = base64.b64decode(rest.strip(), validate=True).partition(b":")[2]
             except binascii.Error:
                 rest = b""

@@ -211,7 +211,7 @@ def registered() -> list[tuple[str, type]]:
     return [(name, registry.get("route", name)) for name in registry.names("route")]
 
 
-def refuse(
+def shape_refusal(
     path: str, status: int, said: str, error: BaseException | None = None
 ) -> tuple[int, Any]:
     """Status and body of a refusal at an address, in the form that clients of its folder know."""

@@ -10,8 +10,8 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.errors import UsageError, require
 from unitk.registry import register
-from unitk.serving.openai.fields import flag, whole
-from unitk.serving.openai.writing import Alternatives, Choice, Writing
+from unitk.serving.openai.fields import read_flag, whole
+from unitk.serving.openai.writing import Alternatives, Reply, WritingRoute
 from unitk.slots import Ids
 
 MOST = 20
@@ -20,14 +20,14 @@ SHAPE = '[{"role": "user", "content": "..."}]'
 
 
 @register("route", "v1/chat/completions")
-class Chat(Writing):
+class Chat(WritingRoute):
     """Outputs for the message of a user, each of whose parts is one of the source."""
 
     takes = (
         *("messages", "max_completion_tokens", "n", "best_of", "seed", "stop"),
         *("logprobs", "top_logprobs", "stream", "stream_options"),
     )
-    fixed = Writing.fixed | {
+    fixed = WritingRoute.fixed | {
         "tools": ([],),
         "tool_choice": ("none", "auto"),
         "functions": ([],),
@@ -50,7 +50,7 @@ class Chat(Writing):
     @classmethod
     def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in given.items() if value is not None}
-        if "max_completion_tokens" in given:
+        if "max_completion_tokens" in given:  # the newer name of the same
             both = "max_tokens must be left out beside max_completion_tokens"
             require("max_tokens" not in given, both)
             given["max_tokens"] = given.pop("max_completion_tokens")
@@ -60,7 +60,7 @@ class Chat(Writing):
 
     @cached_property
     def alternatives(self) -> int | None:
-        asked = flag(self.given, "logprobs")
+        asked = read_flag(self.given, "logprobs")
         found = whole(self.given, "top_logprobs", 0, 0)
         require(found <= MOST, f"top_logprobs must be at most {MOST}, got {found}")
         require(asked or not found, "top_logprobs must be left out without logprobs")
@@ -73,7 +73,7 @@ class Chat(Writing):
     def sources(self) -> tuple[list[list[Ids]], GenerateConfig]:
         return self.read()
 
-    def shape(self, choice: Choice) -> dict[str, Any]:
+    def shape(self, choice: Reply) -> dict[str, Any]:
         content = None
         if self.alternatives is not None:
             each = zip(choice.pieces, choice.gains, choice.tops, strict=True)

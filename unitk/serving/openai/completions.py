@@ -17,10 +17,10 @@ from unitk.decoding.search import Hypothesis
 from unitk.errors import require
 from unitk.registry import register
 from unitk.serving.batching import Job
-from unitk.serving.openai.fields import flag, whole
+from unitk.serving.openai.fields import read_flag, whole
 from unitk.serving.openai.prompts import given_ids
 from unitk.serving.openai.spelling import Speller, pieces_of
-from unitk.serving.openai.writing import Alternatives, Choice, Writing
+from unitk.serving.openai.writing import Alternatives, Reply, WritingRoute
 from unitk.serving.route import Report, count
 from unitk.slots import Ids
 
@@ -31,14 +31,14 @@ MOST = 5
 
 
 @register("route", "v1/completions")
-class Completions(Writing):
+class Completions(WritingRoute):
     """Texts that continue prompts."""
 
     takes = (
         *("prompt", "max_tokens", "n", "best_of", "seed", "stop", "echo", "logprobs"),
         *("stream", "stream_options"),
     )
-    fixed = Writing.fixed | {"suffix": ("",)}
+    fixed = WritingRoute.fixed | {"suffix": ("",)}
     name = event = "text_completion"
     prefix = "cmpl"
 
@@ -54,7 +54,8 @@ class Completions(Writing):
     def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
         said = {name: value for name, value in given.items() if value is not None}
         said = {"temperature": 1, "max_tokens": DEFAULT, "prompt": ""} | said
-        if whole(said, "max_tokens", 0 if flag(said, "echo") else 1, DEFAULT) == 0:
+        if whole(said, "max_tokens", 0 if read_flag(said, "echo") else 1, DEFAULT) == 0:
+            # no option of a search is 0; the field says that there is none
             return {**super().translate(said | {"max_tokens": 1}), "max_tokens": 0}
         return super().translate(said)
 
@@ -69,7 +70,7 @@ class Completions(Writing):
     @cached_property
     def echoes(self) -> bool:
         """Whether answers begin with their prompts."""
-        found = flag(self.given, "echo")
+        found = read_flag(self.given, "echo")
         what = "echo must be false: outputs of this model do not continue their prompts"
         require(self.continues or not found, what)
         return found
@@ -98,7 +99,9 @@ class Completions(Writing):
         if not self.echoes or self.given.get("max_tokens") != 0:
             return super().job()
         # nothing is written: the prompts are read
-        require(not flag(self.given, "stream"), "stream must be false where nothing is written")
+        require(
+            not read_flag(self.given, "stream"), "stream must be false where nothing is written"
+        )
         require(self.wanted == 1, "n must be 1 where nothing is written")
         sources, _ = self.sources()
 
@@ -106,7 +109,7 @@ class Completions(Writing):
             found = []
             for route, place, source in items:
                 report(0)
-                found.append(route.shape(route.echo(Choice(place, "", "length", 0), source)))
+                found.append(route.shape(route.echo(Reply(place, "", "length", 0), source)))
             return found
 
         def answer(found: list[Any]) -> Any:
@@ -118,17 +121,17 @@ class Completions(Writing):
         made = self.plain(items, read, answer, count(sources))
         return made
 
-    def choice(self, index: int, prompt: Prompt, found: Hypothesis) -> Choice:
+    def choice(self, index: int, prompt: Prompt, found: Hypothesis) -> Reply:
         made = super().choice(index, prompt, found)
         return self.echo(made, prompt.source) if self.echoes else made
 
-    def echo(self, choice: Choice, source: list[Ids]) -> Choice:
+    def echo(self, choice: Reply, source: list[Ids]) -> Reply:
         """A choice behind its prompt, whose tokens have log-probabilities if they are asked for."""
         ids = np.concatenate([*source, []]).astype(np.int64)
         speller = Speller(self.generator.vocab.decode)
         speller.add(ids)
         text, pieces = speller.end(), speller.pieces
-        if self.ids is None:
+        if self.ids is None:  # the text as it was sent: its tokens may spell it otherwise
             (text,) = self.texts[choice.index // self.wanted]
             pieces = pieces_of(text, self.generator.vocab.offsets(text)) or [text] * len(ids)
         made = replace(choice, text=text + choice.text)
@@ -146,7 +149,7 @@ class Completions(Writing):
             tops=[*tops, *choice.tops],
         )
 
-    def shape(self, choice: Choice) -> dict[str, Any]:
+    def shape(self, choice: Reply) -> dict[str, Any]:
         logprobs = None
         if self.alternatives is not None:
             starts = np.cumsum([0, *map(len, choice.pieces)])[:-1]

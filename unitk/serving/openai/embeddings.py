@@ -14,7 +14,7 @@ from unitk.decoding.fit import parted, strings
 from unitk.errors import require
 from unitk.registry import register
 from unitk.serving.batching import Job
-from unitk.serving.openai.fields import check, error_body, whole
+from unitk.serving.openai.fields import check_fields, error_body, whole
 from unitk.serving.openai.prompts import given_ids
 from unitk.serving.route import Route, count, model_of
 from unitk.serving.routes import embedded
@@ -33,7 +33,7 @@ class Embeddings(Route):
 
     @classmethod
     def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return check(given, ["model", "task", *cls.takes, *cls.options()], {})
+        return check_fields(given, ["model", "task", *cls.takes, *cls.options()], {})
 
     @classmethod
     def refuse(cls, status: int, said: str, error: BaseException | None) -> tuple[int, Any]:
@@ -58,7 +58,7 @@ class Embeddings(Route):
 
         def answer(found: list[Any]) -> Any:
             data = [
-                {"object": "embedding", "index": index, "embedding": spell(vector, form)}
+                {"object": "embedding", "index": index, "embedding": vector_as(vector, form)}
                 for index, vector in enumerate(found)
             ]
             used = count(self.sources)
@@ -68,7 +68,7 @@ class Embeddings(Route):
         return embedded(self, self.sources, answer)
 
 
-def spell(vector: Any, form: str) -> Any:
+def vector_as(vector: Any, form: str) -> Any:
     """A vector as json has it."""
     if form == "float":
         return numbers(vector)

@@ -24,7 +24,7 @@ HERE = {
 THERE = {option: field for field, option in HERE.items()}
 IDLE = "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"
 """Fields that change no answer."""
-KINDS = {
+ERRORS = {
     401: "authentication_error",
     403: "permission_error",
     404: "invalid_request_error",
@@ -35,7 +35,7 @@ MAX_STOPS = 4
 """The most stop strings of a request."""
 
 
-def check(
+def check_fields(
     given: Mapping[str, Any], known: Sequence[str], fixed: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
     """The fields that say something; UsageError for one that is not `known`.
@@ -44,7 +44,7 @@ def check(
     """
     found = dict[str, Any]()
     for name, value in given.items():
-        if value is None or name in IDLE:
+        if value is None or name in IDLE:  # clients write out what they leave to the server
             continue
         if name in fixed:
             allowed = " or ".join(["left out", *(json.dumps(one) for one in fixed[name])])
@@ -61,6 +61,7 @@ def check(
 def whole(given: Mapping[str, Any], name: str, least: int, default: int) -> int:
     """An integer of a request."""
     value = given.get(name, default)
+    # true is an integer in Python, but not in json
     right = isinstance(value, int) and not isinstance(value, bool) and value >= least
     require(right, f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)
@@ -76,7 +77,7 @@ def number(given: Mapping[str, Any], name: str) -> float | None:
     return float(value)
 
 
-def flag(given: Mapping[str, Any], name: str) -> bool:
+def read_flag(given: Mapping[str, Any], name: str) -> bool:
     """Whether something is asked for."""
     value = given.get(name, False)
     require(isinstance(value, bool), f"{name} must be true or false, got {value!r}")
@@ -97,14 +98,16 @@ def stops(given: Mapping[str, Any], most: int) -> list[str]:
 
 def error_body(status: int, said: str, error: BaseException | None) -> tuple[int, Any]:
     """Status and body of a refusal."""
+    # messages name options; but what a client wrote itself, in quotes, stays
     for option, name in THERE.items():
         said = re.sub(rf"(?<!['\"])\b{option}\b", name, said)
     if isinstance(error, UnknownModel):
         status, code, name = 404, "model_not_found", "model"
     else:
         code = CODES.get(status, "")
+        # messages begin with the field that they are about, where it is one
         found = re.match(r"([a-z_]+)(?: must |: )", said) if status == 400 else None
         name = found[1] if found else ""
-    kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    kind = ERRORS.get(status, "invalid_request_error" if status < 500 else "server_error")
     body = {"message": said, "type": kind, "param": name or None, "code": code or None}
     return status, {"error": body}

@@ -17,11 +17,11 @@ class Models(Listing):
     @staticmethod
     def tell(services: Sequence[Service], name: str) -> Any:
         if name:
-            return describe(choose(services, {"model": name}))
-        return {"object": "list", "data": [describe(one) for one in services]}
+            return about_model(choose(services, {"model": name}))
+        return {"object": "list", "data": [about_model(one) for one in services]}
 
 
-def describe(service: Service) -> dict[str, Any]:
+def about_model(service: Service) -> dict[str, Any]:
     """What is told of a model."""
     about = {"id": service.name, "object": "model", "created": service.created}
     return about | {"owned_by": "unitk"}

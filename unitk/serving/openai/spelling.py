@@ -33,6 +33,7 @@ class Speller:
         for word in words:
             self.ids.append(int(word))
             added = self._added()
+            # the last bytes may be the first ones of a character; it has no more than four
             if added.endswith(HALF) and len(self.ids) - self.read < BYTES:
                 added = ""
             else:
@@ -58,15 +59,16 @@ class Speller:
         return new[len(old) :] if new.startswith(old) else self.decode(self.ids[self.read :])
 
 
-def cut(text: str, stops: Sequence[str]) -> int | None:
+def find_stop(text: str, stops: Sequence[str]) -> int | None:
     """Where the first stop string begins in a text."""
     return min((at for one in stops if (at := text.find(one)) >= 0), default=None)
 
 
 def safe(text: str, stops: Sequence[str]) -> str:
     """A growing text without what may yet become a stop string, or is behind one."""
-    if (at := cut(text, stops)) is not None:
+    if (at := find_stop(text, stops)) is not None:
         return text[:at]
+    # what the text ends with may be what a stop string begins with
     for at in range(max(0, len(text) - max(map(len, stops), default=0)), len(text)):
         if any(one.startswith(text[at:]) for one in stops):
             return text[:at]
@@ -77,12 +79,12 @@ def pieces_of(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
     """A text as the strings of its tokens, given their characters; blanks are before tokens."""
     stops = [0]
     for _, stop in spans:
-        stops.append(max(stop, stops[-1]))
+        stops.append(max(stop, stops[-1]))  # of bytes, all have the character
     if len(stops) > 1:
         stops[-1] = len(text)
     return [text[a:b] for a, b in zip(stops, stops[1:], strict=False)]
 
 
-def words_of(ids: Ids, end: int | None) -> Ids:
+def without_ends(ids: Ids, end: int | None) -> Ids:
     """The ids of an output without its end symbols."""
     return ids if end is None else ids[ids != end]

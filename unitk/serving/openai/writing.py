@@ -21,8 +21,16 @@ from unitk.decoding.forced import logits
 from unitk.decoding.search import Hypothesis, Output
 from unitk.errors import require
 from unitk.serving.batching import Job
-from unitk.serving.openai.fields import HERE, check, error_body, flag, number, stops, whole
-from unitk.serving.openai.spelling import Speller, cut, safe, words_of
+from unitk.serving.openai.fields import (
+    HERE,
+    check_fields,
+    error_body,
+    number,
+    read_flag,
+    stops,
+    whole,
+)
+from unitk.serving.openai.spelling import Speller, find_stop, safe, without_ends
 from unitk.serving.route import abilities, count
 from unitk.serving.routes import DecodingRoute, Wanted
 from unitk.serving.streams import Stream
@@ -32,7 +40,7 @@ Alternatives = list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class Reply:
     """An output as clients get it."""
 
     index: int
@@ -49,7 +57,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Writing(DecodingRoute):
+class WritingRoute(DecodingRoute):
     """A request for outputs, in the words of OpenAI's API."""
 
     Options = GenerateConfig
@@ -74,13 +82,14 @@ class Writing(DecodingRoute):
     @classmethod
     def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
         own = [*super().options(), *(name for name in HERE if name not in cls.takes)]
-        found = check(given, ["model", "task", *cls.takes, *own], cls.fixed)
+        found = check_fields(given, ["model", "task", *cls.takes, *own], cls.fixed)
         wanted = whole(found, "n", 1, 1)
         width = whole(found, "best_of", wanted, wanted)
         heat = number(found, "temperature")
-        if heat is None and "top_p" in found:
+        if heat is None and "top_p" in found:  # which means nothing to a search
             heat = 1.0
         for name, option in HERE.items():
+            # these two stay, as what they mean depends on the temperature
             if name in found and name not in ("n", "best_of"):
                 found[option] = found.pop(name)
         if heat == 0:
@@ -121,12 +130,12 @@ class Writing(DecodingRoute):
     # what is computed
 
     def job(self) -> Job:
-        options = flag(self.given, "stream"), self.given.get("stream_options") or {}
+        options = read_flag(self.given, "stream"), self.given.get("stream_options") or {}
         streams, more = options
         known = isinstance(more, dict) and set(more) <= {"include_usage"}
         require(known, f"stream_options must have include_usage only, got {more!r}")
         require(streams or not more, "stream_options must be left out without stream")
-        usage = flag(more, "include_usage")
+        usage = read_flag(more, "include_usage")
         self.stops, self.alternatives  # noqa: B018  (refused before anything is read)
         sources, config = self.sources()
         task = self.generator.task
@@ -143,12 +152,14 @@ class Writing(DecodingRoute):
         prompts, cost = self.prompts(sources, config, truncate=task.trained.pairs)
         seed = self.given.get("seed")
         whole(self.given, "seed", -(2**63), 0)
+        # numbers that seed draws are no less than 0; those of a request are neighbours
         first = secrets.randbits(62) if seed is None else seed + 2**63
         items = [
             # an output is drawn with numbers of its own, whatever is drawn beside it
             Wanted(replace(prompt, number=(first << 16) + place))
             for place, prompt in enumerate(one for one in prompts for _ in range(draws))
         ]
+        # a beam changes its mind, and of draws that are compared nobody knows which one stays
         grows = (config.sampling and draws == self.wanted) or config.width == 1
         if streams and grows and self.alternatives is None:
             items = [
@@ -180,7 +191,7 @@ class Writing(DecodingRoute):
 
         def tell(ids: Ids) -> None:
             nonlocal seen
-            words = words_of(ids, self.end)
+            words = without_ends(ids, self.end)
             text = speller.add(words[seen:])
             seen = len(words)
             on_text((place, safe(text, self.stops)))
@@ -195,7 +206,8 @@ class Writing(DecodingRoute):
         results: list[list[Output]],
     ) -> dict[str, Any]:
         """What is sent for the outputs of each prompt, or of each draw."""
-        draws, choices = len(results) // len(prompts), list[Choice]()
+        # a draw is a row of its own; a beam is one row with all of its outputs
+        draws, choices = len(results) // len(prompts), list[Reply]()
         for place, prompt in enumerate(prompts):
             best = [one for some in results[place * draws :][:draws] for one in some]
             if len(best) > self.wanted:  # draws, of which the best are asked for
@@ -209,17 +221,17 @@ class Writing(DecodingRoute):
         usage["total_tokens"] = read + written
         return {**self.frame(self.name), "choices": found, "usage": usage}
 
-    def choice(self, index: int, prompt: Prompt, found: Hypothesis) -> Choice:
+    def choice(self, index: int, prompt: Prompt, found: Hypothesis) -> Reply:
         """An output as clients get it."""
-        speller, words = self.speller(prompt), words_of(found.ids, self.end)
+        speller, words = self.speller(prompt), without_ends(found.ids, self.end)
         speller.add(words)
         text = speller.end()
-        if not self.continues:
+        if not self.continues:  # as a source has it, without the blank of a next word
             text = self.generator.task.text(prompt.source, found.ids)
-        at = cut(text, self.stops)
+        at = find_stop(text, self.stops)
         limit = prompt.constraint.max_len * (1 + len(prompt.example.blanks))
         finish = "length" if at is None and len(words) >= limit else "stop"
-        made = Choice(index, text[:at], finish, len(words))
+        made = Reply(index, text[:at], finish, len(words))
         if self.alternatives is None:
             return made
         gains = (
@@ -228,11 +240,12 @@ class Writing(DecodingRoute):
             else found.token_log_probs[found.ids != self.end]
         )
         kept = len(words)
-        if at is not None:
+        if at is not None:  # tokens that begin before the stop string
             starts = np.cumsum([0, *map(len, speller.pieces)])[:-1]
             kept = int((starts < at).sum())
         tops = [Alternatives()] * kept
         if self.alternatives and self.generator.protocol is not None and len(found.ids):
+            # in one pass, as a search keeps the probabilities of its own words only
             laid = unroll(prompt.example, self.generator.protocol, found.ids)
             table = self.log_probs(laid)
             if self.end is not None:
@@ -254,7 +267,7 @@ class Writing(DecodingRoute):
         vocab, found = self.generator.vocab, list[Alternatives]()
         for row, word, gain, piece in zip(table, words, gains, pieces, strict=False):
             best = np.argsort(-row, kind="stable")[: self.alternatives]
-            named = {piece: float(gain)}
+            named = {piece: float(gain)}  # the search's own number, so that equal ones are equal
             for other in best.tolist():
                 if other != word and np.isfinite(row[other]):
                     size = vocab.model.size
@@ -281,7 +294,7 @@ class Writing(DecodingRoute):
     """What an event of a stream is called, `object` in it."""
 
     @abstractmethod
-    def shape(self, choice: Choice) -> dict[str, Any]:
+    def shape(self, choice: Reply) -> dict[str, Any]:
         """A choice in an answer."""
 
     @abstractmethod
@@ -299,7 +312,7 @@ class Events(Stream):
 
     media_type = "text/event-stream"
 
-    def __init__(self, route: Writing, usage: bool) -> None:
+    def __init__(self, route: WritingRoute, usage: bool) -> None:
         self.route, self.usage = route, usage
         self.sent: defaultdict[int, str] = defaultdict(str)
         self.begun = set[int]()
@@ -322,7 +335,7 @@ class Events(Stream):
         return b"".join([*parts, b"data: [DONE]\n\n"])
 
     def error(self, status: int, said: str) -> bytes:
-        return event(error_body(status, said, None)[1])
+        return server_event(error_body(status, said, None)[1])
 
     def grown(self, index: int, added: str, done: Any = None) -> dict[str, Any]:
         """What is sent of a choice."""
@@ -332,9 +345,9 @@ class Events(Stream):
 
     def told(self, choices: list[Any], **more: Any) -> bytes:
         """An event."""
-        return event({**self.route.frame(self.route.event), "choices": choices, **more})
+        return server_event({**self.route.frame(self.route.event), "choices": choices, **more})
 
 
-def event(value: Any) -> bytes:
+def server_event(value: Any) -> bytes:
     """An event whose data is json."""
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
