@@ -16,6 +16,7 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 NAMES = ["toy_copy", "vae_toy", "vae_captions", "vae_grid", "compare", "qg_squad", "summarize"]
 NAMES += [
     "ablation",
+    "distill",
     "babylm",
     "glue",
     "lowdata",

@@ -252,3 +252,13 @@ def test_the_recipe_of_summaries_learns_titles_and_sentences_first(tmp_path):
     settings = (run / "finetune" / "config.yaml").read_text()
     assert f"\ninit_from: {run.relative_to(tmp_path)}/titles " in settings
     assert len((run / "written.txt").read_text().splitlines()) == 4
+
+
+@pytest.mark.slow
+def test_a_distillation_is_a_table_of_its_rows(tmp_path):
+    env = {"STEPS": "2", "TEACHER_STEPS": "2", "BATCH": "128", "BLOCK": "16"}
+    printed = recipe("distill", tmp_path, **env)
+    first, *rows = [line for line in printed.splitlines() if line.startswith("| `")]
+    assert first.startswith("| `teacher` |")
+    assert [row.split("`")[1] for row in rows] == ["alone", "attention", "logits", "states"]
+    assert recipe("distill", tmp_path, **env).splitlines()[-5:] == printed.splitlines()[-5:]

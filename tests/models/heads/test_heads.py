@@ -29,7 +29,7 @@ from unitk.training.guard import halves
 
 V, D, DOCS = 40, 64, 3
 SIZE = {"class": 4, "tag": 5, "candidates": 30, "sbo": 6, "concat": 4, "attend": 3}
-SIZE |= {"class_mean": 4, "class_late": 4}
+SIZE |= {"class_mean": 4, "class_late": 4, "project": 5}
 NAMED = {kind: f"{kind}:x" for kind in registry.names("head")} | {"lm": "lm"}
 
 
@@ -58,6 +58,10 @@ def asking(kind, rng, name="ask"):
     match kind:
         case "regress":
             label = rng.normal(size=2).astype(np.float32)
+        case "project":
+            label = rng.normal(size=(2, 5)).astype(np.float32)
+        case "detect":
+            label = rng.integers(2, size=2)
         case "choice":
             rows, label = starts[None], rng.integers(docs, size=1)
         case "span":  # the second question may read fewer slots
@@ -120,6 +124,17 @@ def plain(kind, model, example, among):
             case "regress":
                 yield (out(pool(x[row[0]]))[0] - label) ** 2, None, None
                 continue
+            case "project":
+                yield (
+                    (w["out.weight"] @ x[row[0]] - torch.tensor(label)).square().mean(),
+                    None,
+                    None,
+                )
+                continue
+            case "detect":
+                h = F.gelu(w["dense.weight"] @ x[row[0]] + w["dense.bias"])
+                # two classes, of which one has the logit 0
+                logits = F.pad(w["out.weight"] @ h + w["out.bias"], (1, 0))
             case "choice":
                 logits = torch.stack([out(pool(x[one]))[0] for one in real])
             case "concat":
@@ -225,7 +240,7 @@ def test_loss_and_gradients_are_plain_torchs_however_packed(kind, tied):
         assert batch.count["ask"] == pytest.approx(sum(w.sum() for w in weight))
         numbers = {id(one): number for number, one in enumerate(made)}
         order = [numbers[id(one)] for row in rows for one in row]
-        if kind.startswith("regress"):
+        if kind.startswith(("regress", "project")):
             assert loss.parts == {}
             continue
         each = torch.stack([term[1] for i in order for term in terms[i]])
@@ -260,7 +275,7 @@ def test_an_ensemble_of_equal_models_answers_as_one(kind):
         for parameter in other.parameters():
             parameter.mul_(1.3)
         mixed = Ensemble([one, other])
-        if kind.startswith("regress"):
+        if kind.startswith(("regress", "project")):
             return
         each = torch.stack([m.log_probs(batch, batch.asks["ask"]) for m in (one, other)])
         if kind != "span":  # a span's log p is that of two borders, each with its own mean

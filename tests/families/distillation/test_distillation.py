@@ -1,0 +1,191 @@
+"""Distillation by truths: each loss by hand, what a perfect student has, what is refused."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from rounding import near
+
+from unitk import registry
+from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.errors import UsageError
+from unitk.families.distillation.config import DistillConfig
+from unitk.families.distillation.criterion import PROJECT, attended_to, distance, diverge
+from unitk.slots import Example, collate, lm, stay
+
+V = 60
+
+
+def network(arch="bert_tiny", seed=1, **changes):
+    torch.manual_seed(seed)
+    return replace(registry.get("arch", arch)(), **changes).build(V)
+
+
+def batch_of(causal=False):
+    rng = np.random.default_rng(0)
+    made = []
+    for n in (9, 14, 5):
+        tokens, places = rng.integers(5, V, n), np.arange(n)
+        slots = stay(tokens, places, at=places if causal else 0)
+        made.append([Example({"x": slots}, [lm(places[::2], tokens[::2])])])
+    return collate(made).to("cpu")
+
+
+def learn(teacher, model, batch, **options):
+    criterion = DistillConfig(**options).build(Hashed)
+    criterion.teacher = teacher.eval().requires_grad_(False)
+    return criterion, criterion(model.train(), batch, 0, 1)
+
+
+class Hashed:
+    hash = "same"
+
+
+def logits(model, batch):
+    ask = batch.asks["lm"]
+    states, _ = model(batch)
+    return model.head(states["x"].flatten(0, 1)[ask.first])
+
+
+def test_outputs_are_compared_at_a_temperature_by_hand():
+    batch, teacher, model = batch_of(), network(seed=1), network(seed=2)
+    _, loss = learn(teacher, model, batch, labels_weight=0.25, logits_weight=3.0, temperature=4.0)
+    ours, theirs = logits(model, batch), logits(teacher, batch)
+    soft = 16 * F.kl_div((ours / 4).log_softmax(-1), (theirs / 4).softmax(-1), reduction="sum")
+    hard = F.cross_entropy(ours, batch.asks["lm"].label, reduction="sum")
+    near(loss.sums["lm"], 0.25 * hard + 3 * soft)
+    near(loss.parts["lm/teacher"], soft)
+    near(loss.parts["lm/nll"], hard)
+
+
+def test_without_a_teacher_s_weight_the_gradient_is_that_of_the_labels():
+    batch = batch_of()
+    grads = []
+    for criterion in (None, CrossEntropy()):
+        model = network(seed=2)
+        if criterion is None:
+            _, loss = learn(network(), model, batch, labels_weight=1.0, logits_weight=0.0)
+        else:
+            loss = criterion(model.train(), batch, 0, 1)
+        loss.sums["lm"].backward()
+        grads.append(model.decoder.layers[0].ffn.up.weight.grad)
+    near(*grads)
+
+
+@pytest.mark.parametrize("arch", ["bert_tiny", "albert_tiny", "gpt2_tiny", "modern_tiny"])
+def test_a_model_that_is_its_teacher_is_no_distance_from_it(arch):
+    batch, teacher = batch_of("gpt2" in arch), network(arch)
+    model = network(arch)
+    _, loss = learn(
+        teacher,
+        model,
+        batch,
+        labels_weight=0.0,
+        logits_weight=1.0,
+        states_weight=1.0,
+        attention_weight=1.0,
+    )
+    assert loss.sums.keys() == {"lm", "states", "attention"}
+    for value in loss.sums.values():
+        near(value, torch.zeros(()))
+
+
+def test_states_are_compared_at_the_depths_of_the_map():
+    batch, teacher, model = batch_of(), network(seed=1, num_layers=3), network(seed=2)
+    options = {"labels_weight": 0.0, "logits_weight": 0.0, "states_weight": 2.0}
+    criterion, loss = learn(teacher, model, batch, **options, layers=("0=0", "2=3"))
+    real = batch.towers["x"][5] < 1 << 30
+    ours, theirs = [], []
+    model.read("x", batch, every=ours)
+    teacher.read("x", batch, every=theirs)
+    each = [((ours[a] - theirs[b]) ** 2).mean(-1)[real].sum() for a, b in ((0, 0), (2, 3))]
+    near(loss.sums["states"], 2 * sum(each) / 2)
+    assert criterion.counts(batch)["states"] == real.sum() == 28
+    even = DistillConfig(**options).build(Hashed)
+    assert even.matched(model, teacher) == [(0, 0), (1, 2), (2, 3)]
+
+
+def test_a_projection_makes_states_as_wide():
+    batch, teacher = batch_of(), network(seed=1)
+    model = network(seed=2, width=32, num_heads=2, heads=(f"{PROJECT}:64",))
+    options = {"labels_weight": 0.0, "logits_weight": 0.0, "states_weight": 1.0}
+    _, loss = learn(teacher, model, batch, **options, layers=("1=1",))
+    ours, theirs = [], []
+    model.read("x", batch, every=ours)
+    teacher.read("x", batch, every=theirs)
+    mapped = ours[1] @ model.heads[PROJECT].out.weight.T
+    real = batch.towers["x"][5] < 1 << 30
+    near(loss.sums["states"], F.mse_loss(mapped[real], theirs[1][real], reduction="sum") / 64)
+    with pytest.raises(UsageError, match=r"--arch\.heads project:states:64"):
+        learn(teacher, network(width=32, num_heads=2), batch, **options)
+
+
+@pytest.mark.parametrize(("arch", "causal"), [("bert_tiny", False), ("qwen3_tiny", True)])
+def test_attention_is_what_the_model_attends_to(arch, causal):
+    """What it finds is the mean of the values, weighed by it."""
+    batch, model = batch_of(causal), network(arch).eval()
+    seen = []
+
+    def note(module, given, output):
+        seen.append((module, *given[:2], output))
+
+    model.decoder.attention = "dense"
+    handles = [one.attention.register_forward_hook(note) for one in model.decoder.layers]
+    model(batch)
+    for handle in handles:
+        handle.remove()
+    for attention, x, view, output in seen:
+        weight = attended_to(attention, x, view).exp()
+        near(weight.sum(-1), torch.ones(weight.shape[:-1]))
+        value = attention.project(x, view.num_keys, view.rotation)[2]
+        near(attention.join(weight @ value, x), output)
+
+
+def test_distances_by_hand():
+    a, b = torch.tensor([[[3.0, 4.0]]]), torch.tensor([[[0.0, 2.0]]])
+    assert distance(a, b, "mse").item() == pytest.approx((9 + 4) / 2)
+    assert distance(a, b, "cosine").item() == pytest.approx(1 - 0.8)
+    assert distance(a, b, "normed").item() == pytest.approx(2 * (1 - 0.8))
+
+
+def test_choices_that_are_none_change_nothing():
+    ours, theirs = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[1.0, 0.0, 3.0]])
+    wider = [F.pad(one, (0, 2), value=-math.inf).requires_grad_() for one in (ours, theirs)]
+    found = diverge(wider[0], wider[1].detach(), 2.0)
+    near(found, diverge(ours, theirs, 2.0))
+    found.sum().backward()
+    assert wider[0].grad.isfinite().all()
+
+
+def test_validation_is_of_the_labels_and_needs_no_teacher():
+    batch, model = batch_of(), network().eval()
+    criterion = DistillConfig().build(Hashed)
+    near(criterion(model, batch, 0, 1).sums["lm"], CrossEntropy()(model, batch, 0, 1).sums["lm"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": ("1-2",), "states_weight": 1.0}, "STUDENT=TEACHER"),
+        ({"layers": ("1=2",)}, "--criterion.layers"),
+        ({"states_loss": "cosine"}, "--criterion.states-loss"),
+        ({"labels_weight": 0.0, "logits_weight": 0.0}, "--criterion distill"),
+    ],
+)
+def test_options_without_effect_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        DistillConfig(**options)
+
+
+def test_what_does_not_fit_is_named():
+    batch, model = batch_of(), network()
+    with pytest.raises(UsageError, match=r"--criterion\.teacher CHECKPOINT"):
+        DistillConfig().build(Hashed)(model.train(), batch, 0, 1)
+    layers = {"states_weight": 1.0, "layers": ("2=9",)}
+    with pytest.raises(UsageError, match="2=9"):
+        learn(network(), model, batch, **layers)
+    with pytest.raises(UsageError, match="--criterion.attention-weight: .* 4 .* 2"):
+        learn(network(num_heads=2), model, batch, attention_weight=1.0)

@@ -1,0 +1,301 @@
+"""The loss of distillation: labels, and a teacher's outputs, states and attention.
+
+K asked rows of C choices each. States and attention are those of the tower that is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unitk.criterions.base import Loss, Network, totals
+from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.errors import UsageError, require
+from unitk.families.distillation.config import DistillConfig
+from unitk.kernels.products import recomputed
+from unitk.models.attention import Attention, Rendering, View
+from unitk.models.heads import compare
+from unitk.models.heads.base import Asked, Categorical, Terms, gather
+from unitk.models.layers import Layer
+from unitk.models.model import Model
+from unitk.models.stack import Stack
+from unitk.slots import BORN, NEVER, Ask, Batch
+from unitk.training.saving.checkpoint import load
+
+PROJECT = "project:states"
+"""The head that makes states as wide as the teacher's, where they differ."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a model computes of a batch."""
+
+    states: dict[str, Tensor]
+    every: list[Tensor]
+    """The states [B, T, D] of each depth, 0 being the embeddings; empty unless they are needed."""
+    attention: list[Tensor]
+    """The logarithm of each layer's attention, [B, H, T, S]; empty unless it is needed."""
+
+
+@dataclass
+class Distillation:
+    """Sums over the asked rows, each under its ask's name, of the losses of labels and outputs.
+
+    The sums "states" and "attention" are means over the compared depths, and over the heads, of
+    what is added for each real slot. Parts: NAME/nll and NAME/correct as those of cross-entropy,
+    and NAME/teacher, the divergence from the teacher's outputs without its weight. A model that
+    does not train is judged by its labels alone, without a teacher.
+    """
+
+    config: DistillConfig
+    vocab: str  # the hash of the vocabulary of what is asked
+    teacher: Model | None = field(default=None, init=False)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        c, slots = self.config, {"states": 0.0, "attention": 0.0}
+        if c.states_weight or c.attention_weight:
+            slots = dict.fromkeys(slots, float(_real(batch).sum()))
+        return {**batch.count, **slots}
+
+    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+        if not model.training:
+            return CrossEntropy()(model, batch, step, total)
+        if not batch.asks:
+            raise UsageError("--criterion distill: this task has nothing to predict")
+        assert isinstance(model, Model)
+        teacher, c = self.taught(model), self.config
+        with torch.no_grad():
+            wanted = look(teacher, batch, c)
+        found = look(model, batch, c)
+        loss = Loss({}, {})
+        for name, ask in batch.asks.items():
+            both = _outputs(model, found, batch, ask), _outputs(teacher, wanted, batch, ask)
+            hard, soft, nll, correct = self.compare(model, teacher, *both, ask)
+            loss.sums[name] = c.labels_weight * hard + c.logits_weight * soft
+            loss.parts[f"{name}/teacher"] = soft.detach()
+            if nll is not None and model.heads.named(ask.head).words:
+                loss.parts[f"{name}/nll"] = nll
+            if correct is not None:
+                loss.parts[f"{name}/correct"] = correct
+        pairs = self.matched(model, teacher)
+        real_BT = _real(batch)
+        if c.states_weight:
+            loss.sums["states"] = c.states_weight * self.apart(model, found, wanted, pairs, real_BT)
+        if c.attention_weight:
+            layers = [(a - 1, b - 1) for a, b in pairs if a and b]
+            loss.sums["attention"] = c.attention_weight * differ(found, wanted, layers, real_BT)
+        return loss
+
+    def taught(self, model: Model) -> Model:
+        """The teacher on the model's device, loaded before the first update, and checked."""
+        if self.teacher is None:
+            if (path := self.config.teacher) is None:
+                raise UsageError("--criterion distill needs --criterion.teacher CHECKPOINT")
+            # not when the criterion is made: an evaluation needs no teacher
+            loaded = load(path, model.device)
+            given, name = f"--criterion.teacher {path}", "--arch.max-positions"
+            same = loaded.task.vocab.hash == self.vocab
+            require(same, f"{given} has another vocabulary than --data")
+            theirs, ours = loaded.model.config, model.config
+            both = f"{given} reads {' and '.join(theirs.towers)}"
+            require(theirs.towers == ours.towers, f"{both}, but --arch {' and '.join(ours.towers)}")
+            longer = not theirs.room or 0 < ours.room <= theirs.room
+            require(longer, f"{given} has {theirs.room} positions: give {name} {theirs.room}")
+            # rows that a teacher lacks would be read all the same
+            for table in ("num_segments", "num_virtual"):
+                more = getattr(ours, table) <= max(getattr(theirs, table), 1)
+                fewer = f"{given} has --arch.{table.replace('_', '-')} {getattr(theirs, table)}"
+                require(more, f"{fewer}, and the model {getattr(ours, table)}")
+            self.teacher = loaded.model.requires_grad_(False)
+        return self.teacher
+
+    def compare(
+        self, model: Model, teacher: Model, ours: Asked, theirs: Asked, ask: Ask
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Sums over an ask's rows: the loss of the labels, the divergence from the teacher's
+        outputs, the nll and how many are right."""
+        if ask.head not in teacher.heads:
+            lacks = f"--criterion.teacher {self.config.teacher} has no output layer {ask.head}"
+            raise UsageError(f"{lacks}, which the task asks")
+
+        def chunk(ours: Asked, theirs: Asked, label: Tensor, price_K: Tensor) -> list[Any]:
+            output = model.head(ours, ask.head)
+            with torch.no_grad():
+                wanted = teacher.head(theirs, ask.head)
+            if wanted.shape != output.shape:
+                a, b = (list(one.shape[1:]) for one in (wanted, output))
+                raise UsageError(f"{ask.head} has outputs {b}, but --criterion.teacher's has {a}")
+            head = model.heads.named(ask.head)
+            # numbers have no distribution
+            if isinstance(head, Categorical):
+                soft_K = diverge(output, wanted, self.config.temperature)
+            else:
+                soft_K = (output - wanted).square()
+            # behind the divergence, as the terms may overwrite the output
+            terms = head.terms(output.clone(), label, price_K)
+            return [terms.loss, price_K * soft_K, terms.nll, terms.correct]
+
+        # logits of many rows are made again in backward, which bounds their memory
+        count, size = len(ask.label), compare.CHUNK
+        run = chunk if count <= size else partial(recomputed, chunk)
+        some = [slice(i, i + size) for i in range(0, count, size)]
+        each = [run(ours.part(i), theirs.part(i), ask.label[i], ask.weight[i]) for i in some]
+        columns = [None if one[0] is None else torch.cat(one) for one in zip(*each, strict=True)]
+        loss_K, soft_K, nll_K, correct_K = columns
+        assert loss_K is not None and soft_K is not None
+        [(hard, nll, correct)] = totals(Terms(loss_K, nll_K, correct_K), [ask])
+        return hard, soft_K.sum(), nll, correct
+
+    def matched(self, model: Model, teacher: Model) -> list[tuple[int, int]]:
+        """The depths that are compared, the model's and the teacher's."""
+        ours, theirs = (len(one.decoder.layers) for one in (model, teacher))
+        pairs = self.config.pairs
+        for a, b in pairs:
+            fits = a <= ours and b <= theirs
+            has = f"--criterion.layers {a}={b}: the model has {ours} layers, the teacher {theirs}"
+            require(fits, has)
+        # 3 of 6 layers: 0=0, 1=2, 2=4, 3=6
+        return pairs or [(n, round(n * theirs / ours)) for n in range(ours + 1)]
+
+    def apart(
+        self,
+        model: Model,
+        found: Seen,
+        wanted: Seen,
+        pairs: Sequence[tuple[int, int]],
+        real_BT: Tensor,
+    ) -> Tensor:
+        """The distance of the states of real slots, as a mean over the pairs of depths."""
+        sums = []
+        for ours, theirs in pairs:
+            a_BTD, b_BTD = found.every[ours], wanted.every[theirs]
+            wide = b_BTD.shape[-1]
+            if PROJECT in model.heads:
+                # past `Model.head`, which mixes layers where heads are to read several
+                flat = Asked(a_BTD.flatten(0, 1)[:, None])
+                a_BTD = model.heads.named(PROJECT)(flat, flat.states).unflatten(0, b_BTD.shape[:2])
+            if (width := a_BTD.shape[-1]) != wide:
+                what = f"the model's states are {width} wide and the teacher's {wide}"
+                raise UsageError(
+                    f"--criterion.states-weight: {what}: add --arch.heads {PROJECT}:{wide}"
+                )
+            sums.append((distance(a_BTD, b_BTD, self.config.states_loss) * real_BT).sum())
+        return torch.stack(sums).mean()
+
+
+def look(model: Model, batch: Batch, config: DistillConfig) -> Seen:
+    """What a model computes of a batch, as far as the losses need it."""
+    deep, inside = config.states_weight > 0, config.attention_weight > 0
+    if not (deep or inside):
+        # to count the slots that are read, the host would have to wait for a GPU
+        lean = replace(batch, only_asked=batch.docs.device.type == "cpu")
+        return Seen(model(lean, model.condition(lean))[0], [], [])
+    name, every = batch.decoded, list[Tensor]()
+    model.check_tower(name, batch)
+    condition = model.condition(batch)
+    with _observed(model.tower(name), inside) as calls:
+        states = model.read(name, batch, condition, every)
+        attention = [attended_to(*call) for call in calls]
+    if condition.cross is not None:
+        states = {model.config.towers[0]: condition.cross, **states}
+    return Seen(states, every, attention)
+
+
+def _outputs(model: Model, seen: Seen, batch: Batch, ask: Ask) -> Asked:
+    return gather(seen.states, batch, [ask])
+
+
+def _real(batch: Batch) -> Tensor:
+    """Which slots of the decoded tower are none of the pads, [B, T]."""
+    real_BT: Tensor = batch.towers[batch.decoded][BORN] < NEVER
+    return real_BT
+
+
+@contextmanager
+def _observed(tower: nn.Module, wanted: bool) -> Iterator[list[tuple[Attention, Tensor, View]]]:
+    """While entered, what enters each attention of a tower is listed, layer by layer."""
+    calls: list[tuple[Attention, Tensor, View]] = []
+    if not wanted:
+        yield calls
+        return
+    require(isinstance(tower, Stack), "--criterion.attention-weight: a tower has no attention")
+    assert isinstance(tower, Stack)
+
+    def note(module: nn.Module, given: tuple[Any, ...]) -> None:
+        assert isinstance(module, Attention)
+        # the view is that of the layer, with its window and rotary positions
+        calls.append((module, given[0], given[1]))
+
+    # layers that are one module several times over are noted at each of their calls
+    parts = {layer.attention for layer in tower.layers if isinstance(layer, Layer)}
+    hooks = [part.register_forward_pre_hook(note) for part in parts]
+    kept: Rendering = tower.attention
+    tower.attention = "dense"  # fast kernels have no table of who sees whom
+    try:
+        yield calls
+    finally:
+        tower.attention = kept
+        for hook in hooks:
+            hook.remove()
+
+
+def attended_to(attention: Attention, x_BTD: Tensor, view: View) -> Tensor:
+    """The logarithm of how much each slot attends to each key, [B, H, T, S]; -inf: not at all."""
+    query, key, _ = attention.project(x_BTD, view.num_keys, view.rotation)
+    # of grouped heads, several queries have one key
+    each = query.shape[1] // key.shape[1]
+    score_BHTS = (query * attention.scale) @ key.repeat_interleave(each, dim=1).mT
+    assert view.bias_BHTS is not None
+    score_BHTS = score_BHTS + view.bias_BHTS
+    if attention.biased:
+        score_BHTS = score_BHTS + attention.score_bias(query, key, view)
+    return score_BHTS.log_softmax(-1, dtype=torch.float32)
+
+
+def differ(found: Seen, wanted: Seen, layers: Sequence[tuple[int, int]], real_BT: Tensor) -> Tensor:
+    """The divergence of attention, summed over real slots, a mean over layers and heads."""
+    require(len(layers) > 0, "--criterion.layers names no layer, whose attention could be compared")
+    sums = []
+    for ours, theirs in layers:
+        a_BHTS, b_BHTS = found.attention[ours], wanted.attention[theirs]
+        heads, others = a_BHTS.shape[1], b_BHTS.shape[1]
+        both = f"--criterion.attention-weight: the model has {heads} heads, the teacher {others}"
+        require(heads == others, both)
+        sums.append((_divergence(a_BHTS, b_BHTS).mean(1) * real_BT).sum())
+    return torch.stack(sums).mean()
+
+
+def diverge(output: Tensor, wanted: Tensor, temperature: float) -> Tensor:
+    """The divergence [K] of outputs from the teacher's, times the square of the temperature.
+
+    Outputs of several softmaxes (the borders of an answer) have the mean of theirs.
+    """
+    both = (one.float() / temperature for one in (output, wanted))
+    ours, theirs = (one.log_softmax(-1) for one in both)
+    soft = temperature**2 * _divergence(ours, theirs)
+    return soft if soft.dim() == 1 else soft.flatten(1).mean(1)
+
+
+def _divergence(ours: Tensor, theirs: Tensor) -> Tensor:
+    """KL(theirs || ours) of log-probabilities along the last axis; what is -inf in both is 0."""
+    share = theirs.exp()
+    # -inf - -inf is nan, whose gradient is 0 all the same, as its share is
+    return torch.where(share > 0, share * (theirs - ours), 0.0).sum(-1)
+
+
+def distance(a_BTD: Tensor, b_BTD: Tensor, kind: str) -> Tensor:
+    """The distance [B, T] of states (`--criterion.states-loss`)."""
+    a_BTD, b_BTD = a_BTD.float(), b_BTD.float()
+    if kind == "cosine":
+        return 1 - F.cosine_similarity(a_BTD, b_BTD, dim=-1)
+    if kind == "normed":
+        a_BTD, b_BTD = F.normalize(a_BTD, dim=-1), F.normalize(b_BTD, dim=-1)
+        return (a_BTD - b_BTD).square().sum(-1)
+    return (a_BTD - b_BTD).square().mean(-1)
