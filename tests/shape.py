@@ -16,10 +16,11 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-APART = "families", "formats", "fairseq", "runs", "comparison", "serving/openai"
+APART = "families", "formats", "fairseq", "runs", "comparison", "serving/openai", "remote"
 VERTICAL = tuple(f"unitk/{room}/" for room in APART)
 """Rooms of one family of models, of other systems' formats, of fairseq's users, of what goes with
-training runs, of comparisons, and of OpenAI's API; the rest of the package is its core."""
+training runs, of comparisons, of OpenAI's API, and of stores of objects; the rest of the package is
+its core."""
 BESIDE = ("unitk/evaluation/", "unitk/serving/")
 """Rooms of the core that neither training nor decoding needs."""
 SIDE_BY_SIDE = ("unitk/verbs", "unitk/tasks", "unitk/formats", "unitk/families/latent")

@@ -23,7 +23,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import IO, Any
 
 from unitk.errors import CheckpointError, DataError, UnitkError, UsageError, require
@@ -56,6 +56,23 @@ KINDS = {
 
 _digests: dict[tuple[int, ...], str] = {}
 log = logging.getLogger(__name__)
+
+
+class RemotePath(PosixPath):
+    """A path in a store of objects, read as any other; unitk/remote/paths.py has what it does."""
+
+    staged: Callable[[], Path]
+    """Returns where on this machine a file or folder is written that is then uploaded."""
+    upload: Callable[[Path], None]
+    """Puts a file or folder of this machine here, and removes it there."""
+    matching: Callable[[], list[Path]]
+    """Returns the files that a path with wildcards stands for."""
+    blocks: Callable[[bytes, Any], Any]
+    """Returns an array of this file, whose blocks have these SHA-256 and are read when used."""
+    run: Callable[[bool], Path]
+    """Returns the folder on this machine of the run that is mirrored here; True: to resume it."""
+    mirror: Callable[[Path], None]
+    """Makes what is here equal to a run folder of this machine; raises OSError."""
 
 
 def check_plain(path: Path, what: str = "", hint: str = "") -> None:
@@ -135,6 +152,7 @@ def new_file(
         check_free(dest, option, replace)
         with appearing(real) as part:
             yield part
+        _deliver(real, dest)
 
 
 def check_folder(path: Path, option: str) -> None:
@@ -142,6 +160,8 @@ def check_folder(path: Path, option: str) -> None:
 
     For use before anything is computed.
     """
+    if isinstance(path, RemotePath):  # a store is not asked whether it would take a file
+        return
     folder = path.absolute().parent
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UsageError(f"{option} {path}: cannot write into {folder}")
@@ -167,10 +187,12 @@ def new_folder(
             if made:
                 real.parent.mkdir(parents=True, exist_ok=True)
             with reserved(dest, option):
-                empty = not real.exists() or (real.is_dir() and not any(real.iterdir()))
+                there = dest if isinstance(dest, RemotePath) else real
+                empty = not there.exists() or (there.is_dir() and not any(there.iterdir()))
                 require(empty or replace, f"{option} {dest} exists already")
                 with appearing(real, folder=True) as part:
                     yield part
+                _deliver(real, dest)
         finally:
             for folder in made:
                 with suppress(OSError):  # it holds `dest`, or somebody else uses it
@@ -178,7 +200,9 @@ def new_folder(
 
 
 def real_path(dest: Path) -> Path:
-    """The path without links among its folders; its last part may be a link."""
+    """The path without links among its folders; of a store, where it is written at first."""
+    if isinstance(dest, RemotePath):
+        return dest.staged()
     if dest.name in ("", "..") or dest.parent == Path("/dev"):
         return dest.resolve()
     return dest.parent.resolve() / dest.name
@@ -270,9 +294,10 @@ def appearing(real: Path, folder: bool = False) -> Iterator[Path]:
 
 def write(path: Path, text: str) -> None:
     """Replace the text of a file that no other process writes; OSError where the disk refuses."""
-    with appearing(real_path(path)) as part:
+    with appearing(real := real_path(path)) as part:
         with open_plain(part, "w", newline="") as file:
             file.write(text)
+    _deliver(real, path)
 
 
 def move(path: Path, aside: Path) -> None:
@@ -283,7 +308,15 @@ def move(path: Path, aside: Path) -> None:
 
 def finish(part: Path, dest: Path) -> None:
     """Give a file that is written its name, in one rename; a link there is replaced."""
-    part.replace(real_path(dest))
+    real = real_path(dest)
+    part.replace(real)
+    _deliver(real, dest)
+
+
+def _deliver(real: Path, dest: Path) -> None:
+    """Bring what was written for a path in a store to it."""
+    if isinstance(dest, RemotePath):
+        dest.upload(real)
 
 
 def link(path: Path, target: Path) -> None:

@@ -40,6 +40,8 @@ ORDER += " analyse show latent list convert push fairseq_plugin average plot"
 """The order in which verbs are listed; others follow."""
 ABOUT = re.compile(r'"""`unitk [^`]+`: (.+?)\.?(?:"""|$)')
 """What a verb does, as the first line of its module says."""
+SET = {"--cache-dir": "UNITK_CACHE_DIR", "--cache-size": "UNITK_CACHE_SIZE"}
+"""Option of any verb -> the environment variable that it sets, of further processes too."""
 TOO_MANY = "too many files are open for this process: raise the limit (`ulimit -n`)"
 
 
@@ -61,7 +63,7 @@ class Verb(click.Command):
             with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, UnitkError):
                 find(str(self.name))([*words, "--help-all"])
             # the help page depends on the words so far: --task mass brings the options of mass
-            found = ["--quiet", *re.findall(r"^ +(--[\w.-]+)", page.getvalue(), re.M)]
+            found = ["--quiet", *SET, *re.findall(r"^ +(--[\w.-]+)", page.getvalue(), re.M)]
         elif kind in KINDS:
             load_plugins()
             found = names(kind)
@@ -137,9 +139,10 @@ def call(verb: str, words: list[str]) -> None:
     """Run a verb; a closed output pipe (`| head`) is no error."""
     if "--quiet" in words:
         os.environ[QUIET] = "1"  # of further processes, too
+    words = set_variables([word for word in words if word != "--quiet"])
     try:
         try:
-            find(verb)([word for word in words if word != "--quiet"])
+            find(verb)(words)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # here, as click would make it exit code 1
@@ -155,6 +158,20 @@ def call(verb: str, words: list[str]) -> None:
         ) from error
 
 
+def set_variables(words: list[str]) -> list[str]:
+    """Set the environment variables of the options in `SET`; returns the other words."""
+    rest, found = list[str](), iter(words)
+    for word in found:
+        name, equals, value = word.partition("=")
+        if name not in SET:
+            rest.append(word)
+            continue
+        value = value if equals else next(found, "")
+        require(bool(value), f"{name} needs a value")
+        os.environ[SET[name]] = value
+    return rest
+
+
 def _silence() -> None:
     """Discard what standard output still holds, about which Python would complain at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -163,7 +180,9 @@ def _silence() -> None:
 @click.group(
     cls=Verbs,
     help="A toolkit for unified language models.",
-    epilog="`unitk VERB --help` explains a verb. --quiet prints warnings and errors only.",
+    epilog="`unitk VERB --help` explains a verb. --quiet prints warnings and errors only."
+    " --cache-dir DIR and --cache-size 100G: where and how much of what s3:// and other addresses"
+    " name is kept.",
 )
 @click.version_option(__version__, prog_name="unitk")
 def cli() -> None:

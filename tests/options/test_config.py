@@ -293,7 +293,7 @@ def test_a_comma_or_an_equals_sign_may_be_part_of_a_path(tmp_path, monkeypatch):
 def test_addresses_are_refused_as_paths():
     with pytest.raises(UsageError, match="hf://datasets/a is no name .*ORG/NAME/FILE"):
         parse_value("hf://datasets/a", Path, "--x")
-    for text in ("https://example.com/a", "s3://a"):
+    for text in ("ftp://example.com/a", "r2://a"):
         with pytest.raises(UsageError, match=f"--x: {text} .*download"):
             parse_value(text, Path, "--x")
         with pytest.raises(UsageError, match="--data: .*address"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk import registry
-from unitk.files import MANIFEST
+from unitk.files import MANIFEST, RemotePath
 from unitk.registry import nearest
 
 FOLDER = Path(__file__).parent
@@ -38,10 +38,10 @@ def located(path: Path, part: str = "checkpoint") -> Path:
     """The folder of a model, where `path` is the name of one; anything else as it is given.
 
     A name that begins with that of a registered hub, such as hf:ORG/NAME@REVISION, is fetched;
-    `part` says what is wanted of it: checkpoint, vocab, files, or a file of data. A file or folder
-    of that name on disk wins.
+    `part` says what is wanted of it: checkpoint, vocab, corpus, files, or a file of data. A file or
+    folder of that name on disk wins.
     """
-    if path.exists() or path.is_symlink():
+    if not isinstance(path, RemotePath) and (path.exists() or path.is_symlink()):
         return path
     # a drive of Windows has a colon, too, but no hub its name
     hub, colon, name = str(path).partition(":")

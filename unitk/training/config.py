@@ -368,7 +368,7 @@ def weighted(text: str) -> tuple[Path, float]:
         0 < number < float("inf"),
         f"--data {text}: what stands after = is a weight above 0, got {weight!r}",
     )
-    return Path(path), number
+    return local(path, "--data"), number
 
 
 def named(text: str) -> tuple[str, Path]:
@@ -380,4 +380,4 @@ def named(text: str) -> tuple[str, Path]:
         name.replace("-", "_").isidentifier() and name != "train",
         f"--valid {text}: {name!r} is not a name for a validation set",
     )
-    return name, Path(path)
+    return name, local(path, "--valid")

@@ -356,8 +356,10 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
                         folder.link(name, step)
                 sinks = open_sinks(folder.path, choose_loggers(start.config.writers), at.step)
                 folder.describe(report.readme(trainer))
+                folder.mirror()
         except OSError as error:
-            raise UsageError(f"--save-dir {folder.path} cannot be written to: {error}") from error
+            what = f"--save-dir {start.config.save_dir} cannot be written to"
+            raise UsageError(f"{what}: {error}") from error
         for line in report.first_lines(trainer):
             log.info("%s", line)
         for line in report.warnings(trainer):
@@ -368,5 +370,7 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
         finally:
             if ranks.leads:
                 folder.describe(report.readme(trainer))
+                if not trainer.saver.behind:
+                    trainer.saver.mirror(at.step)
                 for line in report.last_lines(trainer):
                     log.info("%s", line)

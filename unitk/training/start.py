@@ -144,6 +144,7 @@ def _resumed(given: Settings) -> Path | None:
     folder: Path | None = peek(TrainConfig, given, "save_dir") if "save_dir" in given else None
     if not peek(TrainConfig, given, "resume") or folder is None or "config" in given:
         return None
+    folder = RunFolder.at(folder, resume=True).path
     if not (folder / CONFIG).is_file():
         require("task" in given, f"--resume: {folder} holds no run, and a new one needs a --task")
         return None
@@ -158,7 +159,7 @@ def _with_parent(given: Settings) -> Parsed:
     """
     folder = None
     if "task" in given and peek(TrainConfig, given, "resume") and "save_dir" in given:
-        run = RunFolder(peek(TrainConfig, given, "save_dir"))
+        run = RunFolder.at(peek(TrainConfig, given, "save_dir"), resume=True)
         # `prepare` reads the other files
         folder = run.newest(hashed=lambda name: name == "state.json")
     if "task" in given and folder is None and "init_from" in given:
@@ -222,7 +223,7 @@ def prepare(parsed: Parsed) -> Start:
         averages, retry = "averages are not divided", "ranks would wait for ever"
         for key, why in (("ema", averages), ("average_last", averages), ("oom_retry", retry)):
             require(not getattr(config, key), f"--shard and {flag(key)} exclude each other: {why}")
-    run = RunFolder(config.save_dir)
+    run = RunFolder.at(config.save_dir, config.resume)
     run.check(config.resume)  # before data are opened, which may take longer
     choose_loggers(config.writers)
     optimizer = parsed.components["optimizer"].config

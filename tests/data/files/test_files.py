@@ -34,8 +34,8 @@ def test_wildcards_are_expanded_in_order(tmp_path, monkeypatch):
         ("c*.txt", "--valid c\\*.txt: no file has such a name"),
         ("c.txt", "--valid c.txt: no such file"),
         ("b2.txt", "--valid b2.txt: the folder has no file that ends in .*.jsonl, .*.txt"),
-        ("https://example.com/a.txt", "--valid https://example.com/a.txt is an address; download"),
-        ("s3://datasets/a", "s3://datasets/a is an address"),
+        ("ftp://example.com/a.txt", "--valid ftp://example.com/a.txt is an address; download"),
+        ("r2://datasets/a", "r2://datasets/a is an address"),
     ]:
         with pytest.raises(DataError, match=message):
             expand([pattern], "--valid")

@@ -41,12 +41,14 @@ from unitk.data.corpus.columns import (
 from unitk.errors import DataError
 from unitk.files import MANIFEST, create
 from unitk.foreign import read_json
-from unitk.pretrained import fetched
+from unitk.pretrained import fetched, located
 from unitk.slots import Ids
 
 FORMAT = 2
 VOCAB = "vocab"
 BLOCKS, BLOCK = "blocks.sha256", 1 << 20
+ELSEWHERE = ".remote"
+"""File of a copy: the address of its tokens, which stay in a store and are read by blocks."""
 SIDES = ("source", "target")
 
 
@@ -113,7 +115,13 @@ class Stored:
 
     def verify(self) -> None:
         """Compare all files with the manifest; a `DataError` names the first that differs."""
-        check_files(self.path, self.manifest["files"], hashed=True)
+        apart = [side.path for side in self.sides if (side.path / ELSEWHERE).exists()]
+        blocks = {path / TOKENS.file for path in apart}
+        entries = self.manifest["files"]
+        here = {name: one for name, one in entries.items() if self.path / name not in blocks}
+        check_files(self.path, here, hashed=True)
+        for side in self.sides if blocks else ():
+            side.check_blocks(0, side.counts.tokens)
 
 
 class Corpus(Stored):
@@ -132,6 +140,10 @@ class Corpus(Stored):
                 raise KeyError(TOKENS.file)
             self._tokens = TOKENS.read(path, self.counts, self.dtype)
             self._hashes = self._block_hashes(self._tokens.nbytes)
+            if (mark := path / ELSEWHERE).exists():
+                there = located(Path(mark.read_text(encoding="utf-8")), "file")
+                assert isinstance(there, files.RemotePath)
+                self._tokens = there.blocks(self._hashes, self.dtype)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path / MANIFEST} is damaged ({error!r})") from error
         self._seen = bytearray(len(self._hashes) // 32)
@@ -191,10 +203,10 @@ class Corpus(Stored):
     def tokens(self, start: int, stop: int) -> Ids:
         """The ids from token `start` up to token `stop`, across sentences."""
         if self._seen:
-            self._check_blocks(start, stop)
+            self.check_blocks(start, stop)
         return self._tokens[start:stop].astype(np.int64)
 
-    def _check_blocks(self, start: int, stop: int) -> None:
+    def check_blocks(self, start: int, stop: int) -> None:
         """Compare a block of tokens with its hash when it is first read."""
         size, stop = self.dtype.itemsize, min(stop, self.counts.tokens)
         # each block once in a process, as it is read: to hash a large corpus takes long

@@ -19,6 +19,7 @@ from unitk.data.files.readers import Format, format_of, reader, readers
 from unitk.data.files.squad import SQUAD_SOURCE, check_form, read_squad
 from unitk.data.files.tables import saved_files
 from unitk.errors import DataError, UsageError, require
+from unitk.files import RemotePath
 from unitk.options.fields import Checked, Positive, flag
 from unitk.options.settings import Settings
 from unitk.pretrained import from_hub, located
@@ -31,13 +32,15 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
     """The files that a user named, in order; wildcards and folders are expanded."""
     found: list[Path] = []
     for pattern in patterns:
-        path = Path(pattern)
+        path = located(Path(pattern), "file")
         if path.is_dir():
             found += _inside(path, option)
         elif path == STDIN or path.exists():
             found.append(path)
-        elif (file := located(path, "file")) != path:
-            found.append(file)
+        elif isinstance(path, RemotePath):
+            files = path.matching()
+            require(bool(files), f"{option} {path}: there is no such file")
+            found += files
         elif ADDRESS.match(pattern):
             raise DataError(f"{option} {pattern} is an address; download it and name the file")
         elif glob.has_magic(pattern):

@@ -190,7 +190,7 @@ def anonymous(run: Run, text: str) -> str:
 def readme(run: Run) -> str:
     """README.md of a run folder: what the run is, and how to resume it."""
     start, at = run.start, run.progress
-    settings, folder = start.parsed.settings, start.run.path
+    settings, folder = start.parsed.settings, start.run.remote or start.run.path
     done = [summary(at), *last_lines(run)] if at.step else ["nothing is trained yet"]
     rows = "\n".join(
         f"| `{flag(key)}` | {one.text} | {one.where} |"

@@ -50,6 +50,20 @@ class RunFolder:
     """The folder given as `--save-dir`."""
 
     path: Path
+    remote: files.RemotePath | None = None
+    """Where it is mirrored, if the one that was given is in a store."""
+
+    @classmethod
+    def at(cls, given: Path, resume: bool) -> RunFolder:
+        """The folder of a run; of one in a store, that on this machine, brought up to date."""
+        if isinstance(given, files.RemotePath):
+            return cls(given.run(resume), given)
+        return cls(given)
+
+    def mirror(self) -> None:
+        """Make the mirror, if there is one, equal to the folder; raises OSError."""
+        if self.remote is not None:
+            self.remote.mirror(self.path)
 
     @property
     def checkpoints(self) -> Path:

@@ -1,7 +1,8 @@
 """Writes the checkpoints of a run in a thread while training continues.
 
 The loop waits only for the copy to host memory, and for the previous checkpoint if that is still
-being written. If a checkpoint cannot be written, the older ones remain.
+being written. If a checkpoint cannot be written, the older ones remain. A run folder in a store is
+uploaded behind each of them; what a store does not take is uploaded with the next one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Saver:
         self._error: BaseException | None = None
         self._untold = 0
         """A failed step that was logged when the next one was due, but not yet returned."""
+        self.behind = ""
+        """Why the newest checkpoint is not in the store that the run is mirrored in."""
 
     def __enter__(self) -> Saver:
         return self
@@ -68,6 +71,8 @@ class Saver:
         if isinstance(error := self._error, OSError):
             raise CheckpointError(self._failure(error)) from error
         self._report()
+        if self.behind:
+            raise CheckpointError(f"{self.behind}; --resume on this machine goes on from there")
 
     def _write(self, snapshot: checkpoint.Snapshot, best: list[int], named: dict[str, int]) -> None:
         folder, step = self.folder, snapshot.step
@@ -81,10 +86,21 @@ class Saver:
                 folder.prune(self.keep_last, best, named.values())
             except OSError as error:  # this one is there
                 log.warning("older checkpoints cannot be removed, and are kept: %s", error)
+            self.mirror(step)
         except BaseException as error:  # whatever it is, the loop must get it
             self._error = error
         finally:
             self._done.set()
+
+    def mirror(self, step: int) -> None:
+        """Upload the run, as it is after a step, to the store that it is mirrored in, if any."""
+        try:
+            self.folder.mirror()
+            self.behind = ""
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror or error}"
+            self.behind = f"checkpoint of step {step} is only in {self.folder.path} ({why})"
+            log.warning("%s; training continues", self.behind)
 
     def _report(self) -> int:
         error, self._error = self._error, None

@@ -1,0 +1,241 @@
+"""The cache of this machine: copies of files and folders, and blocks of corpora, up to a size.
+
+    CACHE/copies/KEY/...    a folder or file as it was: the key is that of its names, sizes and tags
+    CACHE/blocks/ab/ab...   a block by its SHA-256, for all corpora and processes
+    CACHE/runs/s3/...       run folders that are mirrored; CACHE/written/ what is to be uploaded
+
+Of copies and blocks, those that were used longest ago are removed when there are more than
+UNITK_CACHE_SIZE bytes. A copy that a process uses is kept: the process holds its lock file.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from unitk import files
+from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.files import MANIFEST
+from unitk.remote.store import Store, store_of
+
+DIR, SIZE = "UNITK_CACHE_DIR", "UNITK_CACHE_SIZE"
+"""Environment variables: the folder of the cache, and its most bytes (with k, M, G or T)."""
+DEFAULT_SIZE = "100G"
+UNITS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+INDEX = "remote.json"
+"""File of a mirrored run: its identity, and what the links in the run folder lead to."""
+OPTIMIZER = "optim.safetensors"
+TOKENS, BLOCKS, ELSEWHERE = "tokens.bin", "blocks.sha256", ".remote"
+"""Of a corpus: its tokens, the hashes of their blocks, and in a copy the address of the tokens."""
+HEAVY = (".safetensors", ".bin", ".npy", ".sha256", ".jsonl", ".pt")
+"""Endings of files that no vocabulary has."""
+TAGS = "ETag", "etag", "mtime", "LastModified", "last_modified", "md5Hash", "content_settings"
+"""What stores call the mark of a file's content."""
+CHECK_EVERY = 256 << 20
+"""Bytes that a process adds before it looks at the size of the cache again."""
+
+_held: list[IO[Any]] = []
+_added = CHECK_EVERY
+log = logging.getLogger(__name__)
+
+
+def cache_dir(kind: str, address: str = "") -> Path:
+    """The folder of a kind of content in the cache, or what is in it of an address."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    root = Path(os.environ.get(DIR) or Path(home, "unitk")).expanduser()
+    protocol, _, rest = address.partition("://")
+    return root.joinpath(kind, *([protocol, *rest.strip("/").split("/")] if address else []))
+
+
+def most_bytes() -> int:
+    """The size that the cache is kept below."""
+    text = os.environ.get(SIZE) or DEFAULT_SIZE
+    digits = text.rstrip("".join(UNITS))
+    if not digits.isdecimal() or len(text) - len(digits) > 1:
+        raise UsageError(f"--cache-size must be a number such as 100G, got {text!r}")
+    return int(digits) * UNITS.get(text[-1:], 1)
+
+
+def make_room(added: int) -> None:
+    """Count what was added, and remove what was used longest ago if the cache is too large."""
+    global _added
+    _added += added
+    if _added < min(CHECK_EVERY, most_bytes() // 8):
+        return
+    _added = 0
+    found: list[tuple[float, int, Path]] = []
+    # time stamps of blocks, and of the lock files of copies, say when they were used last
+    for path in cache_dir("blocks").glob("*/*"):
+        with _gone():
+            about = path.stat()
+            found.append((about.st_mtime, about.st_blocks * 512, path))
+    for path in cache_dir("copies").glob("*.lock"):
+        with _gone():
+            copy = path.with_suffix("")
+            size = sum(one.lstat().st_blocks * 512 for one in copy.rglob("*"))
+            found.append((path.stat().st_mtime, size, path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= most_bytes():
+            break
+        if path.suffix != ".lock":
+            path.unlink(missing_ok=True)  # who has it mapped keeps it
+        elif not _remove_copy(path):
+            continue
+        total -= size
+
+
+@contextmanager
+def _gone() -> Iterator[None]:
+    """Another process may remove what is looked at."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass
+
+
+def _remove_copy(lock: Path) -> bool:
+    """Remove a copy and its lock file, unless a process uses it."""
+    with lock.open("rb") as file:
+        try:
+            files.fcntl.flock(file, files.fcntl.LOCK_EX | files.fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+        lock.unlink(missing_ok=True)
+    return True
+
+
+def copied(key: str, size: int, fill: Callable[[Path], None]) -> Path:
+    """The folder of a key in the cache, which `fill` fills if it is not there.
+
+    Processes of this machine wait for the one that fills it. It stays as long as this one lives.
+    """
+    folder = cache_dir("copies") / hashlib.sha256(key.encode()).hexdigest()[:24]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = folder.with_name(f"{folder.name}.lock")
+    while True:
+        file = files.open_plain(lock, "a")
+        files.fcntl.flock(file, files.fcntl.LOCK_EX)
+        with _gone():
+            if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                break
+        file.close()  # it was removed with its copy
+    os.utime(lock)
+    if not folder.exists():
+        make_room(size)
+        with files.appearing(folder, folder=True) as part:
+            fill(part)
+    # held until the process ends, and never closed: nobody may remove the copy
+    files.fcntl.flock(file, files.fcntl.LOCK_SH)
+    _held.append(file)
+    return folder
+
+
+@functools.cache
+def fetch_file(address: str) -> Path:
+    """A copy of a file, under its own name."""
+    store, name = store_of(address), address.rstrip("/").rpartition("/")[2] or "file"
+    if (info := store.info(address)) is None:
+        raise FileNotFoundError(2, "there is no such file", address)
+    key = json.dumps([address, _tag(info)])
+    fill = lambda part: store.download(address, part / name)  # noqa: E731
+    return copied(key, info.get("size") or 0, fill) / name
+
+
+def _tag(info: dict[str, Any]) -> list[str]:
+    return [str(info.get(name)) for name in ("size", *TAGS) if info.get(name) is not None]
+
+
+@functools.cache
+def fetch_part(address: str, wanted: str) -> Path:
+    """What is `wanted` of a folder, on this machine: a checkpoint, a vocabulary, a corpus, or all
+    files; a file is copied as it is."""
+    store = store_of(address)
+    info = store.info(address)
+    if info is not None and info["type"] == "file":
+        return fetch_file(address)
+    names = store.names(address, deep=True)
+    if not names and (found := _linked(store, address)):
+        return fetch_part(found, wanted)
+    if not names:
+        fault = DataError if wanted == "corpus" else CheckpointError
+        raise fault(f"{address}: there is no such file or folder")
+    if wanted != "corpus" and (INDEX in names or any(n.startswith("checkpoints/") for n in names)):
+        return fetch_part(_best(store, address, names), wanted)
+    return fetch_folder(store, address, names, wanted)
+
+
+def _linked(store: Store, address: str) -> str:
+    """The checkpoint that RUN/best and the like stand for; "" if there is no such run."""
+    run, _, name = address.rstrip("/").rpartition("/")
+    target = index_of(store, run).get("links", {}).get(name)
+    return f"{run}/{target}" if target else ""
+
+
+def _best(store: Store, address: str, names: dict[str, Any]) -> str:
+    """The best checkpoint of a run, else its newest one; one that is there has its manifest."""
+    found = checkpoints(names)
+    if not found:
+        raise CheckpointError(f"the run {address} has no checkpoint yet")
+    best = index_of(store, address).get("links", {}).get("best", "")
+    return f"{address}/{best if best in found.values() else found[max(found)]}"
+
+
+def checkpoints(names: dict[str, Any]) -> dict[int, str]:
+    """Step -> name of the folder of each checkpoint of a run that is complete."""
+    ends = (name.split("/") for name in names if name.endswith(f"/{MANIFEST}"))
+    steps = (parts for parts in ends if len(parts) == 3 and parts[1].startswith("step-"))
+    return {int(one[1][5:]): "/".join(one[:2]) for one in steps if one[1][5:].isdigit()}
+
+
+def index_of(store: Store, run: str) -> dict[str, Any]:
+    """The index of a mirrored run; empty if there is none."""
+    try:
+        found: dict[str, Any] = json.loads(store.read(f"{run}/{INDEX}"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found
+
+
+def fetch_folder(store: Store, address: str, names: dict[str, Any], wanted: str) -> Path:
+    """A copy of a folder without what is not wanted.
+
+    Of a checkpoint the optimizer's tensors are left out, of a corpus its tokens, which are read by
+    blocks: files of the same sizes without content stand for them.
+    """
+
+    def left_out(name: str) -> bool:
+        last = name.rpartition("/")[2]
+        if wanted == "corpus":
+            return last == TOKENS and name.replace(TOKENS, BLOCKS) in names
+        return wanted == "checkpoint" and last == OPTIMIZER
+
+    if wanted == "vocab":
+        names = {name: one for name, one in names.items() if not name.endswith(HEAVY)}
+
+    def fill(part: Path) -> None:
+        log.info("%s is copied into the cache", address)
+        for name, info in names.items():
+            path = part / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not left_out(name):
+                store.download(f"{address}/{name}", path)
+                continue
+            with files.open_plain(path, "wb") as empty:
+                empty.truncate(info["size"])
+            if wanted == "corpus":
+                files.create(path.with_name(ELSEWHERE), f"{address}/{name}")
+
+    # what changes in the store is another key: a copy is never written to
+    key = json.dumps([address, wanted, {name: _tag(one) for name, one in names.items()}])
+    size = sum(one.get("size") or 0 for name, one in names.items() if not left_out(name))
+    return copied(key, size, lambda part: fill(part / "x")) / "x"

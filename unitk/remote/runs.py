@@ -1,0 +1,227 @@
+"""Run folders that are mirrored: written on this machine, complete in a store, continued from it.
+
+    RUN/config.yaml  README.md  log.jsonl  ...    as on this machine when a checkpoint was saved
+    RUN/checkpoints/step-200/...                  its files, and at last its manifest.json
+    RUN/remote.json                               identity of the run, and where its links lead
+
+A checkpoint without a manifest is none. So files are uploaded before the manifest, and the manifest
+is removed before files. What the store has is the run; only where this machine has a later
+checkpoint of the same run that could not be uploaded, it goes on from that one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+from unitk import files
+from unitk.errors import UsageError, require
+from unitk.files import MANIFEST, OLD, TEMPORARY
+from unitk.remote import copies
+from unitk.remote.copies import INDEX
+from unitk.remote.store import Store, store_of
+
+FORMAT = 1
+CONFIG = "config.yaml"
+IDENTITY = ".mirrored"
+"""File of a run folder on this machine: the identity of the run that it is a part of."""
+OWN = (TEMPORARY, OLD, "damaged-", ".lock", IDENTITY, ".bring")
+"""How the names of files and folders begin that are not mirrored."""
+
+_sent: dict[tuple[str, str], tuple[int, int]] = {}
+"""(Run, name) -> size and time stamp of a file as it was uploaded by this process."""
+_brought: set[str] = set()
+_told: set[str] = set()
+log = logging.getLogger(__name__)
+
+
+def bring(address: str, resume: bool) -> Path:
+    """The folder on this machine of a mirrored run; with `resume`, as it is in the store.
+
+    Raises `UsageError` if the store does not answer.
+    """
+    here = copies.cache_dir("runs", address)
+    if address in _brought:
+        return here
+    here.mkdir(parents=True, exist_ok=True)
+    with files.open_plain(here / ".bring", "a") as lock:
+        files.fcntl.flock(lock, files.fcntl.LOCK_EX)  # ranks of this machine: one of them brings it
+        try:
+            _bring(store_of(address), address, here, resume)
+        except OSError as error:
+            raise UsageError(f"--save-dir {address} cannot be read: {error.strerror}") from error
+    if resume:
+        _brought.add(address)
+    return here
+
+
+def _bring(store: Store, address: str, here: Path, resume: bool) -> None:
+    names = store.names(address, deep=True)
+    there = copies.checkpoints(names)
+    what = f"--save-dir {address} holds a run: --resume continues it, otherwise name another"
+    require(resume or not ({CONFIG, "log.jsonl"} & set(names) or there), what)
+    index = copies.index_of(store, address) if names else {}
+    identity = here / IDENTITY
+    own = identity.read_text(encoding="utf-8") if identity.exists() else None
+    if own is not None and own != index.get("run"):  # removed in the store, or another run now
+        _clear(here)
+    elif own is None and names:
+        _clear(here)
+    if not names:
+        require(resume or not (here / CONFIG).exists(), f"{what} (it is in {here})")
+        return
+    local = [int(one.name[5:]) for one in here.glob("checkpoints/step-*") if one.name[5:].isdigit()]
+    alone = os.environ.get("WORLD_SIZE", "1") == os.environ.get("LOCAL_WORLD_SIZE", "1")
+    # ranks of several machines must agree on where they go on: on what the store has
+    if own is not None and alone and max(local, default=0) > max(there, default=0):
+        log.info("%s lacks step %d, which is in %s", address, max(local), here)
+        return
+    # later ones of a run that went on elsewhere, and what was pruned meanwhile
+    for step in set(local) - set(there):
+        files.discard(here / "checkpoints" / f"step-{step}", here)
+    for name in there.values():
+        _checkpoint(store, f"{address}/{name}", here / name, _below(names, name))
+    for name in names:
+        if _is_mirrored(name) and not name.startswith("checkpoints/") and name != INDEX:
+            (here / name).parent.mkdir(parents=True, exist_ok=True)
+            with files.appearing(here / name) as part:
+                store.download(f"{address}/{name}", part)
+    for name, target in index.get("links", {}).items():
+        files.link(here / name, Path(target))
+    if "run" in index:
+        files.create(identity, index["run"])
+
+
+def _below(names: Iterable[str], folder: str) -> list[str]:
+    return [name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")]
+
+
+def _checkpoint(store: Store, address: str, here: Path, names: list[str]) -> None:
+    """Make a checkpoint on this machine equal to the one in the store."""
+    manifest = store.read(f"{address}/{MANIFEST}")
+    same = (here / MANIFEST).exists() and (here / MANIFEST).read_bytes() == manifest
+    if same and files.damage(here) is None:
+        return
+    here.parent.mkdir(parents=True, exist_ok=True)
+    with files.appearing(here, folder=True) as part:
+        # what is not listed was left out of it, or belongs to one that is being replaced
+        for name in [*json.loads(manifest)["files"]]:
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            if name in names:  # what is missing makes it a damaged one, which is passed over
+                store.download(f"{address}/{name}", part / name)
+        files.create(part / MANIFEST, manifest)
+
+
+def _clear(here: Path) -> None:
+    """Remove what belongs to another run."""
+    for path in here.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name not in (".lock", ".bring"):
+            path.unlink()
+
+
+def mirror(here: Path, address: str) -> None:
+    """Make the run in the store equal to the one on this machine.
+
+    Raises OSError; a checkpoint is then complete there, or not there at all.
+    """
+    store = store_of(address)
+    names = store.names(address, deep=True)
+    mine = _own(here)
+    if address not in _told:
+        _told.add(address)
+        log.info("checkpoints are uploaded to %s", address)
+    if INDEX not in names:  # what follows has an identity
+        _index(store, address, here)
+    for name in mine:
+        if not name.startswith("checkpoints/"):
+            _send(store, address, here, name)
+    folders = {"/".join(name.split("/")[:2]) for name in mine if name.startswith("checkpoints/")}
+    for folder in sorted(folders, key=lambda one: (len(one), one)):
+        if f"{folder}/{MANIFEST}" in mine:
+            _upload(store, f"{address}/{folder}", here / folder, _below(names, folder))
+    # links last: they lead to checkpoints that are there
+    _index(store, address, here)
+    gone = sorted({"/".join(name.split("/")[:2]) for name in names if "/step-" in name} - folders)
+    for folder in gone:
+        _remove(store, f"{address}/{folder}", _below(names, folder))
+
+
+def _own(here: Path) -> dict[str, object]:
+    """The files of a run folder that are mirrored, by name."""
+    found = {path.relative_to(here).as_posix(): path for path in sorted(here.rglob("*"))}
+    links = [name for name, path in found.items() if path.is_symlink()]
+
+    def kept(name: str) -> bool:
+        linked = any(name == link or name.startswith(f"{link}/") for link in links)
+        return not linked and _is_mirrored(name)
+
+    return {name: path for name, path in found.items() if path.is_file() and kept(name)}
+
+
+def _is_mirrored(name: str) -> bool:
+    return not any(part.startswith(OWN) for part in name.split("/"))
+
+
+def _send(store: Store, address: str, here: Path, name: str) -> None:
+    """Upload a file, if it is not what this process uploaded last."""
+    about = (here / name).stat()
+    mark = about.st_size, about.st_mtime_ns
+    if _sent.get((address, name)) != mark:
+        # as it is at this moment: a log may grow meanwhile
+        store.put((here / name).read_bytes(), f"{address}/{name}")
+        _sent[address, name] = mark
+
+
+def _upload(store: Store, address: str, folder: Path, there: list[str]) -> None:
+    """Upload a checkpoint, its manifest at last."""
+    manifest = (folder / MANIFEST).read_bytes()
+    key = address, MANIFEST
+    if MANIFEST in there:
+        mark = (folder / MANIFEST).stat()
+        if _sent.get(key) == (mark.st_size, mark.st_mtime_ns):
+            return
+        if not _continues(store.read(f"{address}/{MANIFEST}"), manifest):
+            store.remove(f"{address}/{MANIFEST}")  # another one of this step: it is none until done
+            there = []
+    for name in sorted(files.below(folder)):
+        if name not in there or MANIFEST not in there:
+            store.upload(folder / name, f"{address}/{name}")
+    if MANIFEST not in there or store.read(f"{address}/{MANIFEST}") != manifest:
+        store.put(manifest, f"{address}/{MANIFEST}")
+    for name in set(there) - set(files.below(folder)) - {MANIFEST}:
+        store.remove(f"{address}/{name}")  # the optimizer of one that is kept by name
+    mark = (folder / MANIFEST).stat()
+    _sent[key] = mark.st_size, mark.st_mtime_ns
+
+
+def _continues(old: bytes, new: bytes) -> bool:
+    """Whether a manifest lists nothing but what another one does."""
+    try:
+        before, now = (json.loads(one)["files"] for one in (old, new))
+    except (ValueError, KeyError):
+        return False
+    return all(before.get(name) == entry for name, entry in now.items())
+
+
+def _index(store: Store, address: str, here: Path) -> None:
+    """Write where the links of a run lead, and its identity, which is drawn once."""
+    identity = here / IDENTITY
+    if not identity.exists():
+        files.create(identity, uuid.uuid4().hex)
+    links = {one.name: os.readlink(one) for one in sorted(here.iterdir()) if one.is_symlink()}
+    about = {"format": FORMAT, "run": identity.read_text(encoding="utf-8"), "links": links}
+    data = json.dumps(about, indent=1).encode() + b"\n"
+    store.put(data, f"{address}/{INDEX}")
+
+
+def _remove(store: Store, address: str, names: list[str]) -> None:
+    for name in sorted(names, key=lambda name: name != MANIFEST):
+        store.remove(f"{address}/{name}")
+    store.forget_folder(address)
