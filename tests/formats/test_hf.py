@@ -541,7 +541,7 @@ def edit(there, name, change):
             lambda t: t["bert.embeddings.LayerNorm.bias"].fill_(float("nan")),
             "embed.norm.bias has NaN or infinity",
         ),
-        ("config.json", lambda c: c.update(model_type="electra"), "model_type must be one of"),
+        ("config.json", lambda c: c.update(model_type="funnel"), "model_type must be one of"),
         ("config.json", lambda c: c.update(hidden_act="mish"), "hidden_act must be one of"),
         ("config.json", lambda c: c.update(hidden_size="x"), "hidden_size must be a whole number"),
         ("config.json", lambda c: c.update(hidden_size=10**12), "hidden_size cannot be"),

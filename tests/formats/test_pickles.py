@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file
 
 from unitk.errors import CheckpointError
-from unitk.formats.archive import read_pickle, read_tensors, unwrapped, without_prefix
+from unitk.formats.archive import read_pickle, read_tensors, unwrap, without_prefix
 from unitk.formats.hf.families import families
-from unitk.formats.hf.folder import family_of, modern
+from unitk.formats.hf.folder import family_of, rename_tensors
 from unitk.formats.pickles import harmless
 
 ROOT = pathlib.Path("model.pt")
@@ -182,15 +182,15 @@ def test_tensors_are_found_where_trainers_put_them(tmp_path, key):
 def test_prefixes_of_wrappers_are_taken_off(wrapped):
     names = ["h.0.weight", "h.1.weight", "module_list.bias"]
     tensors = {wrapped.format(name): torch.ones(1) for name in names}
-    assert list(unwrapped(tensors, ROOT)) == names
+    assert list(unwrap(tensors, ROOT)) == names
 
 
 def test_wrapped_parts_of_a_model_lose_their_wrappers_too():
     given = ["embed.weight", "h._orig_mod.0.weight", "h.1._checkpoint_wrapped_module.weight"]
-    found = unwrapped(dict.fromkeys(given, torch.ones(1)), ROOT)
+    found = unwrap(dict.fromkeys(given, torch.ones(1)), ROOT)
     assert list(found) == ["embed.weight", "h.0.weight", "h.1.weight"]
     with pytest.raises(CheckpointError, match="two tensors"):
-        unwrapped(dict.fromkeys(["a", "_orig_mod.a"], torch.ones(1)), ROOT)
+        unwrap(dict.fromkeys(["a", "_orig_mod.a"], torch.ones(1)), ROOT)
 
 
 def test_a_word_that_some_names_lack_is_no_prefix():
@@ -211,10 +211,10 @@ def test_every_family_is_read_whatever_wrapped_it(hf, kind):
     """The same names as without a prefix, of whole and of bare models."""
     model = tiny(hf, kind)
     for stored in (model.state_dict(), model.base_model.state_dict()):
-        wanted = modern(stored, families()[kind], ROOT)
+        wanted = rename_tensors(stored, families()[kind], ROOT)
         for prefix in PREFIXES:
-            wrapped = unwrapped({prefix + name: stored[name] for name in stored}, ROOT)
-            assert modern(wrapped, families()[kind], ROOT).keys() == wanted.keys(), prefix
+            wrapped = unwrap({prefix + name: stored[name] for name in stored}, ROOT)
+            assert rename_tensors(wrapped, families()[kind], ROOT).keys() == wanted.keys(), prefix
 
 
 @pytest.mark.parametrize("kind", families())

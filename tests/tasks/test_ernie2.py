@@ -8,7 +8,7 @@ import pytest
 
 from unitk.data.cuts import AT_THE_END, Text
 from unitk.errors import UsageError
-from unitk.families.ernie2.sentences import connected, layout, num_orders, shuffled
+from unitk.families.ernie2.sentences import find_connectives, layout, num_orders, shuffle_segments
 from unitk.families.ernie2.task import CONNECTIVES, ERNIE2, OBJECTIVES, shares
 from unitk.families.ernie2.words import capital, document, lower_cased
 from unitk.tasks.mlm import framed
@@ -106,7 +106,7 @@ def test_orders_are_the_table(ids, labels):
     text, borders = ids("a b c d e f"), np.array([2, 5])
     rng, seen = np.random.default_rng(0), Counter()
     for _ in range(3000):
-        parts, label = shuffled(text, borders, 3, rng)
+        parts, label = shuffle_segments(text, borders, 3, rng)
         seen[label] += 1
         if label == 7:
             example = layout("order", parts, label, *ids("C S"))
@@ -124,13 +124,13 @@ def test_the_class_of_an_order_restores_the_text(most):
     orders = [order for n in range(1, most + 1) for order in permutations(range(n))]
     assert len(orders) == num_orders(most)
     for _ in range(2000):
-        parts, label = shuffled(text, np.array([3, 4, 9, 15]), most, rng)
+        parts, label = shuffle_segments(text, np.array([3, 4, 9, 15]), most, rng)
         back = [parts[place] for place in np.argsort(orders[label])]
         assert np.concatenate(back).tolist() == text.tolist()
         seen[label] = True
         assert {int(part[0]) for part in parts} <= {0, 3, 4, 9, 15}
     assert len(seen) == len(orders)
-    assert shuffled(text, np.array([], int), most, rng)[1] == 0  # a single sentence
+    assert shuffle_segments(text, np.array([], int), most, rng)[1] == 0  # a single sentence
 
 
 def test_connectives_are_left_out(cased, labels):
@@ -161,7 +161,7 @@ def test_a_comma_goes_with_its_connective_and_a_longer_word_is_none():
     starts = np.array([0, 2, 5, 8])
     words = np.array([1, 1, 1, 0, 1, 1, 0, 1, 1, 1, 1], bool)
     # 7 8 is the longer connective; 7 goes on as 7 9; 7 is one by itself
-    assert connected(text, starts, words, markers) == [(1, 2, 1), (3, 1, 0)]
+    assert find_connectives(text, starts, words, markers) == [(1, 2, 1), (3, 1, 0)]
 
 
 def test_distance_and_relevance_ask_for_the_flag_of_the_cut(toy_vocab, labels):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from rounding import near
 
-from unitk.families.diffusion.mdlm import narrowed
+from unitk.families.diffusion.mdlm import narrow
 from unitk.registry import get
 from unitk.slots import Example, collate, lm, stay
 from unitk.training.loop import Trainer
@@ -60,7 +60,7 @@ def test_a_shifted_mask_is_predicted_as_the_causal_model_does(causal, toy_vocab)
     place = np.arange(len(tokens))
     read = Example({"x": stay(tokens, pos=place, at=place)}, [lm(place, tokens)])
     # the last word is hidden, and no slot sees what comes behind it
-    filled = narrowed(mlm.prompt([np.append(words[:-1], toy_vocab.mask)]), 0.0)
+    filled = narrow(mlm.prompt([np.append(words[:-1], toy_vocab.mask)]), 0.0)
     [[slot]] = filled.asks[0].rows
     assert slot == len(words) - 1
     with torch.no_grad():
@@ -73,7 +73,7 @@ def test_a_shifted_mask_is_predicted_as_the_causal_model_does(causal, toy_vocab)
 def test_the_mask_opens_from_causal_to_full():
     def seen(share):
         example = SimpleNamespace(towers={"x": stay(np.zeros(5), np.arange(5))}, asks=[])
-        slots = narrowed(example, share).towers["x"]
+        slots = narrow(example, share).towers["x"]
         return (slots.born[None] <= slots.now[:, None]).astype(int).tolist()
 
     assert seen(0.0) == np.tril(np.ones((5, 5), int)).tolist()

@@ -31,7 +31,13 @@ from unitk.data.corpus.folders import building
 from unitk.data.files.lines import name_of, read_pieces
 from unitk.errors import DataError, UsageError, require
 from unitk.files import create, open_plain
-from unitk.formats.dictionary import END, FairseqDictionary, built, dictionaries, open_dictionary
+from unitk.formats.dictionary import (
+    END,
+    FairseqDictionary,
+    build_dictionary,
+    dictionaries,
+    open_dictionary,
+)
 from unitk.registry import register
 from unitk.slots import Ids
 from unitk.vocab.base import Vocab, adopt
@@ -284,7 +290,7 @@ def _dictionary(options: Options, parts: dict[str, Files]) -> FairseqDictionary:
         train, size = parts["train"], options.vocab_size
         require(size is None or size > 4, f"--vocab-size must be above 4, got {size}")
         counts = word_counts([*train.paths, *train.targets])
-        words = FairseqDictionary(built(counts, size, options.vocab_threshold))
+        words = FairseqDictionary(build_dictionary(counts, size, options.vocab_threshold))
     elif options.vocab.suffix == ".txt" or FairseqDictionary.opens(options.vocab):
         try:  # of numbers too: these are the words of the text
             words = FairseqDictionary(FairseqDictionary.read(options.vocab))

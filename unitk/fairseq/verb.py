@@ -45,7 +45,7 @@ def value(parsed: Parsed) -> Path:
     given: Options = parsed.main
     name = given.dest.name
     # fairseq imports the folder by its name, beside all that is installed
-    free = name.isidentifier() and not taken(name, given.dest)
+    free = name.isidentifier() and not is_taken(name, given.dest)
     require(free, f"--dest {given.dest}: fairseq imports it as {name!r}, which is not a free name")
     registry.load_plugins(given.user_dir)  # its mistakes are told here
     user_dir = repr(str(given.user_dir.resolve())) if given.user_dir else ""
@@ -62,7 +62,7 @@ def run(parsed: Parsed) -> None:
     print(f"fairseq-train DATA --user-dir {dest} --task unitk_NAME --criterion unitk ...")
 
 
-def taken(name: str, dest: Path) -> bool:
+def is_taken(name: str, dest: Path) -> bool:
     """Whether a module other than that of `dest` has this name."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:  # none, or a mere folder

@@ -26,7 +26,7 @@ from torch import Tensor
 from unitk import foreign
 from unitk.errors import CheckpointError
 from unitk.files import create, open_plain
-from unitk.formats.pickles import NODES, REAL, StandIn, settled, stand_ins
+from unitk.formats.pickles import NODES, REAL, StandIn, stand_ins, to_plain
 
 POINTER = b"version https://git-lfs"
 LARGEST = 10**7  # a larger number in a configuration is damage
@@ -77,7 +77,7 @@ def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read tensors by name from a safetensors file, a pickle, or an index.json of several files."""
     if not path.name.endswith(".index.json"):
-        return unwrapped(_read_tensors(path), path)
+        return unwrap(_read_tensors(path), path)
     parts = read_json(path).get("weight_map")
     if not isinstance(parts, dict) or not all(_is_name(one) for one in parts.values()):
         raise CheckpointError(f"{path}: weight_map must name files in the same folder")
@@ -88,7 +88,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if absent := sorted(parts.keys() - found.keys()):
         file = path.parent / parts[absent[0]]
         raise CheckpointError(f"{path}: weight_map names {absent[0]}, which {file} does not have")
-    return unwrapped(found, path)
+    return unwrap(found, path)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -115,7 +115,7 @@ def read_pickle(path: Path) -> Any:
         with torch.serialization.safe_globals([*REAL, *others]):
             # a mapped file cannot be read beyond its end, even if the sizes in it are wrong
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
-        return settled(found) if any(name.startswith(NODES) for _, name in others) else found
+        return to_plain(found) if any(name.startswith(NODES) for _, name in others) else found
 
 
 def tensors_of(found: Any, path: Path) -> dict[str, Tensor]:
@@ -123,7 +123,7 @@ def tensors_of(found: Any, path: Path) -> dict[str, Tensor]:
 
     Takes the prefixes of wrappers off the names.
     """
-    return unwrapped(_check_tensors(found, path), path)
+    return unwrap(_check_tensors(found, path), path)
 
 
 def _check_tensors(found: Any, path: Path) -> dict[str, Tensor]:
@@ -141,7 +141,7 @@ def _check_tensors(found: Any, path: Path) -> dict[str, Tensor]:
     return dict(found)
 
 
-def unwrapped(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+def unwrap(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """The tensors without the words that torch's wrappers of a model put into their names.
 
     torch.compile, FSDP and activation checkpointing put theirs before any part of a model. Data

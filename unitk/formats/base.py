@@ -25,7 +25,7 @@ from unitk.errors import CheckpointError, DataError, UsageError, require
 from unitk.files import create, seal
 from unitk.formats.names import Layout
 from unitk.formats.settings import preset_of
-from unitk.formats.vocabs import fitted
+from unitk.formats.vocabs import fit_vocab
 from unitk.models.config import ModelConfig
 from unitk.models.model import build
 from unitk.options.config import Component, NoOptions, Parsed, resolve
@@ -176,7 +176,7 @@ def build_found(found: Found, given: Settings) -> Loaded:
     are -inf. Raises `CheckpointError` for files that do not fit, and `UsageError` where an option
     is missing.
     """
-    parsed = _parsed(found, given)
+    parsed = _resolve_options(found, given)
     arch: ModelConfig = parsed.components["arch"].config
     state = _state(found, arch)
     task_choice = parsed.components["task"]
@@ -193,7 +193,7 @@ def build_found(found: Found, given: Settings) -> Loaded:
         chosen = task.source_vocab is not target_vocab
         source_vocab = task.source_vocab if chosen else found.source_vocab
         if source_vocab is not None:
-            task = task.changed(source_vocab=fitted(source_vocab, len(state[ENCODER])))
+            task = task.changed(source_vocab=fit_vocab(source_vocab, len(state[ENCODER])))
         elif len(state[ENCODER]) != len(state[TOKENS]):
             raise UsageError(f"--task.source-vocab is needed for the encoder of {found.path}")
         sizes[ENCODER] = len(task.source_vocab)
@@ -201,7 +201,7 @@ def build_found(found: Found, given: Settings) -> Loaded:
     rows = {name: len(state[name]) for name in sizes if name in state}
     generator = torch.Generator().manual_seed(1)
     for name, count in rows.items():
-        state[name] = _grown(state[name], sizes[name] - count, arch.init_std, generator)
+        state[name] = _grow(state[name], sizes[name] - count, arch.init_std, generator)
     with torch.device("meta"):
         model = build(arch, len(target_vocab), len(task.source_vocab))
     for name in state:
@@ -216,7 +216,7 @@ def build_found(found: Found, given: Settings) -> Loaded:
         log.warning("%s: %d heads of 64 are assumed (--arch.num-heads)", what, arch.num_heads)
     for note in found.notes:
         log.warning("%s: %s", found.path, note)
-    return Loaded(model.eval(), task, _kept(parsed), rows, found.decoding(task))
+    return Loaded(model.eval(), task, _component_options(parsed), rows, found.decoding(task))
 
 
 @dataclass(frozen=True)
@@ -248,22 +248,22 @@ class Assembled:
             if name in ROWS:
                 # a word without a trained row stays close to the others, and is no output
                 more = len(self.vocab) - self.rows
-                tensors[name] = tensor = _grown(tensor, more, 0.02, generator)
+                tensors[name] = tensor = _grow(tensor, more, 0.02, generator)
             if tensor.shape != shapes[name]:
                 need = f"but its options need {list(shapes[name])}"
                 raise CheckpointError(f"{self.path}: {name} has shape {list(tensor.shape)}, {need}")
         model.load_state_dict(tensors, strict=False)
         counts = {name: self.rows for name in shapes if name in ROWS}
         model.leave_out(counts)
-        return Loaded(model.eval(), task, _kept(parsed), counts)
+        return Loaded(model.eval(), task, _component_options(parsed), counts)
 
 
-def _kept(parsed: Parsed) -> dict[str, str]:
+def _component_options(parsed: Parsed) -> dict[str, str]:
     """The options of task and architecture."""
     return parsed.settings.only(*KINDS).texts
 
 
-def _parsed(found: Found, given: Settings) -> Parsed:
+def _resolve_options(found: Found, given: Settings) -> Parsed:
     """Resolve the options of task and architecture: those of the checkpoint, then those given."""
     arch = Component(found.arch, registry.get("arch", found.arch), found.config)
     values = Parsed(NoOptions(), {"arch": arch}).settings.texts | {"task": found.task}
@@ -311,12 +311,12 @@ def _vocab(found: Found, rows: int) -> Vocab:
         what = f"the vocabulary has {pieces:,} pieces for {rows:,} rows"
         log.warning("%s: %s; is it the one of this model? (--vocab)", found.path, what)
     try:
-        return fitted(vocab, rows, found.symbols, found.spelled)
+        return fit_vocab(vocab, rows, found.symbols, found.spelled)
     except DataError as error:
         raise DataError(f"{found.path}: {error}") from error
 
 
-def _grown(table: Tensor, more: int, std: float, generator: torch.Generator) -> Tensor:
+def _grow(table: Tensor, more: int, std: float, generator: torch.Generator) -> Tensor:
     """The table with `more` further rows, drawn close to the mean of its rows.
 
     A row far from the others could win against them (Hewitt 2021, Initializing new word embeddings

@@ -90,7 +90,7 @@ class FairseqDictionary(Dictionary):
             pieces, merges = (folder / name for name in names)
             if pieces.exists() and merges.exists():
                 return Tokenizers(
-                    renumbered(GPT2.made_of(pieces, merges), words.symbols[len(FIRST) :])
+                    renumber(GPT2.made_of(pieces, merges), words.symbols[len(FIRST) :])
                 )
         return words
 
@@ -147,7 +147,7 @@ def symbols_of(data: bytes) -> list[str]:
     return found
 
 
-def built(counts: Counter[str], size: int | None = None, threshold: int = 0) -> bytes:
+def build_dictionary(counts: Counter[str], size: int | None = None, threshold: int = 0) -> bytes:
     """The dict.txt that fairseq-preprocess makes of word counts.
 
     Words are sorted by frequency, then by code point. At most `size` ids are kept, four of them for
@@ -181,7 +181,7 @@ def open_dictionary(path: Path) -> Vocab:
     return vocab
 
 
-def renumbered(tokenizer: bytes, numbers: Sequence[str]) -> bytes:
+def renumber(tokenizer: bytes, numbers: Sequence[str]) -> bytes:
     """GPT-2's tokenizer with the ids of a dictionary that holds its numbers."""
     spec = json.loads(tokenizer)
     piece_of = {str(number): piece for piece, number in spec["model"]["vocab"].items()}

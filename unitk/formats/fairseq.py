@@ -30,7 +30,7 @@ from unitk.formats.dictionary import FIRST as SYMBOLS
 from unitk.formats.dictionary import FairseqDictionary, open_dictionary
 from unitk.formats.fairseq_own import is_ours, read_ours
 from unitk.formats.hf.tables.bart import BART_LAYER, CROSS
-from unitk.formats.names import Layout, Names, classes, count_from, same, within
+from unitk.formats.names import Layout, Names, class_head, count_from, prefix_names, same
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
@@ -57,7 +57,7 @@ def tower(root: str, ours: str, layer: Names) -> dict[str, Any]:
         f"{ours}embed.positions": f"{root}embed_positions",
         f"{ours}embed.norm": f"{root}layernorm_embedding",
         f"{ours}norm": f"{root}layer_norm",
-        **within(f"{root}layers.#.", f"{ours}layers.#.", layer),
+        **prefix_names(f"{root}layers.#.", f"{ours}layers.#.", layer),
     }
 
 
@@ -133,7 +133,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     if is_ours(found.get("cfg")):
         return read_ours(found["cfg"], tensors_of(found["model"], weights), weights, vocab)
     stored = without_prefix(tensors_of(found["model"], weights), ROOTS, weights)
-    tensors = modern(stored)
+    tensors = current_names(stored)
     given = options_of(found, weights)
     kind = kind_of_tensors(tensors, weights)
     config = config_of(kind, tensors, given, weights, first=FIRST)
@@ -176,7 +176,7 @@ def with_classes(layout: Layout, tensors: Mapping[str, Tensor]) -> tuple[Layout,
 def class_names(name: str) -> dict[str, str]:
     """The names of the classification head `name`."""
     root = f"classification_heads.{name}."
-    return classes(f"class:{name}", f"{root}dense", f"{root}out_proj")
+    return class_head(f"class:{name}", f"{root}dense", f"{root}out_proj")
 
 
 def options_of(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def options_of(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return dict(given)
 
 
-def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def current_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors to the names of 0.10 and later, and split joint projections."""
     found = {}
     for name, tensor in tensors.items():
@@ -261,7 +261,7 @@ def config_of(
         shared = same(tensors["encoder.embed_tokens.weight"], words)
         changes |= {"shared_embeddings": shared, "decoder_layers": changes["num_layers"]}
         changes["num_layers"] = settings.layers_of(tensors, "encoder.layers.")
-    config = settings.changed(config, path, **changes)
+    config = settings.with_values(config, path, **changes)
     known = dict(kind.keys)
     if kind is ROBERTA_KIND:  # before 0.10, its option of that name was about the embeddings
         del known["norm_first"]
@@ -279,7 +279,7 @@ def places(
     if name not in tensors:
         side = "source" if root == "encoder." else "target"
         size = given.get(f"max_{side}_positions") or given.get("tokens_per_sample") or 1024
-        count = settings.checked(size, int, f"max_{side}_positions", path, settings.LONGEST)
+        count = settings.check_value(size, int, f"max_{side}_positions", path, settings.LONGEST)
         _, width = settings.shape_of(tensors, f"{root}embed_tokens.weight", path)
         tensors[name] = waves(count + first, width)
     return max(settings.shape_of(tensors, name, path)[0] - first, 0)

@@ -13,7 +13,7 @@ from unitk.errors import CheckpointError, DataError, require
 from unitk.formats import archive as files
 from unitk.formats import settings
 from unitk.formats.base import Format, Found
-from unitk.formats.names import Layout, layer, within
+from unitk.formats.names import Layout, layer, prefix_names
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
@@ -33,7 +33,7 @@ GLM = Layout(
         "embed.positions": "transformer.position_embeddings",
         "embed.positions2": "transformer.block_position_embeddings",
         "norm": "transformer.final_layernorm",
-        **within("transformer.layers.#.", "layers.#.", LAYER),
+        **prefix_names("transformer.layers.#.", "layers.#.", LAYER),
     }
 )
 ROOTS = ("word_embeddings", "transformer", "output_predict")
@@ -73,10 +73,12 @@ def find(path: Path, vocab: Path | None) -> Found:
     where = weights.parent / "config.json"
     declared = files.read_json(where) if where.exists() else {}
     sizes = settings.sizes_of(tensors, SIZES, weights)
-    heads = settings.checked(declared.get(HEADS, max(sizes["width"] // 64, 1)), int, HEADS, where)
+    heads = settings.check_value(
+        declared.get(HEADS, max(sizes["width"] // 64, 1)), int, HEADS, where
+    )
     # with at least one layer, the table of names tells what a file lacks
     layers = max(settings.layers_of(tensors, "transformer.layers."), 1)
-    config = settings.changed(
+    config = settings.with_values(
         settings.preset(PRESETS[0]), weights, num_layers=layers, num_heads=heads, **sizes
     )
     # added_tokens.json is read here; the classes of GLM's tokenizers are its own

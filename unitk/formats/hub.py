@@ -84,7 +84,7 @@ def _snapshot(full: str, repo: str, revision: str | None, patterns: list[str]) -
     """The folder of a revision in the hub's cache, with the files of these patterns."""
     from huggingface_hub import snapshot_download
 
-    with _explained(full, repo, "model"):
+    with _explain(full, repo, "model"):
         folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
     _record(full, folder.name, below(folder))
     return folder
@@ -94,7 +94,7 @@ def _file(full: str, repo: str, revision: str | None, file: str) -> Path:
     """A file of a data set in the hub's cache."""
     from huggingface_hub import hf_hub_download
 
-    with _explained(full, repo, "dataset", file):
+    with _explain(full, repo, "dataset", file):
         path = Path(hf_hub_download(repo, file, repo_type="dataset", revision=revision))
     # .../snapshots/COMMIT/FILE, where the file may stand in folders
     commit = path.parents[file.count("/")].name
@@ -131,7 +131,7 @@ def _checkpoint(full: str, repo: str, folder: Path) -> Path:
 
 
 @contextmanager
-def _explained(full: str, repo: str, kind: str, file: str = "") -> Iterator[None]:
+def _explain(full: str, repo: str, kind: str, file: str = "") -> Iterator[None]:
     """Turn what the library raises into one line that says what there is instead."""
     from huggingface_hub import errors, get_token
     from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -149,13 +149,13 @@ def _explained(full: str, repo: str, kind: str, file: str = "") -> Iterator[None
     except errors.GatedRepoError:
         raise fault(f"{full}: accept its terms on the hub, then run `hf auth login`") from None
     except errors.RepositoryNotFoundError:
-        hint = _known(kind, repo, "")
+        hint = _near_names(kind, repo, "")
         raise fault(f"{full}: the hub has no {kind} {repo}, or hides it{hint}") from None
     except errors.RevisionNotFoundError:
-        hint = _known(kind, repo, full.partition("@")[2].partition("/")[0])
+        hint = _near_names(kind, repo, full.partition("@")[2].partition("/")[0])
         raise fault(f"{full}: there is no such revision{hint}") from None
     except errors.RemoteEntryNotFoundError:
-        raise fault(f"{full}: there is no such file{_known(kind, repo, file)}") from None
+        raise fault(f"{full}: there is no such file{_near_names(kind, repo, file)}") from None
     except unanswered as error:
         said = " ".join(str(getattr(error, "server_message", None) or error).split())
         lacks = "the hub does not answer, and its cache on this machine lacks it"
@@ -165,7 +165,7 @@ def _explained(full: str, repo: str, kind: str, file: str = "") -> Iterator[None
         raise fault(f"{full}: {lacks} ({said[:200]})") from None
 
 
-def _known(kind: str, repo: str, wanted: str) -> str:
+def _near_names(kind: str, repo: str, wanted: str) -> str:
     """The nearest names on the hub: of the owner's repositories, of revisions or of files."""
     from huggingface_hub import HfApi, errors
 

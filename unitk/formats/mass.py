@@ -22,7 +22,7 @@ from unitk.files import create
 from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_of, without_prefix
 from unitk.formats.base import Format, Found
 from unitk.formats.dictionary import XLMDictionary, symbols_of
-from unitk.formats.fairseq import SEQ2SEQ_KIND, config_of, modern, options_of
+from unitk.formats.fairseq import SEQ2SEQ_KIND, config_of, current_names, options_of
 from unitk.formats.hf.generation import opening
 from unitk.formats.names import count_from
 from unitk.formats.settings import check_family
@@ -50,7 +50,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     if isinstance(found, dict) and all(isinstance(found.get(side), dict) for side in SIDES):
         return registry.get("format", TRANSLATION).find(weights, vocab)
     inner = found.get("model", found) if isinstance(found, dict) else found
-    tensors = modern(without_prefix(tensors_of(inner, weights), SIDES, weights))
+    tensors = current_names(without_prefix(tensors_of(inner, weights), SIDES, weights))
     if "encoder.embed_tokens.weight" not in tensors:
         raise CheckpointError(f"{weights} is not MASS: it has no encoder.embed_tokens.weight")
     given = DEFAULTS | (options_of(found, weights) if inner is not found else {})
@@ -99,7 +99,7 @@ def write(parts: Loaded, folder: Path) -> None:
         heads = f"{FILE} does not say how many heads a layer has: --arch.num-heads"
         log.warning("%s %d is needed to read it", heads, config.num_heads)
     count_from(tensors, config.position_offset, FIRST)
-    theirs = packed(KIND.layout.to_theirs(tensors, config, copies=True))
+    theirs = pack_qkv(KIND.layout.to_theirs(tensors, config, copies=True))
     theirs.pop("decoder.output_projection.weight")
     theirs |= {f"{side}.version": torch.tensor([3.0]) for side in SIDES}
     save_pickle(theirs, folder / FILE)
@@ -110,7 +110,7 @@ def write(parts: Loaded, folder: Path) -> None:
         write_vocab(vocab, folder, rows)
 
 
-def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def pack_qkv(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Join queries, keys and values to one matrix, and use 0.8's name of the embeddings' norm."""
     found = {}
     for name, tensor in tensors.items():

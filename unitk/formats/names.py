@@ -36,16 +36,16 @@ def turn(tensor: Tensor, config: ModelConfig) -> Tensor:
 
 def as_neighbours(rows: Tensor, config: ModelConfig) -> Tensor:
     """Order the rows of heads so that the channels that turn together are neighbours."""
-    return _paired(rows, config, (2, -1))
+    return _pair_channels(rows, config, (2, -1))
 
 
 def as_halves(rows: Tensor, config: ModelConfig) -> Tensor:
     """Order the rows of heads so that the channels that turn together are half as many apart as
     turn."""
-    return _paired(rows, config, (-1, 2))
+    return _pair_channels(rows, config, (-1, 2))
 
 
-def _paired(rows: Tensor, config: ModelConfig, stored: tuple[int, int]) -> Tensor:
+def _pair_channels(rows: Tensor, config: ModelConfig, stored: tuple[int, int]) -> Tensor:
     """Transpose what the rows of each head that turn are, laid out as `stored`."""
     # channels that do not turn stand behind those that do, in both orders
     each = rows.unflatten(0, (-1, config.key_width))
@@ -158,7 +158,7 @@ class Layout:
             spelled = tuple(part and part.replace("#", digits) + end for part in parts)
             lines.append(Line(name, spelled))
         if without:
-            raise CheckpointError(f"this format has no name for {listed(without)}")
+            raise CheckpointError(f"this format has no name for {list_names(without)}")
         return lines
 
     def form(self, name: str) -> Form | None:
@@ -180,7 +180,7 @@ class Layout:
         needed = {part for line in lines for part in line.theirs if part}
         missing = sorted(needed - theirs.keys())
         if missing:
-            raise CheckpointError(f"{path} has no {listed(missing)}, which the model needs")
+            raise CheckpointError(f"{path} has no {list_names(missing)}, which the model needs")
         self._check_rest(theirs, theirs.keys() - needed, path)
         ours: dict[str, Tensor] = {}
         wrong = []
@@ -192,7 +192,7 @@ class Layout:
                 parts = " + ".join(f"{n} {list(theirs[n].shape)}" for n in line.theirs if n)
                 wrong.append(f"{parts} (needed: {list(wanted)} for {line.ours})")
         if wrong:
-            raise CheckpointError(f"{path}: another shape is needed: {listed(wrong)}")
+            raise CheckpointError(f"{path}: another shape is needed: {list_names(wrong)}")
         return ours
 
     def to_theirs(
@@ -247,7 +247,7 @@ class Layout:
             elif not same(theirs[name], theirs[first]):
                 raise CheckpointError(f"{path}: {name} should be a copy of {first}, but differs")
         if unused:
-            raise CheckpointError(f"{path} has tensors of no known name: {listed(unused)}")
+            raise CheckpointError(f"{path} has tensors of no known name: {list_names(unused)}")
 
 
 def count_from(tensors: dict[str, Tensor], have: int, want: int) -> None:
@@ -263,7 +263,7 @@ def same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a, b))
 
 
-def listed(names: Collection[str]) -> str:
+def list_names(names: Collection[str]) -> str:
     """Names for an error message: all, or the first twelve and the number of the others."""
     shown = ", ".join(list(names)[:12])
     return shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more"
@@ -288,13 +288,13 @@ def layer(
     }
 
 
-def cross(query: str, kv: tuple[str, str], out: Theirs, norm: str) -> dict[str, Theirs]:
+def cross_layer(query: str, kv: tuple[str, str], out: Theirs, norm: str) -> dict[str, Theirs]:
     """The names of a layer's cross-attention, given in the other system's words."""
     found: dict[str, Theirs] = {"query": query, "kv": kv, "out": out}
     return {f"cross_attention.{part}": name for part, name in found.items()} | {"cross_norm": norm}
 
 
-def within(prefix: str, ours: str, names: Names) -> dict[str, Any]:
+def prefix_names(prefix: str, ours: str, names: Names) -> dict[str, Any]:
     """Prepend `prefix` to the other system's names and `ours` to unitk's."""
     return {
         f"{ours}{key}": tuple(prefix + part for part in value)
@@ -304,7 +304,7 @@ def within(prefix: str, ours: str, names: Names) -> dict[str, Any]:
     }
 
 
-def classes(name: str, dense: str, out: str) -> dict[str, str]:
+def class_head(name: str, dense: str, out: str) -> dict[str, str]:
     """The names of a head over classes that reads a slot through a pooler."""
     return {f"heads.{name}.dense": dense, f"heads.{name}.out": out}
 

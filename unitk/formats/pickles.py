@@ -161,13 +161,13 @@ def kinds_of(file: BinaryIO) -> dict[str, type[StandIn]]:
     return kinds
 
 
-def settled(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """A value with plain dictionaries, lists and values in place of omegaconf's nodes."""
     if isinstance(value, StandIn) and value.of.startswith(NODES):
         state = vars(value)
-        return settled(state.get("_content", state.get("_val")))
+        return to_plain(state.get("_content", state.get("_val")))
     if isinstance(value, argparse.Namespace):
-        return argparse.Namespace(**{name: settled(one) for name, one in vars(value).items()})
+        return argparse.Namespace(**{name: to_plain(one) for name, one in vars(value).items()})
     if isinstance(value, dict):
-        return {name: settled(one) for name, one in value.items()}
-    return [settled(one) for one in value] if isinstance(value, list) else value
+        return {name: to_plain(one) for name, one in value.items()}
+    return [to_plain(one) for one in value] if isinstance(value, list) else value

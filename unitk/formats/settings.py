@@ -58,17 +58,17 @@ def read(
         found = [key for key in theirs if given.get(key) is not None]
         if not found:
             continue
-        value = checked(given[found[0]], type(getattr(config, name)), found[0], where)
+        value = check_value(given[found[0]], type(getattr(config, name)), found[0], where)
         if name == "activation":
             possible = ", ".join(activations)
             if value not in activations:
                 raise CheckpointError(f"{where}: {found[0]} must be one of {possible}, got {value}")
             value = activations[value]
         values[name] = value
-    return changed(config, where, **values)
+    return with_values(config, where, **values)
 
 
-def changed(config: Config, where: object, **values: Any) -> Config:
+def with_values(config: Config, where: object, **values: Any) -> Config:
     """The configuration with `values` replaced; errors name the file `where` they come from."""
     try:
         return replace(config, **values)
@@ -76,7 +76,7 @@ def changed(config: Config, where: object, **values: Any) -> Config:
         raise CheckpointError(f"{where}: {error}") from error
 
 
-def checked(value: Any, kind: type, key: str, where: object, most: float = LARGEST) -> Any:
+def check_value(value: Any, kind: type, key: str, where: object, most: float = LARGEST) -> Any:
     """Check a JSON value's type, and that a number is plausible; otherwise `CheckpointError`."""
     wanted = (int, float) if kind is float else kind
     if not isinstance(value, wanted) or isinstance(value, bool) != (kind is bool):

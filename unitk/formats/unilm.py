@@ -25,7 +25,7 @@ from unitk.formats.archive import (
     write_json,
 )
 from unitk.formats.base import Format, Found
-from unitk.formats.hf.families import BARE, tied
+from unitk.formats.hf.families import BARE, is_tied
 from unitk.formats.hf.tables.bert import BERT, BERT_KEYS, bert_sizes, masked_changes
 from unitk.formats.names import TURNED, Form, Layout, Theirs, current_name
 from unitk.formats.vocabs import vocab_beside, write_vocab
@@ -70,7 +70,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     sizes come from the shapes of the tensors.
     """
     weights = find_file(path, ("pytorch_model.bin", "*.bin", "model.safetensors"), "weights")
-    tensors = modern(without_prefix(read_tensors(weights), ROOTS, weights))
+    tensors = rename_tensors(without_prefix(read_tensors(weights), ROOTS, weights))
     where, pieces = (weights.with_name(f"{weights.stem}-{name}") for name in RELEASED)
     where = where if where.exists() else weights.parent / "config.json"
     vocab = vocab or (pieces if pieces.exists() else None)
@@ -90,7 +90,9 @@ def find(path: Path, vocab: Path | None) -> Found:
     presets = PRESETS[6 if given["type_vocab_size"] == 6 else 2]
     plain = replace(settings.preset(presets[0]), num_virtual=0, relative_buckets=0)
     config = settings.read(plain, KEYS, given, where)
-    config = settings.changed(config, where, tied=tied(BERT, tensors), **masked_changes(tensors))
+    config = settings.with_values(
+        config, where, tied=is_tied(BERT, tensors), **masked_changes(tensors)
+    )
     unilm1 = config.num_segments == 6
     return Found(
         weights,
@@ -105,7 +107,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     )
 
 
-def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors to one spelling, whichever release they come from."""
     fast = any(name.endswith("qkv_linear.weight") for name in tensors)
     found = {}

@@ -39,7 +39,7 @@ def vocab_beside(path: Path, given: Path | None = None, described: bool = True) 
     return None
 
 
-def fitted(
+def fit_vocab(
     vocab: Vocab,
     rows: int,
     symbols: Mapping[str, int] | None = None,

@@ -11,7 +11,12 @@ from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed
 from unitk.errors import DataError, UsageError
 from unitk.families.analysis import verbs as analyse
-from unitk.families.analysis.contextuality import contextuality, explained, measures, similarity
+from unitk.families.analysis.contextuality import (
+    contextuality,
+    explained_variance,
+    measures,
+    similarity,
+)
 
 TEXTS = ["the cat sat on the mat", "a dog and the cat ran", "the mat and the dog", "on and on"] * 2
 
@@ -29,8 +34,8 @@ def test_definitions_restated():
     every = [cosine(a, b) for a, b in combinations(x, 2)]
     assert similarity(unit(x)) == pytest.approx(np.mean(every))
     values = np.linalg.svd(x, compute_uv=False)
-    assert explained(x) == pytest.approx(values[0] ** 2 / (values**2).sum())
-    assert explained(x.T) == pytest.approx(explained(x))
+    assert explained_variance(x) == pytest.approx(values[0] ** 2 / (values**2).sum())
+    assert explained_variance(x.T) == pytest.approx(explained_variance(x))
     # rows 0 to 2 and 3 to 6 are texts; rows 0 and 4 are one word, 1, 2 and 5 another
     words, starts, drawn = [np.array([0, 4]), np.array([1, 2, 5])], np.array([0, 3]), [1, 6]
     found = measures(x, words, starts, np.array(drawn))
@@ -39,7 +44,7 @@ def test_definitions_restated():
     inside = [np.mean([cosine(a, some.mean(0)) for a in some]) for some in (x[:3], x[3:])]
     assert found.intra_sentence == pytest.approx(np.mean(inside))
     assert found.random_cosine == pytest.approx(cosine(x[1], x[6]))
-    assert found.random_explained == pytest.approx(explained(x[drawn]))
+    assert found.random_explained == pytest.approx(explained_variance(x[drawn]))
     assert found.figures()["self_similarity/adjusted"] == pytest.approx(
         found.self_similarity - found.random_cosine
     )

@@ -101,7 +101,7 @@ def test_importance_is_the_gradient_by_finite_differences(run, name):
     part, total = parts[-1], torch.zeros(4, dtype=torch.float64)
 
     def summed(batch, own):
-        with torch.no_grad(), heads.gated(evaluation.model, {part: own}):
+        with torch.no_grad(), heads.gate(evaluation.model, {part: own}):
             return sum(evaluation.criterion(evaluation.model, batch, 0, None).sums.values())
 
     for _, batch in FixedBatches(evaluation.data.train, MOST):
@@ -119,14 +119,14 @@ def test_importance_is_the_gradient_by_finite_differences(run, name):
 def test_the_least_important_heads_go_first_but_one_stays():
     gates = {"a": torch.ones(3), "b": torch.ones(2)}
     important = {"a": torch.tensor([0.1, 0.2, 0.3]), "b": torch.tensor([0.4, 0.25])}
-    assert [one.tolist() for one in heads.pruned(gates, important, 1).values()] == [
+    assert [one.tolist() for one in heads.prune(gates, important, 1).values()] == [
         [0, 1, 1],
         [1, 1],
     ]
     # heads 0 and 1 of a, then head 1 of b: the last of a stays
-    found = heads.pruned(gates, important, 3)
+    found = heads.prune(gates, important, 3)
     assert [one.tolist() for one in found.values()] == [[0, 0, 1], [1, 0]]
-    again = heads.pruned(found, important, 1)
+    again = heads.prune(found, important, 1)
     assert all(torch.equal(again[name], found[name]) for name in found)
     assert gates["a"].tolist() == [1, 1, 1]
 
@@ -183,7 +183,7 @@ def test_a_pruned_model_decodes_with_its_cache(run, tmp_path, name):
     texts = ["The bada", "The gula fomi"]
     small, whole = (unitk.load(path) for path in (tmp_path / "small", evaluation.path))
     found = [one[0].hypothesis for one in small.generate(texts, beam=2, max_len=12)]
-    with heads.gated(whole.model, gates):
+    with heads.gate(whole.model, gates):
         wanted = [one[0].hypothesis for one in whole.generate(texts, beam=2, max_len=12)]
     for one, other in zip(found, wanted, strict=True):
         assert one.ids.tolist() == other.ids.tolist()

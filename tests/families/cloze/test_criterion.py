@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from rounding import near
 
 from unitk.errors import UsageError
-from unitk.families.cloze.blanks import ranked
+from unitk.families.cloze.blanks import lay_out_answers
 from unitk.families.cloze.criterion import Cloze
 from unitk.models.archs import tiny
 from unitk.registry import get
@@ -27,10 +27,10 @@ def asked(toy_vocab):
     ids = np.array([*TEXT, toy_vocab.mask])
     examples, scores = [], []
     for answers, right in QUESTIONS:
-        one = ranked(layout, ids, [np.array(answer) for answer in answers], 0.0)
+        one = lay_out_answers(layout, ids, [np.array(answer) for answer in answers], 0.0)
         one.asks[1].label[:] = right
         examples.append(one)
-        each = [ranked(layout, ids, [np.array(answer)], 0.0) for answer in answers]
+        each = [lay_out_answers(layout, ids, [np.array(answer)], 0.0) for answer in answers]
         batches = [collate([[alone]]).to("cpu") for alone in each]
         scores.append(torch.stack([model.log_probs(b, b.asks["answers"]).sum() for b in batches]))
     return model, collate([examples]).to("cpu"), scores

@@ -6,7 +6,7 @@ from unitk.families.latent.geometry import (
     analogy,
     law,
     lerp,
-    moved,
+    move,
     nearest,
     path,
     principal,
@@ -66,7 +66,7 @@ def test_an_analogy_by_hand():
 
 def test_a_dimension_moves_alone():
     z = some(4)
-    points = moved(z, 2, np.array([-1.0, 0.5]))
+    points = move(z, 2, np.array([-1.0, 0.5]))
     assert points[:, 2].tolist() == [-1, 0.5]
     assert (np.delete(points, 2, axis=1) == np.delete(z, 2)).all()
 

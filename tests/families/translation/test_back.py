@@ -11,7 +11,7 @@ from unitk.data.batching import draw, make_batch, without_weight
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.errors import UsageError
-from unitk.families.translation.back import unpacked
+from unitk.families.translation.back import unpack
 from unitk.families.translation.languages import BackTranslationConfig, Translation
 from unitk.slots import BORN, NEVER
 from unitk.training.loop import Trainer, train
@@ -47,7 +47,7 @@ def test_the_encoder_reads_what_generate_writes(run):
     # rows hold examples in an order of their own
     order = [int(one) for one in batch.owner]
     assert sorted(order) == list(range(len(drawn)))
-    old, new = unpacked(batch), unpacked(criterion.translated(model, batch))
+    old, new = unpack(batch), unpack(criterion.translated(model, batch))
     texts = [one.towers["enc"].token[1:-1].tolist() for one in old]
     found = {tuple(one.asks[0].label.tolist()): one for one in new}
     lengths = set()
@@ -108,14 +108,14 @@ def test_a_language_that_the_model_has_not_is_refused(start):
 
 def test_unpacked_examples_make_the_batch(run):
     batch = make_batch(run[2])
-    again = make_batch(unpacked(batch.to("cpu")))
+    again = make_batch(unpack(batch.to("cpu")))
     for name, table in batch.towers.items():
         assert (
             table[:, table[BORN] < NEVER].sum(1)
             == again.towers[name][:, again.towers[name][BORN] < NEVER].sum(1)
         ).all()
     assert again.count == batch.count
-    assert (unpacked(without_weight(batch).to("cpu"))[0].asks[0].weight == 0).all()
+    assert (unpack(without_weight(batch).to("cpu"))[0].asks[0].weight == 0).all()
 
 
 def test_draws_depend_on_the_seed_and_cool_down_to_greedy_search(run):
@@ -125,7 +125,7 @@ def test_draws_depend_on_the_seed_and_cool_down_to_greedy_search(run):
     def read(temperature, seed):
         torch.manual_seed(seed)
         made = BackTranslationConfig(temperature=temperature).build(vocab).translated(model, batch)
-        return [one.towers["enc"].token.tolist() for one in unpacked(made)]
+        return [one.towers["enc"].token.tolist() for one in unpack(made)]
 
     assert read(1.0, 3) == read(1.0, 3) != read(1.0, 4)
     assert sorted(read(1e-4, 3)) == sorted(read(0, 4)) != sorted(read(1.0, 3))
@@ -165,6 +165,6 @@ def test_room_limits_a_translation(run):
     with torch.no_grad():
         model.heads.lm.bias[vocab.sep] -= 100  # it never ends
     made = criterion.translated(model, make_batch(drawn).to("cpu"))
-    for one in unpacked(made):
+    for one in unpack(made):
         words = len(one.asks[0].label) - 1
         assert len(one.towers["enc"]) == 2 + min(13 * words // 10 + 5, 78)

@@ -8,7 +8,7 @@ import torch
 from rounding import near
 
 from unitk import registry
-from unitk.families.recurrent.heads import Attend, Concat, pooled
+from unitk.families.recurrent.heads import Attend, Concat, pool
 from unitk.families.recurrent.lstm import LSTM
 from unitk.models.config import ModelConfig
 from unitk.models.heads.base import Asked, gather
@@ -26,7 +26,7 @@ def asked():
 
 
 def test_concat_pooling_is_the_last_the_largest_and_the_mean(asked):
-    found = pooled(asked.states, asked.real, torch.tensor(LENGTHS) - 1)
+    found = pool(asked.states, asked.real, torch.tensor(LENGTHS) - 1)
     for row, n in enumerate(LENGTHS):
         own = asked.states[row, :n]
         near(found[row], torch.cat([own[-1], own.amax(0), own.mean(0)]))
@@ -59,8 +59,8 @@ def test_concat_pools_the_states_that_gradients_reach(toy_vocab, opening):
         steps = n + (opening == "cls")  # of two chunks of 8, the last one may be shorter
         assert sum(reached) == min(n, 8 + (steps - 1) % 8 + 1)
         alone = Asked(asked.states[row, shown[row]][None], asked.rows[row, shown[row]][None])
-        pool = pooled(alone.states, alone.real, alone.real.sum(1) - 1)
-        near(head.out(head.inner(pool)).detach(), found[row, None].detach())
+        vector = pool(alone.states, alone.real, alone.real.sum(1) - 1)
+        near(head.out(head.inner(vector)).detach(), found[row, None].detach())
 
 
 def test_what_stands_behind_a_text_changes_nothing(asked):
@@ -80,7 +80,7 @@ def test_concat_normalizes_a_batch_and_a_single_text_as_in_evaluation(asked):
     for _ in range(200):
         head.train()(asked, torch.zeros(0))  # the running means become those of this batch
     norm = head.inner[0]
-    x = pooled(asked.states, asked.real, torch.tensor(LENGTHS) - 1)
+    x = pool(asked.states, asked.real, torch.tensor(LENGTHS) - 1)
     near(norm.running_mean, x.mean(0))
     near(norm.running_var, x.var(0))
     near(norm(x).detach(), (x - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt())

@@ -113,8 +113,8 @@ def measures(states_ND: Doubles, words: Sequence[Ids], starts: Ids, drawn: Ids) 
         random_cosine=similarity(unit_ND[drawn]),
         self_similarity=float(np.mean([similarity(unit_ND[rows]) for rows in words])),
         intra_sentence=float(np.mean(inside)),
-        explained=float(np.mean([explained(states_ND[rows]) for rows in words])),
-        random_explained=explained(states_ND[drawn]),
+        explained=float(np.mean([explained_variance(states_ND[rows]) for rows in words])),
+        random_explained=explained_variance(states_ND[drawn]),
     )
 
 
@@ -124,7 +124,7 @@ def similarity(unit_ND: Doubles) -> float:
     return float((total @ total - count) / (count * (count - 1)))
 
 
-def explained(states_ND: Doubles) -> float:
+def explained_variance(states_ND: Doubles) -> float:
     """The square of the first singular value over the sum of all squares (definition 3).
 
     Nothing is subtracted from the states, so states that are all equal have 1.

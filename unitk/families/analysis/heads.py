@@ -63,7 +63,7 @@ def _parts(model: Model) -> dict[str, Heads]:
 
 
 @contextmanager
-def gated(model: Model, gates: Gates) -> Iterator[None]:
+def gate(model: Model, gates: Gates) -> Iterator[None]:
     """While entered, what each head finds is multiplied by its gate."""
     parts = _parts(model)
     try:
@@ -89,7 +89,7 @@ def importance(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, Tensor]
             for name, gate in gates.items()
         }
         torch.manual_seed(number)  # for models that draw noise
-        with gated(model, own), setup.autocast():
+        with gate(model, own), setup.autocast():
             loss = setup.criterion(model, batch, 0, None)
         # sums over the words of a row, so that long rows weigh more, as in training
         summed = torch.stack([*loss.sums.values()]).sum()
@@ -106,7 +106,7 @@ def importance(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, Tensor]
 def figures(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, float]:
     """What `unitk evaluate` reports of a model with gates."""
     own = {name: gate.to(setup.device) for name, gate in gates.items()}
-    with gated(setup.model, own):
+    with gate(setup.model, own):
         return objective(setup, max_tokens, lambda done: None)  # the bar counts heads
 
 
@@ -126,7 +126,7 @@ def one_by_one(
     return without, alone
 
 
-def pruned(gates: Gates, important: Gates, count: int) -> dict[str, Tensor]:
+def prune(gates: Gates, important: Gates, count: int) -> dict[str, Tensor]:
     """Gates of which the `count` least important open ones are shut; one of each part stays."""
     order = sorted(
         (float(important[name][head]), name, head)
@@ -161,7 +161,7 @@ def curve(
     yield Step(gates, figures(setup, gates, max_tokens))
     while gone < last:
         count = min(max(1, round(step * total)), last - gone)  # a small share is one head at least
-        gates = pruned(gates, importance(setup, gates, max_tokens), count)
+        gates = prune(gates, importance(setup, gates, max_tokens), count)
         gone += count
         report(count)
         yield Step(gates, figures(setup, gates, max_tokens))
@@ -205,7 +205,7 @@ def _cut(tensor: Tensor, leaf: str, part: Heads, left: Tensor) -> Tensor:
     return tensor if shared else tensor[left]  # a head's own gate and query scale
 
 
-def compared(before: Setup, after: Setup, max_tokens: int) -> dict[str, float]:
+def compare_models(before: Setup, after: Setup, max_tokens: int) -> dict[str, float]:
     """Weights and loss of two models, and how long each takes for the corpus: the least of three
     passes."""
     found: dict[str, float] = {}

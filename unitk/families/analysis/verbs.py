@@ -166,7 +166,7 @@ def head_figures(parsed: config.Parsed) -> dict[str, Any]:
         analysis.draw(tables["importance"], steps, given.plot)
     about: dict[str, Any] = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
     if dest is not None:
-        about |= analysis.compared(evaluation, opened(dest, task=given.task), max_tokens)
+        about |= analysis.compare_models(evaluation, opened(dest, task=given.task), max_tokens)
     rows = {
         title: {name: row.tolist() for name, row in table.items()}
         for title, table in tables.items()

@@ -66,7 +66,7 @@ def room_of(pattern: Pattern, vocab: Vocab) -> tuple[int, int]:
     return literal + SYMBOLS + SLACK * len(names), times
 
 
-def filled(layout: Task, ids: Ids, written: Ids) -> Example:
+def fill_blank(layout: Task, ids: Ids, written: Ids) -> Example:
     """Lay out a text with one blank; `written` are the labels of its only ask."""
     if layout.protocol:
         return unroll(layout.prompt([ids]), layout.protocol, written)
@@ -77,7 +77,7 @@ def filled(layout: Task, ids: Ids, written: Ids) -> Example:
     return replace(example, asks=[replace(ask, label=written)])
 
 
-def ranked(layout: Task, ids: Ids, answers: list[Ids], length_penalty: float) -> Example:
+def lay_out_answers(layout: Task, ids: Ids, answers: list[Ids], length_penalty: float) -> Example:
     """Lay out a text with all answers to its blank, for scoring.
 
     The ask "answers" has the tokens of all answers, each weighted by length to the power
@@ -90,7 +90,7 @@ def ranked(layout: Task, ids: Ids, answers: list[Ids], length_penalty: float) ->
     end = [layout.protocol.end] if layout.protocol else []
     size = 0
     for number, answer in enumerate(answers):
-        one = filled(layout, ids, np.append(answer, end).astype(np.int64))
+        one = fill_blank(layout, ids, np.append(answer, end).astype(np.int64))
         [(tower, slots)], [ask] = one.towers.items(), one.asks
         table, part_a = slots.table.copy(), 0
         if layout.protocol:  # one answer after the other, and none sees those before it

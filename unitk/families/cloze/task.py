@@ -14,7 +14,14 @@ from typing import Annotated, Any
 import numpy as np
 
 from unitk.errors import DataError, require
-from unitk.families.cloze.blanks import SLACK, answer_of, answers_of, filled, ranked, room_of
+from unitk.families.cloze.blanks import (
+    SLACK,
+    answer_of,
+    answers_of,
+    fill_blank,
+    lay_out_answers,
+    room_of,
+)
 from unitk.families.cloze.patterns import SETS, Pattern, read_pattern
 from unitk.options.fields import Copied, Count
 from unitk.registry import register
@@ -163,9 +170,9 @@ class Cloze(Understanding):
         around = self.vocab.encode(before.rstrip()), self.vocab.encode_inside(after)
         ids = np.array([*around[0], self.layout.blank, *around[1]], np.int64)
         if self.single:
-            example = filled(self.layout, ids, self.given[0])
+            example = fill_blank(self.layout, ids, self.given[0])
             among, zero = np.concatenate(self.given), np.zeros(1, np.int64)
             ask = replace(example.asks[0], name="cloze", label=zero, among=among)
             return replace(example, asks=[ask])
         answers = [answer_of(self.vocab, a, before) for a in self.pattern.candidates(texts)]
-        return ranked(self.layout, ids, answers, self.config.length_penalty)
+        return lay_out_answers(self.layout, ids, answers, self.config.length_penalty)

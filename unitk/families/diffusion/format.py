@@ -32,10 +32,10 @@ from unitk.formats.archive import (
     write_json,
 )
 from unitk.formats.base import Format, Found
-from unitk.formats.hf.families import tied
+from unitk.formats.hf.families import is_tied
 from unitk.formats.hf.folder import WEIGHTS
 from unitk.formats.hf.tokenizer import write_tokenizer
-from unitk.formats.names import HALVES, Form, Layout, as_halves, as_neighbours, layer, within
+from unitk.formats.names import HALVES, Form, Layout, as_halves, as_neighbours, layer, prefix_names
 from unitk.formats.vocabs import vocab_beside
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -62,7 +62,7 @@ DIT = Layout(
         "embed.tokens": EMBEDDING,
         "norm": f"{OUTPUT}norm_final",
         "heads.lm": f"{OUTPUT}linear",
-        **within(
+        **prefix_names(
             "backbone.blocks.#.",
             "layers.#.",
             layer("attn_qkv", "attn_out", "norm1", "mlp.0", "mlp.2", "norm2"),
@@ -79,7 +79,7 @@ LLAMA = Layout(
         "embed.tokens": "model.transformer.wte",
         "norm": "model.transformer.ln_f",
         "heads.lm.weight": "model.transformer.ff_out.weight",
-        **within(
+        **prefix_names(
             "model.transformer.blocks.#.",
             "layers.#.",
             LLAMA_LAYER | {"ffn.up": ("ff_proj", "up_proj")},
@@ -155,14 +155,14 @@ def find(path: Path, vocab: Path | None) -> Found:
     config = settings.read(settings.preset(kind.preset), kind.keys, given, where)
     own, options = vocab_beside(weights, vocab), {}
     if kind.layout is DIT:
-        tensors = folded(tensors, weights)
-        config = settings.changed(config, where, output_bias=True, ffn_width=4 * config.width)
+        tensors = fold_norms(tensors, weights)
+        config = settings.with_values(config, where, output_bias=True, ffn_width=4 * config.width)
         if own and own.cls >= own.model.size:  # as GPT-2's, whose one symbol parts texts
             options["opening"] = "sep"
     else:
-        config = settings.changed(config, where, tied=tied(LLAMA, tensors))
+        config = settings.with_values(config, where, tied=is_tied(LLAMA, tensors))
     if kind.task is BD3LM:
-        length = settings.checked(given.get("block_size", 1), int, "block_size", where)
+        length = settings.check_value(given.get("block_size", 1), int, "block_size", where)
         options["block_length"] = str(length)
     return Found(
         weights,
@@ -181,18 +181,18 @@ def symbols_of(vocab: Vocab, given: Mapping[str, Any], where: Path) -> dict[str,
     """The ids of symbols: those in config.json, else those that the release's code assumes."""
     named = {"mask": "mask_token_id", "sep": "eos_token_id"}
     found = {
-        name: settings.checked(given[key], int, key, where)
+        name: settings.check_value(given[key], int, key, where)
         for name, key in named.items()
         if given.get(key) is not None
     }
     if "mask" not in found and vocab.mask >= vocab.model.size:
         # MDLM's and BD3-LM's code appends it to a vocabulary that lacks it
-        found["mask"] = settings.checked(given.get("vocab_size"), int, "vocab_size", where) - 1
+        found["mask"] = settings.check_value(given.get("vocab_size"), int, "vocab_size", where) - 1
     opening = vocab.model.find("<|startoftext|>")  # LLaDA's
     return found if opening is None else found | {"cls": opening}
 
 
-def folded(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+def fold_norms(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Fold a DiT's adaptive norms at time 0 into its norms and output maps.
 
     Scale and shift become weight and bias of a norm. The gate is multiplied into the map that ends
@@ -242,7 +242,7 @@ def _modulation(theirs: Mapping[str, Tensor], block: str, width: int) -> Tensor:
     return state
 
 
-def unfolded(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+def unfold_norms(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """A DiT's tensors whose adaptive norms give the biases of unitk's norms at every time."""
     found = {name: tensor for name, tensor in ours.items() if not re.search(NORM_BIAS, name)}
     found[f"{EMBEDDING}.embedding"] = found.pop(f"{EMBEDDING}.weight")
@@ -280,7 +280,7 @@ def write(parts: Loaded, folder: Path) -> None:
     about |= {"mask_token_id": vocab.mask, "eos_token_id": end, "pad_token_id": end}
     about[kind.keys["max_positions"][0]] = config.max_positions or LENGTH
     if kind.layout is DIT:
-        theirs, about["cond_dim"] = unfolded(theirs, config), TIME_WIDTH
+        theirs, about["cond_dim"] = unfold_norms(theirs, config), TIME_WIDTH
     else:
         about |= {"n_kv_heads": config.num_heads, "embedding_size": rows}
     if isinstance(task, BD3LM):

@@ -65,7 +65,7 @@ def draw(block: Ids, share: Share, rng: np.random.Generator) -> tuple[Ids, Float
     return hidden, (count / hides)[which[hidden]].astype(np.float32)
 
 
-def narrowed(example: Example, share: float) -> Example:
+def narrow(example: Example, share: float) -> Example:
     """The example with tokens that see this share of those behind them: 0 is a causal mask."""
     table = example.towers["x"].table.copy()
     place = np.arange(table.shape[1])
@@ -163,7 +163,7 @@ class MDLM(Diffusion):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         example, share = super().pretrain(text, rng), share_at(self.config.future, text.when)
-        return example if share >= 1 else narrowed(example, share)
+        return example if share >= 1 else narrow(example, share)
 
     def hide(self, tokens: Ids, first: int, share: Share, rng: np.random.Generator) -> Hiding:
         hidden, weight = draw(np.zeros(len(tokens) - first, np.int64), share, rng)

@@ -24,7 +24,7 @@ from unitk.formats.hf.tables.bert import (
     bert_embeddings,
     bert_heads,
 )
-from unitk.formats.names import Layout, within
+from unitk.formats.names import Layout, prefix_names
 from unitk.formats.settings import keys
 from unitk.models.config import ModelConfig
 from unitk.models.model import build
@@ -36,7 +36,7 @@ SIDES = ("discriminator", "generator")
 ENCODER = (
     bert_embeddings("electra")
     | {"embed.map": "electra.embeddings_project"}
-    | within("electra.encoder.layer.#.", "layers.#.", BERT_LAYER)
+    | prefix_names("electra.encoder.layer.#.", "layers.#.", BERT_LAYER)
 )
 WORDS = {
     "heads.lm.transform.dense": "generator_predictions.dense",
@@ -58,9 +58,11 @@ ELECTRA = Layout(
 SHARED = [name for name in ENCODER if name.startswith("embed.") and name != "embed.map"]
 """Modules that both networks have in common."""
 BOTH = Layout(
-    within("discriminator.", "", ENCODER | TOLD)
-    | within("generator.", "generator.", {k: v for k, v in ENCODER.items() if k not in SHARED})
-    | within("generator.", "", WORDS),
+    prefix_names("discriminator.", "", ENCODER | TOLD)
+    | prefix_names(
+        "generator.", "generator.", {k: v for k, v in ENCODER.items() if k not in SHARED}
+    )
+    | prefix_names("generator.", "", WORDS),
     copies={
         f"generator.{ENCODER[module]}.{leaf}": f"discriminator.{ENCODER[module]}.{leaf}"
         for module in SHARED

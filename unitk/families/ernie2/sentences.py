@@ -50,7 +50,9 @@ def num_orders(segments: int) -> int:
     return sum(factorial(n) for n in range(1, segments + 1))
 
 
-def shuffled(text: Ids, borders: Ids, most: int, rng: np.random.Generator) -> tuple[list[Ids], int]:
+def shuffle_segments(
+    text: Ids, borders: Ids, most: int, rng: np.random.Generator
+) -> tuple[list[Ids], int]:
     """A text in up to `most` segments, cut at some of the `borders`, in a random order; its class.
 
     The number of segments and the order are uniform.
@@ -63,7 +65,7 @@ def shuffled(text: Ids, borders: Ids, most: int, rng: np.random.Generator) -> tu
     return [segments[i] for i in order], num_orders(count - 1) + rank
 
 
-def connected(
+def find_connectives(
     text: Ids, starts: Ids, words: Bools, markers: dict[tuple[int, ...], int]
 ) -> list[tuple[int, int, int]]:
     """The sentences that begin with a connective and have another before them: number, size and

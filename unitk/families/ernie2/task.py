@@ -23,7 +23,13 @@ import numpy as np
 
 from unitk.data.cuts import AT_THE_END, SentencePairs, Text, When
 from unitk.errors import check_option, require
-from unitk.families.ernie2.sentences import Queries, connected, layout, num_orders, shuffled
+from unitk.families.ernie2.sentences import (
+    Queries,
+    find_connectives,
+    layout,
+    num_orders,
+    shuffle_segments,
+)
 from unitk.families.ernie2.words import capital, document, lower_cased
 from unitk.options.fields import Share, Weights
 from unitk.registry import register
@@ -149,10 +155,10 @@ class ERNIE2(Masked):
             return document(text.parts[0], text.parts[1], *symbols) if same else None
         if name == "order":
             return layout(
-                name, *shuffled(near, starts[1:], self.config.max_segments, rng), *symbols
+                name, *shuffle_segments(near, starts[1:], self.config.max_segments, rng), *symbols
             )
         if name == "discourse":
-            if not (found := connected(near, starts, self.vocab.starts[near], self.markers)):
+            if not (found := find_connectives(near, starts, self.vocab.starts[near], self.markers)):
                 return None
             number, size, label = found[int(rng.integers(len(found)))]
             each = np.split(near, starts[1:])

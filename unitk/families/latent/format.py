@@ -133,10 +133,10 @@ def config_of(
         "n_head": max(width // 64, 1),
         "n_inner": 4 * width,
     }
-    config: LatentConfig = settings.changed(
+    config: LatentConfig = settings.with_values(
         settings.preset(PRESETS[0]),
         path,
-        encoder=named(encoder, path),
+        encoder=find_arch(encoder, path),
         latent=settings.shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
         inject="both" if memory and embedding else "memory" if memory else "embedding",
     )
@@ -146,7 +146,7 @@ def config_of(
     return settings.read(config, gpt.GPT2_KEYS, declared, path)
 
 
-def named(encoder: ModelConfig, path: Path) -> str:
+def find_arch(encoder: ModelConfig, path: Path) -> str:
     """The registered architecture that computes the same as an encoder."""
     matter = [one.name for one in fields(encoder) if one.name not in settings.FREE | OUTPUTS]
     for name in sorted(registry.names("arch"), key=lambda name: not name.startswith("bert")):

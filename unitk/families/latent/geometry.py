@@ -63,7 +63,7 @@ def law(mean: Points, std: Points) -> tuple[npt.NDArray[np.float64], npt.NDArray
     return mean.mean(axis=0, dtype=np.float64), spread + np.diag((std**2).mean(axis=0))
 
 
-def moved(z: Points, dimension: int, values: npt.NDArray[np.float64]) -> Points:
+def move(z: Points, dimension: int, values: npt.NDArray[np.float64]) -> Points:
     """Copies of z [Z] in which one dimension has each of the values."""
     points = np.repeat(z[None], len(values), axis=0)
     points[:, dimension] = values

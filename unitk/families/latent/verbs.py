@@ -84,7 +84,7 @@ def check_options(parsed: Parsed) -> tuple[Any, Opened]:
 def encode(given: options.Encode, opened: Opened) -> Outcome:
     """`encode`: the latents of texts, as rows of numbers."""
     texts = read_texts(given)
-    table = getattr(encoded(opened(), texts, given), given.feature)
+    table = getattr(encode_texts(opened(), texts, given), given.feature)
     return Outcome(table, partial(number_lines, texts, given.feature, table))
 
 
@@ -95,13 +95,13 @@ def sample(given: options.Sample, opened: Opened) -> Outcome:
     require(not (texts and alike), "--among excludes texts: draws are of all texts of the --label")
     space, rng = opened(), np.random.default_rng(given.seed)
     if texts:
-        latents = encoded(space, texts, given)
+        latents = encode_texts(space, texts, given)
         draws = [latents.draw(rng, given.spread) for _ in range(given.count)]
         each = zip(texts, np.stack(draws, axis=1), strict=True)
         walks = [Walk([text], [{}] * given.count, cloud) for text, cloud in each]
     else:
         if alike:
-            latents = encoded(space, alike, given)
+            latents = encode_texts(space, alike, given)
             mean, covariance = geometry.law(latents.mean, latents.std)
             drawn = rng.multivariate_normal(mean, given.spread**2 * covariance, given.count)
             points = drawn.astype(np.float32)
@@ -142,11 +142,13 @@ def restyle(given: options.Restyle, opened: Opened) -> Outcome:
     before = of_label(given.among, given.from_, "--from")
     after = of_label(given.among, given.to, "--to")
     texts, space = read_texts(given), opened()
-    source, target = (encoded(space, style, given).mean.mean(axis=0) for style in (before, after))
+    source, target = (
+        encode_texts(space, style, given).mean.mean(axis=0) for style in (before, after)
+    )
     degrees = given.degree
     walks = [
         Walk([text], given.at, np.stack([geometry.analogy(source, target, z, d) for d in degrees]))
-        for text, z in zip(texts, encoded(space, texts, given).mean, strict=True)
+        for text, z in zip(texts, encode_texts(space, texts, given).mean, strict=True)
     ]
     return decode_walks(space, walks, given)
 
@@ -157,7 +159,7 @@ def traverse(given: options.Traverse, opened: Opened) -> Outcome:
     for dimension in given.dimension:
         inside = 0 <= dimension < space.dimensions
         require(inside, f"--dimension must be 0 to {space.dimensions - 1}, got {dimension}")
-    latents = encoded(space, texts, given)
+    latents = encode_texts(space, texts, given)
     # the dimensions that tell most, the first ones first where they are equal
     most = np.argsort(-latents.kl.mean(0), kind="stable")[: given.active].tolist()
     values = np.linspace(-given.reach, given.reach, given.steps)
@@ -165,7 +167,7 @@ def traverse(given: options.Traverse, opened: Opened) -> Outcome:
         Walk(
             [text],
             [{"dimension": dimension, "value": float(value)} for value in values],
-            geometry.moved(z, dimension, values),
+            geometry.move(z, dimension, values),
         )
         for text, z in zip(texts, latents.mean, strict=True)
         for dimension in given.dimension or most
@@ -177,7 +179,7 @@ def neighbors(given: options.Neighbors, opened: Opened) -> Outcome:
     """`neighbors`: the nearest texts of a file."""
     texts = read_texts(given)
     among = [text for (text,) in groups_of(given.among, "auto", 1, "--among")]
-    own, others = np.split(encoded(opened(), [*texts, *among], given).mean, [len(texts)])
+    own, others = np.split(encode_texts(opened(), [*texts, *among], given).mean, [len(texts)])
     found = [geometry.nearest(z, others, given.count, given.metric) for z in own]
     records = neighbor_records(texts, found, among)
     return Outcome(records, partial(neighbor_lines, records))
@@ -190,7 +192,7 @@ def draw_latents(parsed: Parsed) -> Path:
     given, opened = check_options(parsed)
     texts, labels = read_labelled(given)
     require(len(texts) >= 3, f"--input: a picture needs at least 3 texts, got {len(texts)}")
-    points = getattr(encoded(opened(), texts, given), given.feature)
+    points = getattr(encode_texts(opened(), texts, given), given.feature)
     require(points.shape[1] >= 2, "--checkpoint: its latent has one dimension, no plane")
     flat, axes = plane(points, given.method, given.seed)
     draw(flat, axes, labels, texts[: given.names], given.output, given.overwrite)
@@ -209,9 +211,9 @@ def probe(given: options.Probe, opened: Opened) -> Outcome:
     from unitk.families.latent.probe import probe as measure
 
     texts, labels = read_labelled(given)
-    test_texts, test_labels = labelled(given.test, "auto", "--test")
+    test_texts, test_labels = read_labelled_file(given.test, "auto", "--test")
     train_classes, test_classes = classes(labels, "--input"), classes(test_labels, "--test")
-    features = getattr(encoded(opened(), [*texts, *test_texts], given), given.feature)
+    features = getattr(encode_texts(opened(), [*texts, *test_texts], given), given.feature)
     train, test = np.split(features, [len(texts)])
     rows = []
     for number in given.per_class:
@@ -232,7 +234,7 @@ def classes(labels: Sequence[str | None], option: str) -> list[str]:
     return [label for label in labels if label is not None]
 
 
-def encoded(space: LatentSpace, texts: Sequence[str], given: Answering) -> Latents:
+def encode_texts(space: LatentSpace, texts: Sequence[str], given: Answering) -> Latents:
     """The latents of texts, with a progress bar on a terminal."""
     with progress(len(set(texts))) as report:
         return space.encode(
@@ -247,7 +249,7 @@ def encode_groups(
     groups = read_groups(given, size)
     space = opened()
     # all texts at once fill the batches; a group has so many rows in a row
-    mean = encoded(space, [text for group in groups for text in group], given).mean
+    mean = encode_texts(space, [text for group in groups for text in group], given).mean
     return space, list(zip(groups, mean.reshape(len(groups), size, -1), strict=True))
 
 
@@ -294,10 +296,12 @@ def read_labelled(given: Answering) -> tuple[list[str], list[str | None]]:
     if given.texts or given.input is None:
         texts = read_texts(given)
         return texts, [None] * len(texts)
-    return labelled(given.input, given.input_format, "--input")
+    return read_labelled_file(given.input, given.input_format, "--input")
 
 
-def labelled(path: Path, format: Format, option: str) -> tuple[list[str], list[str | None]]:
+def read_labelled_file(
+    path: Path, format: Format, option: str
+) -> tuple[list[str], list[str | None]]:
     """The texts of a file and their labels, which are a second part or the target, if any."""
     texts, labels = [], []
     for item in read_inputs(path, format, option=option):
@@ -311,7 +315,7 @@ def labelled(path: Path, format: Format, option: str) -> tuple[list[str], list[s
 
 def of_label(path: Path, label: str, option: str) -> list[str]:
     """The texts of a file that have a label."""
-    texts, labels = labelled(path, "auto", "--among")
+    texts, labels = read_labelled_file(path, "auto", "--among")
     known = sorted({*classes(labels, "--among")})
     if label not in known:
         raise UsageError(f"{option} must be one of {', '.join(map(repr, known))}, got {label!r}")

@@ -74,12 +74,12 @@ def merge_adapters(config: LoRA, tensors: Mapping[str, Tensor]) -> dict[str, Ten
     for name in tensors:
         if name.endswith(A):
             stem = name.removesuffix(A)
-            added = added_by(config, tensors[name], tensors[stem + B])
+            added = delta_of(config, tensors[name], tensors[stem + B])
             merged[f"{stem}weight"] = tensors[f"{stem}weight"].float() + added
     return merged
 
 
-def added_by(config: LoRA, lower: Tensor, upper: Tensor) -> Tensor:
+def delta_of(config: LoRA, lower: Tensor, upper: Tensor) -> Tensor:
     """What A and B add to a matrix [out, in]; of stacked ones each its own."""
     count = len(lower) // config.rank
     parts = zip(lower.chunk(count), upper.chunk(count), strict=True)

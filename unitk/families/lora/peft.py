@@ -28,8 +28,8 @@ from unitk.formats.hf.families import Family, kind_of, layout_of
 from unitk.formats.hf.folder import find as find_folder
 from unitk.formats.hf.folder import translate
 from unitk.formats.hf.folder import write as write_folder
-from unitk.formats.names import TURNED, Layout, listed
-from unitk.formats.settings import checked
+from unitk.formats.names import TURNED, Layout, list_names
+from unitk.formats.settings import check_value
 from unitk.options.fields import parse_named
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
@@ -72,12 +72,14 @@ def write(parts: Loaded, folder: Path) -> None:
     family: Family = registry.get("model_type", kind_of(arch, parts.config.get("arch", ""), head))
     layout = layout_of(family, arch, head)
     stems = [name.removesuffix(A) for name in tensors if name.endswith(A)]
-    found = [one for stem in stems for one in divided(stem, tensors, parts, layout)]
+    found = [one for stem in stems for one in split_delta(stem, tensors, parts, layout)]
     theirs = translate(model, model.tensors())
 
     def named(name: str) -> str:
         """The name in the class that is written, which may have another root."""
-        return name if name in theirs else _named(name.removeprefix(family.root), theirs, folder)
+        return (
+            name if name in theirs else _full_name(name.removeprefix(family.root), theirs, folder)
+        )
 
     for number, one in enumerate(found):
         weight = named(f"{one.module}.weight")
@@ -108,7 +110,9 @@ def write(parts: Loaded, folder: Path) -> None:
     write_json(about, folder / CONFIG)
 
 
-def divided(stem: str, tensors: Mapping[str, Tensor], parts: Loaded, layout: Layout) -> list[Added]:
+def split_delta(
+    stem: str, tensors: Mapping[str, Tensor], parts: Loaded, layout: Layout
+) -> list[Added]:
     """What is added to a matrix of unitk, for each matrix that transformers has of it."""
     lower, upper = tensors[stem + A], tensors[stem + B]
     [line] = layout.lines([f"{stem}weight"])
@@ -147,7 +151,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     for name, tensor in stored.items():
         module, _, leaf = name.partition(".lora_")
         if leaf == "A.weight" and f"{module}.lora_B.weight" in stored:
-            matrix = _named(f"{module}.weight", tensors, path)
+            matrix = _full_name(f"{module}.weight", tensors, path)
             upper = stored[f"{module}.lora_B.weight"].float()
             added = _scale(about, module, len(tensor), where) * (upper @ tensor.float())
             if base.layout.form(matrix) is TURNED:
@@ -158,17 +162,17 @@ def find(path: Path, vocab: Path | None) -> Found:
             tensors[matrix] = tensors[matrix].float() + added
             used |= {name, f"{module}.lora_B.weight"}
         elif not leaf:
-            tensors[_named(name, tensors, path)] = tensor
+            tensors[_full_name(name, tensors, path)] = tensor
             used.add(name)
     if left := stored.keys() - used:
-        raise CheckpointError(f"{path / WEIGHTS} has tensors of no known name: {listed(left)}")
+        raise CheckpointError(f"{path / WEIGHTS} has tensors of no known name: {list_names(left)}")
     return replace(base, tensors=tensors)
 
 
 def _base(path: Path, about: Mapping[str, Any]) -> Path:
     """The folder of the model that an adapter stands on."""
     where, key = path / CONFIG, "base_model_name_or_path"
-    name = checked(about.get(key), str, key, where)
+    name = check_value(about.get(key), str, key, where)
     for folder in (path / name, Path(name)):
         if (folder / "config.json").is_file():
             return folder
@@ -176,7 +180,7 @@ def _base(path: Path, about: Mapping[str, Any]) -> Path:
     raise CheckpointError(f"{where}: {key} is {name!r}, which is no folder of a model here: {cure}")
 
 
-def _named(name: str, tensors: Mapping[str, Tensor], path: Path) -> str:
+def _full_name(name: str, tensors: Mapping[str, Tensor], path: Path) -> str:
     """The name in the base of a tensor; one of a bare model lacks the first words."""
     alike = [one for one in tensors if one == name or one.endswith(f".{name}")]
     if len(alike) != 1:
@@ -186,7 +190,7 @@ def _named(name: str, tensors: Mapping[str, Tensor], path: Path) -> str:
 
 def _scale(about: Mapping[str, Any], module: str, rank: int, where: Path) -> float:
     """The factor of B A; patterns are as peft matches them."""
-    patterns = checked(about.get("alpha_pattern") or {}, dict, "alpha_pattern", where)
+    patterns = check_value(about.get("alpha_pattern") or {}, dict, "alpha_pattern", where)
     own = (alpha for key, alpha in patterns.items() if re.match(rf"(.*\.)?({key})$", module))
     alpha = next(own, about.get("lora_alpha", 8))
     if isinstance(alpha, bool) or not isinstance(alpha, int | float):

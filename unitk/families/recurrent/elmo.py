@@ -18,7 +18,7 @@ from unitk.errors import CheckpointError, UsageError
 from unitk.families.recurrent.config import CHARACTERS
 from unitk.formats.archive import find_file, read_json, reading
 from unitk.formats.base import Assembled, Format
-from unitk.formats.settings import checked
+from unitk.formats.settings import check_value
 from unitk.registry import register
 from unitk.vocab.open import open_vocab
 
@@ -70,7 +70,7 @@ def sizes_of(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
     def entry(inside: Mapping[str, Any], key: str, kind: type) -> Any:
         if key not in inside:
             raise CheckpointError(f"{where} does not hold the options of an ELMo: no {key!r}")
-        return checked(inside[key], kind, key, where)
+        return check_value(inside[key], kind, key, where)
 
     lstm, cnn = (entry(options, key, dict) for key in ("lstm", "char_cnn"))
     if cnn.get("activation") != "relu" or cnn.get("n_characters") not in (261, CHARACTERS):
@@ -78,12 +78,12 @@ def sizes_of(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
     filters = entry(cnn, "filters", list)
     for one in filters:
         pair = one if isinstance(one, list) and len(one) == 2 else [None, None]
-        if any(checked(size, int, "filters", where) < 1 for size in pair):
+        if any(check_value(size, int, "filters", where) < 1 for size in pair):
             raise CheckpointError(f"{where}: filters must be [width, count], got {one}")
     numbers = {key: entry(lstm, key, int) for key in ("projection_dim", "dim", "n_layers")}
     clips = {key: lstm.get(key) for key in ("cell_clip", "proj_clip")}
     for key, value in clips.items():  # none is no bound
-        clips[key] = 0 if value is None else checked(value, float, key, where)
+        clips[key] = 0 if value is None else check_value(value, float, key, where)
     skips = entry(lstm, "use_skip_connections", bool)
     own = {key: entry(cnn, key, int) for key in ("n_highway", "max_characters_per_token")}
     own["dim"] = entry(entry(cnn, "embedding", dict), "dim", int)

@@ -52,10 +52,10 @@ class Concat(Categorical):
             step_Ka = asked.slots[NOW]
             chunks_K1 = step_Ka.gather(1, last_K[:, None]) // self.bptt + 1
             shown_Ka = shown_Ka & (step_Ka // self.bptt >= chunks_K1 - self.bptt_chunks)
-        return self.out(self.inner(pooled(asked.states, shown_Ka, last_K)))
+        return self.out(self.inner(pool(asked.states, shown_Ka, last_K)))
 
 
-def pooled(states_KaD: Tensor, shown_Ka: Tensor, last_K: Tensor) -> Tensor:
+def pool(states_KaD: Tensor, shown_Ka: Tensor, last_K: Tensor) -> Tensor:
     """The state of each row at its last place, beside the largest and the mean value of those that
     are shown, [K, 3 D]."""
     shown_Ka1 = shown_Ka[..., None]

@@ -59,7 +59,7 @@ class Order:
         return flat.unflatten(0, (rows, -1))
 
 
-def ordered(slots: Tensor, sight: str) -> Order:
+def reading_order(slots: Tensor, sight: str) -> Order:
     """The order in which a recurrent stack reads slots [9, B, T].
 
     Raises UsageError unless those of a doc come one after the other, all forward or all backward.
@@ -89,7 +89,7 @@ class RecurrentStack(Tower):
     def __init__(self, config: RecurrentConfig, vocab_size: int, embed: Embedding | None = None):
         super().__init__()
         self.config, self.settings = config.word_config, config
-        self.embed = made_of(config, vocab_size) if embed is None else embed
+        self.embed = build_reader(config, vocab_size) if embed is None else embed
         inputs = [config.width, *config.outputs[:-1]]
         self.layers = nn.ModuleList(
             LSTM(
@@ -125,7 +125,7 @@ class RecurrentStack(Tower):
 
         `memory` is of all rows; with one doc a row docs are rows.
         """
-        order, rows = ordered(slots, sight), slots.shape[1]
+        order, rows = reading_order(slots, sight), slots.shape[1]
         x_NLD = self.dropped(order.laid(embedded_BTD), self.settings.input_dropout)
         if layers is not None:
             layers.append(order.back(x_NLD, rows))
@@ -200,7 +200,7 @@ class RecurrentStack(Tower):
         """The states [B, q, D] of the prompts, or of a word of every hypothesis."""
         rows, prompt = columns.shape[1], not cache.states
         if prompt:
-            order = ordered(columns, "rule")
+            order = reading_order(columns, "rule")
         else:  # each word is a text of its own, which goes on from the state of its hypothesis
             words = columns[0].numel()
             place_N1 = torch.arange(words, device=columns.device)[:, None]
@@ -366,7 +366,7 @@ class RecurrentModel(Model):
         return torch.cat([own_K[:, None], others_KS], 1)
 
 
-def made_of(config: RecurrentConfig, vocab_size: int) -> Embedding:
+def build_reader(config: RecurrentConfig, vocab_size: int) -> Embedding:
     """What a stack reads: a table of words, or words made of their characters."""
     if not config.char_width:
         return Embedding(config.word_config, vocab_size)

@@ -45,7 +45,7 @@ class BackTranslating(CrossEntropy):
 
     def translated(self, model: Model, batch: Batch) -> Batch:
         """The batch whose encoder reads translations of what it read, with the same asks."""
-        examples, device = unpacked(batch), batch.last.device
+        examples, device = unpack(batch), batch.last.device
         languages, size = batch.inputs[INTO].tolist(), model.config.num_segments
         # data are checked as they are laid out; the language of a translation is not among them
         fits = size == 0 or max(languages) < size
@@ -92,7 +92,7 @@ def frame_of(example: Example) -> int:
     return len(example.towers["enc"]) - len(example.asks[0].label) + 1
 
 
-def unpacked(batch: Batch) -> list[Example]:
+def unpack(batch: Batch) -> list[Example]:
     """The examples of a batch, of one doc each."""
     flat = {name: table.flatten(1).cpu().numpy() for name, table in batch.towers.items()}
     arrays = ("rows", "label", "weight")

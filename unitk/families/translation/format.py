@@ -22,7 +22,7 @@ from unitk.formats import settings
 from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_of
 from unitk.formats.base import Format, Found
 from unitk.formats.dictionary import XLM_FIRST, XLMDictionary
-from unitk.formats.names import Layout, Theirs, cross, layer, same, within
+from unitk.formats.names import Layout, Theirs, cross_layer, layer, prefix_names, same
 from unitk.models.attention import CrossAttention, Fused, Source
 from unitk.registry import register
 from unitk.slots import SEG
@@ -73,8 +73,8 @@ def layout(config: TranslationConfig) -> Layout:
     if config.cross_by_segment:
         out = tuple(f"{out}.{language}" for language in range(config.num_segments))
     kv = ("encoder_attn.#.k_lin", "encoder_attn.#.v_lin")
-    attends = cross("encoder_attn.#.q_lin", kv, out, "layer_norm15.#")
-    found = tower("decoder.", "") | within("decoder.", "layers.#.", attends)
+    attends = cross_layer("encoder_attn.#.q_lin", kv, out, "layer_norm15.#")
+    found = tower("decoder.", "") | prefix_names("decoder.", "layers.#.", attends)
     return Layout(
         found | tower("encoder.", "encoder.") | {"heads.lm": "decoder.pred_layer.proj"},
         copies={OUTPUT: WORDS},
@@ -93,7 +93,7 @@ def tower(root: str, ours: str) -> dict[str, Any]:
         f"{ours}embed.positions": f"{root}position_embeddings",
         f"{ours}embed.segments": f"{root}lang_embeddings",
         f"{ours}embed.norm": f"{root}layer_norm_emb",
-        **within(root, f"{ours}layers.#.", parts),
+        **prefix_names(root, f"{ours}layers.#.", parts),
     }
 
 
@@ -147,14 +147,14 @@ def config_of(
     """The configuration, from the shapes of tensors and from params."""
     sizes = settings.sizes_of(tensors, SIZES, path)
     words = tensors[WORDS]
-    gelu = settings.checked(given.get("gelu_activation", False), bool, "gelu_activation", path)
-    config: TranslationConfig = settings.changed(
+    gelu = settings.check_value(given.get("gelu_activation", False), bool, "gelu_activation", path)
+    config: TranslationConfig = settings.with_values(
         settings.preset(PRESET),
         path,
         **sizes,
         num_layers=settings.layers_of(tensors, "encoder.attentions."),
         decoder_layers=settings.layers_of(tensors, "decoder.attentions."),
-        num_heads=settings.checked(given.get("n_heads", 8), int, "n_heads", path),
+        num_heads=settings.check_value(given.get("n_heads", 8), int, "n_heads", path),
         num_segments=settings.shape_of(tensors, LANGUAGES, path)[0] if LANGUAGES in tensors else 0,
         cross_by_segment="decoder.encoder_attn.0.out_lin.0.weight" in tensors,
         activation="gelu" if gelu else "relu",

@@ -106,7 +106,7 @@ class Multilingual(Seq2Seq):
         return self.changed(config=replace(self.config, languages=tuple(own)))
 
     def prompt(self, source: list[Ids]) -> Example:
-        return spoken(super().prompt(source), *self.config.languages)
+        return set_languages(super().prompt(source), *self.config.languages)
 
     def reading(self, source: list[Ids]) -> Slots:
         slots = super().reading(source)
@@ -126,11 +126,11 @@ class Translation(Multilingual, MASS):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         own, _ = self.config.languages
-        return spoken(super().pretrain(text, rng), own, own)
+        return set_languages(super().pretrain(text, rng), own, own)
 
     def prompt(self, source: list[Ids]) -> Example:
         example, (own, _) = super().prompt(source), self.config.languages
-        return spoken(example, own, own) if len(self.run(source)) else example
+        return set_languages(example, own, own) if len(self.run(source)) else example
 
 
 @register("task", "back_translation")
@@ -161,12 +161,12 @@ class BackTranslation(Multilingual):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         own, other = self.config.languages
-        example = spoken(self.finetune([text.ids], text.ids, rng), own, own)
+        example = set_languages(self.finetune([text.ids], text.ids, rng), own, own)
         example.towers["enc"].cross[:] = 0  # the decoder is to read its translation
         return replace(example, inputs={INTO: np.array([other])})
 
 
-def spoken(example: Example, source: int, target: int) -> Example:
+def set_languages(example: Example, source: int, target: int) -> Example:
     """The example with the encoder's slots in one language and the decoder's in another."""
     example.towers["enc"].seg[:] = source
     example.towers["dec"].seg[:] = target

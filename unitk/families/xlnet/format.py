@@ -15,7 +15,7 @@ from unitk.formats.hf.families import (
     Checkpoint,
     Family,
 )
-from unitk.formats.names import Form, Layout, within
+from unitk.formats.names import Form, Layout, prefix_names
 from unitk.formats.settings import keys
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -45,7 +45,7 @@ XLNET = Layout(
         "embed.virtual.weight": "transformer.mask_emb",
         "heads.lm.weight": "lm_loss.weight",
         "heads.lm.bias": "lm_loss.bias",
-        **within(
+        **prefix_names(
             "transformer.layer.#.",
             "layers.#.",
             {

@@ -21,7 +21,7 @@ from unitk.errors import UsageError, require
 from unitk.files import create
 from unitk.formats.base import Format
 from unitk.formats.gguf.vocabulary import Framing, tokenizer_entries
-from unitk.formats.names import HALVES, Form, Layout, Theirs, within
+from unitk.formats.names import HALVES, Form, Layout, Theirs, prefix_names
 from unitk.formats.settings import check_family
 from unitk.models.config import ModelConfig
 from unitk.models.relative import slowed
@@ -59,13 +59,13 @@ def _table(parts: Mapping[str, Theirs], forms: Mapping[str, Form], **more: str) 
             "norm": "output_norm",
             "heads.lm.weight": "output.weight",
             **more,
-            **within("blk.#.", "layers.#.", parts),
+            **prefix_names("blk.#.", "layers.#.", parts),
         },
         forms=forms,
     )
 
 
-def _joined(rows: Tensor, config: ModelConfig) -> Tensor:
+def _join(rows: Tensor, config: ModelConfig) -> Tensor:
     """Queries, keys and values in one matrix, of whose heads the first channels turn."""
     *turning, values = rows.chunk(3)
     found = []
@@ -82,7 +82,7 @@ def _turning(config: ModelConfig) -> int:
     return round(config.key_width * config.rotary_share)
 
 
-JOINED = Form(_joined, _joined)
+JOINED = Form(_join, _join)
 
 
 def _rotary(config: ModelConfig) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
     _save(
         folder / MODEL_FILE,
         about,
-        {key: _packed(key, one, dtype) for key, one in theirs.items()},
+        {key: _pack(key, one, dtype) for key, one in theirs.items()},
         dtype,
     )
 
@@ -259,7 +259,7 @@ def entries_of(config: ModelConfig, rows: int) -> dict[str, Any]:
     }
 
 
-def _packed(name: str, tensor: Tensor, dtype: Dtype) -> tuple[Any, Any]:
+def _pack(name: str, tensor: Tensor, dtype: Dtype) -> tuple[Any, Any]:
     """The values of a tensor as they are stored, and their type if the array does not tell it."""
     from gguf import GGMLQuantizationType
     from gguf.quants import quantize

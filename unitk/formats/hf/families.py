@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unitk import registry
 from unitk.errors import UsageError, require
-from unitk.formats.names import Layout, classes, same, within
+from unitk.formats.names import Layout, class_head, prefix_names, same
 from unitk.formats.settings import Keys, check_family, preset
 from unitk.models.config import ModelConfig
 from unitk.vocab.base import Vocab
@@ -196,10 +196,10 @@ def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
     name = f"{family.name}{ending}"
     require(ending in family.heads, f"--to hf: transformers has no {name} that unitk can match")
     name, (pooler, out) = f"{head}:label", family.heads[ending]
-    own = classes(name, pooler, out)
+    own = class_head(name, pooler, out)
     if pooler and family.head_dense == "transform":
         layers = {"dense": f"{pooler}.dense", "norm": f"{pooler}.norm"}
-        own = classes(name, "", out) | within("", f"heads.{name}.transform.", layers)
+        own = class_head(name, "", out) | prefix_names("", f"heads.{name}.transform.", layers)
     # its bias adds the same to every choice
     ignored = (*layout.ignored, r"multiple_choice_head\.summary\.bias")
     return replace(layout, names={**layout.names, **own}, ignored=ignored)
@@ -221,7 +221,7 @@ def class_of(family: Family, config: ModelConfig) -> str:
     return family.name + ("Model" if bare else family.whole or WRITES[family.task])
 
 
-def tied(layout: Layout, tensors: Mapping[str, Tensor]) -> bool:
+def is_tied(layout: Layout, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a checkpoint's output matrix is its token embedding."""
     output = layout.names["heads.lm.weight"]
     first = layout.copies[str(output)]

@@ -43,16 +43,16 @@ from unitk.formats.hf.families import (
     class_of,
     ending_of,
     families,
+    is_tied,
     kind_of,
     layout_of,
-    tied,
 )
 from unitk.formats.hf.generation import FILE, generation, read_generation
 from unitk.formats.hf.heads import (
     KEPT,
+    detect_task,
     head_settings,
     named_classes,
-    tuned,
 )
 from unitk.formats.hf.tokenizer import write_tokenizer
 from unitk.formats.names import count_from, current_name
@@ -88,12 +88,12 @@ def find(path: Path, vocab: Path | None) -> Found:
     family: Family = registry.get(MODEL_TYPE, kind)
     given = family.unpack(given, where)
     settings.refuse(given, family.fixed, where)
-    tensors = modern(stored, family, weights)
+    tensors = rename_tensors(stored, family, weights)
     for second, first in family.layout.copies.items():
         if first not in tensors and second in tensors:  # a tied tensor under its other name
             tensors[first] = tensors.pop(second)
     config = settings.read(settings.preset(family.presets[0]), family.keys, given, where)
-    changes = {"tied": tied(family.layout, tensors)}
+    changes = {"tied": is_tied(family.layout, tensors)}
     # a T5 1.1 may say that it is tied and have two matrices all the same
     ties = family.task == "lm" and given.get("tie_word_embeddings") is True
     if ties and not changes["tied"]:
@@ -106,15 +106,15 @@ def find(path: Path, vocab: Path | None) -> Found:
     checkpoint = Checkpoint(config, tensors, given, where)
     changes |= family.complete(checkpoint)
     own = _vocab(weights.parent, vocab)
-    fine = tuned(family, checkpoint, family.told(Told(given, where.parent, own)))
-    config = settings.changed(config, where, **changes | fine.changes)
+    fine = detect_task(family, checkpoint, family.told(Told(given, where.parent, own)))
+    config = settings.with_values(config, where, **changes | fine.changes)
     task, options, answers = fine.task, fine.options, False
     # a folder of others tells no task; it was trained to see both sides, so it fills masks
     if family.both_ways and family.is_open(given):
         task, options = "mlm", {}
-    kept = settings.checked(given.get(KEPT, {}), dict, KEPT, where)
+    kept = settings.check_value(given.get(KEPT, {}), dict, KEPT, where)
     if "task" in kept:
-        task, options, answers = _kept(kept, where)
+        task, options, answers = _read_kept(kept, where)
     return Found(
         weights,
         tensors,
@@ -139,13 +139,13 @@ def _vocab(folder: Path, given: Path | None) -> Vocab | None:
     return open_vocab(folder) if is_whole else vocab_beside(folder, given)
 
 
-def _kept(kept: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, str], bool]:
+def _read_kept(kept: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, str], bool]:
     """The task of a model that unitk wrote, its options, and whether it learned from pairs."""
-    task = settings.checked(kept.get("task"), str, "task", where)
-    options = settings.checked(kept.get("options"), dict, "options", where)
-    answers = settings.checked(kept.get("answers"), bool, "answers", where)
+    task = settings.check_value(kept.get("task"), str, "task", where)
+    options = settings.check_value(kept.get("options"), dict, "options", where)
+    answers = settings.check_value(kept.get("answers"), bool, "answers", where)
     for name, text in options.items():
-        settings.checked(text, str, name, where)
+        settings.check_value(text, str, name, where)
     return task, options, answers
 
 
@@ -210,11 +210,11 @@ def _first_names(family: Family) -> list[str]:
 
 def _fits(family: Family, tensors: Mapping[str, Tensor], where: Path) -> bool:
     """Whether tensors have a family's names for the embedding and for the first layer."""
-    renamed = modern(tensors, family, where)
+    renamed = rename_tensors(tensors, family, where)
     return all(any(one.startswith(name) for one in renamed) for name in _first_names(family))
 
 
-def modern(tensors: Mapping[str, Tensor], family: Family, path: Path) -> dict[str, Tensor]:
+def rename_tensors(tensors: Mapping[str, Tensor], family: Family, path: Path) -> dict[str, Tensor]:
     """Rename tensors to the current names of a whole model of a family.
 
     gamma becomes weight, the root is put before the names of a bare model, and a prefix that all

@@ -11,7 +11,7 @@ import numpy as np
 from unitk.errors import UsageError
 from unitk.formats.archive import read_json
 from unitk.formats.hf.families import Told
-from unitk.formats.settings import checked
+from unitk.formats.settings import check_value
 from unitk.options.config import flag
 from unitk.tasks.base import Task
 from unitk.training.saving.checkpoint import Loaded
@@ -53,13 +53,13 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     """
     given = {k: v for k, v in read_json(file).items() if v is not None and v is not False}
     start, end = opening(task), task.protocol and task.protocol.end
-    beams = checked(given.get("num_beams", 1), int, "num_beams", file)
+    beams = check_value(given.get("num_beams", 1), int, "num_beams", file)
     draws = "do_sample" in given and beams == 1
     found: dict[str, Any] = {"sampling": True, "sampling_topk": 50} if draws else {"beam": beams}
     for theirs, ours in (BOTH | (DRAWS if draws else SEARCH)).items():
         if theirs in given:
             kind = float if ours in FLOATS else int
-            found[ours] = checked(given[theirs], kind, theirs, file)
+            found[ours] = check_value(given[theirs], kind, theirs, file)
     stop = given.get("early_stopping", False)
     several = found.get("nbest", 1) > 1
     # with True, the search of fairseq finds the same best output, but not the same others
@@ -154,7 +154,7 @@ def _limits(given: Mapping[str, Any], start: list[int] | None, file: Path) -> di
         name = next((name for name in names if name in given), None)
         if name is not None:
             prompt = len(start or [0]) - (not name.endswith("length"))
-            found[f"{side}_len"] = checked(given[name], int, name, file) - prompt - end
+            found[f"{side}_len"] = check_value(given[name], int, name, file) - prompt - end
     found = {name: max(length, name == "max_len") for name, length in found.items()}
     return {n: v for n, v in found.items() if n == "max_len" or v <= found.get("max_len", MAX_LEN)}
 

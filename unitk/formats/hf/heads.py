@@ -20,7 +20,7 @@ from unitk.formats.hf.families import (
     Family,
     ending_of,
 )
-from unitk.formats.settings import checked, refuse
+from unitk.formats.settings import check_value, refuse
 from unitk.models.config import ModelConfig
 from unitk.options.config import flag
 from unitk.options.fields import render
@@ -53,7 +53,7 @@ class Tuned:
     changes: dict[str, Any] = field(default_factory=dict)  # of the architecture
 
 
-def tuned(family: Family, checkpoint: Checkpoint, told: Mapping[str, str]) -> Tuned:
+def detect_task(family: Family, checkpoint: Checkpoint, told: Mapping[str, str]) -> Tuned:
     """The task and head of a checkpoint, from `architectures` in config.json and its tensors.
 
     `told` are options of the task that the files of its folder say.
@@ -85,8 +85,8 @@ def tuned(family: Family, checkpoint: Checkpoint, told: Mapping[str, str]) -> Tu
     options = {"layout": layout.rstrip(":"), "separators": str(family.separators)}
     if family.task == "lm" and ending != DOUBLE:
         options["lm_weight"] = "0"  # their loss is that of the head alone
-    kept = checked(given.get(KEPT, {}), dict, KEPT, where)
-    options |= {name: checked(kept[name], str, name, where) for name in options if name in kept}
+    kept = check_value(given.get(KEPT, {}), dict, KEPT, where)
+    options |= {name: check_value(kept[name], str, name, where) for name in options if name in kept}
     if (pooling := pooling_of(family, ending, given, where)) != "slot":
         options["pooling"], head = pooling, f"{head}_{pooling}"
     changes = {"heads": (f"{head}:label:{size}" if labels else f"{head}:label",)}
@@ -98,7 +98,7 @@ def pooling_of(family: Family, ending: str, given: Mapping[str, Any], where: Pat
     if not family.poolings or ending not in (TEXTS, CHOICES):
         return "slot"
     default = next(iter(family.poolings))
-    theirs = checked(given.get(POOLING, default), str, POOLING, where)
+    theirs = check_value(given.get(POOLING, default), str, POOLING, where)
     # a choice is scored by one slot of each text
     known = {a: b for a, b in family.poolings.items() if b == "slot" or ending == TEXTS}
     if theirs not in known:
@@ -117,15 +117,15 @@ def head_layers(family: Family, ending: str) -> dict[str, Any]:
 
 def named_classes(given: Mapping[str, Any], where: Path) -> list[str]:
     """The classes of transformers that config.json names."""
-    found = checked(given.get("architectures") or [], list, "architectures", where)
-    return [checked(one, str, "architectures", where) for one in found]
+    found = check_value(given.get("architectures") or [], list, "architectures", where)
+    return [check_value(one, str, "architectures", where) for one in found]
 
 
 def label_names(given: Mapping[str, Any], size: int, where: Path) -> tuple[str, ...]:
     """The names of the outputs in their order; by default transformers' LABEL_0, LABEL_1, ..."""
     if (by_id := given.get("id2label")) is None:
         return tuple(f"LABEL_{i}" for i in range(size))
-    by_id = checked(by_id, dict, "id2label", where)
+    by_id = check_value(by_id, dict, "id2label", where)
     names = tuple(by_id.get(str(i)) for i in range(size))
     if len(by_id) != size or not all(isinstance(name, str) and name for name in names):
         raise CheckpointError(f"{where}: id2label must name the {size} outputs 0 to {size - 1}")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from unitk.errors import CheckpointError, require
 from unitk.formats.hf.families import CAUSAL, Changes
-from unitk.formats.settings import checked
+from unitk.formats.settings import check_value
 from unitk.models.config import ModelConfig
 from unitk.options.fields import render
 
@@ -27,7 +27,7 @@ def ropes(given: Mapping[str, Any], where: object) -> dict[str, Any]:
     """The entry `rope_parameters`, with what `rope_scaling` says in older files."""
     found: dict[str, Any] = {}
     for key in ("rope_scaling", "rope_parameters"):
-        found |= checked(given.get(key) or {}, dict, key, where)
+        found |= check_value(given.get(key) or {}, dict, key, where)
     return found
 
 
@@ -38,7 +38,7 @@ def rotary(
     rope = {BASE: base, SHARE: share} | {k: v for k, v in rope.items() if v is not None}
 
     def number(key: str) -> float:
-        return float(checked(rope.get(key), float, key, where))
+        return float(check_value(rope.get(key), float, key, where))
 
     kind = rope.get("rope_type", rope.get("type", ROPES[0]))
     if kind not in ROPES:
@@ -65,7 +65,7 @@ def rotary_of_types(
     changes: Changes = {}
     each: dict[str, Changes] = {}
     for kind in TYPES:
-        own = checked(found.get(kind) or {}, dict, kind, where)
+        own = check_value(found.get(kind) or {}, dict, kind, where)
         # older files scale the positions of layers without a window only
         each[kind] = rotary({**(shared if kind == FULL else {}), **own}, where, bases[kind])
     for kind in dict.fromkeys(types):
@@ -118,7 +118,7 @@ def layer_types(
     """The type of each layer, by default those of `default`."""
     if (found := given.get(key)) is None:
         return list(default)
-    found = checked(found, list, key, where)
+    found = check_value(found, list, key, where)
     if len(found) != len(default) or not {*map(str, found)} <= {*TYPES}:
         what = f"{' or '.join(TYPES)} for each of {len(default)} layers"
         raise CheckpointError(f"{where}: {key} must have {what}, got {found!r}")
@@ -130,7 +130,7 @@ def read_windows(given: Mapping[str, Any], types: Iterable[str], where: object) 
     types = list(types)
     if SLIDING not in types:
         return ()
-    window = checked(given.get("sliding_window"), int, "sliding_window", where)
+    window = check_value(given.get("sliding_window"), int, "sliding_window", where)
     # a causal window counts the slot itself
     reach = window - (given.get(CAUSAL) is not False)
     if reach < 1:

@@ -64,7 +64,7 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
         about = {**about, "split_special_tokens": False}
         used = [one["ids"] for one in _frame(task, pieces)["special_tokens"].values()]
         pieces = pieces[: max(model.size, *(index + 1 for [index] in used))]
-    spec["added_tokens"] = _added(vocab, pieces, spec.get("added_tokens") or [])
+    spec["added_tokens"] = _added_entries(vocab, pieces, spec.get("added_tokens") or [])
     own = spec.get("post_processor")
     if own is None or task.head:
         frame = _frame(task, pieces)
@@ -81,7 +81,7 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
         create(folder / name, text + "\n")
 
 
-def _added(
+def _added_entries(
     vocab: Vocab, pieces: Sequence[str], there: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """The entries for symbols and for ids beyond the model's own pieces, in the order of ids."""

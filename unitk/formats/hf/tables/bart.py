@@ -7,7 +7,7 @@ import torch
 from unitk.errors import CheckpointError
 from unitk.formats.hf.families import CLASSIFIER, PLACES, SLOTS, TEXTS, Changes, Checkpoint, Family
 from unitk.formats.hf.generation import bart_opening
-from unitk.formats.names import Form, Layout, cross, layer, within
+from unitk.formats.names import Form, Layout, cross_layer, layer, prefix_names
 from unitk.formats.settings import keys
 from unitk.registry import register
 
@@ -22,7 +22,7 @@ BART_LAYER = layer(
     tuple(f"self_attn.{part}_proj" for part in "qkv"),
     *("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm"),
 )
-CROSS = cross(
+CROSS = cross_layer(
     "encoder_attn.q_proj",
     ("encoder_attn.k_proj", "encoder_attn.v_proj"),
     *("encoder_attn.out_proj", "encoder_attn_layer_norm"),
@@ -39,8 +39,8 @@ BART = Layout(
         "encoder.embed.norm": "model.encoder.layernorm_embedding",
         "heads.lm.weight": "lm_head.weight",
         "heads.lm.bias": BIAS,
-        **within("model.decoder.layers.#.", "layers.#.", BART_LAYER | CROSS),
-        **within("model.encoder.layers.#.", "encoder.layers.#.", BART_LAYER),
+        **prefix_names("model.decoder.layers.#.", "layers.#.", BART_LAYER | CROSS),
+        **prefix_names("model.encoder.layers.#.", "encoder.layers.#.", BART_LAYER),
     },
     forms={BIAS: ROW},
     copies=dict.fromkeys(

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from unitk.formats.hf.families import BARE, CHOICES, SLOTS, TEXTS, Changes, Checkpoint, Family
-from unitk.formats.names import Layout, Names, classes, layer, within
-from unitk.formats.settings import checked, keys, layers_of, sizes_of
+from unitk.formats.names import Layout, Names, class_head, layer, prefix_names
+from unitk.formats.settings import check_value, keys, layers_of, sizes_of
 from unitk.models.config import ModelConfig
 from unitk.registry import register
 
@@ -38,19 +38,19 @@ def bert_embeddings(root: str) -> dict[str, Any]:
     parts = {"tokens": "word_embeddings", "positions": "position_embeddings"}
     parts |= {"segments": "token_type_embeddings", "norm": "LayerNorm"}
     parts |= {"tasks": "task_type_embeddings"}  # of ERNIE 2.0
-    return within(f"{root}.embeddings.", "embed.", parts)
+    return prefix_names(f"{root}.embeddings.", "embed.", parts)
 
 
 def bert(root: str) -> dict[str, Any]:
     """The names of BERT's encoder, which begin with `root`."""
-    return bert_embeddings(root) | within(f"{root}.encoder.layer.#.", "layers.#.", BERT_LAYER)
+    return bert_embeddings(root) | prefix_names(f"{root}.encoder.layer.#.", "layers.#.", BERT_LAYER)
 
 
-def masked(root: str, names: Names, head: str, dense: str, norm: str) -> Layout:
+def masked_lm_layout(root: str, names: Names, head: str, dense: str, norm: str) -> Layout:
     """The table of a masked language model; the output layer's names begin with `head`."""
     output = {"transform.dense": dense, "transform.norm": norm, "weight": f"{head}.decoder.weight"}
     return Layout(
-        {**names, **within("", "heads.lm.", output | {"bias": f"{head}.bias"})},
+        {**names, **prefix_names("", "heads.lm.", output | {"bias": f"{head}.bias"})},
         copies={
             f"{head}.decoder.weight": f"{root}.embeddings.word_embeddings.weight",
             f"{head}.decoder.bias": f"{head}.bias",
@@ -61,21 +61,25 @@ def masked(root: str, names: Names, head: str, dense: str, norm: str) -> Layout:
 
 
 BERT, ERNIE = (
-    masked(
+    masked_lm_layout(
         root,
-        bert(root) | classes("class:nsp", f"{root}.pooler.dense", "cls.seq_relationship"),
+        bert(root) | class_head("class:nsp", f"{root}.pooler.dense", "cls.seq_relationship"),
         "cls.predictions",
         *("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
     )
     for root in ("bert", "ernie")
 )
-ROBERTA = masked("roberta", bert("roberta"), "lm_head", "lm_head.dense", "lm_head.layer_norm")
-ALBERT = masked(
+ROBERTA = masked_lm_layout(
+    "roberta", bert("roberta"), "lm_head", "lm_head.dense", "lm_head.layer_norm"
+)
+ALBERT = masked_lm_layout(
     "albert",
     bert_embeddings("albert")
     | {"embed.map": "albert.encoder.embedding_hidden_mapping_in"}
-    | within("albert.encoder.albert_layer_groups.#.albert_layers.0.", "layers.#.", ALBERT_LAYER)
-    | classes("class:sop", "albert.pooler", "sop_classifier.classifier"),
+    | prefix_names(
+        "albert.encoder.albert_layer_groups.#.albert_layers.0.", "layers.#.", ALBERT_LAYER
+    )
+    | class_head("class:sop", "albert.pooler", "sop_classifier.classifier"),
     *("predictions", "predictions.dense", "predictions.LayerNorm"),
 )
 
@@ -105,15 +109,15 @@ def bert_sizes(root: str, tensors: Mapping[str, Tensor], path: Path) -> dict[str
 
 def _ernie(checkpoint: Checkpoint) -> Changes:
     _, tensors, given, where = checkpoint
-    numbered = checked(given.get("use_task_id", False), bool, "use_task_id", where)
-    rows = checked(given.get("task_type_vocab_size", 3), int, "task_type_vocab_size", where)
+    numbered = check_value(given.get("use_task_id", False), bool, "use_task_id", where)
+    rows = check_value(given.get("task_type_vocab_size", 3), int, "task_type_vocab_size", where)
     return masked_changes(tensors) | {"num_tasks": rows * numbered}
 
 
 def _roberta(checkpoint: Checkpoint) -> Changes:
     config, tensors, given, where = checkpoint
     # positions are counted from the pad's id
-    first = checked(given.get("pad_token_id", 1), int, "pad_token_id", where) + 1
+    first = check_value(given.get("pad_token_id", 1), int, "pad_token_id", where) + 1
     places = {"position_offset": first, "max_positions": config.max_positions - first}
     return masked_changes(tensors) | places
 

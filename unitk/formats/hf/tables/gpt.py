@@ -6,7 +6,7 @@ from unitk.errors import require
 from unitk.formats.hf.families import DOUBLE, SLOTS, TEXTS, Changes, Checkpoint, Family
 from unitk.formats.hf.generation import ALONE, UNDELIMITED, decoder_opening
 from unitk.formats.hf.layers import BASE, SHARE, about_rotary, ropes, rotary
-from unitk.formats.names import BY_HEAD, TURNED, Layout, layer, within
+from unitk.formats.names import BY_HEAD, TURNED, Layout, layer, prefix_names
 from unitk.formats.settings import keys
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -40,7 +40,7 @@ def gpt(tokens: str, positions: str, ignored: tuple[str, ...], **norm: str) -> L
             "embed.positions": positions,
             "heads.lm.weight": "lm_head.weight",
             **norm,
-            **within("transformer.h.#.", "layers.#.", GPT_LAYER),
+            **prefix_names("transformer.h.#.", "layers.#.", GPT_LAYER),
         },
         forms={MAPS: TURNED},
         copies={"lm_head.weight": f"{tokens}.weight"},
@@ -60,7 +60,7 @@ NEOX = Layout(
         "embed.tokens": "gpt_neox.embed_in",
         "norm": "gpt_neox.final_layer_norm",
         "heads.lm.weight": "embed_out.weight",
-        **within("gpt_neox.layers.#.", "layers.#.", NEOX_LAYER),
+        **prefix_names("gpt_neox.layers.#.", "layers.#.", NEOX_LAYER),
     },
     forms={r".*\.query_key_value\.(weight|bias)": BY_HEAD},
     copies={

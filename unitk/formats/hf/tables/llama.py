@@ -39,8 +39,8 @@ from unitk.formats.hf.layers import (
     rotary,
     rotary_of_types,
 )
-from unitk.formats.names import HALVES, LESS_ONE, Form, Layout, Theirs, compose, within
-from unitk.formats.settings import checked, keys, refuse
+from unitk.formats.names import HALVES, LESS_ONE, Form, Layout, Theirs, compose, prefix_names
+from unitk.formats.settings import check_value, keys, refuse
 from unitk.models.config import ModelConfig
 from unitk.options.fields import render
 from unitk.registry import register
@@ -93,7 +93,7 @@ def table(norms: Mapping[str, str] = NORMS, forms: Mapping[str, Form] = TURNING)
             "embed.tokens": "model.embed_tokens",
             "norm": "model.norm",
             "heads.lm.weight": "lm_head.weight",
-            **within("model.layers.#.", "layers.#.", {**LAYER, **norms}),
+            **prefix_names("model.layers.#.", "layers.#.", {**LAYER, **norms}),
         },
         forms=forms,
         copies={"lm_head.weight": "model.embed_tokens.weight"},
@@ -139,8 +139,8 @@ def _upper_windows(checkpoint: Checkpoint) -> Changes:
     """Qwen's windows, which only layers from a certain one on have, if any."""
     config, _, given, where = checkpoint
     found: tuple[int, ...] = ()
-    if checked(given.get("use_sliding_window", False), bool, "use_sliding_window", where):
-        first = checked(given.get("max_window_layers", 28), int, "max_window_layers", where)
+    if check_value(given.get("use_sliding_window", False), bool, "use_sliding_window", where):
+        first = check_value(given.get("max_window_layers", 28), int, "max_window_layers", where)
         default = [SLIDING if n >= first else FULL for n in range(config.num_layers)]
         types = layer_types(given, default, where)
         found = read_windows({"sliding_window": WINDOW, **given}, types, where)
@@ -167,9 +167,9 @@ def _smollm3(checkpoint: Checkpoint) -> Changes:
     """SmolLM3's layers without rotary positions, by default every fourth one."""
     config, _, given, where = checkpoint
     count, key = config.num_layers, "no_rope_layers"
-    every = checked(given.get(f"{key[:-1]}_interval", 4), int, f"{key[:-1]}_interval", where)
+    every = check_value(given.get(f"{key[:-1]}_interval", 4), int, f"{key[:-1]}_interval", where)
     usual = [int(every < 1 or (n + 1) % every > 0) for n in range(count)]
-    turns = checked(usual if given.get(key) is None else given[key], list, key, where)[:count]
+    turns = check_value(usual if given.get(key) is None else given[key], list, key, where)[:count]
     if len(turns) < count or not {*map(repr, turns)} <= {"0", "1"}:
         what = f"0 or 1 for each of {count} layers"
         raise CheckpointError(f"{where}: {key} must have {what}, got {turns!r}")
@@ -199,7 +199,9 @@ def _gemma3(checkpoint: Checkpoint) -> Changes:
         what = f"query_pre_attn_scalar equal to head_dim {config.key_width}"
         got = given.get("query_pre_attn_scalar", 256)
         raise CheckpointError(f"{where}: unitk reads only {what}, got {got!r}")
-    every = checked(given.get("sliding_window_pattern", 6), int, "sliding_window_pattern", where)
+    every = check_value(
+        given.get("sliding_window_pattern", 6), int, "sliding_window_pattern", where
+    )
     usual = [
         FULL if every > 0 and (n + 1) % every == 0 else SLIDING for n in range(config.num_layers)
     ]
@@ -208,7 +210,7 @@ def _gemma3(checkpoint: Checkpoint) -> Changes:
     # its own flag halves the window, as both sides share it
     seen = {"sliding_window": WINDOW, **given}
     if given.get(BIDIRECTIONAL) and SLIDING in types:
-        window = checked(seen["sliding_window"], int, "sliding_window", where)
+        window = check_value(seen["sliding_window"], int, "sliding_window", where)
         seen |= {CAUSAL: False, "sliding_window": window // 2}
     changes = grouped(checkpoint) | rotary_of_types(given, bases, types, where)
     return changes | {"layer_windows": read_windows(seen, types, where)}

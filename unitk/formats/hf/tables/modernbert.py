@@ -30,8 +30,8 @@ from unitk.formats.hf.layers import (
     rotary_of_types,
 )
 from unitk.formats.hf.tables.llama import LONGEST, WINDOWS
-from unitk.formats.names import FUSED, HALVES, Form, Layout, Theirs, within
-from unitk.formats.settings import checked, keys, refuse, write
+from unitk.formats.names import FUSED, HALVES, Form, Layout, Theirs, prefix_names
+from unitk.formats.settings import check_value, keys, refuse, write
 from unitk.models.config import ModelConfig
 from unitk.registry import register
 
@@ -66,7 +66,7 @@ def table(head: str, qkv: Theirs, form: dict[str, Form]) -> Layout:
             "heads.lm.transform.norm": f"{head}.norm",
             "heads.lm.weight": "decoder.weight",
             "heads.lm.bias": "decoder.bias",
-            **within("model.layers.#.", "layers.#.", layer),
+            **prefix_names("model.layers.#.", "layers.#.", layer),
         },
         forms=form,
         copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
@@ -84,10 +84,10 @@ def complete(checkpoint: Checkpoint, head: str, itself: int) -> Changes:
     refuse(given, {ACTIVATION: act, "rope_scaling": None}, where)
     # the number of layers from one that sees everything to the next
     every = given.get("global_attn_every_n_layers", 3)
-    every = checked(every, int, "global_attn_every_n_layers", where)
+    every = check_value(every, int, "global_attn_every_n_layers", where)
     usual = [SLIDING if every and n % every else FULL for n in range(config.num_layers)]
     types = layer_types(given, usual, where)
-    reach = checked(given.get(key, 128), int, key, where) // 2 - itself
+    reach = check_value(given.get(key, 128), int, key, where) // 2 - itself
     if reach < 1 and SLIDING in types:
         raise CheckpointError(f"{where}: {key} must show another slot, got {given[key]}")
     bases = {kind: given.get(name, base) for kind, (name, base) in BASES.items()}

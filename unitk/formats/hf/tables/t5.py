@@ -15,8 +15,8 @@ from unitk.formats.hf.families import (
     Family,
     Told,
 )
-from unitk.formats.names import Layout, cross, layer, within
-from unitk.formats.settings import checked, keys
+from unitk.formats.names import Layout, cross_layer, layer, prefix_names
+from unitk.formats.settings import check_value, keys
 from unitk.formats.vocabs import extra_ids
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -49,12 +49,12 @@ def t5(side: str, ours: str, halves: tuple[str, ...]) -> dict[str, Any]:
     )
     if side == "decoder":
         kv = ("1.EncDecAttention.k", "1.EncDecAttention.v")
-        parts |= cross("1.EncDecAttention.q", kv, "1.EncDecAttention.o", "1.layer_norm")
+        parts |= cross_layer("1.EncDecAttention.q", kv, "1.EncDecAttention.o", "1.layer_norm")
     first = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
     return {
         f"{ours}relative.table": first,
         f"{ours}norm": f"{side}.final_layer_norm",
-        **within(f"{side}.block.#.layer.", f"{ours}layers.#.", parts),
+        **prefix_names(f"{side}.block.#.layer.", f"{ours}layers.#.", parts),
     }
 
 
@@ -80,14 +80,14 @@ T5, T5_GATED = (
 def _t5(checkpoint: Checkpoint) -> Changes:
     _, _, given, where = checkpoint
     key = "feed_forward_proj"
-    projection = checked(given.get(key, "relu"), str, key, where)
+    projection = check_value(given.get(key, "relu"), str, key, where)
     if projection not in PROJECTIONS:
         known = " or ".join(PROJECTIONS)
         raise CheckpointError(f"{where}: feed_forward_proj must be {known}, got {projection!r}")
     gate, activation = PROJECTIONS[projection]
     # before it had a name of its own, the scale went by whether the output matrix was tied
     scaled = given.get("scale_decoder_outputs", given.get("tie_word_embeddings") is not False)
-    scaled = checked(scaled, bool, "scale_decoder_outputs", where)
+    scaled = check_value(scaled, bool, "scale_decoder_outputs", where)
     return {"ffn_gate": gate, "activation": activation, "output_scale": scaled}
 
 

@@ -9,8 +9,8 @@ from unitk.errors import CheckpointError, require
 from unitk.formats.hf.families import Changes, Checkpoint, Family
 from unitk.formats.hf.layers import BASE, FULL, SLIDING, about_rotary, layer_types, ropes, rotary
 from unitk.formats.hf.tables.llama import LAYER, LONGEST, ROTARY, grouped
-from unitk.formats.names import HALVES, LESS_ONE, Layout, cross, same, within
-from unitk.formats.settings import checked, keys, refuse
+from unitk.formats.names import HALVES, LESS_ONE, Layout, cross_layer, prefix_names, same
+from unitk.formats.settings import check_value, keys, refuse
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
 
@@ -54,7 +54,7 @@ def tower_names(side: str, ours: str) -> dict[str, Any]:
     if side == "decoder":
         # grouped or not, keys and values of the encoder are apart from the queries
         kv = ("cross_attn.k_proj", "cross_attn.v_proj")
-        layer |= cross("cross_attn.q_proj", kv, "cross_attn.o_proj", "")
+        layer |= cross_layer("cross_attn.q_proj", kv, "cross_attn.o_proj", "")
         norms["cross"] = "cross_attn"
     for part, theirs in norms.items():
         layer[f"{part}_norm"] = f"pre_{theirs}_layernorm"
@@ -62,7 +62,7 @@ def tower_names(side: str, ours: str) -> dict[str, Any]:
     return {
         f"{ours}embed.tokens": f"model.{side}.embed_tokens",
         f"{ours}norm": f"model.{side}.norm",
-        **within(f"model.{side}.layers.#.", f"{ours}layers.#.", layer),
+        **prefix_names(f"model.{side}.layers.#.", f"{ours}layers.#.", layer),
     }
 
 
@@ -85,7 +85,7 @@ SHARED, APART = towers_table(shared=True), towers_table(shared=False)
 
 def unpack_towers(given: Changes, where: Path) -> Changes:
     """The entries of both towers side by side; they differ in their number of layers alone."""
-    towers = {side: checked(given.get(side) or {}, dict, side, where) for side in SIDES}
+    towers = {side: check_value(given.get(side) or {}, dict, side, where) for side in SIDES}
     for key, usual in USUAL.items():
         encoder, decoder = (towers[side].get(key, usual) for side in SIDES)
         if encoder != decoder:
@@ -94,7 +94,7 @@ def unpack_towers(given: Changes, where: Path) -> Changes:
     # what a file leaves out has transformers' default, not that of a preset
     found = {DEPTH: 26, "final_logit_softcapping": 30.0, **USUAL, **towers["decoder"]}
     for side in SIDES:
-        count = checked(towers[side].get(DEPTH, 26), int, f"{side}.{DEPTH}", where)
+        count = check_value(towers[side].get(DEPTH, 26), int, f"{side}.{DEPTH}", where)
         found[{"encoder": DEPTH, "decoder": f"decoder_{DEPTH}"}[side]] = count
         # Gemma 2: a window in every other layer, unless the file says otherwise
         usually = [FULL if n % 2 else SLIDING for n in range(min(count, 1000))]
