@@ -161,7 +161,7 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
     assert done.returncode == 0, f"imported: {done.stderr}"
 
 
-SPINE = 26_644
+SPINE = 26_466
 """Lines of the core that serve everybody; may fall, never rise."""
 PRICE = {"task": 170, "head": 80, "criterion": 100, "reader": 40, "evaluation": 110, "verb": 90}
 PRICE |= {"route": 40}
@@ -169,7 +169,7 @@ PRICE |= {"route": 40}
 CLOSURES = {
     "generate": (84, 17_773),
     "train": (72, 16_090),
-    "serve": (94, 19_598),
+    "serve": (94, 19_599),
     "preprocess": (39, 8_685),
     "stack": (21, 4_792),
     "mlm": (11, 3_361),
@@ -199,7 +199,7 @@ def test_the_shape_of_folders_and_imports():
     assert crowded <= set(shape.SIDE_BY_SIDE)
 
 
-MOST = {"twins": 110, "tables": 18, "wide": 29, "sentences": 200}
+MOST = {"twins": 104, "tables": 18, "wide": 29, "sentences": 200}
 """Figure of `make count` -> the most there may be; may fall, never rise."""
 
 

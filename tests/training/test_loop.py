@@ -162,7 +162,7 @@ def test_an_ask_has_its_exact_mean_over_the_update(start):
 
 def test_a_hinge_of_the_mean_needs_the_whole_update(train):
     words = "--task optimus --arch optimus_tiny --criterion.kl-mode mean-hinge --max-steps 1"
-    with pytest.raises(UsageError, match="mean-hinge needs.*update.* micro-batch, not in "):
+    with pytest.raises(UsageError, match="mean-hinge.*not in "):
         train(words)
     train(f"{words} --max-tokens 800", run="whole")
 
@@ -547,7 +547,7 @@ def test_the_first_bad_module_is_named(train, monkeypatch, caplog):
         return modules.index(module) == 1  # of the second layer
 
     monkeypatch.setattr(FeedForward, "forward", broken)
-    with pytest.raises(NonFiniteError, match="first bad: module layers.1.ffn in micro-batch 0"):
+    with pytest.raises(NonFiniteError, match="layers.1.ffn.*micro-batch 0"):
         train("--max-steps 3 --on-nonfinite stop")
 
 
@@ -559,7 +559,7 @@ def test_a_bad_gradient_is_named(train, monkeypatch):
 
     passes = Trainer.passes
     monkeypatch.setattr(Trainer, "passes", broken)
-    with pytest.raises(NonFiniteError, match="first bad: gradient.* layers.0.ffn.up.weight"):
+    with pytest.raises(NonFiniteError, match="gradient.* layers.0.ffn.up.weight"):
         train("--max-steps 3 --on-nonfinite stop")
 
 

@@ -95,6 +95,7 @@ def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
     """What a verb finds; it writes that instead, as on a command line, to an `output`."""
     known = {option.name: option.default for option in options(verb.options)}
     behind = list[str]()
+    # a sweep's training is another verb's options, which a command line has behind --
     if verb.behind:
         own = arguments.get(verb.behind)
         if not isinstance(own, Mapping):

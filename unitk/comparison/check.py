@@ -51,6 +51,7 @@ def value(parsed: Parsed) -> list[Finding]:
     require(len(given.paths) > 0, "--paths: name a corpus, a run or a file of scores")
     registry.load_plugins(given.user_dir)
     subjects = subjects_of(given)
+    # in the order of names, so that two reports can be compared line by line
     each = (registry.get("check", name)(subjects) for name in registry.names("check"))
     return [finding for findings in each for finding in findings]
 

@@ -116,7 +116,7 @@ def value(argv: Sequence[str]) -> list[dict[str, Any]]:
 @verb(Options, parses=True, behind="train", value=value)
 def run(argv: Sequence[str]) -> None:
     """Train the trials and print the table."""
-    show_log()
+    show_log()  # in Python the caller decides what is logged
     for line in table_lines(value(argv)):
         print(line)
 

@@ -92,6 +92,7 @@ class Served:
         self._server, self._socket = server, listening
         self._thread = Thread(target=server.run, args=([listening],), daemon=True)
         self._thread.start()
+        # whoever is given the address asks at once
         while self._thread.is_alive() and not server.started:
             time.sleep(0.01)
 

@@ -183,6 +183,7 @@ def heads(parsed: config.Parsed) -> None:
         print(json.dumps(figures))
         return
     curve = figures.pop("curve")
+    # what is no table is about the model; it is printed first
     tables = {title: named for title, named in figures.items() if isinstance(named, dict)}
     for key, value in figures.items():
         if key not in tables:

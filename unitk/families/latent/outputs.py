@@ -60,6 +60,7 @@ def walk_records(
     walks: Sequence[Walk], found: Sequence[Sequence[Output]]
 ) -> Iterator[dict[str, Any]]:
     """A dict for each walk: its number, its source, if any, and the outputs of its points."""
+    # the points of all walks were decoded together; each walk takes as many as it has
     outputs = iter(found)
     for number, walk in enumerate(walks):
         written = [
