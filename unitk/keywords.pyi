@@ -57,8 +57,10 @@ class TrainOptions(TypedDict, total=False):
     products: Literal["auto", "torch", "onednn"]
     device: Literal["auto", "cpu", "cuda"]
     attention: Literal["auto", "dense", "flex"]
+    residual: Literal["full", "half"]
     recompute: bool
     compile: bool
+    static: bool
     profile: bool
     detect_anomaly: bool
     deterministic: bool
@@ -482,6 +484,9 @@ def serve(
     checkpoint: Numbers = ...,
     host: str = ...,
     allow_host: Strings = ...,
+    root_path: str = ...,
+    api_key: Path | str | None = ...,
+    access_log: Path | str | None = ...,
     port: int | str = ...,
     device: Literal["auto", "cpu", "cuda"] = ...,
     precision: Literal["fp32", "bf16", "fp16", "int8"] = ...,
