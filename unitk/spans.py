@@ -263,6 +263,7 @@ def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -
     code). Returns the places, and for each the number of its run among the hidden ones.
     """
     sizes = rng.integers(1, longest + 1, int(unit[-1]) + 1)
+    # the first run that ends behind a unit is its own
     run = sizes.cumsum().searchsorted(unit, "right")
     key = rng.random(len(sizes))[run]  # one for each run: those with the smallest keys are hidden
     last = np.sort(key)[min(budget, len(key)) - 1]
@@ -285,6 +286,7 @@ def context_spans(
     rest = size - share * int(lengths.sum())
     contexts = np.append(share * lengths, rest)
     lengths = np.append(lengths, max(rest // share, size < share))
+    # a span begins anywhere in its context where it still ends within it
     starts = contexts.cumsum() - contexts + rng.integers(contexts - lengths + 1)
     return np.stack([starts, starts + lengths], axis=1)[lengths > 0]
 
@@ -351,6 +353,7 @@ def word_ngrams(
 
 def _words(unit: Ids) -> tuple[Ids, Ids]:
     """The first place of each word, and the number of places; the word of each, from 0 on."""
+    # unit numbers rise, so a word begins wherever the number is another one than before
     begins = np.diff(unit, prepend=-1) > 0
     return np.append(np.flatnonzero(begins), len(unit)), begins.cumsum() - 1
 

@@ -130,6 +130,7 @@ def infill(
 
 def hide(starts: Bools, share: float, run: bool, rng: np.random.Generator) -> Bools:
     """Which tokens to hide: those of a share of the words, at least one; `run`: one stretch."""
+    # the first token begins a word, also where a text was cut inside one
     word = np.cumsum(starts | (np.arange(len(starts)) == 0)) - 1
     total = int(word[-1]) + 1
     count = max(1, round(share * total))

@@ -41,6 +41,7 @@ def infilled(tokens: Ids, spans: Spans, shown: Ids) -> Ids:
     np.add.at(depth, stop, -1)
     read = tokens.copy()
     read[start] = shown
+    # the running sum counts the spans that a place is inside of, behind their first one
     return read[depth.cumsum()[:-1] == 0]
 
 

@@ -356,6 +356,7 @@ def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:
 def places_of(parts: list[Ids], first: int) -> list[Ids]:
     """The slots of the parts' tokens, the first one at `first`, a separator after each part."""
     sizes = np.array([len(part) for part in parts])
+    # each part before takes its tokens and a separator
     starts = first + np.cumsum(sizes + 1) - sizes - 1
     return [start + np.arange(size) for start, size in zip(starts, sizes, strict=True)]
 

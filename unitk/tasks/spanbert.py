@@ -33,6 +33,7 @@ from unitk.tasks.mlm import Masked
 
 def borders(hidden: Ids, labels: Ids, run: Ids) -> Ask:
     """Ask for each hidden token at the slots around its run; `run` numbers these from 0 on."""
+    # a run ends where the next one begins, and the last one with the last hidden token
     first = np.flatnonzero(np.diff(run, prepend=-1))
     left, right = hidden[first] - 1, hidden[np.append(first[1:], len(run)) - 1] + 1
     rows = np.stack([left[run], right[run], hidden], axis=1)
@@ -76,6 +77,7 @@ class SpanBERT(Masked):
         law = length_law(tuple((1 - c.stop_chance) ** k for k in range(c.max_span)))
         budget = max(1, ceil(share_at(c.mask_ratio, text.when) * len(places)))
         hidden = places[word_spans(self.units(tokens, free), budget, law, rng)]
+        # neighbouring words that are both hidden are one run
         run: Ids = np.cumsum(np.diff(hidden, prepend=hidden[:1]) > 1)
         example = self.corrupted(tokens, seg, hidden, rng, run)
         example.asks.append(borders(hidden, tokens[hidden], run))
