@@ -32,8 +32,7 @@ LAYER = {
 `unitk/vocab/`, `unitk/options/` and the modules of unitk itself are layer 0 and may import each
 other; kernels and models too, as one asks the other what to multiply and how. unitk_cli is above
 all."""
-APART = "families", "formats", "fairseq", "runs", "comparison", "remote"
-ROOMS = tuple(f"unitk/{one}/" for one in APART)
+ROOMS = tuple(f"unitk/{one}/" for one in shape.APART)
 """What the core reaches through the registry only; a family of models knows no other."""
 KNOWN: dict[str, str] = {}
 """File -> what it imports although its room may not; entries only leave."""

@@ -68,6 +68,7 @@ def make_room(added: int) -> None:
     """Count what was added, and remove what was used longest ago if the cache is too large."""
     global _added
     _added += added
+    # to look at every file takes a while: not for each block
     if _added < min(CHECK_EVERY, most_bytes() // 8):
         return
     _added = 0
@@ -186,6 +187,7 @@ def _best(store: Store, address: str, names: dict[str, Any]) -> str:
     found = checkpoints(names)
     if not found:
         raise CheckpointError(f"the run {address} has no checkpoint yet")
+    # the index may be older than the checkpoints: its best one may be gone
     best = index_of(store, address).get("links", {}).get("best", "")
     return f"{address}/{best if best in found.values() else found[max(found)]}"
 

@@ -108,6 +108,7 @@ class Address(RemotePath):
             raise FileNotFoundError(errno.ENOENT, "there is no such file", str(self))
         if info.get("size") is None or info.get("partial") is False:
             return open(os.fspath(self), mode, encoding=encoding)  # a server without ranges
+        # the buffer is what is asked for at a time
         raw = io.BufferedReader(Ranges(self.store, str(self), info["size"]), RANGE)
         return raw if "b" in mode else io.TextIOWrapper(raw, encoding or "utf-8")
 
@@ -190,6 +191,7 @@ class Addresses:
         """The path of an address; a `part` of a folder is copied, a file is read where it is."""
         address = as_address(f"{self.name}:{name}")
         check_address(address)
+        # nothing is asked of the store yet: an option is no reason to wait for a network
         return Address(address) if part == "file" else copies.fetch_part(address, part)
 
 

@@ -104,6 +104,7 @@ def _below(names: Iterable[str], folder: str) -> list[str]:
 def _checkpoint(store: Store, address: str, here: Path, names: list[str]) -> None:
     """Make a checkpoint on this machine equal to the one in the store."""
     manifest = store.read(f"{address}/{MANIFEST}")
+    # hashes of all files: what is good here need not be downloaded
     same = (here / MANIFEST).exists() and (here / MANIFEST).read_bytes() == manifest
     if same and files.damage(here) is None:
         return
@@ -215,6 +216,7 @@ def _index(store: Store, address: str, here: Path) -> None:
     identity = here / IDENTITY
     if not identity.exists():
         files.create(identity, uuid.uuid4().hex)
+    # a store has no links
     links = {one.name: os.readlink(one) for one in sorted(here.iterdir()) if one.is_symlink()}
     about = {"format": FORMAT, "run": identity.read_text(encoding="utf-8"), "links": links}
     data = json.dumps(about, indent=1).encode() + b"\n"

@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 def check_address(address: str) -> None:
     """Refuse an address that has credentials in it: it stands in logs and configurations."""
     query = re.findall(r"[?&]([^=&]+)=", address)
+    # not even the error may have them: it is logged
     if USER.match(address) or any(map(SECRET.search, query)):
         shown = QUERY.sub(r"\1?...", USER.sub("...@", address))
         where = "the environment or its tool's own files have them (AWS_PROFILE, ...)"
@@ -101,6 +102,7 @@ def _one_line(error: BaseException, address: str, tries: int, seconds: float) ->
         return PermissionError(errno.EACCES, f"no permission ({reason(error)})", address)
     if isinstance(error, LASTING):
         return type(error)(error.errno or errno.EINVAL, reason(error), address)
+    # a disk that is full says so by its number, on which callers act
     number = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
     said = f"{reason(error)}; tried {tries} times in {seconds:.0f} s"
     return OSError(number, said, address)
@@ -108,6 +110,7 @@ def _one_line(error: BaseException, address: str, tries: int, seconds: float) ->
 
 def reason(error: BaseException) -> str:
     """What an error says, short and without credentials."""
+    # the text of an OSError with a number repeats number and file
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     text = QUERY.sub(r"\1?...", " ".join(text.split()))
     for name, value in os.environ.items():  # a store may answer with what it was sent
