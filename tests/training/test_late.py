@@ -1,16 +1,20 @@
 """Updates that are read one update late, as on a GPU, are those that wait."""
 
 import re
+from dataclasses import replace
+from math import nan
 
 import pytest
 import torch
 from rounding import near
 
-from unitk.errors import NonFiniteError
+from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.errors import NonFiniteError, UsageError
 from unitk.training import loop
 from unitk.training.loop import Trainer
 from unitk.training.saving.weights import weights_of
 from unitk.training.updates import late
+from unitk.training.updates.recording import Recorder
 
 RUN = "--max-steps 7 --log-every 2 --save-every 3 --on-nonfinite skip:3"
 
@@ -89,3 +93,46 @@ def test_what_keeps_the_host_waiting(start):
     run = Trainer(start("--max-steps 3"))
     assert run.plan.skips and not late.can_defer(run) and run.late is None
     assert not Trainer(start("--max-steps 3 --optimizer lamb", run="b")).plan.skips
+
+
+@pytest.mark.parametrize("words", ["--task mlm --arch bert_tiny", "--task lm --arch modern_tiny"])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon --optimizer.precision fp32"])
+def test_a_recorded_update_is_the_same(
+    train, curve, tmp_path, deferring, monkeypatch, words, optimizer
+):
+    """A recording is a function of its own tensors, which a CPU calls."""
+    run = f"{words} --optimizer {optimizer} --max-steps 8 --log-every 1 --max-tokens 800"
+    deferring(True)
+    calls, criterion = [], CrossEntropy.__call__
+    replay = Recorder.replay
+
+    def counted(self, found, *given):
+        calls.append(found)
+        replay(self, found, *given)
+
+    def broken(self, model, batch, step, total):
+        loss = criterion(self, model, batch, step, total)
+        return replace(loss, sums={k: v * (nan if step == 5 else 1) for k, v in loss.sums.items()})
+
+    monkeypatch.setattr(Recorder, "replay", counted)
+    monkeypatch.setattr(CrossEntropy, "__call__", broken)
+    found = []
+    for name, more in (("late", "--static"), ("recorded", "--static --capture")):
+        train(f"{run} {more}", run=name)
+        found.append([curve(name, value) for value in ("train/loss", "gnorm", "lr", "bad_steps")])
+    assert len(calls) >= 4 and len({id(one) for one in calls}) < len(calls)
+    for one, other in zip(*found, strict=True):
+        assert [step for step, _ in one] == [step for step, _ in other]
+        assert [v for _, v in other] == pytest.approx([v for _, v in one], rel=1e-5)
+    one, other = (weights_of(tmp_path / name / "last", True) for name in ("late", "recorded"))
+    for name in one:
+        near(other[name], one[name])
+
+
+def test_what_recording_needs(start, deferring):
+    with pytest.raises(UsageError, match="CUDA"):
+        Trainer(start("--max-steps 3 --static --capture"))
+    deferring(True)
+    for words in ("", "--static --criterion.label-smoothing 0.1", "--static --thaw epoch"):
+        with pytest.raises(UsageError, match="--capture"):
+            Trainer(start(f"--max-steps 3 --capture {words}"))

@@ -8,7 +8,7 @@ decay carry over.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ class Update(NamedTuple):
     parameter: Tensor
     direction: Tensor
     fused: int
-    rate: float
+    rate: Any  # a number, or a tensor where the update is recorded
 
 
 class Muon(torch.optim.Optimizer):
@@ -98,7 +98,10 @@ class Muon(torch.optim.Optimizer):
             step = (parts if parts.shape[1] == rows else parts.mT).reshape(direction.shape)
             if self.divide is not None:
                 step = self.divide(step, update.parameter)
-            update.parameter.add_(step, alpha=-update.rate * scale)
+            if isinstance(update.rate, Tensor):
+                update.parameter.sub_(step * (update.rate * scale))
+            else:
+                update.parameter.add_(step, alpha=-update.rate * scale)
 
     def dtype(self, device: torch.device) -> torch.dtype:
         """The precision in which a device orthogonalises matrices."""

@@ -58,7 +58,7 @@ class TrainConfig(Checked):
         " on_nonfinite",
         "Batches, memory and devices": "max_tokens batch_tokens device precision nproc"
         "| batch_texts recompute shard oom_retry rank_timeout threads products attention residual"
-        " compile static",
+        " compile static capture",
         "Validation, checkpoints and logging": "valid_every valid_generate save_every best_metric"
         " log_every| valid_metric valid_beam"
         " keep_last keep_best save_at_words writers panel_every panel_texts profile"
@@ -185,6 +185,9 @@ class TrainConfig(Checked):
     static: bool = False
     """Pad all micro-batches to one shape. With --compile, the layers of a tower are then one graph,
     which takes longer to compile. For tasks of one tower."""
+    capture: bool = False
+    """Record whole updates as CUDA graphs, with --static: for small models, which otherwise wait
+    for Python. Updates of several micro-batches are not recorded."""
     profile: bool = False
     """Profile a few updates: write a trace to --save-dir and log the ten most expensive
     operations."""

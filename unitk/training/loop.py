@@ -21,7 +21,7 @@ from torch import Tensor
 from unitk import registry
 from unitk.criterions.base import Loss
 from unitk.data.batching import FixedBatches, Update, prefetch
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.kernels.products import computing
 from unitk.registry import nearest
 from unitk.slots import Batch
@@ -60,6 +60,8 @@ class Trainer(Run):
         self.watch, self.saver = Watch(self), Saver(start.run, self.config.keep_last)
         self.saved = self.logged = self.progress.step
         self.late = Late(self, self) if can_defer(self) else None
+        need = "--capture needs CUDA, and an optimizer that can skip an update there: adamw or muon"
+        require(self.late is not None or not self.config.capture, need)
         self.signals, self.stopped, self.began = Signals(), 0, time.perf_counter()
         wanted = self.config.valid_generate
         self.written = registry.get("measure", "written")(self) if wanted else None
@@ -129,14 +131,18 @@ class Trainer(Run):
             guard.skip(self, self.loss, update, loss)
         plan.zero_grad()
 
-    def compute(self, update: Update) -> Passed:
-        """Counts of all ranks, forward and backward of each micro-batch, the gradients' norm."""
+    def begin(self, update: Update) -> dict[str, float]:
+        """Set the rates of an update; returns the counts of its asks, of all ranks."""
         at = self.progress
         self.plan.begin(at.step, self.total, at.epoch)
         if update.begins:
             self.stateful.tables = {}
+        return self.ranks.total(count_asks(self.criterion, update.batches))
+
+    def compute(self, update: Update) -> Passed:
+        """Forward and backward of each micro-batch, and the gradients' norm."""
         # before the first backward pass: an ask's loss is divided by its count in the update
-        counts = self.ranks.total(count_asks(self.criterion, update.batches))
+        counts = self.begin(update)
         sums, norm = self.all_ranks(guard.fitting(self, self.passes, update, counts))
         total = torch.stack([sums[name] for name in counts if name in sums]).sum()
         return Passed(sums, counts, total, norm)

@@ -18,11 +18,13 @@ from torch import Tensor
 
 from unitk.data.batching import Update
 from unitk.training.run import Run
+from unitk.training.updates.recording import Recorder
 
 
 class Updater(Protocol):
     """What makes updates: the `Trainer`."""
 
+    def begin(self, update: Update) -> dict[str, float]: ...
     def compute(self, update: Update) -> Passed: ...
     def update_waiting(self, update: Update) -> None: ...
     def record(self, computed: Passed, norm: float, texts: int) -> None: ...
@@ -47,7 +49,8 @@ class Pending:
 
     update: Update
     place: tuple[int, int]  # the step and the epoch in which it was made
-    computed: Passed
+    names: list[str]  # of the sums
+    counts: Mapping[str, float]
     read: Callable[[], Tensor]
 
 
@@ -63,28 +66,44 @@ class Late:
     def __init__(self, run: Run, steps: Updater) -> None:
         self.run, self.steps = run, steps
         self.pending: Pending | None = None
+        self.recorder = Recorder(run) if run.config.capture else None
 
     def update(self, update: Update) -> None:
         """Make an update, after the one before has been read."""
-        run, at, plan = self.run, self.run.progress, self.run.plan
+        at, found = self.run.progress, None
+        place = at.step, at.epoch
+        if self.recorder is not None:
+            self.settle()  # the step of this one is in its recording
+            counts = self.steps.begin(update)
+            found = self.recorder(update, counts, self.finish)
+        if found is not None:
+            names, values = found
+            self.pending = Pending(update, place, names, counts, start_reading(values))
+            return
         computed = self.steps.compute(update)
+        # the device is busy with this one while the host reads the one before
         if not self.settle():
             computed = self.steps.compute(update)
-        values = torch.stack([computed.norm.double(), computed.total.double()])
-        # from here to the reading, nothing is asked of the device
-        bad = (~values.isfinite().all()).float()
+        values = self.finish(computed.sums, computed.total, computed.norm)
+        names, read = [*computed.sums], start_reading(values)
+        self.pending = Pending(update, place, names, computed.counts, read)
+
+    def finish(self, sums: Mapping[str, Tensor], total: Tensor, norm: Tensor) -> Tensor:
+        """Make the step, unless the device finds that loss or norm are bad; returns the norm, the
+        loss and its sums. Nothing is asked of the device."""
+        run, plan = self.run, self.run.plan
+        found = torch.stack(
+            [norm.double(), total.double(), *(one.double() for one in sums.values())]
+        )
+        bad = (~found[:2].isfinite().all()).float()
         if (largest := run.config.clip_norm) > 0:
             # as where the host decides: a norm that is not above it changes nothing
-            norm = torch.where(computed.norm > largest, computed.norm, 0.0)
-            run.ranks.clip(plan.parameters, largest, norm)
+            run.ranks.clip(plan.parameters, largest, torch.where(norm > largest, norm, 0.0))
         plan.step(bad)
         if run.average is not None:
-            run.average.update(at.step + 1, run.total, bad)
+            run.average.update(run.progress.step + 1, run.total, bad)
         plan.zero_grad()
-        read = start_reading(
-            torch.cat([values, *(x.double()[None] for x in computed.sums.values())])
-        )
-        self.pending = Pending(update, (at.step, at.epoch), computed, read)
+        return found
 
     def settle(self) -> bool:
         """Read the last update; if it was bad, make it again with a wait. Returns whether it was
@@ -95,8 +114,8 @@ class Late:
         norm, total, *sums = one.read().unbind()
         run.norm = float(norm)
         if math.isfinite(run.norm) and math.isfinite(total):
-            found = dict(zip(one.computed.sums, sums, strict=True))
-            own = Passed(found, one.computed.counts, total, norm)
+            found = dict(zip(one.names, sums, strict=True))
+            own = Passed(found, one.counts, total, norm)
             self.steps.record(own, run.norm, len(one.update.ids))
             return True
         run.plan.zero_grad()  # those of the update after it

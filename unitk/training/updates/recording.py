@@ -1,0 +1,152 @@
+"""Whole updates as CUDA graphs (`--capture`): a GPU replays them without waiting for Python.
+
+A recording has the shapes of one batch; what differs between updates lies in tensors that are
+filled before it is replayed: the slots, the asks, the rates, and the weights of the asks' means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.data.batching import Update
+from unitk.errors import require
+from unitk.kernels.products import computing
+from unitk.slots import Batch
+from unitk.training.device import mix, reseed
+from unitk.training.run import Run
+
+Finish = Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
+"""Makes the step of losses, their sum and the gradients' norm; returns what is read of it."""
+
+
+@dataclass
+class Recording:
+    """An update of one shape."""
+
+    batch: Batch
+    numbers: Tensor  # the rates of the groups, and a factor of each loss
+    names: list[str]  # of the losses
+    graph: Any = None
+    values: Tensor | None = None  # what the graph leaves to be read
+
+
+class Recorder:
+    """Records updates and replays them. The first one of a shape is made as ever."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.made: dict[Any, Recording | None] = {}
+        self.pool: Any = None
+        config, exact = run.config, run.criterion
+        plain = type(exact) is CrossEntropy and not (exact.label_smoothing or exact.ar or exact.tar)
+        require(config.static, "--capture needs --static: a recording has one shape")
+        require(plain, "--capture needs --criterion cross_entropy without smoothing, ar and tar")
+        other = config.thaw or config.average_last or run.ranks.world > 1
+        require(not other, "--capture excludes --thaw, --average-last and several processes")
+
+    def __call__(
+        self, update: Update, counts: Mapping[str, float], finish: Finish
+    ) -> tuple[list[str], Tensor] | None:
+        """Make an update: the names of its losses, and what `finish` returned. None: it must be
+        made as ever, as it is the first of its shape or has several batches."""
+        if len(update.batches) != 1:
+            return None
+        (batch,) = update.batches
+        names = [name for name in counts if counts[name] and name in batch.asks]
+        key = (*(tuple(one.shape) for one in tensors(batch)), *names)
+        if key not in self.made:
+            self.made[key] = None
+            return None  # which also makes the state of the optimizers, outside of any graph
+        groups, rates = self.run.plan.groups, [group["lr"] for group in self.run.plan.groups]
+        given = [*rates, *(update.weight(name) / counts[name] for name in names)]
+        found = self.made[key]
+        device = self.run.device
+        if found is None:
+            # the tensors of this batch belong to the thread that copies batches
+            numbers = torch.tensor(given, dtype=torch.float32, device=device)
+            found = self.made[key] = Recording(copied(batch), numbers, [])
+        else:
+            found.numbers.copy_(torch.tensor(given, dtype=torch.float32))
+            for own, one in zip(tensors(found.batch), tensors(batch), strict=True):
+                own.copy_(one)
+        # a replay reads the generator's seed; nothing may set it within a graph
+        reseed(device, mix(self.run.config.seed, self.run.progress.step, update.numbers[0]))
+        for group, rate in zip(groups, found.numbers.unbind(), strict=False):
+            group["lr"] = rate
+        try:
+            self.replay(found, names, finish)
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
+        assert found.values is not None
+        return found.names, found.values
+
+    def replay(self, found: Recording, names: list[str], finish: Finish) -> None:
+        """Run a recording, which is made if there is none; without CUDA its function is called."""
+        if self.run.device.type != "cuda":
+            found.values = self.compute(found, names, finish)
+            return
+        if found.graph is None:
+            found.graph = torch.cuda.CUDAGraph()
+            groups = self.run.plan.groups
+            for group in groups:
+                group["capturable"] = True  # torch's optimizers want to be told
+            # another thread copies the next batches meanwhile
+            with torch.cuda.graph(found.graph, pool=self.pool, capture_error_mode="thread_local"):
+                found.values = self.compute(found, names, finish)
+            # checkpoints and other updates have groups as ever
+            for group in groups:
+                group["capturable"] = False
+            # of all recordings one at a time is replayed: they share their memory
+            self.pool = found.graph.pool()
+        found.graph.replay()
+
+    def compute(self, found: Recording, names: list[str], finish: Finish) -> Tensor:
+        """Forward, backward and step: what is recorded."""
+        run, at = self.run, self.run.progress
+        factors = dict(zip(names, found.numbers[len(run.plan.groups) :].unbind(), strict=True))
+        with computing(run.device, run.precision, at.products):
+            loss = run.criterion(run.model, found.batch, at.step, run.total)
+        total = torch.stack([factors[name] * loss.sums[name] for name in names]).sum()
+        run.ranks.backward(run.model, total)
+        found.names = [*loss.every]
+        # what is logged has no factors: the host divides sums by counts
+        sums = {name: one.detach() for name, one in loss.every.items()}
+        every = torch.stack([sums[name].double() for name in names]).sum()
+        return finish(sums, every, run.ranks.norm(run.plan.parameters))
+
+
+def tensors(batch: Batch) -> list[Tensor]:
+    """What a model of one tower reads of a batch: its slots, documents and asks."""
+    found = [*batch.towers.values(), *(one.bounds for one in batch.packed.values())]
+    parts = (part for ask in batch.asks.values() for part in ask.arrays)
+    return found + [part for part in parts if part is not None]
+
+
+def copied(batch: Batch) -> Batch:
+    """A batch with tensors of its own where `tensors` finds them."""
+
+    def own(tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else tensor.clone()
+
+    return replace(
+        batch,
+        towers={name: table.clone() for name, table in batch.towers.items()},
+        packed={name: replace(one, bounds=own(one.bounds)) for name, one in batch.packed.items()},
+        asks={
+            name: replace(
+                ask,
+                rows=own(ask.rows),
+                label=own(ask.label),
+                weight=own(ask.weight),
+                among=own(ask.among),
+            )
+            for name, ask in batch.asks.items()
+        },
+    )
