@@ -70,7 +70,7 @@ class Recorder:
         if found is None:
             # the tensors of this batch belong to the thread that copies batches
             numbers = torch.tensor(given, dtype=torch.float32, device=device)
-            found = self.made[key] = Recording(copied(batch), numbers, [])
+            found = self.made[key] = Recording(with_own_tensors(batch), numbers, [])
         else:
             found.numbers.copy_(torch.tensor(given, dtype=torch.float32))
             for own, one in zip(tensors(found.batch), tensors(batch), strict=True):
@@ -129,7 +129,7 @@ def tensors(batch: Batch) -> list[Tensor]:
     return found + [part for part in parts if part is not None]
 
 
-def copied(batch: Batch) -> Batch:
+def with_own_tensors(batch: Batch) -> Batch:
     """A batch with tensors of its own where `tensors` finds them."""
 
     def own(tensor: Tensor | None) -> Tensor | None:
