@@ -22,7 +22,7 @@ STUB = Path(__file__).resolve().parents[1] / "unitk" / "keywords.pyi"
 HEAD = '''"""Keyword arguments of unitk's functions. Written by docs/keywords.py."""
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -35,6 +35,7 @@ from unitk.slots import Floats
 from unitk.verbs.serve import Served
 
 Schedule = str | float | Callable[[int, int | None], float]
+Records = Iterable[Any]
 Strings = str | Path | Sequence[str | Path] | Mapping[str, object]
 Numbers = str | float | Sequence[str | float]
 '''
@@ -86,6 +87,8 @@ def entries(name: str, config: type, loose: bool) -> list[str]:
     if loose:
         kinds["options"] = "Mapping[str, object] | None"
     if config is TrainConfig:  # several tasks are a mixture
+        kinds |= {name: f"{kinds[name]} | Records" for name in ("data", "valid")}
+        kinds["preprocess"] = "Mapping[str, object] | None"
         kinds |= {"task": "Strings | None", **dict.fromkeys(KINDS[1:], "str | None")}
     lines = [f"    {one}: {kind}" for one, kind in kinds.items()]
     return [f"class {name}Options(TypedDict, total=False):", *map(broken, lines)]
@@ -102,7 +105,7 @@ def function(name: str, verb: Verb, returns: str) -> str:
     named = {"config", "user_dir"} & {option.name for option in known}
     first, others = list[str](), list[str]()
     for option in known:
-        kind = spelled(option.type, True)
+        kind = spelled(option.type, True) + " | Records" * (option.name in verb.records)
         # a file of options may have it
         needed = option.default is MISSING and "config" not in named
         written = f"    {argument(option.name)}: {kind}" + ("," if needed else " = ...,")

@@ -51,7 +51,7 @@ def test_every_verb_has_a_page():
     found = pages.pages()
     assert all("--help-all" not in found[f"reference/{verb}.md"] for verb in pages.verb_names())
     assert "--max-steps" in found["reference/train.md"]
-    assert "## unitk latent analogy" in found["reference/latent.md"]
+    assert found["reference/latent.md"].count("## unitk latent") > 5
 
 
 class Page(HTMLParser):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         show,
         sweep,
     )
+    from unitk.runs.view import open_run
 
 __all__ = [
     "analyse",
@@ -49,6 +50,7 @@ __all__ = [
     "load",
     "load_module",
     "merge",
+    "open_run",
     "plot",
     "predict",
     "preprocess",
@@ -62,7 +64,10 @@ __all__ = [
 ]
 __version__ = VERSION
 
-_MODULES = {"load": "api.loading", "load_module": "api.loading", "train": "api.train"}
+_MODULES = {
+    **{"load": "api.loading", "load_module": "api.loading", "train": "api.train"},
+    "open_run": "runs.view",
+}
 """Function -> its module, imported when the function is asked for; others are verbs."""
 
 

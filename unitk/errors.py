@@ -106,6 +106,12 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or name == "OutOfMemoryError" or host is not None
 
 
+def show_value(value: object) -> str:
+    """A value of Python in a message: its repr, of a long one the beginning."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
 def require(holds: bool, message: str) -> None:
     """Raise a `UsageError` unless the condition holds; the message names the option."""
     if not holds:

@@ -1,7 +1,7 @@
 """Keyword arguments of unitk's functions. Written by docs/keywords.py."""
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -14,12 +14,13 @@ from unitk.slots import Floats
 from unitk.verbs.serve import Served
 
 Schedule = str | float | Callable[[int, int | None], float]
+Records = Iterable[Any]
 Strings = str | Path | Sequence[str | Path] | Mapping[str, object]
 Numbers = str | float | Sequence[str | float]
 
 class TrainOptions(TypedDict, total=False):
-    data: Strings
-    valid: Strings
+    data: Strings | Records
+    valid: Strings | Records
     save_dir: Path | str
     resume: bool
     new_data: bool
@@ -61,6 +62,7 @@ class TrainOptions(TypedDict, total=False):
     recompute: bool
     compile: bool
     static: bool
+    capture: bool
     profile: bool
     detect_anomaly: bool
     deterministic: bool
@@ -86,6 +88,7 @@ class TrainOptions(TypedDict, total=False):
     writers: Strings
     best_metric: str | None
     options: Mapping[str, object] | None
+    preprocess: Mapping[str, object] | None
     task: Strings | None
     arch: str | None
     criterion: str | None
@@ -337,9 +340,9 @@ def preprocess(
     window: int | str | None = ...,
     squad_source: str = ...,
     dest: Path | str = ...,
-    input: Strings = ...,
-    valid: Strings = ...,
-    test: Strings = ...,
+    input: Strings | Records = ...,
+    valid: Strings | Records = ...,
+    test: Strings | Records = ...,
     source_file: Strings = ...,
     target_file: Strings = ...,
     valid_source_file: Strings = ...,

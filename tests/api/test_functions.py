@@ -15,16 +15,17 @@ from unitk.errors import UsageError
 from unitk.options.config import options
 from unitk.registry import names
 
+OTHERS = {"open_run", "load", "load_module"}
 TEXTS = ["The [MASK] sat, she said.", "It was a cold night"]
 
 
 def test_every_verb_is_a_function():
-    assert {*names("verb")} == {*unitk.__all__} - {"load", "load_module"}
+    assert {*names("verb")} == {*unitk.__all__} - OTHERS
 
 
 def functions():
     """Function of unitk, with its name and its verb."""
-    for name in sorted({*unitk.__all__} - {"load", "load_module", "train"}):
+    for name in sorted({*unitk.__all__} - OTHERS - {"train"}):
         verb = find(name)
         if isinstance(verb, Verb):
             yield name, getattr(unitk, name), verb

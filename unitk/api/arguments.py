@@ -44,12 +44,17 @@ def argument(name: str) -> str:
 
 
 def takes(
-    main: type, kinds: tuple[str, ...] = (), first: str | None = None, behind: str = ""
+    main: type,
+    kinds: tuple[str, ...] = (),
+    first: str | None = None,
+    behind: str = "",
+    more: tuple[str, ...] = ("options",),
 ) -> Callable[[Function], Function]:
     """A decorator that gives a function of keyword arguments the options of `main` as signature.
 
     So `help(function)`, notebooks and editors show their names, types and defaults. The option
-    `first` needs no name where it stands first; `behind` holds the arguments of another verb.
+    `first` needs no name where it stands first; `behind` holds the arguments of another verb. Of
+    `more`, each is a dict of options.
     """
 
     def signed(function: Function) -> Function:
@@ -66,10 +71,12 @@ def takes(
         known = {one.name for one in found}
         if behind:
             found.append(Parameter(behind, Parameter.KEYWORD_ONLY, annotation=Mapping[str, object]))
-        for name, kind in {**dict.fromkeys(kinds, str), "options": Mapping[str, object]}.items():
-            if name not in known:
-                more = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
-                found.append(more)
+        others = {**dict.fromkeys(kinds, str), **dict.fromkeys(more, Mapping[str, object])}
+        found += [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
+            for name, kind in others.items()
+            if name not in known
+        ]
         found.sort(key=lambda one: one.kind)  # stable
         function.__signature__ = Signature(found)  # type: ignore[attr-defined]
         return function

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from unitk import masks, pictures
+from unitk import masks, notebook, pictures
 from unitk.data.cuts import Text
 from unitk.slots import Example, Slots
 from unitk.tasks.base import Task
@@ -34,6 +34,12 @@ class Drawing:
     """Ids of the symbols that hide words."""
     inputs: dict[str, Any]
     """Numbers beside the slots, such as those of entities."""
+
+    def __repr__(self) -> str:
+        return f"Drawing({self.title}, tower {self.tower}, {len(self.slots)} slots)"
+
+    def _repr_html_(self) -> str:
+        return Drawings([self])._repr_html_()
 
     def table(self) -> str:
         """The slots, one aligned row a field."""
@@ -71,6 +77,18 @@ class Drawing:
         }
 
 
+class Drawings(list[Drawing]):
+    """The drawings of an example's towers; a notebook shows their masks, which can be explored."""
+
+    def __repr__(self) -> str:
+        return "\n\n".join(one.table() for one in self)
+
+    def _repr_html_(self) -> str:
+        # a frame does not grow with its page: a row of a mask has about 24 pixels
+        rows = sum(len(one.slots) + len(one.record()["fields"]) for one in self)
+        return notebook.frame(page(self), 200 + 24 * rows)
+
+
 def laid_out(
     task: Task, texts: Sequence[str], target: str | None, rng: np.random.Generator
 ) -> Example:
@@ -92,9 +110,9 @@ def laid_out(
     return task.finetune([ids], np.array(vocab.encode(target)), rng)
 
 
-def drawings(title: str, task: Task, example: Example, order: str = "memory") -> list[Drawing]:
+def drawings(title: str, task: Task, example: Example, order: str = "memory") -> Drawings:
     """Draw each tower; `order` is that of the task (memory), or that of positions (pos)."""
-    found, vocab = [], task.vocab
+    found, vocab = Drawings(), task.vocab
     symbols = ("mask", "gmask", "smask")
     masked = frozenset(vocab.symbols[name] for name in symbols if name in vocab.symbols)
     for tower, slots in example.towers.items():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from unitk.api.arguments import settle, takes, words
+from unitk.api.records import as_files
 from unitk.api.verb import Verb, VerbGroup, find
 from unitk.decoding.files.outputs import STDOUT
 from unitk.errors import UsageError, require
@@ -104,10 +105,11 @@ def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
         behind = ["--", *words(own)]
     if verb.words and isinstance(text := arguments.get(verb.words), str):
         arguments = {**arguments, verb.words: [text]}  # in which a comma parts nothing
-    given = verb.parsed([*words(arguments), *behind], name)
     printed = known.get("output") == STDOUT  # what is found, unless there is a file for it
-    if verb.value is None or printed and arguments.get("output") is not None:
-        return verb.act(given)
     idle = "output_format" in known and "output_format" in arguments
-    require(not idle, "--output-format has no effect in Python, where answers are returned")
-    return verb.value(given)
+    with as_files(arguments, verb.records) as found:
+        given = verb.parsed([*words(found), *behind], name)
+        if verb.value is None or printed and found.get("output") is not None:
+            return verb.act(given)
+        require(not idle, "--output-format has no effect in Python, where answers are returned")
+        return verb.value(given)

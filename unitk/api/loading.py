@@ -61,6 +61,9 @@ def load(
     require(len(paths) > 0, "--checkpoint is needed: a list of models is empty")
     loaded = _opened(paths, device, task, format, vocab, options, user_dir)
     model = loaded[0].model.to(device)
+    size = sum(one.numel() for every in loaded for one in every.model.parameters())
+    about = {"model": " + ".join(one.name or str(one) for one in paths)}
+    about["size"] = f"{size / 1e6:.1f} M parameters, {len(loaded[0].vocab):,} tokens"
     own = (read_defaults(one) for one in paths)  # of unitk's checkpoints
     defaults = [one.decoding for one in loaded] if format else list(own)
     if any(one != defaults[0] for one in defaults):
@@ -74,7 +77,7 @@ def load(
         model = join(list(zip(map(str, paths), models, tasks, strict=True)))
     model, lm = prepare(model, precision), loaded[0].reader if len(loaded) == 1 else None
     reader = None if lm is None else Generator(model, lm)
-    return Generator(model, tasks[0], defaults[0], reader)
+    return Generator(model, tasks[0], defaults[0], reader, about)
 
 
 def load_module(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 from weakref import WeakValueDictionary
 
 from unitk.api.arguments import settle, takes, words
+from unitk.api.records import make_corpus, take_corpus
 from unitk.errors import require
 from unitk.options.config import Parsed, flag
 from unitk.training.config import KINDS, TrainConfig
@@ -24,7 +25,7 @@ _open: WeakValueDictionary[Path, Generator[Event, None, None]] = WeakValueDictio
 """Run folder -> the run of this process that is not over."""
 
 
-@takes(TrainConfig, KINDS)
+@takes(TrainConfig, KINDS, more=("options", "preprocess"))
 def train(**arguments: Unpack[TrainOptions]) -> Iterator[Event]:
     """Train a model as `unitk train` does with the same options: an iterator of what it logs.
 
@@ -36,6 +37,11 @@ def train(**arguments: Unpack[TrainOptions]) -> Iterator[Event]:
     `-`. Those of task, architecture, criterion and optimizer are in `options`, as in
     `options={"task.mask_ratio": 0.3}`. The weights are those of the command line, bit for bit.
 
+    `data` and `valid` may be records in memory: an iterable of dicts, a table of pandas, or one of
+    datasets. They are encoded into `SAVE_DIR/corpus` with the vocabulary of `init_from`, by
+    `unitk.preprocess`, for which `preprocess` has options: `{"source_field": "dialogue",
+    "target_field": "summary"}`, or `{"vocab_size": 8000}` for a vocabulary of their own.
+
     The run goes on while events are asked for; `list(unitk.train(...))` makes all of it. An event
     is a line of log.jsonl: a dict of its `kind` (train, valid or panel), its `step`, and values
     such as "train/loss" and "lr". Whoever leaves the loop, by `break` or by an interruption, leaves
@@ -46,7 +52,8 @@ def train(**arguments: Unpack[TrainOptions]) -> Iterator[Event]:
     after a saved interruption, and other errors of `unitk.errors` while it trains.
     """
     settle()
-    parsed = parse_train(words(arguments))
+    given, how = take_corpus({**arguments})
+    parsed = parse_train(words(given))
     elsewhere = {"nproc": parsed.main.nproc > 1, "seeds": parsed.main.seeds}
     for name, value in {**elsewhere, "dry_run": parsed.main.dry_run}.items():
         require(not value, f"{flag(name)} has no effect in Python: use `unitk train`")
@@ -54,6 +61,9 @@ def train(**arguments: Unpack[TrainOptions]) -> Iterator[Event]:
     # one that an interruption left behind in this process is saved, and lets go of the folder
     if (before := _open.pop(folder, None)) is not None:
         before.close()
+    # after the options are checked: a mistake in one leaves no corpus behind
+    if how:
+        make_corpus(how, parsed.main)
     _open[folder] = run = _events(parsed)
     return run
 

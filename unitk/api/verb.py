@@ -40,6 +40,8 @@ class Verb:
     """What makes it need less memory."""
     behind: str = ""
     """What Python calls the words behind `--`: a dict of the arguments of that verb."""
+    records: tuple[str, ...] = ()
+    """Options of files that may be records in memory in Python."""
     value: Callable[[Any], Any] | None = None
     """Finds, of what `act` would be given, what `act` prints: it is returned in Python."""
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
+from html import escape
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 
-from unitk import registry
-from unitk.data.files.window import around_answer
+from unitk import notebook, registry
 from unitk.decoding.blanks import fill
 from unitk.decoding.config import (
     INFILL_LENPEN,
@@ -22,18 +20,20 @@ from unitk.decoding.config import (
     PredictConfig,
     made,
 )
-from unitk.decoding.constraints.base import Constraint, encode_phrase
+from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import beside, naming
 from unitk.decoding.fit import check_parts, parted, strings, usable, warn_of_shortened
 from unitk.decoding.forced import Given, attended, check_layer, logits, predicting
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.texts.outputs import OutputTable
+from unitk.decoding.texts.sources import Sources
+from unitk.decoding.texts.stream import pieces
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import predict
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import Floats, Ids, Protocol
-from unitk.vocab.base import BLANKS, SYMBOLS
 
 if TYPE_CHECKING:
     from unitk.keywords import EmbedOptions, GenerateOptions, PredictOptions
@@ -47,12 +47,13 @@ INSTEAD = "; `unitk evaluate` scores texts by hiding each token (--pairs, --choi
 NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
 
 
-class Generator:
+class Generator(Sources):
     """A model or an ensemble with its task: sources to texts; texts to scores, vectors and labels.
 
     `defaults` are the options with which the model is meant to be decoded (`generate.yaml` of its
     checkpoint), under their names in GenerateConfig: `generate` and `score` have them unless given.
     `reader` is the same model as a language model, if it is one: it ranks what `infill` writes.
+    `about` is what people are told of the model: its name and size.
     """
 
     def __init__(
@@ -61,10 +62,28 @@ class Generator:
         task: Task,
         defaults: Mapping[str, Any] | None = None,
         reader: Generator | None = None,
+        about: Mapping[str, str] | None = None,
     ) -> None:
         self.model, self.task, self.vocab, self.reader = model, task, task.vocab, reader
         self.protocol, self.defaults = usable(task, model.trained), dict(defaults or {})
-        self.warned = False
+        self.warned, self.about = False, dict(about or {})
+
+    def __repr__(self) -> str:
+        plain = {**self.about, **{key: f"{key} {self.facts[key]}" for key in ("task", "can")}}
+        return f"Generator({', '.join(plain.values())})"
+
+    def _repr_html_(self) -> str:
+        own = {"options": ", ".join(f"{name}={value}" for name, value in self.defaults.items())}
+        rows = {**self.facts, **(own if self.defaults else {})}.items()
+        return notebook.table((f"<b>{name}</b>", escape(text)) for name, text in rows)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the model is, and which methods it has an answer for."""
+        able = {"generate": self.task.generates, "infill": self.task.infills}
+        able |= {"score": self.protocol is not None, "predict": self.task.predicts, "embed": True}
+        can = " ".join(name for name, can in able.items() if can)
+        return {**self.about, "task": self.task.name, "can": can}
 
     def generate(
         self,
@@ -92,10 +111,46 @@ class Generator:
         each = self.constraints(prefixes, constraints)
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
         found = self.outputs(sources, config, constraints=each, truncate=cut, layer=alignment_layer)
-        return [
+        written = [
             outputs if sum(map(len, source)) else [NO_WORDS]
             for source, outputs in zip(sources, found, strict=True)
         ]
+        return OutputTable(written, parted(texts), self.vocab)
+
+    def stream(
+        self,
+        text: str | Sequence[str],
+        *,
+        prefix: str = "",
+        truncate: bool | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Iterator[str]:
+        """The pieces of one output for a source, a text or its parts, as they are written.
+
+            for piece in model.stream("It was a cold night", sampling=True):
+                print(piece, end="", flush=True)
+
+        `options` are GenerateConfig's. They are greedy search unless `sampling` is on, as a wider
+        beam takes words back. The pieces make up the text that `generate` finds with them. Leaving
+        the loop ends the work.
+        """
+        # the checkpoint's own sampling is kept, its beam is not
+        drawn = {**self.defaults, **options}.get("sampling", False)
+        options = {**({} if drawn else {"beam": 1}), "nbest": 1, **options}
+        config = self._meant(options)
+        alone = config.nbest == 1 and (config.sampling or config.beam == 1)
+        require(alone, "stream writes one output: --nbest must be 1, and --beam 1 or --sampling on")
+        sources, config = self.read(parted([text]), config, {**self.defaults, **options})
+        each = self.constraints([prefix] if prefix else [])
+        cut = bool(self.task.trained.max_source) if truncate is None else truncate
+
+        def work(tell: Callable[[str], None]) -> str:
+            watch = Watcher(on_step=lambda _, ids: tell(self.task.text(sources[0], ids)))
+            how: dict[str, Any] = {"constraints": each, "truncate": cut, "watch": watch}
+            [found] = self.outputs(sources, config, **how)
+            return found[0].text if found else ""
+
+        return pieces(work)
 
     def sample(self, count: int = 1, **options: Unpack[GenerateOptions]) -> list[Output]:
         """Draw texts that the model writes where nothing is given; `options` are GenerateConfig's.
@@ -123,7 +178,8 @@ class Generator:
         """
         config = made(GenerateConfig, {"lenpen": INFILL_LENPEN, **options})
         texts = strings(texts)
-        return self.fill(texts, [self.encode_blanks(text) for text in texts], config)
+        found = self.fill(texts, [self.encode_blanks(text) for text in texts], config)
+        return OutputTable(found, parted(texts), self.vocab)
 
     def fill(
         self,
@@ -245,86 +301,6 @@ class Generator:
         how: dict[str, Any] = {"whole_words": whole_words, "max_tokens": max_tokens}
         how |= {"texts": list(zip(first, ids, strict=True)), "truncate": truncate}
         return [gains for gains, _ in likelihoods(self.model, self.task, **how)]
-
-    def _ids(self, texts: str | Sequence[str], name: str = "texts") -> list[Ids]:
-        return [ids for (ids,) in self.encode([[text] for text in strings(texts, name)])]
-
-    def encode(self, sources: Sequence[Sequence[str]]) -> list[list[Ids]]:
-        """The ids of each part of each source."""
-        found = iter(self.task.vocab.encode_batch([part for parts in sources for part in parts]))
-        return [[next(found).astype(np.int64) for _ in parts] for parts in sources]
-
-    def read(
-        self, texts: Sequence[Sequence[str]], config: GenerateConfig, given: Container[str]
-    ) -> tuple[list[list[Ids]], GenerateConfig]:
-        """The ids of sources, and the options with the limit on their length.
-
-        The limit is that of the training unless `max_source_len` is among the names `given`.
-        """
-        if "max_source_len" in given:
-            return self.sources(texts, config.max_source_len or sys.maxsize), config
-        return self.sources(texts), replace(config, max_source_len=self.task.trained.max_source)
-
-    def sources(
-        self,
-        texts: Sequence[Sequence[str]],
-        limit: int | None = None,
-        focus: Sequence[tuple[int, int] | None] = (),
-    ) -> list[list[Ids]]:
-        """The ids of sources as in training, where each part is a text.
-
-        If the pairs were made with `unitk preprocess --window`, a source of answer and passage of
-        more than `limit` tokens (default: that window) keeps the passage around the answer:
-        around `focus`, its characters in the passage, or the first occurrence.
-        """
-        if (window := self.task.trained.window) is None:
-            return self.encode(texts)
-        most, form = window
-        pairs = zip_longest(texts, focus)
-        return self.encode(
-            [around_answer(one, limit or most, self.vocab, form, at) for one, at in pairs]
-        )
-
-    def encode_blanks(self, text: str) -> list[Ids]:
-        """A text whose blanks are written as symbols; there must be one."""
-        require(self.task.infills, f"--infill: task {self.task.name} does not fill blanks")
-        ids = self.encode_marked(text)
-        if not self.has_blank(ids):
-            known = ", ".join(SYMBOLS[name] for name in BLANKS)
-            raise UsageError(f"--infill: there is no blank in {text!r}; write one as {known}")
-        return [ids]
-
-    def encode_marked(self, text: str) -> Ids:
-        """The ids of a text in which symbols such as [MASK] are written by name."""
-        return np.array(self.vocab.encode_marked(text), np.int64)
-
-    def has_blank(self, ids: Ids) -> bool:
-        """Whether a text has a blank that the task can fill in."""
-        return self.task.infills and bool(self.task.blanks(ids).any())
-
-    def constraints(
-        self,
-        prefixes: str | Sequence[str] = (),
-        phrases: Sequence[Sequence[str]] = (),
-        names: tuple[str, str] = ("prefix", "constraints"),
-    ) -> list[Constraint]:
-        """The constraint on each source's outputs; errors name the option and the source."""
-        vocab, prefixes = self.task.vocab, strings(prefixes, "prefixes")
-        # of a string, each letter would be a phrase
-        listed = not any(isinstance(one, str) for one in [phrases, *phrases])
-        require(listed, "constraints must be a list of phrases for each text")
-        phrases = [strings(some, "constraints") for some in phrases]
-        begin, contain = (f"{name} {{}}".format for name in names)
-        return [
-            Constraint(
-                encode_phrase(prefix, vocab, begin(number)),
-                # within an output, a word comes after a blank
-                tuple(
-                    encode_phrase(" " + one, vocab, contain(number)) for one in some if one.strip()
-                ),
-            )
-            for number, (prefix, some) in enumerate(zip_longest(prefixes, phrases, fillvalue=""), 1)
-        ]
 
     def prompts(
         self,

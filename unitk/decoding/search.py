@@ -45,6 +45,9 @@ class Output:
     source: Ids | None = None
     """The source words of `attention`, ids of the task's source vocabulary."""
 
+    def __repr__(self) -> str:
+        return f"Output({self.text!r}, score={self.hypothesis.score:.4g})"
+
 
 @dataclass(frozen=True)
 class Request:

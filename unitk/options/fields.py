@@ -26,7 +26,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_arg
 import numpy as np
 
 from unitk import registry
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, require, show_value
 
 # Python's parser can fail where several threads use it at once (CPython issue 106905)
 PARSING = threading.Lock()
@@ -430,8 +430,8 @@ def given_text(value: object, name: str) -> str:
     try:
         return render(value.item() if isinstance(value, np.generic) else value)
     except AssertionError:
-        kind = type(value).__name__
-        raise UsageError(f"{name} cannot be {value!r}: no option takes a {kind}") from None
+        what = f"{show_value(value)}: no option takes a {type(value).__name__}"
+        raise UsageError(f"{name} cannot be {what}") from None
 
 
 def type_name(kind: Any) -> str:

@@ -23,7 +23,12 @@ def value(parsed: Parsed) -> dict[str, dict[str, Counts]]:
 
 
 @register("verb", "preprocess")
-@verb(Options, cure="lower --workers, or break up the longest lines", value=value)
+@verb(
+    Options,
+    cure="lower --workers, or break up the longest lines",
+    records=("input", "valid", "test"),
+    value=value,
+)
 def run(parsed: Parsed) -> None:
     """Make the corpora."""
     # ended by a signal, it cleans up as after any failure

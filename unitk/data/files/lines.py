@@ -27,6 +27,8 @@ BLOCK = 1 << 20
 """Bytes of text parsed at a time. Shards are made of whole blocks, so it is the same everywhere."""
 RECORDS_IN_BLOCK = 2000  # of files that are not read by bytes
 LONGEST = 16 << 20  # bytes of a line; to encode one takes forty times as much memory
+RECORDS = "unitk-records-"
+"""How a temporary folder begins that has records of a Python program as files."""
 STDIN = Path("-")
 T = TypeVar("T")
 MAGIC = {
@@ -61,7 +63,9 @@ def is_stream(path: Path) -> bool:
 
 
 def name_of(path: Path) -> str:
-    """The name of a file in messages."""
+    """The name of a file in messages; of records in memory, the option that has them."""
+    if path.parent.name.startswith(RECORDS):
+        return path.stem
     return "standard input" if path == STDIN else str(path)
 
 

@@ -1,0 +1,106 @@
+"""Records in memory make the corpora and the runs that files of them make."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import unitk
+from tests.api.test_corpora import content
+from tests.conftest import toy_lines
+from unitk.errors import DataError, UsageError
+
+RECORDS = [
+    {"id": np.int64(i), "long": line, "short": line.split()[0]}
+    for i, line in enumerate(toy_lines(40))
+]
+FIELDS = {"source_field": "long", "target_field": "short", "vocab_size": 120}
+
+
+@pytest.fixture
+def wanted(tmp_path):
+    """The content of the corpus of a file of RECORDS."""
+    lines = [json.dumps({**one, "id": int(one["id"])}, ensure_ascii=False) for one in RECORDS]
+    (tmp_path / "input.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    unitk.preprocess(input=tmp_path / "input.jsonl", dest=tmp_path / "file", **FIELDS)
+    return tokens(tmp_path / "file")
+
+
+def tokens(folder):
+    return {name: data for name, data in content(folder).items() if "manifest" not in name}
+
+
+@pytest.mark.parametrize("made", [list, tuple, iter])
+def test_a_corpus_of_dicts_is_that_of_their_file(made, wanted, tmp_path):
+    found = unitk.preprocess(input=made(RECORDS), dest=tmp_path / "a", **FIELDS)
+    assert found["train"]["source"].documents == len(RECORDS)
+    assert tokens(tmp_path / "a") == wanted
+    manifest = json.loads((tmp_path / "a" / "train" / "manifest.json").read_text())
+    assert manifest["sources"] == ["input"]  # no path of this machine
+
+
+def test_a_corpus_of_a_table_is_that_of_its_file(wanted, tmp_path):
+    pandas, datasets = map(pytest.importorskip, ("pandas", "datasets"))
+    table = pandas.DataFrame(RECORDS)
+    unitk.preprocess(input=table, dest=tmp_path / "a", **FIELDS)
+    unitk.preprocess(input=datasets.Dataset.from_pandas(table), dest=tmp_path / "b", **FIELDS)
+    assert tokens(tmp_path / "a") == tokens(tmp_path / "b") == wanted
+
+
+def test_class_labels_of_a_table_keep_their_names(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])}
+    )
+    table = datasets.Dataset.from_dict({"text": ["a b", "b c"], "label": [1, 0]}, features=features)
+    fields = {"source_field": "text", "label_field": "label", "vocab": "unitk-mini-en"}
+    unitk.preprocess(input=table, dest=tmp_path / "a", **fields)
+    assert json.loads((tmp_path / "a/train/manifest.json").read_text())["labels"] == ["no", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("records", "error", "message"),
+    [
+        ([*RECORDS, "x"], UsageError, "input: record 41 .* 'x'"),
+        (iter([]), UsageError, "input: .* no records"),
+        ([{"long": "a", "short": object()}], UsageError, "input: record 1: <object .* field"),
+        ([*RECORDS, {"long": 3}], DataError, "input, line 41: field 'long'"),
+    ],
+)
+def test_bad_records_are_named_by_option_and_number(records, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        unitk.preprocess(input=records, dest=tmp_path / "a", **FIELDS)
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_run_on_records_is_that_on_their_corpus(tmp_path):
+    run = {"task": "lm", "arch": "gpt2_tiny", "precision": "fp32", "max_steps": 2}
+    records = {"data": RECORDS, "valid": RECORDS[:4]}
+    unitk.preprocess(input=RECORDS, valid=RECORDS[:4], dest=tmp_path / "data", **FIELDS)
+    wanted = list(unitk.train(**run, data=tmp_path / "data", save_dir=tmp_path / "a"))
+    given = {**run, **records, "preprocess": FIELDS, "save_dir": tmp_path / "b"}
+    found = list(unitk.train(**given))
+    assert [one["train/loss"] for one in found if one["kind"] == "train"] == [
+        one["train/loss"] for one in wanted if one["kind"] == "train"
+    ]
+    with pytest.raises(UsageError, match="holds a run"):
+        unitk.train(**given)
+    assert len(list(unitk.train(**{**given, "resume": True, "max_steps": 3}))) > 0
+    with pytest.raises(UsageError, match="other records"):
+        unitk.train(**{**given, "data": RECORDS[1:], "resume": True, "max_steps": 4})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"data": RECORDS, "max_steps": 1}, "records .*init.from, or preprocess="),
+        ({"data": "x", "preprocess": FIELDS}, "preprocess .*effect"),
+        ({"data": RECORDS, "preprocess": FIELDS, "max_step": 1}, "max.step.*max.steps"),
+    ],
+)
+def test_what_a_run_on_records_needs(given, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        unitk.train(task="lm", arch="gpt2_tiny", save_dir=tmp_path / "r", **given)
+    assert not (tmp_path / "r").exists()

@@ -1,0 +1,138 @@
+"""Records in memory for options that name files: dicts, tables of pandas and of datasets."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unitk.api.arguments import words
+from unitk.api.verb import Verb, find
+from unitk.data.files.lines import RECORDS
+from unitk.errors import UsageError, require, show_value
+from unitk.files import MANIFEST, open_plain
+from unitk.training.config import TrainConfig
+from unitk.training.saving.folder import RunFolder
+
+CORPUS = "corpus"
+"""Folder within a run's that holds the corpus of the records that it is trained on."""
+
+
+def are_records(value: object) -> bool:
+    """Whether a value is records; else it names files, or is for another option."""
+    if value is None or isinstance(value, str | os.PathLike | Mapping):
+        return False
+    if isinstance(value, list | tuple):
+        return bool(value) and isinstance(value[0], Mapping)
+    return isinstance(value, Iterable)
+
+
+@contextmanager
+def as_files(arguments: Mapping[str, object], names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The arguments, in which each of the options `names` that is records names a file of them.
+
+    The files are removed at the end. Errors and manifests call one by its option.
+    """
+    found = dict(arguments)
+    given = [name for name in names if are_records(found.get(name))]
+    if not given:  # no temporary folder
+        yield found
+        return
+    with tempfile.TemporaryDirectory(prefix=RECORDS) as folder:
+        for name in given:
+            found[name] = _write(found[name], Path(folder) / name, name)
+        yield found
+
+
+def _write(records: Any, path: Path, name: str) -> Path:
+    """Write records to a file beside `path`, whose ending tells the format."""
+    library = type(records).__module__.partition(".")[0]
+    if library == "datasets" and library in sys.modules and hasattr(records, "features"):
+        path = path.with_suffix(".parquet")  # with the names of class labels
+        records.to_parquet(path)
+        return path
+    path = path.with_suffix(".jsonl")
+    if library == "pandas" and hasattr(records, "columns"):
+        records.to_json(path, orient="records", lines=True, force_ascii=False, date_format="iso")
+        require(path.stat().st_size > 1, f"--{name}: there are no records")
+        return path
+    number = 0
+    with open_plain(path, "x") as file:
+        for number, record in enumerate(records, 1):
+            if not isinstance(record, Mapping):
+                cure = 'a text is a record, too: {"text": ...}'
+                what = f"record {number} must be a dict, got {show_value(record)}"
+                raise UsageError(f"--{name}: {what}; {cure}")
+            try:
+                line = json.dumps(dict(record), ensure_ascii=False, default=_plain)
+            except (TypeError, ValueError) as error:
+                raise UsageError(f"--{name}: record {number}: {error}") from None
+            file.write(line + "\n")
+    require(number > 0, f"--{name}: there are no records")
+    return path
+
+
+def _plain(value: object) -> object:
+    """A value of numpy as Python's own, for json."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{show_value(value)} cannot be a field")
+
+
+def take_corpus(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a run whose `data` or `valid` are records, and those of `preprocess` for them.
+
+    The run reads a corpus in its own folder, which `make_corpus` makes. Without records, there are
+    no options of `preprocess`.
+    """
+    given = dict(arguments)
+    how = given.pop("preprocess", None)
+    held = {name: given.pop(name) for name in ("data", "valid") if are_records(given.get(name))}
+    require(how is None or bool(held), "--preprocess has no effect: --data names a corpus")
+    if not held:
+        return given, {}
+    require(how is None or isinstance(how, Mapping), f"--preprocess must be a dict, got {how!r}")
+    require("save_dir" in given, "--save-dir is needed")
+    folder = Path(given["save_dir"]) / CORPUS
+    if "data" in held:
+        given["data"] = folder  # whose valid/ is the validation, if there is one
+    elif "valid" in held:
+        given["valid"] = folder / "valid"
+    parts = {{"data": "input"}.get(name, name): records for name, records in held.items()}
+    return given, {**(how or {}), **parts, "dest": folder}
+
+
+def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
+    """Make the corpus of a run's records; a run that is resumed must have the same as before."""
+    RunFolder(config.save_dir).check(config.resume)
+    # a model that is fine-tuned reads its own vocabulary
+    if not {"vocab", "vocab_size", "config"} & how.keys():
+        source = config.init_from or (None if "input" in how else config.weighted_data[0][0])
+        own = 'preprocess={"vocab_size": N}'
+        require(source is not None, f"--data: records need --init-from, or {own}")
+        how = {**how, "vocab": source}
+    verb = find("preprocess")
+    assert isinstance(verb, Verb) and verb.value is not None
+    dest: Path = how["dest"]
+    with as_files(how, verb.records) as given:
+        if not dest.exists():
+            verb.value(verb.parsed(words(given), "preprocess"))
+            return
+        require(config.resume, f"--save-dir {config.save_dir} holds a corpus; name another")
+        # encoded once more: what a run goes on with must be what it began with
+        with tempfile.TemporaryDirectory(prefix=RECORDS) as folder:
+            again = {**given, "dest": Path(folder) / CORPUS}
+            with redirect_stdout(StringIO()):
+                verb.value(verb.parsed(words(again), "preprocess"))
+            for part in sorted((Path(folder) / CORPUS).iterdir()):
+                file = dest / part.name / MANIFEST
+                same = file.exists() and file.read_bytes() == (part / MANIFEST).read_bytes()
+                require(same, f"--data: other records than those of {dest / part.name}")

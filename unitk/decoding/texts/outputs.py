@@ -1,0 +1,37 @@
+"""OutputTable of texts, which a notebook shows as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unitk import notebook
+from unitk.decoding.search import Output
+from unitk.vocab.base import Vocab
+
+
+class OutputTable(list[list[Output]]):
+    """A list of the n best outputs of each source.
+
+    A notebook shows the tokens on a ground that is the greener the more probable they are.
+    """
+
+    def __init__(
+        self, found: Sequence[list[Output]], sources: Sequence[Sequence[str]], vocab: Vocab
+    ) -> None:
+        super().__init__(found)
+        self.sources, self.vocab = sources, vocab
+
+    def _repr_html_(self) -> str:
+        # parts of a source as the page of the server writes them
+        each = zip(map(" | ".join, self.sources), self, strict=True)
+        return notebook.outputs((source, [*map(self._written, some)]) for source, some in each)
+
+    def _written(self, output: Output) -> notebook.OutputRow:
+        one, vocab = output.hypothesis, self.vocab
+        texts, starts = [vocab.decode([index]) for index in one.ids.tolist()], vocab.starts[one.ids]
+        # a symbol without a text is the end of the output, or of a blank
+        tokens = [
+            f" {text}" if start else text or notebook.END
+            for text, start in zip(texts, starts.tolist(), strict=True)
+        ]
+        return notebook.OutputRow(output.text, one.score, tokens, one.token_log_probs.tolist())

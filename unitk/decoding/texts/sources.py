@@ -1,0 +1,110 @@
+"""Sources as ids, as a task reads them; what their outputs must contain."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unitk.data.files.window import around_answer
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.constraints.base import Constraint, encode_phrase
+from unitk.decoding.fit import strings
+from unitk.errors import UsageError, require
+from unitk.slots import Ids
+from unitk.vocab.base import BLANKS, SYMBOLS
+
+if TYPE_CHECKING:
+    from unitk.tasks.base import Task
+    from unitk.vocab.base import Vocab
+
+
+class Sources:
+    """Encodes texts for the task of a model."""
+
+    task: Task
+    vocab: Vocab
+
+    def _ids(self, texts: str | Sequence[str], name: str = "texts") -> list[Ids]:
+        return [ids for (ids,) in self.encode([[text] for text in strings(texts, name)])]
+
+    def encode(self, sources: Sequence[Sequence[str]]) -> list[list[Ids]]:
+        """The ids of each part of each source."""
+        found = iter(self.task.vocab.encode_batch([part for parts in sources for part in parts]))
+        return [[next(found).astype(np.int64) for _ in parts] for parts in sources]
+
+    def read(
+        self, texts: Sequence[Sequence[str]], config: GenerateConfig, given: Container[str]
+    ) -> tuple[list[list[Ids]], GenerateConfig]:
+        """The ids of sources, and the options with the limit on their length.
+
+        The limit is that of the training unless `max_source_len` is among the names `given`.
+        """
+        if "max_source_len" in given:
+            return self.sources(texts, config.max_source_len or sys.maxsize), config
+        return self.sources(texts), replace(config, max_source_len=self.task.trained.max_source)
+
+    def sources(
+        self,
+        texts: Sequence[Sequence[str]],
+        limit: int | None = None,
+        focus: Sequence[tuple[int, int] | None] = (),
+    ) -> list[list[Ids]]:
+        """The ids of sources as in training, where each part is a text.
+
+        If the pairs were made with `unitk preprocess --window`, a source of answer and passage of
+        more than `limit` tokens (default: that window) keeps the passage around the answer:
+        around `focus`, its characters in the passage, or the first occurrence.
+        """
+        if (window := self.task.trained.window) is None:
+            return self.encode(texts)
+        most, form = window
+        pairs = zip_longest(texts, focus)
+        return self.encode(
+            [around_answer(one, limit or most, self.vocab, form, at) for one, at in pairs]
+        )
+
+    def encode_blanks(self, text: str) -> list[Ids]:
+        """A text whose blanks are written as symbols; there must be one."""
+        require(self.task.infills, f"--infill: task {self.task.name} does not fill blanks")
+        ids = self.encode_marked(text)
+        if not self.has_blank(ids):
+            known = ", ".join(SYMBOLS[name] for name in BLANKS)
+            raise UsageError(f"--infill: there is no blank in {text!r}; write one as {known}")
+        return [ids]
+
+    def encode_marked(self, text: str) -> Ids:
+        """The ids of a text in which symbols such as [MASK] are written by name."""
+        return np.array(self.vocab.encode_marked(text), np.int64)
+
+    def has_blank(self, ids: Ids) -> bool:
+        """Whether a text has a blank that the task can fill in."""
+        return self.task.infills and bool(self.task.blanks(ids).any())
+
+    def constraints(
+        self,
+        prefixes: str | Sequence[str] = (),
+        phrases: Sequence[Sequence[str]] = (),
+        names: tuple[str, str] = ("prefix", "constraints"),
+    ) -> list[Constraint]:
+        """The constraint on each source's outputs; errors name the option and the source."""
+        vocab, prefixes = self.task.vocab, strings(prefixes, "prefixes")
+        # of a string, each letter would be a phrase
+        listed = not any(isinstance(one, str) for one in [phrases, *phrases])
+        require(listed, "constraints must be a list of phrases for each text")
+        phrases = [strings(some, "constraints") for some in phrases]
+        begin, contain = (f"{name} {{}}".format for name in names)
+        return [
+            Constraint(
+                encode_phrase(prefix, vocab, begin(number)),
+                # within an output, a word comes after a blank
+                tuple(
+                    encode_phrase(" " + one, vocab, contain(number)) for one in some if one.strip()
+                ),
+            )
+            for number, (prefix, some) in enumerate(zip_longest(prefixes, phrases, fillvalue=""), 1)
+        ]
