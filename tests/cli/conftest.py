@@ -5,7 +5,8 @@ import torch
 
 from unitk.files import seal
 from unitk.options.config import parse
-from unitk.training.saving import checkpoint
+from unitk.training.saving import snapshot
+from unitk.training.saving.state import Identity
 from unitk.training.start import TrainConfig
 
 SMALL = "--arch.num-layers 2 --arch.width 32 --arch.num-heads 2 --arch.ffn-width 64"
@@ -21,9 +22,9 @@ def make_checkpoint(toy_vocab, tmp_path_factory):
         model = parsed.components["arch"].config.build(len(toy_vocab))
         path = tmp_path_factory.mktemp("runs") / "step-1"
         path.mkdir()
-        identity = checkpoint.Identity(parsed.settings.texts, None, "data", toy_vocab.hash, "text")
+        identity = Identity(parsed.settings.texts, None, "data", toy_vocab.hash, "text")
         made = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
-        checkpoint.write(path, model, identity, made)
+        snapshot.write_model(path, model, identity, made)
         seal(path)
         return path
 

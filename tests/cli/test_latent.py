@@ -14,7 +14,8 @@ from unitk.families.latent.space import LatentSpace
 from unitk.families.latent.verbs import run
 from unitk.files import seal
 from unitk.options.config import parse
-from unitk.training.saving import checkpoint
+from unitk.training.saving import checkpoint, snapshot
+from unitk.training.saving.state import Identity
 from unitk.training.start import TrainConfig
 
 CAT, DOG, BIRD, TREE = LINES = ["The cat sat, on the mat.", "A dog.", "A small bird.", "Big tree."]
@@ -30,9 +31,9 @@ def trained(toy_vocab, tmp_path_factory):
     model = parsed.components["arch"].config.build(len(toy_vocab))
     path = tmp_path_factory.mktemp("runs") / "step-1"
     path.mkdir()
-    identity = checkpoint.Identity(parsed.settings.texts, None, "data", toy_vocab.hash, "text")
+    identity = Identity(parsed.settings.texts, None, "data", toy_vocab.hash, "text")
     task = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
-    checkpoint.write(path, model, identity, task)
+    snapshot.write_model(path, model, identity, task)
     seal(path)
     return path
 

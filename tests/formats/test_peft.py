@@ -14,7 +14,7 @@ from unitk.models.model import build
 from unitk.options.fields import parse_named
 from unitk.registry import get
 from unitk.training.parallel import Ranks
-from unitk.training.saving import checkpoint
+from unitk.training.saving import checkpoint, snapshot
 from unitk.training.saving.state import Identity, Progress
 from unitk.training.saving.weights import Base
 
@@ -52,7 +52,7 @@ def run(kit, toy_vocab, tmp_path):
         parts = model, (), Progress(), given, task, Ranks().copied
         folder = tmp_path / "run"
         folder.mkdir()
-        checkpoint.write_snapshot(folder, checkpoint.snapshot(*parts, base=base))
+        snapshot.write(folder, snapshot.take(*parts, base=base))
         seal(folder)
         return folder
 

@@ -11,8 +11,9 @@ import torch
 from unitk.errors import UnitkError
 from unitk.files import damage, seal
 from unitk.training import loop
-from unitk.training.saving.checkpoint import load, restore
+from unitk.training.saving.checkpoint import load
 from unitk.training.saving.folder import RunFolder
+from unitk.training.saving.snapshot import restore
 from unitk.training.start import parse_train, prepare
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.models.layers import FeedForward
 from unitk.training import device, guard, loop
 from unitk.training.loop import Trainer, mix
-from unitk.training.saving import checkpoint
+from unitk.training.saving import checkpoint, saver, snapshot
 from unitk.training.saving.folder import RunFolder
 from unitk.training.start import parse_train, prepare
 from unitk_cli.main import cli
@@ -349,14 +349,14 @@ def test_too_many_bad_updates_end_the_run(train, tmp_path, monkeypatch):
 def test_a_full_disk_leaves_what_is_there(train, tmp_path, caplog, monkeypatch):
     import errno
 
-    save, failing = checkpoint.save_tensors, {4, 6}
+    save, failing = snapshot.save_tensors, {4, 6}
 
     def full(tensors, path):
         if any(f"step-{step}" in str(path) for step in failing):
             raise OSError(errno.ENOSPC, "No space left on device")
         save(tensors, path)
 
-    monkeypatch.setattr(checkpoint, "save_tensors", full)
+    monkeypatch.setattr(snapshot, "save_tensors", full)
     train("--max-steps 8 --save-every 2")
     assert (
         caplog.text.count("No space left on device; earlier ones are kept; training continues") == 2
@@ -394,7 +394,7 @@ def test_a_full_disk_at_the_end_is_an_error(train, tmp_path, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_tensors", full)
+    monkeypatch.setattr(snapshot, "save_tensors", full)
     with pytest.raises(CheckpointError, match="step 4.*No space left") as error:
         train("--max-steps 4 --resume")
     assert error.value.code == 4
@@ -407,14 +407,14 @@ def test_the_best_checkpoint_is_one_that_was_saved(train, tmp_path, toy_data, mo
         loop.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
     )
     monkeypatch.setattr(Trainer, "log_train", lambda self: None)
-    write = checkpoint.write_snapshot
+    write = saver.write
 
     def full(path, snapshot):
         if "step-2" in str(path):
             raise OSError(28, "No space left on device")
         write(path, snapshot)
 
-    monkeypatch.setattr(checkpoint, "write_snapshot", full)
+    monkeypatch.setattr(saver, "write", full)
     progress = train(f"--max-steps 4 --valid-every 1 --valid {toy_data / 'text'}")
     assert (progress.best, progress.best_step) == (2.5, 3)
     assert os.readlink(tmp_path / "run" / "best") == "checkpoints/step-3"
@@ -578,13 +578,13 @@ def test_the_best_ones_are_kept(train, tmp_path, toy_data, monkeypatch):
 
 def test_a_checkpoint_is_that_of_its_step_however_late_it_is_written(train, tmp_path, monkeypatch):
     train("--max-steps 2", run="two")
-    write = checkpoint.write_snapshot
+    write = saver.write
 
     def slow(path, snapshot):
         time.sleep(0.3)
         write(path, snapshot)
 
-    monkeypatch.setattr(checkpoint, "write_snapshot", slow)
+    monkeypatch.setattr(saver, "write", slow)
     train("--max-steps 4 --lr-schedule constant --save-every 2", run="four")
     train("--max-steps 2 --lr-schedule constant", run="again")
     four = load_file(tmp_path / "four/checkpoints/step-2/model.safetensors")
@@ -746,13 +746,13 @@ def test_a_run_goes_on_with_other_data(train, toy_data):
 
 
 def test_an_error_waits_for_the_checkpoint_that_is_being_written(train, tmp_path, monkeypatch):
-    write = checkpoint.write_snapshot
+    write = saver.write
 
     def slow(path, snapshot):
         time.sleep(0.5)
         write(path, snapshot)
 
-    monkeypatch.setattr(checkpoint, "write_snapshot", slow)
+    monkeypatch.setattr(saver, "write", slow)
     poison(monkeypatch, {1})
     with pytest.raises(NonFiniteError):
         train("--max-steps 3 --save-every 1 --on-nonfinite stop")

@@ -14,6 +14,7 @@ import pytest
 
 from unitk.training import loop, signals
 from unitk.training.reporting.log import Journal
+from unitk.training.saving import saver
 
 
 def words(data, run, more=""):
@@ -149,7 +150,7 @@ def test_a_closed_terminal_saves(toy_data, tmp_path):
 def test_a_second_interrupt_keeps_the_checkpoint_that_is_being_written(
     train, tmp_path, monkeypatch
 ):
-    write = loop.checkpoint.write_snapshot
+    write = saver.write
 
     def slow(path, snapshot):
         os.kill(os.getpid(), signal.SIGINT)
@@ -158,7 +159,7 @@ def test_a_second_interrupt_keeps_the_checkpoint_that_is_being_written(
         time.sleep(1)
         write(path, snapshot)
 
-    monkeypatch.setattr(loop.checkpoint, "write_snapshot", slow)
+    monkeypatch.setattr(saver, "write", slow)
     with pytest.raises(KeyboardInterrupt):
         train("--max-steps 9 --save-every 2")
     assert os.readlink(tmp_path / "run/last") == "checkpoints/step-2"

@@ -32,8 +32,8 @@ from unitk.options.config import Component, NoOptions, Parsed, resolve
 from unitk.options.settings import NOTHING, Origin, Settings
 from unitk.pretrained import located
 from unitk.tasks.base import Task
-from unitk.training.saving import checkpoint
-from unitk.training.saving.checkpoint import Loaded
+from unitk.training.saving.checkpoint import IMPORTED, Loaded
+from unitk.training.saving.snapshot import write_model
 from unitk.training.saving.state import Identity
 from unitk.vocab.base import Vocab
 
@@ -158,13 +158,13 @@ class Format:
             "pairs" if loaded.task.trained.pairs else "text",
             labels=loaded.task.trained.labels,
         )
-        checkpoint.write(folder, loaded.model, identity, loaded.task)
+        write_model(folder, loaded.model, identity, loaded.task)
         about = {
             "format": source[0],
             "rows": loaded.rows,
             **({"source": fetched} if fetched else {}),
         }
-        create(folder / checkpoint.IMPORTED, json.dumps(about, indent=1) + "\n")
+        create(folder / IMPORTED, json.dumps(about, indent=1) + "\n")
         seal(folder)
         write_defaults(folder, loaded.decoding)
 

@@ -83,6 +83,14 @@ class Heap(ctypes.Structure):
     ]
 
 
+def computes_in_bf16(device: torch.device) -> bool:
+    """Whether the device multiplies in bf16, not only stores it."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    can = torch.cpu.get_capabilities()
+    return bool(can.get("avx512_bf16") or can.get("amx_bf16"))
+
+
 @cache
 def keep_memory() -> None:
     """Let the process keep about 1 GB of what it frees; a second call does nothing.

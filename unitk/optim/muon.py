@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from unitk.kernels.products import computes_in_bf16
 from unitk.optim.config import Groups, MuonConfig
 
 COEFFICIENTS = (3.4445, -4.775, 2.0315)
@@ -136,11 +137,3 @@ def orthogonal(matrices_NRC: Tensor, dtype: torch.dtype) -> Tensor:
         factor_NRR = torch.baddbmm(gram_NRR, gram_NRR, gram_NRR, beta=b, alpha=c)
         x_NRC = torch.baddbmm(x_NRC, factor_NRR, x_NRC, beta=a)
     return x_NRC
-
-
-def computes_in_bf16(device: torch.device) -> bool:
-    """Whether the device multiplies in bf16, not only stores it."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    can = torch.cpu.get_capabilities()
-    return bool(can.get("avx512_bf16") or can.get("amx_bf16"))

@@ -16,8 +16,9 @@ from torch import Tensor
 from unitk.errors import CheckpointError
 from unitk.files import copy, create, seal, sealed
 from unitk.options.fields import flag
-from unitk.training.saving.checkpoint import CARRY, IMPORTED, check_finite
+from unitk.training.saving.checkpoint import IMPORTED, check_finite
 from unitk.training.saving.folder import OPTIMIZER
+from unitk.training.saving.snapshot import CARRY
 from unitk.training.saving.state import read_state, recorded
 from unitk.training.saving.weights import BASE, EMA, WEIGHTS, weights_of
 from unitk.training.saving.weights import save_tensors as save

@@ -8,19 +8,20 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from unitk.errors import UsageError, require
-from unitk.kernels.products import keep_memory
+from unitk.kernels.products import computes_in_bf16, keep_memory
 from unitk.models.layers import FeedForward, Layer
 from unitk.models.model import Model
 from unitk.models.stack import Stack
-from unitk.optim.muon import computes_in_bf16
-from unitk.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from unitk.training.config import TrainConfig
 
 
 def configure_torch(config: TrainConfig, device: torch.device) -> None:

@@ -42,7 +42,7 @@ from unitk.training.reporting.log import Journal
 from unitk.training.reporting.sinks import Event, Sink, choose_loggers, open_sinks
 from unitk.training.reporting.watch import Watch
 from unitk.training.run import Run
-from unitk.training.saving import checkpoint
+from unitk.training.saving import snapshot
 from unitk.training.saving.saver import Saver
 from unitk.training.saving.state import Progress
 from unitk.training.signals import EXIT, Signals
@@ -331,7 +331,7 @@ class Trainer(Run):
         averages = self.average.tensors if self.average is not None else None
         optimizers = self.plan.optimizers
         own = identity, task, copy, averages, rows, self.base
-        taken = checkpoint.snapshot(self.model, optimizers, at, *own)
+        taken = snapshot.take(self.model, optimizers, at, *own)
         if self.ranks.leads:
             self.saver.save(taken, at.best_steps(self.config.keep_best), dict(at.kept))
 

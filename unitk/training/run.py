@@ -34,7 +34,7 @@ from unitk.training.device import (
 from unitk.training.ema import Average
 from unitk.training.measures import Means, Noise, Speed
 from unitk.training.parallel import Ranks, join
-from unitk.training.saving import checkpoint
+from unitk.training.saving import checkpoint, snapshot
 from unitk.training.saving.state import Progress, plugins_named, read_state
 from unitk.training.saving.weights import Base, weights_of
 from unitk.training.start import Start
@@ -68,10 +68,10 @@ class Run:
         self.progress = Progress()
         if (resumed := start.resumed) is not None:
             optimizers, average = self.plan.optimizers, self.average
-            self.progress = checkpoint.restore(resumed, self.model, optimizers, average, self.ranks)
+            self.progress = snapshot.restore(resumed, self.model, optimizers, average, self.ranks)
             if start.new_epoch:
                 self.progress.epoch, self.progress.cursor = self.progress.epoch + 1, 0
-        carried = checkpoint.load_carry(resumed, self.device)
+        carried = snapshot.load_carry(resumed, self.device)
         self.stateful = StatefulRows(config.stateful_rows, carried)
         eager = self.device.type == "cpu" and self.precision == "fp32" and not config.compile
         arch, recorded = self.model.config, self.progress.products

@@ -13,9 +13,10 @@ from unitk.slots import collate
 from unitk.training.average import mean
 from unitk.training.loop import Trainer
 from unitk.training.parallel import Ranks
-from unitk.training.saving import checkpoint
+from unitk.training.saving import checkpoint, snapshot
 from unitk.training.saving.folder import RunFolder
-from unitk.training.saving.state import read_state
+from unitk.training.saving.state import Progress, read_state
+from unitk.training.saving.weights import load_tensors, save_tensors
 
 
 def test_a_loaded_model_says_what_the_trained_one_said(start, tmp_path):
@@ -40,7 +41,7 @@ def test_a_loaded_model_says_what_the_trained_one_said(start, tmp_path):
 def test_weights_are_read_from_the_file_and_written_to_copies(train, tmp_path):
     train("--max-steps 1")
     file = tmp_path / "run/last/model.safetensors"
-    stored, told = file.read_bytes(), checkpoint.load_tensors(file)
+    stored, told = file.read_bytes(), load_tensors(file)
     model, other = (checkpoint.load(tmp_path / "run").model for _ in range(2))
     assert str(file.resolve()) in Path("/proc/self/maps").read_text()
     with torch.no_grad():
@@ -60,7 +61,7 @@ def test_the_optimizer_comes_back_with_its_state(start, tmp_path):
     one.save()
     one.saver.finish()
     other = Trainer(begun)
-    checkpoint.restore(
+    snapshot.restore(
         tmp_path / "run/checkpoints/step-0", other.model, other.plan.optimizers, None, other.ranks
     )
     a, b = (t.plan.optimizers[0].state_dict()["state"] for t in (one, other))
@@ -93,13 +94,13 @@ def test_tied_tensors_and_numbers_in_the_optimizer(tmp_path, start):
     optimizers[0].step()
     folder = RunFolder(tmp_path / "tied")
     folder.create("")
-    own = checkpoint.Progress(), begun.identity, begun.data.task, Ranks().copied
-    taken = checkpoint.snapshot(models[0], optimizers[:1], *own)
-    path = folder.publish(1, lambda to: checkpoint.write_snapshot(to, taken))
-    names = list(checkpoint.load_tensors(path / "model.safetensors"))
+    own = Progress(), begun.identity, begun.data.task, Ranks().copied
+    taken = snapshot.take(models[0], optimizers[:1], *own)
+    path = folder.publish(1, lambda to: snapshot.write(to, taken))
+    names = list(load_tensors(path / "model.safetensors"))
     assert names in (["table.weight"], ["out.weight"])
     checkpoint.load_weights(models[1], path)
-    checkpoint.restore(path, models[1], optimizers[1:], None, Ranks())
+    snapshot.restore(path, models[1], optimizers[1:], None, Ranks())
     assert torch.equal(models[1].out.weight, models[0].table.weight)
     assert optimizers[1].state_dict()["state"][0]["times"] == 1
 
@@ -124,7 +125,7 @@ def test_a_longer_position_table_repeats_the_first_rows(train, start, tmp_path, 
     train(f"--max-steps 1 --arch.max-positions 40 --block-size 30 {words}", run="first")
     longer = f"--init-from {tmp_path / 'first'} --arch.max-positions 100 {words}"
     model = Trainer(start(f"--max-steps 1 {longer}", run="second")).model.cpu()
-    first = checkpoint.load_tensors(tmp_path / "first" / "last" / "model.safetensors")
+    first = load_tensors(tmp_path / "first" / "last" / "model.safetensors")
     tables = {name: table for name, table in first.items() if name.endswith(".positions.weight")}
     offset = 1 if words else 0
     assert tables
@@ -218,10 +219,10 @@ def test_weights_that_are_no_numbers_are_named(train, tmp_path, value):
     """By whatever loads them: evaluate and convert take `load`, average reads them itself."""
     train("--max-steps 2 --save-every 1")
     path = tmp_path / "run/checkpoints/step-2"
-    tensors = checkpoint.load_tensors(path / "model.safetensors")
+    tensors = load_tensors(path / "model.safetensors")
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     tensors["layers.1.ffn.up.weight"][0, 0] = value
-    checkpoint.save_tensors(tensors, path / "model.safetensors")
+    save_tensors(tensors, path / "model.safetensors")
     (path / "manifest.json").unlink()
     seal(path)
     named = "step-2: layers.1.ffn.up.weight has NaN or infinity"

@@ -8,7 +8,7 @@ import pytest
 from unitk import files
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import MANIFEST, damage
-from unitk.training.saving import checkpoint
+from unitk.training.saving import saver
 from unitk.training.saving.folder import DAMAGED, RunFolder, find
 from unitk.training.saving.saver import Saver
 
@@ -214,10 +214,10 @@ def test_what_cannot_be_removed_is_no_checkpoint_that_was_not_saved(run, monkeyp
     def refuses(*_):
         raise PermissionError(13, "Permission denied", "step-5")
 
-    saver = Saver(run, 1)
+    own = Saver(run, 1)
     monkeypatch.setattr(files, "move", refuses)
-    monkeypatch.setattr(checkpoint, "write_snapshot", lambda path, snapshot: fill()(path))
-    saver.save(SimpleNamespace(step=20), best=[20], named={})
-    saver.finish()
-    assert saver.failed() == 0 and 20 in run.steps()
+    monkeypatch.setattr(saver, "write", lambda path, snapshot: fill()(path))
+    own.save(SimpleNamespace(step=20), best=[20], named={})
+    own.finish()
+    assert own.failed() == 0 and 20 in run.steps()
     assert "are kept: [Errno 13]" in caplog.text

@@ -11,8 +11,8 @@ import logging
 import threading
 
 from unitk.errors import CheckpointError
-from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import RunFolder
+from unitk.training.saving.snapshot import Snapshot, write
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Saver:
             if isinstance(self._error, OSError):
                 log.warning("%s", self._failure(self._error))
 
-    def save(self, snapshot: checkpoint.Snapshot, best: list[int], named: dict[str, int]) -> None:
+    def save(self, snapshot: Snapshot, best: list[int], named: dict[str, int]) -> None:
         """Begin to write a snapshot; `best` are the steps to keep, the best one first, and `named`
         those to keep by name."""
         self._done.wait()
@@ -74,10 +74,10 @@ class Saver:
         if self.behind:
             raise CheckpointError(f"{self.behind}; --resume on this machine goes on from there")
 
-    def _write(self, snapshot: checkpoint.Snapshot, best: list[int], named: dict[str, int]) -> None:
+    def _write(self, snapshot: Snapshot, best: list[int], named: dict[str, int]) -> None:
         folder, step = self.folder, snapshot.step
         try:
-            folder.publish(step, lambda path: checkpoint.write_snapshot(path, snapshot))
+            folder.publish(step, lambda path: write(path, snapshot))
             folder.link("last", step)  # only once the checkpoint has its name
             folder.link("best", best[0] if best else None)
             for name, number in named.items():

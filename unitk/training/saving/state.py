@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unitk import registry
 from unitk.errors import CheckpointError, UsageError
@@ -17,7 +17,9 @@ from unitk.foreign import read_json
 from unitk.options.fields import COMMA, SUFFIXES, options, render
 from unitk.options.settings import NOTHING, Origin, Settings, renamed
 from unitk.tasks.base import Task
-from unitk.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from unitk.training.config import TrainConfig
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,150 @@
+"""What a checkpoint holds of a run: taken while training goes on, written, and put back.
+
+`take` copies weights, averages, the optimizers' state and what rows carry into host memory; `write`
+puts them into a folder, in the files that checkpoint.py lists; `restore` is what `--resume` reads.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unitk.errors import CheckpointError
+from unitk.files import VERSION, create, sealed
+from unitk.tasks.base import Task
+from unitk.training.ema import Average
+from unitk.training.parallel import Ranks
+from unitk.training.saving.checkpoint import tensors_of
+from unitk.training.saving.folder import OPTIMIZER
+from unitk.training.saving.state import Identity, Progress, read_state, write_files
+from unitk.training.saving.weights import EMA, WEIGHTS, Base, load_tensors, save_tensors
+
+CARRY = "carry.safetensors"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a checkpoint holds, in host memory; training may go on."""
+
+    step: int
+    files: dict[str, dict[str, Tensor]]  # tensors by file and name
+    state: str
+    task: Task
+    base: Base | None
+
+
+def write_model(folder: Path, model: nn.Module, identity: Identity, task: Task) -> None:
+    """Write a checkpoint into a folder that can be used and trained from, but not resumed.
+
+    Raises OSError if the disk does.
+    """
+    write(folder, take(model, (), Progress(), identity, task, Ranks().copied))
+
+
+def take(
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    progress: Progress,
+    identity: Identity,
+    task: Task,
+    copy: Callable[[Tensor], Tensor],
+    averages: dict[str, Tensor] | None = None,
+    carry: dict[str, Tensor] | None = None,
+    base: Base | None = None,
+) -> Snapshot:
+    """Copy everything that a checkpoint holds; `copy` brings a tensor to host memory.
+
+    The weights of a `base` are left out.
+    """
+    versions = {
+        "unitk": VERSION,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, dict[str, Any]] = {}  # whatever of its state is no tensor
+    for optimizer in optimizers:
+        for name, parameter in _named_parameters(optimizer):
+            for part, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    tensors[f"{name}/{part}"] = value
+                else:
+                    numbers.setdefault(name, {})[part] = value
+    state = asdict(progress) | asdict(identity) | {"optimizer": numbers, "versions": versions}
+    kept = base.tensors if base is not None else {}
+    state |= {"base": base.about} if base is not None else {}
+    own = {name: tensor for name, tensor in tensors_of(model).items() if name not in kept}
+    parts = {WEIGHTS: own, OPTIMIZER: tensors, EMA: averages}
+    files = {
+        file: {name: copy(tensor) for name, tensor in part.items()}
+        for file, part in parts.items()
+        if part is not None
+    }
+    files |= {CARRY: carry} if carry else {}
+    text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
+    return Snapshot(progress.step, files, text, task, base)
+
+
+def write(folder: Path, snapshot: Snapshot) -> None:
+    """Write a snapshot into an existing folder. Raises OSError if the disk does."""
+    for name, tensors in snapshot.files.items():
+        save_tensors(tensors, folder / name)
+    if snapshot.base is not None:
+        snapshot.base.write(folder)
+    create(folder / "state.json", snapshot.state)
+    write_files(folder, snapshot.task)
+
+
+def restore(
+    folder: Path,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    average: Average | None,
+    ranks: Ranks,
+) -> Progress:
+    """What `--resume` puts back beside the weights: the optimizers' state and the moving averages;
+    how far the run had come."""
+    state = read_state(folder)
+    parameters = dict(model.named_parameters())
+    if OPTIMIZER not in sealed(folder):
+        lacks = "was kept without the optimizer's state (--save-at-words)"
+        raise CheckpointError(f"--resume: {folder} {lacks}; --init-from takes its weights")
+    tensors = load_tensors(folder / OPTIMIZER)
+    by_name: dict[str, dict[str, Any]] = {
+        name: dict(numbers) for name, numbers in state["optimizer"].items()
+    }
+    for key, tensor in tensors.items():
+        name, _, part = key.rpartition("/")
+        # a copy, not a view of the mapped file
+        by_name.setdefault(name, {})[part] = ranks.shard_like(tensor, parameters[name])
+    for optimizer in optimizers:
+        names = [name for name, _ in _named_parameters(optimizer)]
+        packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
+        groups = optimizer.state_dict()["param_groups"]  # today's options, the checkpoint's state
+        optimizer.load_state_dict({"state": packed, "param_groups": groups})
+    if average is not None and EMA in sealed(folder):
+        average.restore(load_tensors(folder / EMA))
+    return Progress.of(state)
+
+
+def _named_parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, nn.Parameter]]:
+    """The optimizer's parameters, in its order, with their names in the model."""
+    for group in optimizer.param_groups:
+        yield from zip(group["param_names"], group["params"], strict=True)
+
+
+def load_carry(folder: Path | None, device: torch.device) -> dict[str, Tensor]:
+    """The carried states of a resumed run's stateful rows."""
+    if folder is None or CARRY not in sealed(folder):
+        return {}
+    return {name: table.to(device) for name, table in load_tensors(folder / CARRY).items()}
