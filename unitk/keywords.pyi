@@ -103,7 +103,7 @@ class GenerateOptions(TypedDict, total=False):
     diverse_beam_strength: float
     rerank: Literal["auto", "on", "off"]
     max_tokens: int
-    capture: bool
+    capture: Literal["auto", "on", "off"]
     min_len: str | int
     max_len: str | int
     max_words: int | None
@@ -232,7 +232,7 @@ def generate(
     diverse_beam_strength: float | str = ...,
     rerank: Literal["auto", "on", "off"] = ...,
     max_tokens: int | str = ...,
-    capture: bool = ...,
+    capture: Literal["auto", "on", "off"] = ...,
     min_len: str | int = ...,
     max_len: str | int = ...,
     max_words: int | str | None = ...,

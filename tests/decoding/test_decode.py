@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from rounding import near
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
@@ -16,9 +15,6 @@ from unitk.decoding.decode import Reader, RunningSearch, decode, generate
 from unitk.decoding.fit import batches, overrun
 from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError
-from unitk.kernels import products
-from unitk.kernels.capture import Recorded
-from unitk.models import stack
 from unitk.registry import get
 from unitk.slots import DOC, NEVER, Example, Protocol, collate, stay, unroll
 
@@ -65,58 +61,6 @@ def test_compaction_changes_nothing(toy, kind, monkeypatch):
     same(found[3], found[1])
     same(found[10**6], found[1])
     assert toy.least_gap(case, prompts, config) > CLEAR
-
-
-def test_a_recorded_step_changes_nothing(toy, kind, monkeypatch):
-    """Its columns are numbered on the device, and its keys end where the last of its steps does."""
-    case = toy.Case(kind, words=8)
-    prompts = case.prompts(5)
-    expected = generate(case.model, prompts, case.protocol, CONFIG)
-    monkeypatch.setattr(module, "STEPS", 3)
-    seen = {}
-
-    class Counted(Recorded):
-        def __call__(self, *inputs):
-            seen.setdefault(self, set()).add(tuple(one.shape for one in inputs))
-            return super().__call__(*inputs)
-
-    monkeypatch.setattr(module, "Recorded", Counted)
-    found = generate(case.model, prompts, case.protocol, replace(CONFIG, capture=True))
-    same(found, expected)
-    assert len(seen) > 1 and all(len(shapes) == 1 for shapes in seen.values())
-
-
-def test_a_step_is_replayed(toy, kind, monkeypatch):
-    """As a CUDA graph is: later steps run the operations of the second one, on its memory."""
-    case = toy.Case(kind, words=8)
-    prompts = case.prompts(5)
-    expected = generate(case.model, prompts, case.protocol, CONFIG)
-    replayed = []
-
-    class Replayed(Recorded):
-        def __call__(self, *inputs):
-            self.calls += 1
-            if self.calls == 1:
-                return self.function(*inputs)
-            if self.graph is None:
-                # what it records, it also does
-                kept = [table.clone() for table in tables(self.function)]
-                self.graph = make_fx(self.function)(*inputs)
-                for table, old in zip(tables(self.function), kept, strict=True):
-                    table.copy_(old)
-            replayed.append(self)
-            return self.graph(*inputs)
-
-    def tables(function):
-        reader = function.func.__self__
-        return [reader.mine, reader.columns]
-
-    monkeypatch.setattr(module, "Recorded", Replayed)
-    for place in (products, stack):  # numpy's products are not recorded
-        monkeypatch.setattr(place, "few", lambda slots: False)
-    found = generate(case.model, prompts, case.protocol, replace(CONFIG, capture=True))
-    same(found, expected)
-    assert len(replayed) > len(set(replayed))
 
 
 @pytest.mark.usefixtures("one_thread")

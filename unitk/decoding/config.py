@@ -95,9 +95,9 @@ class SearchConfig(Checked):
     auto: in a beam search, if the model was also trained with --task lm."""
     max_tokens: Positive = 16384
     """Maximum slots of a batch: the prompt and the longest output of every beam."""
-    capture: bool = False
-    """On a GPU: record decoding steps as CUDA graphs of 32 steps and replay them, which is faster
-    for the same outputs."""
+    capture: Literal["auto", "on", "off"] = "auto"
+    """Record decoding steps as CUDA graphs and replay them, also for later batches: faster, for the
+    same outputs. auto: on a GPU, where all steps are alike and the model does not train."""
 
 
 @dataclass(frozen=True, kw_only=True)

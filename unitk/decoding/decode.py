@@ -15,33 +15,20 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from unitk import masks
-from unitk.decoding.config import GenerateConfig, length
+from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.searches import OnStep, report_step, start
 from unitk.decoding.drivers import DIFFUSION, Driver, Prompt, Running, Watcher
-from unitk.decoding.fit import batches, check_places, round_up
-from unitk.decoding.search import Hypothesis, Request, Search, longest
+from unitk.decoding.fit import batches, check_places, fill_up, to_grid
+from unitk.decoding.search import Hypothesis, Request, Search
+from unitk.decoding.steps.reader import Reader
+from unitk.decoding.steps.work import Work
 from unitk.errors import require
-from unitk.kernels.capture import STEPS, Recorded
+from unitk.kernels.capture import on_grid, recordings
 from unitk.models.base import Decoder
-from unitk.models.state import Condition, put
+from unitk.models.state import Condition
 from unitk.registry import register
-from unitk.slots import (
-    BORN,
-    CROSS,
-    DIES,
-    DOC,
-    NEVER,
-    NOW,
-    POS,
-    POS2,
-    TOKEN,
-    Batch,
-    Example,
-    Protocol,
-    collate,
-)
+from unitk.slots import Batch, Example, Protocol, collate
 
 Conditions = Callable[[Batch, Sequence[int]], Condition]
 """From a batch of prompts, and their numbers among all, to what enters the model beside them."""
@@ -74,9 +61,10 @@ class Steps(Driver):
     @torch.inference_mode()
     def begin(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Running:
         constraints = self.constraints(prompts, config)
-        batch = collate([[one.example] for one in prompts]).to(self.model.device)
+        batch, rows = lay_out(self.model, [one.example for one in prompts])
         reader = Reader(self.model, batch, self.protocol, config, max_len=constraints.max_len)
-        return RunningSearch(reader, reader.request(constraints, [one.number for one in prompts]))
+        numbers = [prompts[i].number for i in rows]
+        return RunningSearch(reader, reader.request(constraints.select(rows), numbers), rows)
 
     def constraints(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Constraints:
         """What the options and the prompts demand of outputs; UsageError for what has no effect."""
@@ -118,21 +106,32 @@ def generate(
     model.eval()
     try:
         most = [one.max_len for one in constraints.each]
-        for numbers in batches(prompts, config.max_tokens, most, config.width):
-            batch = collate([[prompts[i]] for i in numbers]).to(model.device)
-            given = conditions(batch, numbers) if conditions else None
-            some = constraints.select(numbers)
-            named = [inputs[i] for i in numbers]
-            stepped = on_step and partial(report_step, on_step, numbers)
+        for numbers in batches(prompts, config.max_tokens, most, config.width, grid=on_grid(model)):
+            batch, order = lay_out(model, [prompts[i] for i in numbers])
+            rows = [numbers[i] for i in order]
             decoded = decode(
-                model, batch, protocol, config, named, given, constraints=some, on_step=stepped
+                model,
+                batch,
+                protocol,
+                config,
+                [inputs[i] for i in rows],
+                conditions(batch, rows) if conditions else None,
+                constraints=constraints.select(rows),
+                on_step=on_step and partial(report_step, on_step, numbers),
             )
-            for i, outputs in zip(numbers, decoded, strict=True):
+            for i, outputs in zip(rows, decoded, strict=True):
                 found[i] = outputs
             report(len(numbers))
     finally:
         model.train(training)
     return found
+
+
+def lay_out(model: Decoder, prompts: Sequence[Example]) -> tuple[Batch, list[int]]:
+    """A batch of prompts on the model's device, and which of them stands in each of its rows."""
+    batch = fill_up(prompts) if on_grid(model) else collate([[one] for one in prompts])
+    rows = [min(row, len(prompts) - 1) for row in range(len(batch.last))]
+    return batch.to(model.device), rows
 
 
 def check_phrases(config: GenerateConfig, each: Sequence[Constraint]) -> None:
@@ -162,8 +161,9 @@ def decode(
     """
     constraints = constraints or Constraints.plain(config, len(batch.last))
     reader = Reader(model, batch, protocol, config, condition, max_len=constraints.max_len)
-    running = RunningSearch(reader, reader.request(constraints, numbers))
-    found: list[list[Hypothesis]] = [[] for _ in batch.last]
+    rows = range(len(batch.last))
+    running = RunningSearch(reader, reader.request(constraints, numbers), rows)
+    found: list[list[Hypothesis]] = [[] for _ in rows]
     while len(running.rows):
         for row, outputs in running.step(on_step):
             found[row] = outputs
@@ -171,17 +171,21 @@ def decode(
 
 
 class RunningSearch:
-    """A search over a batch of prompts, which is taken on step by step."""
+    """A search over a batch of prompts, which is taken on step by step.
 
-    def __init__(self, reader: Reader, request: Request) -> None:
-        self.reader, self.search = reader, start(request)
+    `rows` are the numbers of the prompts in the rows of the batch; several may hold the same one.
+    """
+
+    def __init__(self, reader: Reader, request: Request, rows: Sequence[int]) -> None:
+        self.model = reader.model  # what is recorded does not hold it
+        self.work, self.grid = Work(reader, start(request)), reader.grid
+        self.kept = recordings(reader.model, request.config.capture)
         device = reader.homes.device
-        self.rows = torch.arange(len(reader.homes), device=device)
+        self.rows = torch.tensor(rows, device=device)
         """The numbers of the rows that are held: open ones, and less than as many finished ones."""
-        self.told = torch.zeros(len(self.rows), dtype=torch.bool, device=device)
+        self.told = torch.zeros(len(rows), dtype=torch.bool, device=device)
         """[B] which of them are finished."""
         self.look = LOOK.get(device.type, 8)
-        self.logits_RV = reader.model.head(reader.read_prompt())
 
     @torch.inference_mode()
     def step(
@@ -191,165 +195,34 @@ class RunningSearch:
 
         After the words are chosen, `on_step` is called with the search and the rows that are held.
         """
-        search, found = self.search, list[tuple[int, list[Hypothesis]]]()
-        back, token, place = search.extend(self.logits_RV)
+        if self.kept is not None and self.work.steps and self.work.recorded is None:
+            self.work = self.kept.adopt(self.work)
+        work = self.work
+        work.step()
+        search, found = work.search, dict[int, list[Hypothesis]]()
         if on_step is not None:
             on_step(search, self.rows)
-        if search.steps % self.look == 0 or search.steps == search.most:
+        if work.steps % self.look == 0 or work.steps == search.most:
             over = ~search.open()
             fresh = (over & ~self.told).nonzero()[:, 0]
             if len(fresh):
-                found = list(zip(self.rows[fresh].tolist(), search.results(fresh), strict=True))
+                found = dict(zip(self.rows[fresh].tolist(), search.results(fresh), strict=True))
                 self.told = over
             left = (~over).nonzero()[:, 0]
             if 2 * len(left) <= len(self.rows):  # it pays to go on with these only
-                self.rows, self.told, back, token, place = (
-                    part[left] for part in (self.rows, self.told, back, token, place)
-                )
-                if not len(left):
-                    return found
-                search.select(left)
-                self.reader.select(left)
-        self.logits_RV = self.reader.model.head(self.reader.read(back, token, place))
-        return found
+                if len(left):
+                    if self.grid:  # the last one several times
+                        every = torch.arange(to_grid(len(left)), device=left.device)
+                        left = left[every.clamp(max=len(left) - 1)]
+                    self.work = work.select(left)
+                self.rows, self.told = self.rows[left], self.told[left]
+                if self.kept is not None:
+                    self.kept.give_back(work)
+        return list(found.items())
 
     @torch.inference_mode()
     def drop(self, numbers: Sequence[int]) -> None:
         """Let rows finish without outputs, by number; they leave with those that finish next."""
         gone = torch.isin(self.rows, torch.tensor(numbers, device=self.rows.device))
         self.told = self.told | gone
-        self.search.close(gone)
-
-
-class Reader:
-    """Feeds the model: first the prompts, then one word of every hypothesis per step.
-
-    There are B inputs with K hypotheses each. The cache has the columns of the prompt, then K
-    columns a step, then K for probes if the protocol has them.
-    """
-
-    def __init__(
-        self,
-        model: Decoder,
-        batch: Batch,
-        protocol: Protocol,
-        config: GenerateConfig,
-        condition: Condition | None = None,
-        *,
-        max_len: int | None = None,
-    ) -> None:
-        alike = model.config.static_steps or not config.capture
-        require(alike, "--capture excludes xlnet_* and LSTMs, whose steps cannot be recorded")
-        assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
-        self.model, self.protocol, self.config = model, protocol, config
-        self.beam, self.num_blanks = config.width, batch.num_blanks
-        self.prompt = _prompt(batch, trim=not config.capture)
-        _, rows, self.width = self.prompt.shape
-        device = self.prompt.device
-        asking = 0 if protocol.probe is None else 1
-        max_len = max_len or length(config.max_len, 0)
-        most = longest(batch.blanks.shape[1], max_len) - 1  # the last `end` is never read
-        total = round_up(self.width + self.beam * (most + asking))
-        self.condition = model.condition(batch) if condition is None else condition
-        self.cache = model.new_cache(rows, total, condition=self.condition)
-        self.at = self.width
-        self.recorded: dict[int, Recorded] | None = {} if config.capture else None
-        self.first_read = batch.last[:, None]  # states of the other prompt slots are not needed
-        self.first = self.prompt[:, torch.arange(rows, device=device), batch.last]
-        self.homes = torch.cat([self.first[[POS, POS2]].T[:, None], batch.blanks], 1)
-        kept = (self.prompt[DIES] == NEVER) & (self.prompt[BORN] < NEVER)
-        kept &= self.prompt[DOC] == self.first[DOC][:, None]
-        # which columns are a hypothesis' own: the prompt, its ancestors, its last word
-        self.mine = torch.zeros((rows, self.beam, total), dtype=torch.bool, device=device)
-        self.mine[:, :, : self.width] = kept[:, None]
-        self.itself = torch.eye(self.beam, dtype=torch.bool, device=device)  # not its rivals
-        self.columns = self._columns()
-
-    def _columns(self) -> Tensor:
-        """The slots of a step, [9, B, K] or [9, B, 2K] with probes, except token, place, time."""
-        words: Tensor = self.first[:, :, None].repeat(1, 1, self.beam)
-        words[NOW : BORN + 1] = self.prompt[NOW].amax(1)[:, None]
-        words[DIES], words[CROSS] = NEVER, 1
-        if self.protocol.probe is None:
-            return words
-        probes = words.clone()
-        words[NOW : BORN + 1] -= 1  # a word comes one tick before its probe
-        probes[TOKEN], probes[DIES], probes[CROSS] = self.protocol.probe, probes[NOW], 0
-        return torch.cat([words, probes], 2)
-
-    def request(self, constraints: Constraints, numbers: Sequence[int]) -> Request:
-        """The search that chooses what is read; `numbers` seed the draws of its rows."""
-        homes, blanks = self.homes, self.num_blanks
-        return Request(homes, blanks, self.protocol, self.config, constraints, numbers)
-
-    def read_prompt(self) -> Tensor:
-        """Read the prompts; returns the states [B, D] of the slots that predict the first words."""
-        sight = masks.dense(self.prompt, self.prompt)
-        states = self.model.step(self.prompt, sight, self.condition, self.cache, 0, self.first_read)
-        return states[:, 0]
-
-    def read(self, back: Tensor, token: Tensor, place: Tensor) -> Tensor:
-        """Read the chosen words; returns the states [B * K, D] that predict the next ones.
-
-        `back` [B, K] is the hypothesis that each one continues, `token` [B, K] the word to read,
-        and `place` [B, K, 2] the positions of the slot that predicts the next word.
-        """
-        stop = self.at + self.columns.shape[2]
-        if self.recorded is None:
-            states = self._read(back, token, place, self.at, round_up(stop))
-        else:
-            span = STEPS * self.beam
-            until = round_up(self.width + -(-(stop - self.width) // span) * span)
-            until = min(until, self.mine.shape[2])
-            step = self.recorded.setdefault(until, Recorded(partial(self._read, until=until)))
-            states = step(back, token, place, torch.full_like(back[0, :1], self.at))
-        self.at += self.beam
-        return states
-
-    def _read(
-        self, back: Tensor, token: Tensor, place: Tensor, at: int | Tensor, until: int
-    ) -> Tensor:
-        """Read words into the columns from `at` on; they see the columns [0, until)."""
-        beam, protocol = self.beam, self.protocol
-        self.cache.follow(back)  # keys and values stay; `mine` tells whose they are
-        own = self.mine[:, :, self.width : until]
-        own.copy_(own.gather(1, back[..., None].expand_as(own)))
-        itself = self.itself.expand(len(token), -1, -1)
-        put(self.mine, 2, at, itself)
-        self.columns[TOKEN, :, :beam] = token
-        self.columns[POS : POS2 + 1, :, -beam:] = place.movedim(2, 0)
-        sight = self.mine[:, :, :until]
-        asked = None
-        if protocol.probe is None:
-            self.columns[NOW : BORN + 1] += 1
-        else:
-            # the word takes the place of the probe that asked for it
-            self.columns[POS, :, :beam] = place[..., 0] - protocol.dpos
-            self.columns[POS2, :, :beam] = place[..., 1] - protocol.dpos2
-            self.columns[NOW : BORN + 1] += 2
-            self.columns[DIES, :, beam:] += 2
-            probes = sight.clone()
-            put(probes, 2, at + beam, torch.zeros_like(itself) if protocol.unseen else itself)
-            sight = torch.cat([sight, probes], 1)
-            asked = torch.arange(beam, 2 * beam, device=token.device).expand(len(token), -1)
-        states = self.model.step(self.columns, sight, self.condition, self.cache, at, asked)
-        return states.flatten(0, 1)
-
-    def select(self, rows: Tensor) -> None:
-        """Keep only these rows of the batch."""
-        if self.recorded is not None:
-            self.recorded = {}  # all tables move
-        self.cache = self.cache.select(rows)
-        self.mine = self.mine.index_select(0, rows)
-        self.columns = self.columns.index_select(1, rows)
-        if self.condition is not None:
-            self.condition = self.condition.select(rows)
-
-
-def _prompt(batch: Batch, *, trim: bool) -> Tensor:
-    """The prompts [9, B, T]; with `trim`, on a CPU, without columns that pad all rows."""
-    prompt: Tensor = batch.towers[batch.decoded]
-    if not trim or prompt.device.type != "cpu":
-        return prompt
-    used = (prompt[BORN] < NEVER).any(0).nonzero().amax()
-    return prompt[:, :, : int(used.maximum(batch.last.amax())) + 1]
+        self.work.search.close(gone)

@@ -16,7 +16,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.search import longest
 from unitk.errors import DataError, UsageError, require
 from unitk.models.base import ArchConfig
-from unitk.slots import POS, POS2, WIDTH, Example, Ids, Protocol
+from unitk.slots import DOC, PAD, POS, POS2, WIDTH, Batch, Example, Ids, Protocol, collate
 from unitk.tasks.base import Task
 
 T = TypeVar("T")
@@ -83,12 +83,17 @@ def warn_of_shortened(shortened: int, count: int, config: GenerateConfig) -> Non
 
 
 def batches(
-    prompts: Sequence[Example], max_tokens: int, max_len: Sequence[int] = (), width: int = 1
+    prompts: Sequence[Example],
+    max_tokens: int,
+    max_len: Sequence[int] = (),
+    width: int = 1,
+    *,
+    grid: bool = False,
 ) -> Iterator[list[int]]:
     """Batches of prompts of like length, as their numbers, each batch within this many slots.
 
     `max_len` is the most words that each of `width` hypotheses writes in a blank. Without it, the
-    prompts are only read.
+    prompts are only read. With `grid`, slots and rows count as those of `fill_up`.
     """
     size = [
         (len(p.blanks) * bool(max_len), max(len(tower) for tower in p.towers.values()), words)
@@ -99,8 +104,10 @@ def batches(
     for i in sorted(range(len(prompts)), key=size.__getitem__, reverse=True):
         blanks, slots, words = (max(pair) for pair in zip(most, size[i], strict=True))
         most = blanks, slots, words
-        columns = round_up(slots) + width * longest(blanks, words)
-        if numbers and (len(numbers) + 1) * columns > max_tokens:
+        columns, rows = round_up(slots), len(numbers) + 1
+        if grid:
+            columns, rows = to_grid(columns, WIDTH), to_grid(rows)
+        if numbers and rows * (columns + width * longest(blanks, words)) > max_tokens:
             yield numbers
             numbers, most = [], size[i]
         numbers.append(i)
@@ -119,6 +126,35 @@ def by_example(
 def round_up(columns: int) -> int:
     """Round up to a width that rows may have."""
     return -(-columns // WIDTH) * WIDTH
+
+
+def to_grid(count: int, unit: int = 1) -> int:
+    """Round up to one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... units."""
+    units = -(-count // unit)
+    power = 1 << (units - 1).bit_length()
+    return unit * (power * 3 // 4 if power > 2 and units <= power * 3 // 4 else power)
+
+
+def fill_up(prompts: Sequence[Example]) -> Batch:
+    """A batch of prompts whose rows and slots have sizes of the grid, so that sizes come again.
+
+    Further rows repeat the last prompt; further slots are pads.
+    """
+    more = to_grid(len(prompts)) - len(prompts)
+    batch = collate([[prompt] for prompt in [*prompts, *[prompts[-1]] * more]])
+    towers, sight, inputs = dict(batch.towers), dict(batch.sight), dict(batch.inputs)
+    for name, table in batch.towers.items():
+        pads = to_grid(table.shape[2], WIDTH) - table.shape[2]
+        if not pads:
+            continue
+        pad_9BT = PAD[:, :, None].repeat(len(batch.last), 1).repeat(pads, 2)
+        pad_9BT[DOC] = batch.docs[:, :1]
+        towers[name], sight[name] = np.concatenate([table, pad_9BT], 2), "rule"
+        for key, array in batch.inputs.items():
+            if key.rpartition(".")[0] == name:
+                inputs[key] = np.pad(array, [(0, 0), (0, pads), *[(0, 0)] * (array.ndim - 2)])
+    num_keys = {name: table.shape[2] for name, table in towers.items()}
+    return replace(batch, towers=towers, sight=sight, inputs=inputs, num_keys=num_keys)
 
 
 def shortened(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.constraints.rules import Rules, avoided
 from unitk.errors import NonFiniteError, UsageError
+from unitk.models.state import put
 from unitk.slots import Floats, Ids, Protocol
 
 BLOCK = 128  # words among which `best` looks for a maximum first
@@ -59,6 +61,7 @@ class Request:
     config: GenerateConfig
     constraints: Constraints
     numbers: Sequence[int] = ()  # the numbers that the draws of each input are seeded with
+    most: int = 0  # words that there is room for, if more than the longest output has
 
 
 @dataclass
@@ -69,7 +72,7 @@ class State:
     last_blank: Tensor  # [B, 1] the number of the last blank
     least: Tensor  # [B, 1] words that a blank needs
     limit: Tensor  # [B, 1] words that it may have
-    prefix: Tensor  # [B, P] the words that outputs begin with, then -1
+    prefix: Tensor  # [B, P] the words that outputs begin with, then -1 at least once
     avoid: Tensor  # [B, N, L] phrases that outputs do not contain; -1 in front of shorter ones
     score: Tensor  # [B, K] log-probability of the open hypotheses, best first; -inf: there is none
     count: Tensor  # [B, K] words in the blank at hand
@@ -90,6 +93,9 @@ class State:
 class Search:
     """Beam search over B inputs."""
 
+    carried: ClassVar[tuple[str, ...]] = ("faulty",)
+    """Attributes beside the state that a step may change: tensors."""
+
     def __init__(self, request: Request) -> None:
         homes, each = request.homes, request.constraints.each
         self.protocol, self.config = protocol, config = request.protocol, request.config
@@ -100,12 +106,17 @@ class Search:
             raise UsageError(f"--search {config.search} is for outputs of one blank")
         self.wide = self.preset.wide * config.width
         self.rules = Rules(protocol, config, request.constraints, homes.device)
-        self.steps = 0
+        self.steps: int | Tensor = 0
+        """Words that were chosen; a tensor [1] where steps are recorded, as they then count it."""
         self.faulty = torch.zeros((), dtype=torch.bool, device=homes.device)  # NaN or infinity came
         # before this step no hypothesis is full: `gains` need not look
         self.soonest = min(config.max_words or each[0].max_len, *(one.max_len for one in each))
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
-        self.most = longest(homes.shape[1] - 1, request.constraints.max_len)
+        self.most = max(request.most, longest(homes.shape[1] - 1, request.constraints.max_len))
+        # what totals are divided by at each length, on the device; nothing has length 0
+        lengths = [max(n, 1) + protocol.opened for n in range(self.most + 2)]
+        norms = [self.preset.divisor(length, config.lenpen) for length in lengths]
+        self.norms = torch.tensor(norms, dtype=torch.float32, device=homes.device)
 
         def fill(value: float, *more: int) -> Tensor:
             kind = torch.int64 if isinstance(value, int) else torch.float32
@@ -113,7 +124,7 @@ class Search:
             return torch.full(size, value, dtype=kind, device=homes.device)
 
         # one table [B, 2 + P] on the host, moved to the device once; -1: any word may follow
-        begin = self.rules.begin
+        begin = self.rules.begin + 1
         table = [
             [one.min_len, one.max_len, *one.prefix, *[-1] * (begin - len(one.prefix))]
             for one in each
@@ -142,13 +153,20 @@ class Search:
             chance=fill(0.0, 0),
         )
 
+    @property
+    def fixed(self) -> tuple[Any, ...]:
+        """What must be equal, beside the shapes, where a recording serves two searches."""
+        rules = self.rules
+        on = rules.early, rules.begin > 0, rules.avoids
+        return type(self), self.config, self.protocol, rules.words, on
+
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Choose the next words, given the logits of the B prompts or of the B * K hypotheses.
 
         Returns, [B, K] each: the hypothesis that is continued, the token to read next, and [B, K,
         2] the positions (pos, pos2) of the slot that predicts the word after it.
         """
-        state, beam, step = self.state, self.config.width, self.steps
+        state, beam = self.state, self.config.width
         total, back, word, gain = self.propose(logits_RV)
         end = word == self.protocol.end
         finish = end & (state.blank.gather(1, back) == state.last_blank)
@@ -156,7 +174,8 @@ class Search:
         # the words of the hypotheses that are continued, with the new word in its column
         wide = back[..., None].expand(-1, -1, self.most)
         written, gains = state.written.gather(1, wide), state.gain.gather(1, wide)
-        written[:, :, step], gains[:, :, step] = word, gain
+        put(written, 2, self.steps, word[..., None])
+        put(gains, 2, self.steps, gain[..., None])
         self.steps += 1
         self._keep(total, back, finish, written, gains)
 
@@ -186,10 +205,16 @@ class Search:
         word's log-probability.
         """
         state, wide = self.state, self.wide
-        gain_BnV = self.gains(logits_RV)  # n hypotheses of an input: 1 at first, then K
-        rows, open_, size = gain_BnV.shape
+        rows, size = len(state.score), logits_RV.shape[1]
+        open_ = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
+        gain_RV = self.log_probs(logits_RV)
+        self._forbid(gain_RV, open_)
         # the best `wide` words of each hypothesis suffice: the best of all are among them
-        gain, word = best(gain_BnV.flatten(0, 1), min(wide, size))
+        gain, word = best(gain_RV, min(wide, size))
+        if (full_R := self.closing(open_)) is not None:
+            gain.masked_fill_(full_R[:, None], -torch.inf)
+            gain[:, 0] = torch.where(full_R, self.last(gain_RV, full_R), gain[:, 0])
+            word[:, 0].masked_fill_(full_R, self.protocol.end)
         gain, word = gain.view(rows, open_, -1), word.view(rows, -1)
         total = (gain + state.score[:, :open_, None]).flatten(1)
         total, index = total.topk(min(wide, total.shape[1]))
@@ -220,7 +245,7 @@ class Search:
             gain_RV[:, self.protocol.end] = torch.where(full_BK.flatten(), 0.0, -torch.inf)
         return gain_RV
 
-    def full(self, steps: int) -> Tensor:
+    def full(self, steps: int | Tensor) -> Tensor:
         """[B, K] whether a hypothesis of this many steps can only end."""
         state, most = self.state, self.config.max_words
         full_BK = state.count >= state.limit
@@ -228,43 +253,62 @@ class Search:
 
     def gains(self, logits_RV: Tensor) -> Tensor:
         """[B, n, V] log-probabilities of all words after the open hypotheses, under the rules."""
-        state, end = self.state, self.protocol.end
-        each = len(logits_RV) // len(state.score)
+        each = len(logits_RV) // len(self.state.score)
         gain_RV = self.log_probs(logits_RV)
         self._forbid(gain_RV, each)
-        if self.steps < self.soonest:
-            return gain_RV.view(-1, each, gain_RV.shape[1])
-        full_R1 = self.full(self.steps)[:, :each].reshape(-1, 1)
-        only = torch.full_like(gain_RV, -torch.inf)
-        last = gain_RV[:, end]
-        only[:, end] = last.masked_fill(last > -torch.inf, 0) if self.preset.free_end else last
-        return torch.where(full_R1, only, gain_RV).view(-1, each, gain_RV.shape[1])
+        if (full_R := self.closing(each)) is not None:
+            last_R = self.last(gain_RV, full_R).clone()
+            gain_RV.masked_fill_(full_R[:, None], -torch.inf)
+            gain_RV[:, self.protocol.end] = last_R
+        return gain_RV.view(-1, each, gain_RV.shape[1])
+
+    def closing(self, each: int) -> Tensor | None:
+        """[R] which of the first hypotheses of every input can only end; None: none of them."""
+        if isinstance(self.steps, int) and self.steps < self.soonest:
+            return None
+        return self.full(self.steps)[:, :each].flatten()
+
+    def last(self, gain_RV: Tensor, full_R: Tensor) -> Tensor:
+        """[R] what the end costs: nothing where it alone can follow, if the preset has it so."""
+        last_R = gain_RV[:, self.protocol.end]
+        return (
+            last_R.masked_fill(full_R & (last_R > -torch.inf), 0)
+            if self.preset.free_end
+            else last_R
+        )
 
     def _forbid(self, gain_RV: Tensor, each: int) -> None:
         """Apply the rules to the first hypotheses of every input."""
-        state, step = self.state, self.steps
+        state, steps, rules = self.state, self.steps, self.rules
 
         def rows(part: Tensor) -> Tensor:
             return part.expand(-1, each).flatten()
 
-        self.rules.forbid(
+        forced_B1: Tensor | None
+        written = state.written[:, :each]
+        if isinstance(steps, Tensor):
+            forced_B1 = state.prefix[:, steps.clamp(max=rules.begin)]
+            written = tail(written, steps, self.most if rules.looks_back else 0)
+        else:
+            forced_B1 = state.prefix[:, steps : steps + 1] if steps < rules.begin else None
+            written = written[:, :, :steps]
+        rules.forbid(
             gain_RV,
-            state.written[:, :each, :step].flatten(0, 1),
+            written.flatten(0, 1),
             state.count[:, :each].flatten(),
             rows(state.least),
-            rows(state.prefix[:, step : step + 1]) if step < self.rules.begin else None,
-            state.avoid.repeat_interleave(each, 0) if self.rules.avoids else None,
+            rows(forced_B1) if rules.begin and forced_B1 is not None else None,
+            state.avoid.repeat_interleave(each, 0) if rules.avoids else None,
         )
 
-    def _norm(self, back: Tensor) -> float | Tensor:
+    def _norm(self, back: Tensor) -> Tensor:
         """The divisor of the total log-probability of outputs that end at this step."""
         state, preset = self.state, self.preset
-        length: float | Tensor = self.steps
         if not preset.counts_ends:
-            length = (self.steps - 1 - state.blank.gather(1, back)).clamp(min=1)
-        elif preset.free_end:
-            length = self.steps - self.full(self.steps - 1).gather(1, back).float()
-        return preset.divisor(length + self.protocol.opened, self.config.lenpen)
+            return self.norms[self.steps - 1 - state.blank.gather(1, back)]
+        if preset.free_end:
+            return self.norms[self.steps - self.full(self.steps - 1).gather(1, back).long()]
+        return self.norms[self.steps]
 
     def _keep(
         self, total: Tensor, back: Tensor, finish: Tensor, written: Tensor, gains: Tensor
@@ -280,7 +324,7 @@ class Search:
         index = index[:, :beam]
         wide = index[..., None].expand(-1, -1, self.most)
         state.best = best[:, :beam]
-        length = torch.cat([state.length, torch.full_like(state.length, self.steps)], 1)
+        length = torch.cat([state.length, torch.zeros_like(state.length) + self.steps], 1)
         state.length = length.gather(1, index)
         state.best_written = torch.cat([state.best_written, written[:, :beam]], 1).gather(1, wide)
         state.best_gain = torch.cat([state.best_gain, gains[:, :beam]], 1).gather(1, wide)
@@ -288,15 +332,13 @@ class Search:
     def _stop(self, total: Tensor) -> None:
         """Drop the open hypotheses of inputs whose search is over."""
         state, config, stop = self.state, self.config, self.preset.stop
-        length: int | Tensor
         bar = state.best[:, -1]
         if config.beam == 1 or stop == "first":
             over = bar > -torch.inf
         elif stop == "none":
             return
         elif stop == "glm":
-            length = max(self.steps - 1, 1) + self.protocol.opened
-            over = bar >= total[:, 0] / length**config.lenpen
+            over = bar >= total[:, 0] / self.norms[self.steps - 1]
         else:
             # log-probabilities only fall, so the kindest length bounds what a hypothesis can reach
             length = self.steps
@@ -304,8 +346,7 @@ class Search:
                 bar = state.best[:, config.nbest - 1]
                 longest_B1 = (state.last_blank + 1) * (state.limit + 1)
                 length = longest_B1 if config.lenpen > 0 else self.steps + 1
-            bound = state.score / (length + self.protocol.opened) ** config.lenpen
-            over = bar >= bound.amax(1)
+            over = bar >= (state.score / self.norms[length]).amax(1)
         state.score = state.score.masked_fill(over[:, None], -torch.inf)
 
     def select(self, rows: Tensor) -> None:
@@ -318,7 +359,7 @@ class Search:
 
     def close(self, rows: Tensor) -> None:
         """End the search of inputs, [B] which."""
-        self.state.score = self.state.score.masked_fill(rows[:, None], -torch.inf)
+        self.state.score.masked_fill_(rows[:, None], -torch.inf)  # where a recording finds it
 
     def results(self, rows: Tensor | None = None) -> list[list[Hypothesis]]:
         """The n best outputs of these inputs, or of all; fewer if the rules forbid more."""
@@ -344,52 +385,6 @@ class Search:
         ]
 
 
-class Sampling(Search):
-    """Draws `nbest` outputs for each input, each hypothesis on its own, in place of a beam.
-
-    Top-k: Fan et al. 2018, arXiv 1805.04833, section 5. Top-p (nucleus): Holtzman et al. 2020,
-    arXiv 1904.09751, section 3.1. Min-p: Nguyen et al. 2024, arXiv 2407.01082, section 3. The
-    random numbers of an input depend only on the seed and the input's number, so batching does not
-    change the draws.
-    """
-
-    def __init__(self, request: Request) -> None:
-        super().__init__(request)
-        # word by word, so that the longest output of the batch changes no draw
-        seed, size = self.config.seed, (self.most, self.config.nbest)
-        draws = [np.random.default_rng([seed, n]).random(size, np.float32) for n in request.numbers]
-        self.state.chance = torch.from_numpy(np.stack(draws)).mT.to(request.homes.device)
-
-    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
-        """Draw one continuation [B, K] of each hypothesis."""
-        state, config = self.state, self.config
-        rows, samples = state.score.shape
-        if len(logits_RV) == rows:  # the prompts: all draws begin with them
-            logits_RV = logits_RV.repeat_interleave(samples, 0)
-        gain_RV = self.log_probs(logits_RV)
-        score_RV = gain_RV / config.temperature
-        self._forbid(score_RV, samples)
-        only = torch.full_like(score_RV[0], -torch.inf)
-        only[self.protocol.end] = 0
-        score_RV = torch.where(self.full(self.steps).view(-1, 1), only, score_RV)
-        word_R = draw(
-            score_RV,
-            state.chance[:, :, self.steps].flatten(),
-            config.sampling_topk,
-            config.sampling_topp,
-            config.sampling_minp,
-        )
-        word_R1 = word_R[:, None]
-        # where every word is forbidden there is nothing to draw
-        impossible_R1 = score_RV.gather(1, word_R1).isneginf()
-        gain = gain_RV.gather(1, word_R1).masked_fill(impossible_R1, -torch.inf).view(rows, samples)
-        back = torch.arange(samples, device=gain.device).expand(rows, samples)
-        return gain + state.score, back, word_R.view(rows, samples), gain
-
-    def _stop(self, total: Tensor) -> None:
-        """Nothing stops early: each output is drawn to its own end."""
-
-
 def draw(
     score_RV: Tensor, chance_R: Tensor, top_k: int, top_p: float, min_p: float = 0.0
 ) -> Tensor:
@@ -413,6 +408,12 @@ def draw(
     index_R1 = torch.searchsorted(reach_RV, chance_R[:, None] * total_R1, right=True)
     # rounding must not pass the last word that has a probability
     return index_R1.minimum(torch.searchsorted(reach_RV, total_R1))[:, 0]
+
+
+def tail(written: Tensor, steps: int | Tensor, count: int) -> Tensor:
+    """The last `count` of the first `steps` words [..., L]; -2, which is no word, before them."""
+    where = torch.arange(1, count + 1, device=written.device) + (steps - count)
+    return torch.nn.functional.pad(written, (1, 0), value=-2)[..., where.clamp(min=0)]
 
 
 def longest(further_blanks: int, max_len: int) -> int:

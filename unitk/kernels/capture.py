@@ -1,41 +1,199 @@
-"""A decoding step, recorded once on a GPU and replayed, which saves kernel launches."""
+"""Steps of decoding that a GPU records once and replays, which saves the launches of kernels.
+
+A recording reads and writes the same memory whenever it is replayed. So the tables of a batch stay
+where they are, and later batches of the same shapes are written into them (`Kept`). Batches are
+filled up to a grid of shapes (`decoding.fit.fill_up`), so that shapes come again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from threading import Lock
+from typing import Any, Generic, Literal, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-STEPS = 32  # steps that one recording serves: its keys end where the last of them writes
+from unitk.errors import require
+from unitk.models.base import Decoder
+
+SHARE = 8
+"""Tables that recordings were made over take at most one part in so many of a GPU's memory."""
+
+RECORDING = Lock()
+"""One thread records at a time."""
+T = TypeVar("T")
+W = TypeVar("W", bound="Recordable")
+
+log = logging.getLogger(__name__)
+
+
+class Recordable(Protocol):
+    """What is decoded step by step."""
+
+    recorded: Any
+    """None where it has no tables of its own."""
+
+    @property
+    def fixed(self) -> Hashable:
+        """What must be equal, beside the shapes, where a recording serves two batches."""
+
+    def tables(self) -> list[Tensor]:
+        """All tensors that a step reads and that differ from batch to batch."""
+
+    def count_on_device(self) -> None:
+        """Let the device count steps and columns."""
+
+    def keep(self) -> None:
+        """Take tables that nobody else has, to record steps over them."""
+
+    def go_on_from(self, other: Any) -> None:
+        """Take the place of a batch of the same shapes, whose tables were copied."""
 
 
 class Recorded:
-    """A function of tensors of fixed shapes, as a CUDA graph; on a CPU it is simply called.
+    """A function without arguments as a CUDA graph: it reads and writes tensors in place.
 
-    All other tensors that the function reads or writes must keep their memory addresses. The first
-    call is a warm-up, the second one records. A result is valid until the next call.
+    These must keep their memory addresses and shapes, and the function must not wait for a value.
+    The first call is a warm-up, the second one records.
     """
 
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        self.function = function
-        self.calls = 0
-        self.graph: Any = None
-        self.inputs: list[Tensor] = []
-        self.result: Tensor | None = None
+    made = 0
+    """How many were recorded in this process."""
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        self.calls += 1
-        if inputs[0].device.type != "cuda" or self.calls == 1:
-            return self.function(*inputs)
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function, self.warm = function, False
+        self.graph: Any = None
+
+    def __call__(self) -> None:
+        if not self.warm:
+            self.warm = True
+            self.function()
+            return
         if self.graph is None:
-            self.inputs = [one.clone() for one in inputs]
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):  # nothing is computed here
-                self.result = self.function(*self.inputs)
-        for own, given in zip(self.inputs, inputs, strict=True):
-            own.copy_(given)
+            with RECORDING:
+                self.graph = self.record()
+            Recorded.made += 1
         self.graph.replay()
-        assert self.result is not None
-        return self.result
+
+    def record(self) -> Any:
+        """The function as a graph; nothing is computed."""
+        graph = torch.cuda.CUDAGraph()
+        # what other threads do meanwhile, such as to pin memory, is no part of it
+        with torch.cuda.graph(graph, pool=pool(), capture_error_mode="thread_local"):
+            self.function()
+        return graph
+
+
+@cache
+def pool() -> Any:
+    """Memory for what recordings make on the way: they are replayed one after the other."""
+    return torch.cuda.graph_pool_handle()
+
+
+RECORDERS: dict[str, type[Recorded]] = {"cuda": Recorded}
+"""By type of device: what records there."""
+
+
+class Shelf(Generic[T]):
+    """What is kept for later batches; once there is too much, the least recently used goes."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.kept = room, OrderedDict[Hashable, tuple[T, int]]()
+
+    def take(self, key: Hashable) -> T | None:
+        """Take off what was kept under this key."""
+        return self.kept.pop(key, (None, 0))[0]
+
+    def put(self, key: Hashable, value: T, size: int) -> None:
+        """Keep something that takes this many bytes; the newest one stays, whatever its size."""
+        self.kept[key] = value, size
+        while len(self.kept) > 1 and sum(size for _, size in self.kept.values()) > self.room:
+            self.kept.popitem(last=False)
+
+
+def tensors(tree: object) -> Iterator[Tensor]:
+    """The tensors within dataclasses, mappings and sequences, always in the same order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif is_dataclass(tree):
+        yield from tensors([getattr(tree, field.name) for field in fields(tree)])
+    elif isinstance(tree, Mapping):
+        yield from tensors(list(tree.values()))
+    elif isinstance(tree, list | tuple):
+        for one in tree:
+            yield from tensors(one)
+
+
+class Kept:
+    """The tables and recordings that batches of a model leave to later ones, by their shapes.
+
+    Whoever decodes takes them off the shelf: two searches that go on in turns have tables each.
+    """
+
+    def __init__(self, model: Decoder) -> None:
+        self.shelf = Shelf[Any](room(model.device))
+        self.weights = addresses(model)
+
+    def adopt(self, work: W) -> W:
+        """The same work in tables over which steps were recorded, or are from now on."""
+        work.count_on_device()
+        tables = work.tables()
+        kept: W | None = self.shelf.take(place(work, tables))
+        if kept is None:
+            work.keep()
+            return work
+        for own, new in zip(kept.tables(), tables, strict=True):
+            own.copy_(new)
+        kept.go_on_from(work)
+        return kept
+
+    def give_back(self, work: Recordable) -> None:
+        """Keep the tables of a batch that is done with them; none after an error."""
+        if work.recorded is not None:
+            tables = work.tables()
+            self.shelf.put(place(work, tables), work, sum(table.nbytes for table in tables))
+
+
+def place(work: Recordable, tables: list[Tensor]) -> Hashable:
+    """Where tables stand on the shelf."""
+    return work.fixed, tuple((table.dtype, table.shape) for table in tables)
+
+
+KEPT: WeakKeyDictionary[Decoder, Kept] = WeakKeyDictionary()
+
+
+def recordings(model: Decoder, wanted: Literal["auto", "on", "off"]) -> Kept | None:
+    """What batches of a model keep for later ones; None where no steps are recorded (--capture)."""
+    alike = model.config.static_steps or wanted != "on"
+    require(alike, "--capture on excludes xlnet_* and LSTMs, whose steps cannot be recorded")
+    # weights that are trained between two batches are decoded without, unless it is asked for
+    frozen = not any(one.requires_grad for one in model.parameters())
+    if wanted == "off" or not on_grid(model) or not (frozen or wanted == "on"):
+        return None
+    if model not in KEPT or KEPT[model].weights != addresses(model):
+        log.info("decoding steps are recorded and replayed (not with --capture off)")
+        KEPT[model] = Kept(model)
+    return KEPT[model]
+
+
+def on_grid(model: Decoder) -> bool:
+    """Whether batches of a model have sizes that come again, as recordings need them."""
+    return model.config.static_steps and model.device.type in RECORDERS
+
+
+def addresses(model: Decoder) -> list[int]:
+    """Where the weights of a model lie in memory."""
+    return [one.data_ptr() for one in model.parameters()]
+
+
+def room(device: torch.device) -> int:
+    """The bytes that the tables of recordings may take on a device."""
+    if device.type != "cuda":
+        return 1 << 30
+    return int(torch.cuda.get_device_properties(device).total_memory) // SHARE

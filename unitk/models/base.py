@@ -5,7 +5,7 @@ Training, checkpoints, ranks, decoding and imports use these two, and no layer o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from unitk import registry
@@ -155,6 +155,8 @@ class Decoder(Protocol):
     def train(self, mode: bool = True) -> Any: ...
 
     def eval(self) -> Any: ...
+
+    def parameters(self) -> Iterator[Tensor]: ...
 
     def __call__(
         self, batch: Batch, condition: Any = None

@@ -173,7 +173,7 @@ class KeyValues:
         """
         key, value = self.key[layer], self.value[layer]
         alone = until == key_BHqK.shape[2] and not self.prefix  # nothing but the prompt is seen
-        at, until = at + self.prefix, until + self.prefix
+        at, until = at + self.prefix if self.prefix else at, until + self.prefix
         put(key, 2, at, key_BHqK)
         put(value, 2, at, value_BHqK)
         # of a prompt: what was just made lies closer together than the cache's columns
@@ -200,13 +200,11 @@ class KeyValues:
 
 
 def put(table: Tensor, axis: int, at: int | Tensor, new: Tensor) -> None:
-    """Write columns from `at` on; if `at` is a tensor [1], it is read on the device (replay)."""
-    count = new.shape[axis]
+    """Write columns from `at` on; if it is a tensor, it names them all on the device (replay)."""
     if isinstance(at, int):
-        table.narrow(axis, at, count).copy_(new)
+        table.narrow(axis, at, new.shape[axis]).copy_(new)
     else:
-        where = at + torch.arange(count, device=table.device)
-        table.index_copy_(axis, where, new.to(table.dtype))
+        table.index_copy_(axis, at, new.to(table.dtype))
 
 
 class StatefulRows:

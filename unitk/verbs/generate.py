@@ -216,7 +216,7 @@ def generate(given: Options, parsed: config.Parsed, kept: list[list[Output]] | N
     generator = open_generator(given, parsed.aside.texts)
     # auto was resolved when the model was loaded
     device = generator.model.device.type
-    require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
+    require(device == "cuda" or given.capture != "on", "--capture on has an effect on a GPU only")
     if isinstance(inputs, Path):
         inputs = open_pairs(inputs, generator.vocab.hash)
     inputs, constraints = with_files(given, inputs, generator)

@@ -57,6 +57,7 @@ class Rules:
         self.banned = tensor(banned)
         self.bad = [tensor(by_length[size]) for size in sorted(by_length)]
         self.avoids = any(one.avoid for one in constraints.each)
+        self.looks_back = bool(self.bad or self.avoids or self.ngram)  # at words before the next
 
     def forbid(
         self,
@@ -126,7 +127,8 @@ class Rules:
         same_RW = inside_RW & (grams_RWn[..., :-1] == tail_Rn[:, None]).all(-1)
         if len(self.free):
             same_RW &= ~torch.isin(grams_RWn, self.free).any(-1)
-        self._blow(gain_RV, grams_RWn[..., -1], same_RW)
+        # before the first word stand none, which cannot be hit
+        self._blow(gain_RV, grams_RWn[..., -1].clamp(min=0), same_RW)
 
     def _blow(self, gain_RV: Tensor, word_RN: Tensor, hit_RN: Tensor) -> None:
         """Forbid the words that are hit."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.decoding.search import Hypothesis, Request, Sampling, Search, best
+from unitk.decoding.search import Hypothesis, Request, Search, best, draw, tail
 from unitk.slots import Ids
 
 OnStep = Callable[[int, Ids], None]
@@ -28,11 +30,59 @@ def start(request: Request) -> Search:
 def report_step(on_step: OnStep, numbers: Sequence[int], search: Search, rows: Tensor) -> None:
     """Report the words of each row with an open hypothesis; `numbers` are those of the prompts."""
     # of groups, which have a row of the state each, those of the first one
-    first = search.state.written.unflatten(0, (len(rows), -1))[:, 0, 0, : search.steps]
+    first = search.state.written.unflatten(0, (len(rows), -1))[:, 0, 0, : int(search.steps)]
     written = first.cpu().numpy()
-    for row, ids, unfinished in zip(rows.tolist(), written, search.open().tolist(), strict=True):
-        if unfinished:
+    # by number: rows that fill up a batch repeat another one
+    each = zip(rows.tolist(), written, search.open().tolist(), strict=True)
+    for row, ids in {row: ids for row, ids, unfinished in each if unfinished}.items():
+        if row < len(numbers):
             on_step(numbers[row], ids)
+
+
+class Sampling(Search):
+    """Draws `nbest` outputs for each input, each hypothesis on its own, in place of a beam.
+
+    Top-k: Fan et al. 2018, arXiv 1805.04833, section 5. Top-p (nucleus): Holtzman et al. 2020,
+    arXiv 1904.09751, section 3.1. Min-p: Nguyen et al. 2024, arXiv 2407.01082, section 3. The
+    random numbers of an input depend only on the seed and the input's number, so batching does not
+    change the draws.
+    """
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        # word by word, so that the longest output of the batch changes no draw
+        seed, size = self.config.seed, (self.most, self.config.nbest)
+        draws = [np.random.default_rng([seed, n]).random(size, np.float32) for n in request.numbers]
+        self.state.chance = torch.from_numpy(np.stack(draws)).mT.to(request.homes.device)
+
+    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
+        """Draw one continuation [B, K] of each hypothesis."""
+        state, config = self.state, self.config
+        rows, samples = state.score.shape
+        if len(logits_RV) == rows:  # the prompts: all draws begin with them
+            logits_RV = logits_RV.repeat_interleave(samples, 0)
+        gain_RV = self.log_probs(logits_RV)
+        score_RV = gain_RV / config.temperature
+        self._forbid(score_RV, samples)
+        only = torch.full_like(score_RV[0], -torch.inf)
+        only[self.protocol.end] = 0
+        score_RV = torch.where(self.full(self.steps).view(-1, 1), only, score_RV)
+        word_R = draw(
+            score_RV,
+            state.chance[:, :, self.steps].flatten(),
+            config.sampling_topk,
+            config.sampling_topp,
+            config.sampling_minp,
+        )
+        word_R1 = word_R[:, None]
+        # where every word is forbidden there is nothing to draw
+        impossible_R1 = score_RV.gather(1, word_R1).isneginf()
+        gain = gain_RV.gather(1, word_R1).masked_fill(impossible_R1, -torch.inf).view(rows, samples)
+        back = torch.arange(samples, device=gain.device).expand(rows, samples)
+        return gain + state.score, back, word_R.view(rows, samples), gain
+
+    def _stop(self, total: Tensor) -> None:
+        """Nothing stops early: each output is drawn to its own end."""
 
 
 class Constrained(Search):
@@ -43,6 +93,8 @@ class Constrained(Search):
     dealt out to the banks in turn, so that those that get on with the phrases are never crowded
     out. A phrase may stand in any blank, and share words with another one.
     """
+
+    carried = "faulty", "phrases", "sizes", "met", "begun"
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
@@ -60,16 +112,17 @@ class Constrained(Search):
         """[B, K, C] which phrases a hypothesis has written."""
         self.begun = self._begun()
 
+    @property
+    def fixed(self) -> tuple[Any, ...]:
+        return *super().fixed, self.banks
+
     def _begun(self) -> Tensor:
         """[B, K, C, L + 1] whether the last p words of a hypothesis are the first p of a phrase."""
         parts = [torch.ones_like(self.met)]  # every hypothesis ends with the first 0 words
         for size in range(1, self.phrases.shape[2] + 1):
-            if size > self.steps:  # fewer words are written than that
-                parts.append(torch.zeros_like(self.met))
-                continue
-            tail = self.state.written[:, :, self.steps - size : self.steps]
+            last_BKp = tail(self.state.written, self.steps, size)
             # [B, K, 1, p] == [B, 1, C, p]; the -1 behind a shorter phrase equals no word
-            parts.append((tail[:, :, None] == self.phrases[:, None, :, :size]).all(-1))
+            parts.append((last_BKp[:, :, None] == self.phrases[:, None, :, :size]).all(-1))
         return torch.stack(parts, -1)
 
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -182,9 +235,13 @@ class Diverse(Search):
             )
         )
 
+    @property
+    def fixed(self) -> tuple[Any, ...]:
+        return *super().fixed, self.groups, self.nbest
+
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Choose the next words; an input's hypotheses are those of its groups in turn."""
-        if not self.steps:  # the prompts: every group begins with them
+        if len(logits_RV) * self.groups == len(self.state.score):  # prompts: all groups begin so
             logits_RV = logits_RV.repeat_interleave(self.groups, 0)
         back, token, place = super().extend(logits_RV)
         # a group numbers its hypotheses from 0; its input counts those of the groups before it
