@@ -161,9 +161,8 @@ def decode(
     """
     constraints = constraints or Constraints.plain(config, len(batch.last))
     reader = Reader(model, batch, protocol, config, condition, max_len=constraints.max_len)
-    rows = range(len(batch.last))
-    running = RunningSearch(reader, reader.request(constraints, numbers), rows)
-    found: list[list[Hypothesis]] = [[] for _ in rows]
+    running = RunningSearch(reader, reader.request(constraints, numbers))
+    found: list[list[Hypothesis]] = [[] for _ in batch.last]
     while len(running.rows):
         for row, outputs in running.step(on_step):
             found[row] = outputs
@@ -173,17 +172,18 @@ def decode(
 class RunningSearch:
     """A search over a batch of prompts, which is taken on step by step.
 
-    `rows` are the numbers of the prompts in the rows of the batch; several may hold the same one.
+    `rows` are the numbers of the prompts in the rows of the batch, of which several may hold the
+    same one; by default each holds another.
     """
 
-    def __init__(self, reader: Reader, request: Request, rows: Sequence[int]) -> None:
+    def __init__(self, reader: Reader, request: Request, rows: Sequence[int] = ()) -> None:
         self.model = reader.model  # what is recorded does not hold it
         self.work, self.grid = Work(reader, start(request)), reader.grid
         self.kept = recordings(reader.model, request.config.capture)
         device = reader.homes.device
-        self.rows = torch.tensor(rows, device=device)
+        self.rows = torch.tensor(rows or range(len(reader.homes)), device=device)
         """The numbers of the rows that are held: open ones, and less than as many finished ones."""
-        self.told = torch.zeros(len(rows), dtype=torch.bool, device=device)
+        self.told = torch.zeros(len(self.rows), dtype=torch.bool, device=device)
         """[B] which of them are finished."""
         self.look = LOOK.get(device.type, 8)
 

@@ -271,11 +271,9 @@ class Search:
     def last(self, gain_RV: Tensor, full_R: Tensor) -> Tensor:
         """[R] what the end costs: nothing where it alone can follow, if the preset has it so."""
         last_R = gain_RV[:, self.protocol.end]
-        return (
-            last_R.masked_fill(full_R & (last_R > -torch.inf), 0)
-            if self.preset.free_end
-            else last_R
-        )
+        if self.preset.free_end:
+            last_R = last_R.masked_fill(full_R & (last_R > -torch.inf), 0)
+        return last_R
 
     def _forbid(self, gain_RV: Tensor, each: int) -> None:
         """Apply the rules to the first hypotheses of every input."""
@@ -284,20 +282,20 @@ class Search:
         def rows(part: Tensor) -> Tensor:
             return part.expand(-1, each).flatten()
 
-        forced_B1: Tensor | None
-        written = state.written[:, :each]
-        if isinstance(steps, Tensor):
-            forced_B1 = state.prefix[:, steps.clamp(max=rules.begin)]
-            written = tail(written, steps, self.most if rules.looks_back else 0)
-        else:
-            forced_B1 = state.prefix[:, steps : steps + 1] if steps < rules.begin else None
-            written = written[:, :, :steps]
+        written, begun = state.written[:, :each, :0], state.prefix
+        if isinstance(steps, int):
+            written, begun = state.written[:, :each, :steps], begun[:, steps : steps + 1]
+        elif rules.looks_back:
+            written = tail(state.written[:, :each], steps, self.most)
+        if isinstance(steps, Tensor) and rules.begin:
+            begun = begun[:, steps.clamp(max=rules.begin)]
+        forced = rules.begin > 0 and (isinstance(steps, Tensor) or steps < rules.begin)
         rules.forbid(
             gain_RV,
             written.flatten(0, 1),
             state.count[:, :each].flatten(),
             rows(state.least),
-            rows(forced_B1) if rules.begin and forced_B1 is not None else None,
+            rows(begun) if forced else None,
             state.avoid.repeat_interleave(each, 0) if rules.avoids else None,
         )
 

@@ -128,6 +128,8 @@ def tensors(tree: object) -> Iterator[Tensor]:
     elif isinstance(tree, list | tuple):
         for one in tree:
             yield from tensors(one)
+    else:
+        assert tree is None or isinstance(tree, int | float | str), f"tables in {type(tree)}"
 
 
 class Kept:
