@@ -61,6 +61,9 @@ T5 = {
     "eos_token_id": 3,
     "decoder_start_token_id": 0,
 }
+OWN_IDS = {"bos_token_id": 2, "eos_token_id": 3}
+DISTIL = {"vocab_size": V, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48}
+DISTIL |= {"max_position_embeddings": 40, "pad_token_id": 0}
 T5_1_1 = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 TASKS = {"use_task_id": True, "task_type_vocab_size": 5, "type_vocab_size": 4}
 XLNET = {"vocab_size": V, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "mem_len": 5}
@@ -173,6 +176,17 @@ FAMILIES = {
         *("ElectraForMaskedLM", "ElectraConfig"),
         {**BERT, "embedding_size": 12, "tie_word_embeddings": False},
     ),
+    "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", DISTIL),
+    "mpnet": ("MPNetForMaskedLM", "MPNetConfig", {**BERT, **OWN_IDS}),
+    "xlm_roberta": (
+        *("XLMRobertaForMaskedLM", "XLMRobertaConfig"),
+        {**BERT, "type_vocab_size": 1, **OWN_IDS},
+    ),
+    "camembert": (
+        *("CamembertForMaskedLM", "CamembertConfig"),
+        {**BERT, "type_vocab_size": 1, **OWN_IDS},
+    ),
+    "mt5": ("MT5ForConditionalGeneration", "MT5Config", T5_1_1),
     "roberta": ("RobertaForMaskedLM", "RobertaConfig", {**BERT, "type_vocab_size": 1}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "n_inner": 48}),
     "gpt2_untied": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "tie_word_embeddings": False}),
@@ -186,7 +200,7 @@ FAMILIES = {
     "xlnet_gelu": ("XLNetLMHeadModel", "XLNetConfig", XLNET),
 }
 TOKENIZERS = ("qwen2",)  # of which AutoTokenizer takes the class alone
-TWO_TOWERS = ("bart", "t5", "t5_v1_1", "t5_v1_1_tied", "ul2")
+TWO_TOWERS = ("bart", "mt5", "t5", "t5_v1_1", "t5_v1_1_tied", "ul2")
 TWO_TOWERS += ("t5gemma", "t5gemma_shared", "t5gemma_untied")
 
 
@@ -206,7 +220,7 @@ def make(hf, kit, tmp_path, vocab_txt):
         torch.manual_seed(0)
         config = getattr(hf, config_class)(**settings)
         model = getattr(hf, model_class)(config)
-        if family == "t5_v1_1":  # which their library ties at first
+        if family in ("t5_v1_1", "mt5"):  # which their library ties at first
             model.lm_head.weight = torch.nn.Parameter(0.1 * torch.randn(V, 32))
         kit.perturbed(model)
         if "bart" in family:
@@ -239,7 +253,8 @@ def examples(kit, family):
         return kit.single(tokens), {"input_ids": row}
     if "gpt" in family or FAMILIES[family][0].endswith("ForCausalLM"):
         return kit.single(tokens, at=np.arange(14)), {"input_ids": row}
-    if family == "roberta" or family.startswith(("modernbert", "eurobert")):
+    plain = ("roberta", "xlm_roberta", "camembert", "distilbert", "mpnet")
+    if family in plain or family.startswith(("modernbert", "eurobert")):
         return kit.single(tokens), {"input_ids": row}
     segments = np.arange(14) // 5
     segments = segments % (6 if family == "unilm_as_bert" else 2)

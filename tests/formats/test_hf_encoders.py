@@ -15,6 +15,10 @@ RELEASED = {
     "modernbert_base": (BOTH, "ModernBertForMaskedLM"),
     "modernbert_17m": (ONE_WAY, "ModernBertDecoderForCausalLM"),
     "eurobert_210m": (BOTH, "EuroBertForMaskedLM"),
+    "distilbert_base": (BOTH, "DistilBertForMaskedLM"),
+    "mpnet_base": (BOTH, "MPNetForMaskedLM"),
+    "xlmr_base": (BOTH, "XLMRobertaForMaskedLM"),
+    "camembert_base": (BOTH, "CamembertForMaskedLM"),
 }
 
 
@@ -25,7 +29,12 @@ def test_every_name_and_shape_of_the_released_size_is_theirs(hf, arch):
     config, theirs = replace(archs.preset(arch), num_virtual=0), getattr(hf, cls)
     family = get("model_type", kind_of(config, arch, sight=sight))
     about = {**family.fixed, **settings.write(config, family.keys), **family.entries(config)}
-    about |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "vocab_size": 50}
+    about |= {
+        "pad_token_id": max(config.position_offset - 1, 0),
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "vocab_size": 50,
+    }
     about |= {"cls_token_id": 1, "sep_token_id": 2, "tie_word_embeddings": config.tied}
     with torch.device("meta"):
         ours, other = config.build(50), theirs(theirs.config_class(**about))
@@ -37,6 +46,7 @@ def test_every_name_and_shape_of_the_released_size_is_theirs(hf, arch):
     again = replace(read, **again, tied=config.tied)
     assert again.layer_kinds == config.layer_kinds
     kept = {"head_width": 0, "rotary_base": 1.0, "layer_rotary_bases": (), "layer_windows": ()}
+    kept = kept if config.positions == "rotary" else {}
     assert replace(again, **kept) == replace(config, **kept)
 
 
@@ -113,3 +123,33 @@ def test_what_no_class_has_is_named(change, message):
     config = replace(archs.preset("modernbert_tiny"), num_layers=3, **change)
     with pytest.raises(UsageError, match=message):
         kind_of(config, "modernbert_tiny", sight=BOTH)
+
+
+@pytest.mark.parametrize(
+    ("arch", "kind"),
+    [
+        ("roberta_base", "roberta"),
+        ("roberta_small", "roberta"),
+        ("xlmr_large", "xlm-roberta"),
+        ("camembert_base", "camembert"),
+        ("distilbert_tiny", "distilbert"),
+        ("mpnet_tiny", "mpnet"),
+        ("bert_base", "bert"),
+        ("t5_v1_1_small", "t5"),
+        ("mt5_small", "mt5"),
+    ],
+)
+def test_models_of_one_shape_leave_as_what_they_are(arch, kind):
+    assert kind_of(archs.preset(arch), arch) == kind
+
+
+def test_pieces_with_other_numbers_than_the_model_are_refused(hf, kit, tmp_path, vocab_txt):
+    """XLM-R's file of pieces numbers the symbols otherwise than the model."""
+    config = hf.XLMRobertaConfig(
+        vocab_size=60, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=20, type_vocab_size=1,
+    )  # fmt: skip
+    hf.XLMRobertaForMaskedLM(config).save_pretrained(tmp_path / "there")
+    (tmp_path / "there" / "vocab.txt").write_text(vocab_txt.read_text())
+    with pytest.raises(CheckpointError, match="bos_token_id is 0.*AutoTokenizer"):
+        kit.to_unitk("hf", tmp_path / "there", tmp_path / "ours")

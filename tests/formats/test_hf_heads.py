@@ -20,12 +20,14 @@ from unitk.vocab.open import open_vocab
 from .test_hf import (
     BART,
     BERT,
+    DISTIL,
     EURO,
     GEMMA,
     GPT,
     GROUPED,
     MODERN,
     NEOX,
+    OWN_IDS,
     T5,
     T5_1_1,
     TOKENIZERS,
@@ -42,6 +44,10 @@ FAMILIES = {
     "ernie": ("Ernie", SMALL),
     "roberta": ("Roberta", {**SMALL, "type_vocab_size": 1}),
     "albert": ("Albert", {**SMALL, "embedding_size": 12}),
+    "electra": ("Electra", {**SMALL, "embedding_size": 12}),
+    "distilbert": ("DistilBert", {**DISTIL, "n_layers": 1}),
+    "mpnet": ("MPNet", {**SMALL, **OWN_IDS}),
+    "xlm_roberta": ("XLMRoberta", {**SMALL, "type_vocab_size": 1, **OWN_IDS}),
     "gpt2": ("GPT2", {**GPT, "n_layer": 1, "pad_token_id": 0}),
     "gpt": ("OpenAIGPT", {**GPT, "n_layer": 1, "pad_token_id": 0}),
     "bart": ("Bart", {**BART, **ENDS_AND_STARTS, "decoder_start_token_id": 3}),
@@ -72,6 +78,8 @@ ENDS = {
 }
 LABELS = ("plus", "minus", "even")  # not in the order of the alphabet
 PAIRS = [(family, task) for family in ("bert", "roberta", "albert") for task in ENDS]
+PAIRS += [(family, "classify") for family in ("electra", "distilbert", "mpnet", "xlm_roberta")]
+PAIRS += [("electra", "choice"), ("distilbert", "choice"), ("distilbert", "span")]
 PAIRS += [("gpt2", task) for task in ENDS]
 PAIRS += [(family, task) for family in ("bart", "t5") for task in ("classify", "regress", "span")]
 PAIRS += [("modernbert", task) for task in ENDS]

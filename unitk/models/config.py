@@ -182,10 +182,10 @@ class ModelConfig(ArchConfig):
     head_pooler: bool = True
     """Heads over classes, numbers and choices have a dense layer, tanh and a linear map (BERT).
     off: a linear map without a bias (GPT)."""
-    head_dense: Literal["tanh", "gelu", "transform"] = "tanh"
-    """With --arch.head-pooler: the activation of the dense layer, tanh or gelu (EuroBERT).
-    transform: dense, activation and norm as of --arch.head-transform, in heads over tags and spans,
-    too (ModernBERT)."""
+    head_dense: Literal["tanh", "gelu", "relu", "transform"] = "tanh"
+    """With --arch.head-pooler: the activation of the dense layer, tanh, gelu (EuroBERT) or relu
+    (DistilBERT). transform: dense, activation and norm as of --arch.head-transform, in heads over
+    tags and spans, too (ModernBERT)."""
     dropout: Rate = 0.1
     """Dropout of the embeddings and of the outputs of attention and feed-forward part."""
     attention_dropout: Rate = 0.1
@@ -232,7 +232,7 @@ class ModelConfig(ArchConfig):
             self._require(
                 "head_layers", -1 - depth <= layer <= depth, f"of {-1 - depth} to {depth}"
             )
-        pools = self.head_pooler or self.head_dense != "gelu"
+        pools = self.head_pooler or self.head_dense in ("tanh", "transform")
         self._require("head_dense", pools, "tanh or transform without --arch.head-pooler")
         mixes = "--arch.head-layer-norm has no effect without --arch.head-layers"
         require(not self.head_layer_norm or len(self.head_layers) > 0, mixes)

@@ -23,14 +23,13 @@ EXTRA, MOST_EXTRA = 100, 10_000  # sentinels of T5
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 USUAL = {
-    "bert": "BertTokenizer",
-    "ernie": "BertTokenizer",
+    **dict.fromkeys(("bert", "ernie", "distilbert", "electra"), "BertTokenizer"),
     "roberta": "RobertaTokenizer",
     "bart": "RobertaTokenizer",
     "albert": "AlbertTokenizer",
     "gpt2": "GPT2Tokenizer",
     "openai-gpt": "OpenAIGPTTokenizer",
-    "t5": "T5Tokenizer",
+    **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
     "xlnet": "XLNetTokenizer",
     "qwen2": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
@@ -45,6 +44,7 @@ FIXED = {"qwen2": "Qwen2Tokenizer", **dict.fromkeys(("mistral", "olmo2"), AS_IT_
 SAME = {
     **dict.fromkeys(("PreTrainedTokenizer", "PythonBackend"), AS_IT_IS),
     **dict.fromkeys(("ErnieTokenizer", "ElectraTokenizer", "DistilBertTokenizer"), "BertTokenizer"),
+    "MT5Tokenizer": "T5Tokenizer",
     **dict.fromkeys(("BartTokenizer", "LongformerTokenizer"), "RobertaTokenizer"),
 }
 """Other names of classes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from unitk.models.heads.base import Asked, Categorical, Head, Terms
 from unitk.models.heads.words import Transform
 from unitk.registry import register
 
-SQUASHES: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu}
+SQUASHES: dict[str, Any] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.relu}
 """`--arch.head-dense` -> the activation of a pooler's dense layer."""
 
 

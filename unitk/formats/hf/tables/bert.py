@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from unitk.formats.hf.families import BARE, CHOICES, SLOTS, TEXTS, Changes, Checkpoint, Family
+from unitk.errors import CheckpointError
+from unitk.formats.hf.families import (
+    BARE,
+    CHOICES,
+    SLOTS,
+    TEXTS,
+    Changes,
+    Checkpoint,
+    Family,
+    Told,
+)
 from unitk.formats.names import Layout, Names, class_head, layer, prefix_names
 from unitk.formats.settings import check_value, keys, layers_of, sizes_of
 from unitk.models.config import ModelConfig
@@ -148,6 +158,36 @@ def is_bert(config: ModelConfig) -> bool:
     return not config.norm_first and config.embedding_norm and not config.layer_groups
 
 
+KIN = {"xlmr": "xlm-roberta", "camembert": "camembert"}
+"""Architectures with RoBERTa's layers and names, by the beginning of their name -> model type."""
+
+
+def like_roberta(kind: str) -> Callable[[ModelConfig, str], bool]:
+    """Whether a model has RoBERTa's shape, and leaves as this model type."""
+
+    def fits(config: ModelConfig, arch: str) -> bool:
+        own = KIN.get(arch.partition("_")[0], "roberta") == kind
+        shaped = config.position_offset > 0 and not config.relative_buckets
+        return own and is_bert(config) and not is_ernie(config, arch) and shaped
+
+    return fits
+
+
+def same_ids(told: Told) -> dict[str, str]:
+    """Refuse a vocabulary that numbers the symbols otherwise than the model.
+
+    Files of sentencepiece pieces have other numbers than models of fairseq; their tokenizer.json
+    has the model's.
+    """
+    first = told.given.get("bos_token_id")
+    if told.vocab is not None and isinstance(first, int) and told.vocab.cls != first:
+        raise CheckpointError(
+            f"{told.folder}: bos_token_id is {first}, but the vocabulary has {told.vocab.cls} for"
+            " it: save a tokenizer.json with transformers' AutoTokenizer (save_pretrained)"
+        )
+    return {}
+
+
 register("model_type", "bert")(
     Family(
         **ENCODER,
@@ -159,7 +199,10 @@ register("model_type", "bert")(
         heads=bert_heads("bert.pooler.dense"),
         fixed={**ENCODES, "use_task_id": False},
         fits=lambda config, arch: (
-            is_bert(config) and not is_ernie(config, arch) and not config.position_offset
+            is_bert(config)
+            and not is_ernie(config, arch)
+            and not config.position_offset
+            and config.num_segments > 0
         ),
     )
 )
@@ -180,26 +223,47 @@ register("model_type", "ernie")(
         fits=lambda config, arch: is_bert(config) and is_ernie(config, arch),
     )
 )
+LIKE_ROBERTA: dict[str, Any] = {
+    **ENCODER | {"complete": _roberta},
+    "root": "roberta.",
+    "layout": ROBERTA,
+    "separators": 2,
+    "heads": bert_heads("roberta.pooler.dense")
+    | {TEXTS: ("classifier.dense", "classifier.out_proj")},
+    "fixed": ENCODES,
+    # its size includes the rows before position 0
+    "entries": lambda config: {
+        "max_position_embeddings": config.max_positions + config.position_offset
+    },
+    "offset": lambda pad: pad + 1,
+}
 register("model_type", "roberta")(
     Family(
-        **ENCODER | {"complete": _roberta},
+        **LIKE_ROBERTA,
         about="RoBERTa",
         name="Roberta",
-        root="roberta.",
         presets=("roberta_base", "roberta_large"),
-        layout=ROBERTA,
-        separators=2,
-        heads=bert_heads("roberta.pooler.dense")
-        | {TEXTS: ("classifier.dense", "classifier.out_proj")},
-        fixed=ENCODES,
-        # its size includes the rows before position 0
-        entries=lambda config: {
-            "max_position_embeddings": config.max_positions + config.position_offset
-        },
-        offset=lambda pad: pad + 1,
-        fits=lambda config, arch: (
-            is_bert(config) and not is_ernie(config, arch) and config.position_offset > 0
-        ),
+        fits=like_roberta("roberta"),
+    )
+)
+register("model_type", "xlm-roberta")(
+    Family(
+        **LIKE_ROBERTA,
+        about="XLM-R",
+        name="XLMRoberta",
+        presets=("xlmr_base", "xlmr_large"),
+        fits=like_roberta("xlm-roberta"),
+        told=same_ids,
+    )
+)
+register("model_type", "camembert")(
+    Family(
+        **LIKE_ROBERTA,
+        about="CamemBERT",
+        name="Camembert",
+        presets=("camembert_base",),
+        fits=like_roberta("camembert"),
+        told=same_ids,
     )
 )
 register("model_type", "albert")(

@@ -104,24 +104,42 @@ def _opening(told: Told) -> dict[str, str]:
     return {"opening": "sep"} if told.vocab and begins == told.vocab.sep else {}
 
 
+ALIKE: dict[str, Any] = {
+    "root": "",
+    "task": "seq2seq",
+    "layout": T5,
+    "of_model": lambda config: T5_GATED if config.ffn_gate else T5,
+    "heads": {TEXTS: CLASSIFIER, PLACES: SLOTS[PLACES]},
+    "roots": {TEXTS: "transformer."},
+    "spelled": extra_ids,
+    "told": _opening,
+    "keys": T5_KEYS,
+    "complete": _t5,
+    "entries": _about_t5,
+    "options": {"opening": "pad"},
+    "free": ("ffn_gate", "activation", "output_scale"),
+}
+
+
+def _fits(config: ModelConfig, multilingual: bool) -> bool:
+    return config.norm == "rms" and config.positions != "rotary" and not multilingual
+
+
 register("model_type", "t5")(
     Family(
+        **ALIKE,
         about="T5, T5 1.1 and UL2",
         name="T5",
-        root="",
         presets=("t5_small", "t5_base", "t5_large", "t5_v1_1_small", "t5_v1_1_base", "ul2_20b"),
-        task="seq2seq",
-        layout=T5,
-        of_model=lambda config: T5_GATED if config.ffn_gate else T5,
-        heads={TEXTS: CLASSIFIER, PLACES: SLOTS[PLACES]},
-        roots={TEXTS: "transformer."},
-        spelled=extra_ids,
-        told=_opening,
-        keys=T5_KEYS,
-        complete=_t5,
-        entries=_about_t5,
-        options={"opening": "pad"},
-        free=("ffn_gate", "activation", "output_scale"),
-        fits=lambda config, arch: config.norm == "rms" and config.positions != "rotary",
+        fits=lambda config, arch: _fits(config, arch.startswith("mt5")),
+    )
+)
+register("model_type", "mt5")(
+    Family(
+        **ALIKE | {"complete": lambda found: _t5(found) | {"output_scale": False}},
+        about="mT5",
+        name="MT5",
+        presets=("mt5_small", "mt5_base"),
+        fits=lambda config, arch: _fits(config, not arch.startswith("mt5")),
     )
 )
