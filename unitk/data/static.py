@@ -18,6 +18,8 @@ ASKED = 256
 """Asked slots of a batch are padded to a multiple of this, with weight 0."""
 SPARE = 16
 """One row in so many is spare: texts do not fill all rows to their ends."""
+FRACTIONS = 8
+"""The rows of a shape are divided by this where they are many more than texts need."""
 
 
 def fixed_shape(bound: Ids, max_tokens: int) -> tuple[int, int]:
@@ -29,12 +31,14 @@ def fixed_shape(bound: Ids, max_tokens: int) -> tuple[int, int]:
 
 
 def make_fixed(examples: Sequence[Example], shape: tuple[int, int]) -> Batch:
-    """Pack examples into rows of the shape; where it is too small for them, there are more rows."""
+    """Pack examples into the rows of the shape, or into some eighths of them; where it is too small
+    for all, there are more."""
     rows, width = shape
-    # the last update of an epoch is smaller, and padded as well
     packed = pack([one.towers[one.decoded].table.shape[1] for one in examples], width)
-    step = max(1, rows // SPARE)
-    rows = max(rows, -(-len(packed) // step) * step)
+    # fewer where tasks share an update, and in the last one of an epoch
+    step = -(-rows // FRACTIONS)
+    if not rows - step < len(packed) <= rows:
+        rows = -(-len(packed) // step) * step
     return pad_batch(collate([[examples[i] for i in row] for row in packed]), rows, width)
 
 

@@ -183,8 +183,9 @@ class TrainConfig(Checked):
     """Compile the layers with torch.compile. Faster on CUDA after about a minute, rarely on a
     CPU."""
     static: bool = False
-    """Pad all micro-batches to one shape. With --compile, the layers of a tower are then one graph,
-    which takes longer to compile. For tasks of one tower."""
+    """Pad all micro-batches to one shape, or to few where several tasks are mixed. With --compile,
+    the layers of a tower are then one graph, which takes longer to compile. For tasks of one tower.
+    """
     capture: bool = False
     """Record whole updates as CUDA graphs, with --static: for small models, which otherwise wait
     for Python. Updates of several micro-batches are not recorded."""

@@ -59,7 +59,7 @@ class Recorder:
             return None
         (batch,) = update.batches
         names = [name for name in counts if counts[name] and name in batch.asks]
-        key = (*(tuple(one.shape) for one in tensors(batch)), *names)
+        key = (*(tuple(one.shape) for one in tensors_read(batch)), *names)
         if key not in self.made:
             self.made[key] = None
             return None  # which also makes the state of the optimizers, outside of any graph
@@ -73,7 +73,7 @@ class Recorder:
             found = self.made[key] = Recording(with_own_tensors(batch), numbers, [])
         else:
             found.numbers.copy_(torch.tensor(given, dtype=torch.float32))
-            for own, one in zip(tensors(found.batch), tensors(batch), strict=True):
+            for own, one in zip(tensors_read(found.batch), tensors_read(batch), strict=True):
                 own.copy_(one)
         # a replay reads the generator's seed; nothing may set it within a graph
         reseed(device, mix(self.run.config.seed, self.run.progress.step, update.numbers[0]))
@@ -122,7 +122,7 @@ class Recorder:
         return finish(sums, every, run.ranks.norm(run.plan.parameters))
 
 
-def tensors(batch: Batch) -> list[Tensor]:
+def tensors_read(batch: Batch) -> list[Tensor]:
     """What a model of one tower reads of a batch: its slots, documents and asks."""
     found = [*batch.towers.values(), *(one.bounds for one in batch.packed.values())]
     parts = (part for ask in batch.asks.values() for part in ask.arrays)
@@ -130,7 +130,7 @@ def tensors(batch: Batch) -> list[Tensor]:
 
 
 def with_own_tensors(batch: Batch) -> Batch:
-    """A batch with tensors of its own where `tensors` finds them."""
+    """A batch with tensors of its own where `tensors_read` finds them."""
 
     def own(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.clone()
