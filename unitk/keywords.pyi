@@ -150,6 +150,8 @@ def convert(
     to: Strings,
     revisions: bool = ...,
     license: str = ...,
+    language: Strings = ...,
+    dataset: Strings = ...,
     scores: Numbers = ...,
     dtype: Literal["f32", "f16", "q8_0"] = ...,
     pool: Literal["mean", "first", "last"] = ...,

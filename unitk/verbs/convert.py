@@ -30,7 +30,7 @@ for revision in {}; do
   hf upload "$1" "$revision" . --revision "$revision"
 done
 """
-CARD = ("revisions", "license", "scores")
+CARD = ("revisions", "license", "language", "dataset", "scores")
 """Options of model cards, which no format takes itself."""
 FOR_FORMATS = (*CARD, "dtype", "pool", "specials", "normalize")
 """Options that have an effect with some formats only."""
@@ -65,6 +65,10 @@ class Options:
     and push.sh, which uploads them as revisions of one model repository."""
     license: str = ""
     """Licence of the model for its card, such as mit or cc-by-sa-4.0."""
+    language: tuple[str, ...] = ()
+    """Languages of the model for its card, such as en."""
+    dataset: tuple[str, ...] = ()
+    """What it was trained on for its card: names on the hub, or in words."""
     scores: tuple[Path, ...] = ()
     """Files with scores for the card, which `unitk evaluate` and `unitk score` print with
     --output-format json."""
@@ -149,7 +153,7 @@ def export_revisions(run: Path, folder: Path, given: Options, task: str | None) 
 
 def export_model(path: Path, target: str, folder: Path, given: Options, task: str | None) -> None:
     """Write a model in another system's format; that of the hub has a model card."""
-    from unitk.training.reporting.card import card
+    from unitk.training.reporting.card import About, card
     from unitk.training.saving.checkpoint import load
 
     format = registry.get("format", target, "--to")
@@ -162,6 +166,5 @@ def export_model(path: Path, target: str, folder: Path, given: Options, task: st
     own = {name: getattr(given, name) for name in format.options}
     format.write(replace(loaded, decoding=read_defaults(path)), folder, **own)
     if format.usage is not None:
-        weights = sum(weight.numel() for weight in loaded.model.parameters())
-        about = card(path, weights, given.license, given.scores, format.usage(loaded))
-        create(folder / "README.md", about)
+        about = About(given.license, given.language, given.dataset, given.scores)
+        create(folder / "README.md", card(path, loaded, about, format.usage(loaded)))

@@ -24,12 +24,19 @@ def test_licence_training_and_scores(run, tmp_path):
     pytest.importorskip("transformers")
     figures = {"data": "data-bin/test", "loss": 3.25, "bleu": {"bleu": 12.5, "about": "13a"}}
     (tmp_path / "test.json").write_text(json.dumps(figures))
-    text = give(run, tmp_path / "hf", "--license", "mit", "--scores", tmp_path / "test.json")
+    more = ("--license", "mit", "--language", "en", "--dataset", "squad")
+    text = give(run, tmp_path / "hf", *more, "--scores", tmp_path / "test.json")
     _, front, body = text.split("---\n", 2)
     read = yaml.safe_load(front)
-    assert read == {"library_name": "transformers", "tags": ["unitk"], "license": "mit"}
+    assert read == {
+        **{"library_name": "transformers", "tags": ["unitk", "lm"], "license": "mit"},
+        **{"pipeline_tag": "text-generation", "language": ["en"], "datasets": ["squad"]},
+    }
     assert "Licence: mit." in body and "2 updates" in body
-    assert "architecture gpt2_tiny" in body and "| `arch.dropout` | 0.1 |" in body
+    assert "architecture `gpt2_tiny`" in body and "| `arch.dropout` | 0.1 |" in body
+    # what it is, how it is used, and its options last
+    order = ["# run", "AutoModelForCausalLM", "unitk generate", "Languages: en", "| `arch."]
+    assert [body.index(one) for one in order] == sorted(body.index(one) for one in order)
     assert str(run.parent) not in body  # no folder of this machine
     rows = [line for line in body.splitlines() if line.startswith("| data-bin/test |")]
     assert rows == ["| data-bin/test | loss | 3.25 |", "| data-bin/test | bleu/bleu | 12.5 |"]

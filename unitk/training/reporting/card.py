@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unitk.errors import UsageError, printable
 from unitk.files import VERSION
@@ -13,6 +15,10 @@ from unitk.training.reporting.report import summary
 from unitk.training.saving.folder import finding
 from unitk.training.saving.state import Progress, read_state
 
+if TYPE_CHECKING:
+    from unitk.tasks.base import Task
+    from unitk.training.saving.checkpoint import Loaded
+
 PATHS = (
     *("data", "valid", "save_dir", "config", "user_dir", "init_from", "init_encoder"),
     *("init_decoder", "task.source_vocab"),
@@ -20,35 +26,121 @@ PATHS = (
 """Options with folders of the machine, which say nothing elsewhere."""
 
 
-def card(path: Path, weights: int, license: str, scores: Sequence[Path], usage: str = "") -> str:
+CLASSES = {
+    "text-generation": "AutoModelForCausalLM",
+    "text2text-generation": "AutoModelForSeq2SeqLM",
+    "fill-mask": "AutoModelForMaskedLM",
+    "text-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "multiple-choice": "AutoModelForMultipleChoice",
+}
+"""What the hub calls a kind of model -> the class of transformers that opens it."""
+HEADS = {"class": "text-classification", "regress": "text-classification"}
+HEADS |= {"tag": "token-classification", "span": "question-answering", "choice": "multiple-choice"}
+USE = """```python
+from transformers import {model}, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = {model}.from_pretrained("{name}")
+inputs = tokenizer({text}, return_tensors="pt")
+print({shown})
+```
+
+```bash
+unitk convert --from hf {name} --to unitk models/{name}
+unitk {verb} --checkpoint models/{name} {given}
+```
+"""
+
+
+@dataclass(frozen=True)
+class About:
+    """What a card says that no checkpoint knows."""
+
+    license: str = ""
+    languages: Sequence[str] = ()
+    datasets: Sequence[str] = ()
+    scores: Sequence[Path] = ()
+    """What `unitk evaluate` and `unitk score` print with `--output-format json`."""
+
+
+def card(path: Path, loaded: Loaded, about: About, usage: str = "") -> str:
     """The card of a checkpoint, in Markdown with the front matter that the Hugging Face hub reads.
 
-    `weights` is the number of its parameters. `scores` is what `unitk evaluate` and `unitk score`
-    print with `--output-format json`; `usage` shows in Markdown how the model is used.
+    It leads with what the model is and how it is used; `usage` says in Markdown what the name of
+    its class does not. Data, scores and hardware follow, and the options stand at the end.
     """
     state = finding(read_state)(path)
     config, at = state["config"], Progress.of(state)
-    front = ["library_name: transformers", "tags: [unitk]"]
-    front += [f"license: {license}"] * bool(license)
-    lines = ["---", *front, "---", "", f"# {printable(path.resolve().name)}", ""]
-    made = f"Made with unitk {VERSION}: task {config['task']}, architecture {config['arch']}"
-    lines += [f"{made}, {weights / 1e6:.1f} M parameters.", ""]
+    task, name, tag = loaded.task, printable(path.resolve().name), pipeline_tag(loaded)
+    front: dict[str, Any] = {
+        "library_name": "transformers",
+        "pipeline_tag": tag,
+        "license": about.license,
+    }
+    front |= {"language": [*about.languages], "datasets": [*about.datasets]}
+    front |= {"tags": ["unitk", task.name]}
+    weights = sum(weight.numel() for weight in loaded.model.parameters())
+    what = f"A model for {tag} of {weights / 1e6:.1f} M parameters"
     unstated = "not stated. The training data may restrict the use of the model"
-    lines += [f"Licence: {license or unstated}.", "", *[usage] * bool(usage), "## Training", ""]
     trained = (
         f"{summary(at)}." if at.step else "The weights were imported, and not trained further."
     )
-    lines += [trained, "", "| option | value |", "| --- | --- |"]
+    lines = [
+        *("---", *(f"{key}: {json.dumps(value)}" for key, value in front.items() if value), "---"),
+        *("", f"# {name}", ""),
+        f"{what}: task `{config['task']}`, architecture `{config['arch']}`, unitk {VERSION}.",
+        *("", "## How to use it", "", usage or how_to(tag, name, task)),
+        *("## Data and languages", ""),
+        f"Languages: {', '.join(about.languages) or 'not stated'}. "
+        f"Data: {', '.join(about.datasets) or 'not stated'}.",
+        *("", f"Licence: {about.license or unstated}.", "", *_scores(about.scores)),
+        *("## Training", "", trained, "", "| option | value |", "| --- | --- |"),
+    ]
     shown = {key: value for key, value in config.items() if key not in PATHS and value != "none"}
     lines += [f"| `{_cell(key)}` | {_cell(value)} |" for key, value in shown.items()]
-    if scores:
-        lines += ["", "## Scores", "", "| scores | metric | value |", "| --- | --- | --- |"]
-        for file in scores:
-            found = read_json(file, UsageError)
-            of = found.get("data", file.stem)
-            rows = _numbers(found)
-            lines += [f"| {_cell(of)} | {_cell(name)} | {value:.6g} |" for name, value in rows]
     return "\n".join(lines) + "\n"
+
+
+def pipeline_tag(loaded: Loaded) -> str:
+    """What the hub calls such a model."""
+    if loaded.task.head:
+        return HEADS.get(loaded.task.head.partition(":")[0], "feature-extraction")
+    if not loaded.task.generates:
+        return "fill-mask"
+    towers = loaded.model.towers
+    return "text2text-generation" if len(towers) > 1 else "text-generation"
+
+
+def how_to(tag: str, name: str, task: Task) -> str:
+    """The model in transformers and in unitk."""
+    model, text, shown, verb = (
+        CLASSES.get(tag, "AutoModel"),
+        '"A text."',
+        "model(**inputs)",
+        "embed",
+    )
+    if tag in ("text-generation", "text2text-generation"):
+        verb, shown = "generate", "tokenizer.decode(model.generate(**inputs)[0])"
+    elif tag == "fill-mask":
+        mask = task.vocab.pieces([task.vocab.mask])[0]
+        verb, text = "generate", f'"The cat {mask} on the mat."'
+    elif task.predicts:
+        verb = "predict"
+    given = f"--infill {text}" if tag == "fill-mask" else text
+    return USE.format(model=model, name=name, text=text, shown=shown, verb=verb, given=given)
+
+
+def _scores(files: Sequence[Path]) -> Iterator[str]:
+    if files:
+        yield from ("## Scores", "", "| scores | metric | value |", "| --- | --- | --- |")
+    for file in files:
+        found = read_json(file, UsageError)
+        of = found.get("data", file.stem)
+        for name, value in _numbers(found):
+            yield f"| {_cell(of)} | {_cell(name)} | {value:.6g} |"
+    yield from [""] * bool(files)
 
 
 def _cell(value: object) -> str:
