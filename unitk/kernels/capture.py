@@ -85,13 +85,13 @@ class Recorded:
         """The function as a graph; nothing is computed."""
         graph = torch.cuda.CUDAGraph()
         # what other threads do meanwhile, such as to pin memory, is no part of it
-        with torch.cuda.graph(graph, pool=pool(), capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=shared_pool(), capture_error_mode="thread_local"):
             self.function()
         return graph
 
 
 @cache
-def pool() -> Any:
+def shared_pool() -> Any:
     """Memory for what recordings make on the way: they are replayed one after the other."""
     return torch.cuda.graph_pool_handle()
 
@@ -117,17 +117,17 @@ class Shelf(Generic[T]):
             self.kept.popitem(last=False)
 
 
-def tensors(tree: object) -> Iterator[Tensor]:
+def tensors_within(tree: object) -> Iterator[Tensor]:
     """The tensors within dataclasses, mappings and sequences, always in the same order."""
     if isinstance(tree, Tensor):
         yield tree
     elif is_dataclass(tree):
-        yield from tensors([getattr(tree, field.name) for field in fields(tree)])
+        yield from tensors_within([getattr(tree, field.name) for field in fields(tree)])
     elif isinstance(tree, Mapping):
-        yield from tensors(list(tree.values()))
+        yield from tensors_within(list(tree.values()))
     elif isinstance(tree, list | tuple):
         for one in tree:
-            yield from tensors(one)
+            yield from tensors_within(one)
     else:
         assert tree is None or isinstance(tree, int | float | str), f"tables in {type(tree)}"
 
@@ -146,7 +146,7 @@ class Kept:
         """The same work in tables over which steps were recorded, or are from now on."""
         work.count_on_device()
         tables = work.tables()
-        kept: W | None = self.shelf.take(place(work, tables))
+        kept: W | None = self.shelf.take(shelf_key(work, tables))
         if kept is None:
             work.keep()
             return work
@@ -159,10 +159,10 @@ class Kept:
         """Keep the tables of a batch that is done with them; none after an error."""
         if work.recorded is not None:
             tables = work.tables()
-            self.shelf.put(place(work, tables), work, sum(table.nbytes for table in tables))
+            self.shelf.put(shelf_key(work, tables), work, sum(table.nbytes for table in tables))
 
 
-def place(work: Recordable, tables: list[Tensor]) -> Hashable:
+def shelf_key(work: Recordable, tables: list[Tensor]) -> Hashable:
     """Where tables stand on the shelf."""
     return work.fixed, tuple((table.dtype, table.shape) for table in tables)
 

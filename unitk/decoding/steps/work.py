@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unitk.decoding.search import Search, State
 from unitk.decoding.steps.reader import Reader
-from unitk.kernels.capture import RECORDERS, Recorded, tensors
+from unitk.kernels.capture import RECORDERS, Recorded, tensors_within
 
 
 class Work:
@@ -65,14 +65,14 @@ class Work:
     def passed_on(self) -> list[Tensor]:
         """What one step of the search leaves to the next."""
         more = [getattr(self.search, name) for name in self.search.carried]
-        return list(tensors([self.search.state, self.chosen, more]))
+        return list(tensors_within([self.search.state, self.chosen, more]))
 
     def tables(self) -> list[Tensor]:
         """All tensors that a step reads and that differ from batch to batch."""
         reader = self.reader
         counts = reader.at, self.search.steps
         own = [reader.cache, reader.condition, reader.mine, reader.columns, counts]
-        return [*tensors(own), *self.passed_on()]
+        return [*tensors_within(own), *self.passed_on()]
 
     @property
     def fixed(self) -> tuple[Any, ...]:
