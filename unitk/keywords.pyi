@@ -505,6 +505,24 @@ def fairseq_plugin(
     user_dir: Path | str | None = ...,
     options: Mapping[str, object] | None = ...,
 ) -> Path: ...
+def launch(
+    *,
+    scheduler: Literal["slurm", "kubeflow", "skypilot"],
+    nodes: int | str = ...,
+    gpus: int | str = ...,
+    cpus: int | str = ...,
+    time: str = ...,
+    name: str = ...,
+    shards: int | str | None = ...,
+    gpu_type: str = ...,
+    image: str = ...,
+    add: Strings = ...,
+    output: Path | str | None = ...,
+    overwrite: bool = ...,
+    submit: bool = ...,
+    train: Mapping[str, object],
+    options: Mapping[str, object] | None = ...,
+) -> str: ...
 
 class analyse:
     @staticmethod

@@ -4,9 +4,9 @@
     python recipes/benchmarks/mirror.py [--kills 200] [--steps 120] [--faults 0.1]
 
 moto's S3 server is started on the loopback interface. A small model trains with its data and its
-run folder in it, once undisturbed. Then it trains with `--resume`, and is killed (SIGKILL) at a random
-moment: three times of four when it has uploaded 1 to 4 further checkpoints, otherwise within a
-second of its start. Each time it goes on with an empty cache, from what the store has. Where the
+run folder in it, once undisturbed. Then it trains with `--resume`, and is killed (SIGKILL) at a
+random moment: three times of four when it has uploaded 1 to 4 further checkpoints, otherwise within
+a second of its start. Each time it goes on with an empty cache, from what the store has. Where the
 run ends before the last kill, another one is begun. With `--faults`, a proxy before the server
 answers this share of all requests with 503 or by closing the connection.
 
@@ -35,7 +35,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import boto3
 import torch
 from train import sample
 
@@ -73,6 +72,8 @@ def main() -> None:
 @contextlib.contextmanager
 def server(faults: float, seed: int) -> Any:
     """moto's server with a bucket, and before it the proxy that fails; a client of it."""
+    import boto3  # which --help does without
+
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -1,0 +1,324 @@
+"""`unitk launch`: write the file with which a cluster trains, or makes a corpus, and submit it.
+
+    slurm       a script for sbatch: each task of srun is a rank; queued again before its time limit
+    kubeflow    a TrainJob of Kubeflow Trainer v2, whose runtime torch-distributed starts torchrun
+    skypilot    a managed job of SkyPilot, which comes back on another machine
+
+What stands behind -- is `train` or, for Slurm, `preprocess` with --shards. A run is resumed
+whenever it is started again, so `--resume` is added.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from unitk import files
+from unitk.api.verb import Verb, find, verb
+from unitk.errors import DataError, UsageError, require
+from unitk.options.config import parse
+from unitk.options.fields import Checked, Count, Positive
+from unitk.registry import register
+from unitk.training.start import parse_train
+
+PORT = 29500
+SUBMIT = {
+    "slurm": ("sbatch",),
+    "kubeflow": ("kubectl", "create", "-f"),
+    "skypilot": ("sky", "jobs", "launch", "--yes"),
+}
+"""Scheduler -> the command that takes its file."""
+LIMIT = re.compile(r"(\d+-)?\d{1,2}:\d\d(:\d\d)?|\d+")
+NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Checked):
+    """Write the file with which Slurm, Kubeflow or SkyPilot trains a model on several machines.
+
+    What stands behind -- is `train` with its options, or for Slurm `preprocess`.
+
+    unitk launch slurm --gpus 8 -- train --task lm --data d --save-dir r
+    unitk launch slurm --shards 9 -- preprocess --input f --vocab v --dest d
+    """
+
+    scheduler: Literal["slurm", "kubeflow", "skypilot"]
+    """What the file is for; also the first word without a flag."""
+    nodes: Positive = 1
+    """Machines."""
+    gpus: Count = 1
+    """GPUs of each machine, with a process each. 0: one process on the CPU."""
+    cpus: Positive = 4
+    """Cores of each process."""
+    time: str = "24:00:00"
+    """Slurm: time limit of the job, in its form (minutes, HH:MM:SS or D-HH:MM:SS). The job is
+    queued again five minutes before."""
+    name: str = "unitk"
+    """Name of the job: small letters, digits and hyphens."""
+    shards: Positive | None = None
+    """Slurm, for `preprocess`: jobs of an array that make a shard of the corpus each. A job behind
+    them merges them."""
+    gpu_type: str = "H100"
+    """SkyPilot: the accelerators."""
+    image: str = "unitk"
+    """Kubeflow: the image of the containers, which has unitk in it (`Dockerfile`)."""
+    add: tuple[str, ...] = ()
+    """Slurm: further options of sbatch, such as --add=--partition=gpu,--account=me."""
+    output: Path | None = None
+    """File to write. Default: it is printed."""
+    overwrite: bool = False
+    """Replace --output."""
+    submit: bool = False
+    """Submit the file that was written: sbatch, kubectl create, sky jobs launch."""
+
+    def check(self) -> None:
+        """Refuse what no scheduler takes."""
+        fits = LIMIT.fullmatch(self.time) is not None
+        require(fits, f"--time must be minutes, HH:MM:SS or D-HH:MM:SS, got {self.time!r}")
+        form = "small letters, digits and hyphens"
+        require(NAME.fullmatch(self.name) is not None, f"--name must be {form}, got {self.name!r}")
+        for one in self.add:
+            option = one.startswith("--") and "\n" not in one
+            require(
+                option, f"--add must be options of sbatch, such as --partition=gpu, got {one!r}"
+            )
+        require(not self.add or self.scheduler == "slurm", "--add has no effect but for slurm")
+        require(not self.submit or self.output is not None, "--submit needs --output FILE")
+
+
+def value(argv: Sequence[str]) -> str:
+    """Write the file, and submit it if that is asked for; returns its text."""
+    words = [*argv]
+    at = words.index("--") if "--" in words else len(words)
+    own = [*words[:at]]
+    if own and not own[0].startswith("-"):
+        own[0] = f"--scheduler={own[0]}"
+    given: Options = parse("launch", Options, own).main
+    given.check()
+    verb_name, behind = "train", [*words[at + 1 :]]
+    if behind and behind[0] in ("train", "preprocess"):
+        verb_name, *behind = behind
+    check_words(given, verb_name, behind)
+    text = RENDER[given.scheduler](given, behind) if verb_name == "train" else array(given, behind)
+    if given.output is not None:
+        with files.new_file(given.output, "--output", replace=given.overwrite) as part:
+            files.create(part, text)
+        if given.submit:
+            submit([*SUBMIT[given.scheduler], str(given.output)])
+    return text
+
+
+@register("verb", "launch")
+@verb(Options, parses=True, behind="train", value=value)
+def run(argv: Sequence[str]) -> None:
+    """Write the file; print it, or where it is."""
+    text = value(argv)
+    named = any(word.partition("=")[0] == "--output" for word in argv)
+    print("" if named else text, end="")
+
+
+def check_words(given: Options, verb_name: str, behind: Sequence[str]) -> None:
+    """Refuse here what the verb would refuse on the cluster, as far as it needs no data."""
+    names = {word.partition("=")[0] for word in behind}
+    if verb_name == "preprocess":
+        require(given.scheduler == "slurm", f"preprocess is for slurm, not {given.scheduler}")
+        require(given.shards is not None, "preprocess needs --shards N before --")
+        for name in ("--vocab", "--dest"):
+            require(name in names, f"preprocess needs {name}, which all shards have in common")
+        require("--shard" not in names, "--shard is added: --shards N says how many there are")
+        of_preprocess([*behind, f"--shard=0/{given.shards}"])
+        return
+    require(given.shards is None, "--shards has no effect on train: it is for preprocess")
+    cure = "--nodes and --gpus say how many processes there are"
+    require("--nproc" not in names, f"--nproc is for one machine; {cure}")
+    if behind:  # of a script without options, these are given to it
+        parse_train([word for word in behind if word.partition("=")[0] != "--resume"])
+    elif given.scheduler != "slurm":
+        raise UsageError("launch needs a training behind --: -- train --task lm --data DIR")
+
+
+def of_preprocess(words: Sequence[str]) -> Any:
+    """The options of `unitk preprocess` that these words give."""
+    own = find("preprocess")
+    assert isinstance(own, Verb)
+    return own.parsed(words, "preprocess").main
+
+
+def submit(command: list[str]) -> None:
+    """Run the scheduler's own command."""
+    try:
+        done = subprocess.run(command)
+    except FileNotFoundError:
+        cure = f"run it where {command[0]} is: {shlex.join(command)}"
+        raise DataError(f"--submit: there is no command {command[0]}; {cure}") from None
+    if done.returncode:
+        raise DataError(f"--submit: `{shlex.join(command)}` ended with code {done.returncode}")
+
+
+def training(behind: Sequence[str]) -> list[str]:
+    """The words of a training that goes on where it was."""
+    return ["train", "--resume", *(word for word in behind if word != "--resume")]
+
+
+def header(given: Options, lines: Sequence[str]) -> str:
+    """The beginning of a script for sbatch."""
+    every = [f"--job-name={given.name}", *lines, f"--time={given.time}", *given.add]
+    return "#!/usr/bin/env bash\n" + "".join(f"#SBATCH {line}\n" for line in every)
+
+
+def slurm(given: Options, behind: Sequence[str]) -> str:
+    """A script for sbatch. Options that are given to it follow those of the training."""
+    ranks = given.gpus or 1
+    lines = [
+        f"--nodes={given.nodes}",
+        f"--ntasks-per-node={ranks}",
+        f"--cpus-per-task={given.cpus}",
+    ]
+    lines += [f"--gpus-per-node={given.gpus}"] * bool(given.gpus)
+    lines += ["--requeue", "--open-mode=append", "--signal=B:USR1@300"]
+    return header(given, lines) + SCRIPT.format(words=shlex.join(training(behind)))
+
+
+SCRIPT = """\
+# Written by `unitk launch slurm`. Options of this script are options of `unitk train`:
+#
+#   sbatch FILE [--task mlm --data data-bin/books --save-dir runs/mlm ...]
+#
+# Each task of srun is a rank. torchrun is not used: it would turn exit code 75 into 1.
+# Slurm sends SIGUSR1 to this script 300 seconds before the limit. unitk saves, and exits with 75.
+set -u
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
+WORLD_SIZE=$SLURM_NTASKS
+export MASTER_ADDR MASTER_PORT WORLD_SIZE
+# since Slurm 22.05 srun does not take it from the job
+export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
+# a rank that has saved must not end those that still do: --kill-on-bad-exit=0
+# shellcheck disable=SC2016  # each task expands its own numbers
+srun --kill-on-bad-exit=0 bash -c '
+  export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID
+  export LOCAL_WORLD_SIZE=$((WORLD_SIZE / SLURM_NNODES))
+  exec unitk "$@"' rank {words} "$@" &
+child=$!
+trap 'kill -USR1 $child' USR1
+wait $child
+code=$?
+while kill -0 $child 2>/dev/null; do # the signal ended wait, not the training
+  wait $child
+  code=$?
+done
+[ $code != 75 ] || scontrol requeue "$SLURM_JOB_ID"
+exit $code
+"""
+
+
+def array(given: Options, behind: Sequence[str]) -> str:
+    """A script for sbatch whose jobs make a shard of a corpus each; another one merges them."""
+    dest = str(of_preprocess(behind).dest)
+    words = list[str]()
+    skip = False
+    for word in behind:  # --dest is that of each shard
+        if not skip and word.partition("=")[0] != "--dest":
+            words.append(word)
+        skip = not skip and word == "--dest"
+    assert given.shards is not None
+    parts = [f"{dest}.shards/{number}" for number in range(given.shards)]
+    lines = [f"--array=0-{given.shards - 1}", "--ntasks=1", f"--cpus-per-task={given.cpus}"]
+    own = shlex.join([*words, f"--workers={given.cpus}", "--overwrite"])
+    return header(given, [*lines, "--requeue", "--open-mode=append"]) + ARRAY.format(
+        shards=given.shards,
+        words=own,
+        part=shlex.quote(f"{dest}.shards"),
+        merge=shlex.quote(shlex.join(["unitk", "merge", *parts, "--dest", dest])),
+        name=given.name,
+        time=given.time,
+    )
+
+
+ARRAY = """\
+# Written by `unitk launch slurm`. Each job of the array makes a shard; the first one submits the
+# job that merges them when all are made.
+set -u
+if [ "$SLURM_ARRAY_TASK_ID" = 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then
+  sbatch --job-name={name}-merge --time={time} --dependency="afterok:$SLURM_ARRAY_JOB_ID" \\
+    --wrap={merge}
+fi
+exec unitk preprocess {words} --shard="$SLURM_ARRAY_TASK_ID/{shards}" \\
+  --dest={part}/"$SLURM_ARRAY_TASK_ID"
+"""
+
+
+def kubeflow(given: Options, behind: Sequence[str]) -> str:
+    """A TrainJob; the runtime gives torchrun its numbers by PET_NNODES and the like."""
+    ranks = given.gpus or 1
+    limits: dict[str, Any] = {"cpu": ranks * given.cpus}
+    limits |= {"nvidia.com/gpu": given.gpus} if given.gpus else {}
+    trainer = {
+        "image": given.image,
+        "numNodes": given.nodes,
+        "numProcPerNode": ranks,
+        "resourcesPerNode": {"requests": dict(limits), "limits": dict(limits)},
+        "command": ["torchrun", "--max-restarts=10", "-m", "unitk_cli"],
+        "args": training(behind),
+        "env": [{"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"}],
+    }
+    job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": given.name},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
+    }
+    about = (
+        "# Written by `unitk launch kubeflow`. --save-dir and --data are paths in the containers\n"
+    )
+    about += "# (a volume of the runtime), or addresses such as s3://bucket/run.\n"
+    return about + yaml.safe_dump(job, sort_keys=False, width=1000)
+
+
+def skypilot(given: Options, behind: Sequence[str]) -> str:
+    """A managed job: one that lost its machines comes back, and resumes its run."""
+    ranks = str(given.gpus) if given.gpus else "1"
+    recovery = {"max_restarts_on_errors": 3, "recover_on_exit_codes": [143]}
+    resources: dict[str, Any] = {"use_spot": True, "job_recovery": recovery}
+    if given.gpus:
+        resources["accelerators"] = f"{given.gpu_type}:{given.gpus}"
+    resources["cpus"] = f"{max(given.gpus, 1) * given.cpus}+"
+    job = {
+        "name": given.name,
+        "num_nodes": given.nodes,
+        "resources": resources,
+        "envs": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+        "setup": "pip install 'unitk[remote]' s3fs\n",
+        "run": RUN.format(ranks=ranks, port=PORT, words=shlex.join(training(behind))),
+    }
+    about = "# Written by `unitk launch skypilot`. A machine that comes back has an empty disk:\n"
+    about += "# --save-dir and --data are addresses such as s3://bucket/run, or mounted buckets.\n"
+    yaml.SafeDumper.add_representer(Script, Script.dump)
+    job |= {name: Script(job[name]) for name in ("setup", "run")}
+    return about + yaml.safe_dump(job, sort_keys=False, width=1000)
+
+
+class Script(str):
+    """A text of several lines, which YAML shows as such."""
+
+    @staticmethod
+    def dump(dumper: yaml.SafeDumper, text: Script) -> yaml.ScalarNode:
+        """As a block."""
+        return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
+
+
+RUN = """\
+torchrun --nnodes="$SKYPILOT_NUM_NODES" --node-rank="$SKYPILOT_NODE_RANK" \\
+  --nproc-per-node={ranks} --max-restarts=10 \\
+  --master-addr="$(echo "$SKYPILOT_NODE_IPS" | head -n 1)" --master-port={port} \\
+  -m unitk_cli {words}
+"""
+RENDER = {"slurm": slurm, "kubeflow": kubeflow, "skypilot": skypilot}
+"""Scheduler -> what writes its file for a training."""
