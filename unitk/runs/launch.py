@@ -105,7 +105,7 @@ def value(argv: Sequence[str]) -> str:
     verb_name, behind = "train", [*words[at + 1 :]]
     if behind and behind[0] in ("train", "preprocess"):
         verb_name, *behind = behind
-    check_words(given, verb_name, behind)
+    check_command(given, verb_name, behind)
     text = RENDER[given.scheduler](given, behind) if verb_name == "train" else array(given, behind)
     if given.output is not None:
         with files.new_file(given.output, "--output", replace=given.overwrite) as part:
@@ -124,7 +124,7 @@ def run(argv: Sequence[str]) -> None:
     print("" if named else text, end="")
 
 
-def check_words(given: Options, verb_name: str, behind: Sequence[str]) -> None:
+def check_command(given: Options, verb_name: str, behind: Sequence[str]) -> None:
     """Refuse here what the verb would refuse on the cluster, as far as it needs no data."""
     names = {word.partition("=")[0] for word in behind}
     if verb_name == "preprocess":
@@ -167,7 +167,7 @@ def training(behind: Sequence[str]) -> list[str]:
     return ["train", "--resume", *(word for word in behind if word != "--resume")]
 
 
-def header(given: Options, lines: Sequence[str]) -> str:
+def directives(given: Options, lines: Sequence[str]) -> str:
     """The beginning of a script for sbatch."""
     every = [f"--job-name={given.name}", *lines, f"--time={given.time}", *given.add]
     return "#!/usr/bin/env bash\n" + "".join(f"#SBATCH {line}\n" for line in every)
@@ -183,7 +183,7 @@ def slurm(given: Options, behind: Sequence[str]) -> str:
     ]
     lines += [f"--gpus-per-node={given.gpus}"] * bool(given.gpus)
     lines += ["--requeue", "--open-mode=append", "--signal=B:USR1@300"]
-    return header(given, lines) + SCRIPT.format(words=shlex.join(training(behind)))
+    return directives(given, lines) + SCRIPT.format(words=shlex.join(training(behind)))
 
 
 SCRIPT = """\
@@ -232,7 +232,7 @@ def array(given: Options, behind: Sequence[str]) -> str:
     parts = [f"{dest}.shards/{number}" for number in range(given.shards)]
     lines = [f"--array=0-{given.shards - 1}", "--ntasks=1", f"--cpus-per-task={given.cpus}"]
     own = shlex.join([*words, f"--workers={given.cpus}", "--overwrite"])
-    return header(given, [*lines, "--requeue", "--open-mode=append"]) + ARRAY.format(
+    return directives(given, [*lines, "--requeue", "--open-mode=append"]) + ARRAY.format(
         shards=given.shards,
         words=own,
         part=shlex.quote(f"{dest}.shards"),
