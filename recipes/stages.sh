@@ -9,7 +9,7 @@ finetuned_as() { # OBJECTIVE: the task that its models are fine-tuned as
 }
 
 arch_of() { # OBJECTIVE SIZE: its architecture; SIZE is mini, tiny, small or base
-  [ "$2" != mini ] || { echo modern_mini; return; }
+  [ "$2" != mini ] || { echo qwen3_15m; return; }
   case $1 in
     mlm | unilm) echo "unilm_$2" ;; pmlm) echo "unilm2_$2" ;; glm_infill) echo "glm_$2" ;;
     mass) echo "mass_$2" ;; seq2seq) echo "bart_$2" ;;
@@ -29,10 +29,10 @@ settings() { # what SIZE means, where the environment says nothing else
   case $SIZE in
     mini) # a model that comes with unitk: minutes on a CPU
       : "${MAX_TOKENS:=4096}" "${FINETUNE_TOKENS:=2048}" "${FINETUNE_STEPS:=400}" "${LR:=2e-3}"
-      vocab=${INIT:-unitk-mini-en} optimizer=(--optimizer muon) model=(--arch.dropout 0)
+      vocab=${INIT:-unitk-base-en} optimizer=(--optimizer muon) model=(--arch.dropout 0)
       case $OBJECTIVE in
-        glm_infill) : "${INIT:=unitk-mini-en}" ;; none) ;;
-        *) echo "OBJECTIVE $OBJECTIVE needs SIZE=small or base, which pre-train; SIZE=mini begins with unitk-mini-en" >&2
+        glm_infill) : "${INIT:=unitk-base-en}" ;; none) ;;
+        *) echo "OBJECTIVE $OBJECTIVE needs SIZE=small or base, which pre-train; SIZE=mini begins with unitk-base-en" >&2
           exit 2 ;;
       esac ;;
     tiny | small) # minutes on a CPU, which calls for short sources and few words

@@ -49,13 +49,13 @@ def test_a_curve_falls_where_the_loss_falls():
 
 
 def test_a_model_says_what_it_is_and_can():
-    model = unitk.load("unitk-mini-en", task="glm_infill")
+    model = unitk.load("unitk-base-en", task="glm_infill")
     assert re.match(
-        r"Generator\(unitk-mini-en, [\d.]+ M parameters, .*task glm_infill", repr(model)
+        r"Generator\(unitk-base-en, [\d.]+ M parameters, .*task glm_infill", repr(model)
     )
     assert model.facts["can"].split() == ["generate", "infill", "score", "embed"]
     cells = [one.text for one in parsed(model._repr_html_()).iter("td") if one.text]
-    assert "unitk-mini-en" in cells
+    assert "unitk-base-en" in cells
     found = model.infill("The [MASK] sat.", nbest=2, beam=2)
     assert repr(found).startswith("[[Output('The ") and len(repr(found)) < 200
     assert len(list(parsed(found._repr_html_()).iter("tr"))) == 3

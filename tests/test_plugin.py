@@ -78,7 +78,7 @@ def test_an_evaluation_is_an_option_with_the_help_of_its_docstring(tmp_path):
     words = [
         *plugin,
         "--checkpoint",
-        "unitk-mini-en",
+        "unitk-base-en",
         "--task",
         "lm",
         "--compression",
@@ -87,7 +87,7 @@ def test_an_evaluation_is_an_option_with_the_help_of_its_docstring(tmp_path):
     words += ["--output", f"{tmp_path}/each", "--output-format", "json", "--device", "cpu"]
     done = run("-m", "unitk_cli", *words)
     assert done.returncode == 0, done.stderr
-    model = unitk.load("unitk-mini-en", task="lm")
+    model = unitk.load("unitk-base-en", task="lm")
     texts = ["The cats sleep.", "The dog ran."]
     bits = [-gains.sum() / np.log(2) for gains in model.likelihood(texts)]
     each = [json.loads(line) for line in (tmp_path / "each").read_text().splitlines()]
@@ -100,11 +100,11 @@ def test_an_evaluation_is_an_option_with_the_help_of_its_docstring(tmp_path):
 
 
 def test_a_verb_is_found_in_the_folder_of_its_user(tmp_path):
-    words = ["pieces", "--vocab", "unitk-mini-en", "The cats sleep."]
+    words = ["pieces", "--vocab", "unitk-base-en", "The cats sleep."]
     done = run("-m", "unitk_cli", *words)
     assert done.returncode == 2 and re.search("no verb 'pieces'", done.stderr)
     done = run("-m", "unitk_cli", *words, "--user-dir", str(PLUGIN))
-    vocab = open_vocab(Path("unitk-mini-en"))
+    vocab = open_vocab(Path("unitk-base-en"))
     assert done.stdout.split() == vocab.pieces(vocab.encode("The cats sleep."))
     page = run("-m", "unitk_cli", "pieces", "--user-dir", str(PLUGIN), "--help").stdout
     assert page.startswith("unitk pieces TEXTS [options]\n") and "--vocab" in page
@@ -122,7 +122,7 @@ def test_the_components_of_the_page_train(tmp_path):
     """Without its exponent, the example of a criterion is cross-entropy."""
     text = tmp_path / "text.txt"
     text.write_text("a cat sat on the mat\na dog ran to the house\n\n" * 4)
-    words = ["--input", str(text), "--vocab", "unitk-mini-en", "--dest", str(tmp_path / "data")]
+    words = ["--input", str(text), "--vocab", "unitk-base-en", "--dest", str(tmp_path / "data")]
     assert run("-m", "unitk_cli", "preprocess", *words).returncode == 0
     losses = {}
     for criterion in (["cross_entropy"], ["focal", "--criterion.gamma", "0"], ["focal"]):
@@ -151,11 +151,11 @@ def test_a_format_in_one_file_goes_both_ways(tmp_path, own_registry):
     plugin = ["--user-dir", str(PLUGIN / "formats")]
     there, back = str(tmp_path / "there"), str(tmp_path / "back")
     words = ["-m", "unitk_cli", "convert", *plugin]
-    done = run(*words, "--from", "unitk", "unitk-mini-en", "--to", "npz", there, "--task", "lm")
+    done = run(*words, "--from", "unitk", "unitk-base-en", "--to", "npz", there, "--task", "lm")
     assert done.returncode == 0, done.stderr
     done = run(*words, "--from", "npz", there, "--to", "unitk", back)
     assert done.returncode == 0, done.stderr
-    ours = unitk.load("unitk-mini-en", task="lm")
+    ours = unitk.load("unitk-base-en", task="lm")
     again = unitk.load(there, format="npz", user_dir=PLUGIN / "formats")
     for one in (again, unitk.load(back)):
         tensors = one.model.state_dict()

@@ -155,9 +155,9 @@ def test_a_name_of_nothing_gets_all_names(tiny):
 
 
 LARGEST = {
-    "unitk-mini-en": 12e6,
-    "unitk-mini-en-questions": 12e6,
-    "unitk-mini-en-summaries": 12e6,
+    "unitk-base-en": 31e6,
+    "unitk-base-en-questions": 4e6,
+    "unitk-base-en-summaries": 4e6,
     "unitk-vae-en": 4e6,
 }
 """Bytes that a model may have with all that belongs to it."""
@@ -204,7 +204,7 @@ def test_the_autoencoder_writes_held_out_sentences_of_ten_words_again():
 def test_the_language_model_prefers_sentences_to_the_same_words_backwards():
     sentences = [one.removesuffix(" .") for one in bundled("test.txt.gz", 8)]
     turned = [" ".join(one.split()[::-1]) for one in sentences]
-    model = unitk.load("unitk-mini-en", task="lm")
+    model = unitk.load("unitk-base-en", task="lm")
     forth, back = (map(np.sum, model.likelihood(some)) for some in (sentences, turned))
     assert np.mean([a > b for a, b in zip(forth, back, strict=True)]) > 0.95
 
@@ -213,7 +213,7 @@ def test_the_language_model_prefers_sentences_to_the_same_words_backwards():
 def test_questions_are_those_of_their_own_passages():
     questions = ROOT / "recipes" / "quickstart" / "data" / "squad-v1.1-nqg-split"
     pairs = [one for one in read_squad(questions / "test.json.gz") if len(one.source[1]) < 500]
-    found = unitk.load("unitk-mini-en-questions").generate([one.source for one in pairs])
+    found = unitk.load("unitk-base-en-questions").generate([one.source for one in pairs])
     written, wanted = [best.text for [best] in found], [[one.target] for one in pairs]
     answers = [one.source[0] for one in pairs]
     told = [
@@ -233,7 +233,7 @@ def test_summaries_are_nearer_the_authors_own_than_the_first_sentence():
         papers = [json.loads(line) for line in file][:60]
     wanted = [paper["target"] for paper in papers]
     sources = [" ".join(paper["source"]) for paper in papers]
-    found = unitk.load("unitk-mini-en-summaries").generate(sources)
+    found = unitk.load("unitk-base-en-summaries").generate(sources)
     written = rouge([best.text for [best] in found], wanted).figures
     first = rouge([paper["source"][0] for paper in papers], wanted).figures
     assert all(written[kind] > first[kind] for kind in ("rouge1", "rouge2", "rougeLsum"))
@@ -269,12 +269,12 @@ def test_a_wheel_brings_them_along(tmp_path):
 
 def test_messages_name_a_model_as_options_take_it(capsys, toy_data):
     """Not by the folder of the installation."""
-    path = find(Path("unitk-mini-en"))
+    path = find(Path("unitk-base-en"))
     assert str(CheckpointError(f"{path}: no; {path / 'vocab'}")) == (
-        "unitk-mini-en: no; unitk-mini-en/vocab"
+        "unitk-base-en: no; unitk-base-en/vocab"
     )
     say(f"--vocab {path}")
-    assert capsys.readouterr().err == "--vocab unitk-mini-en\n"
+    assert capsys.readouterr().err == "--vocab unitk-base-en\n"
 
 
 SPDX = {"MIT": "MIT", "Apache 2.0": "Apache-2.0", "CC BY 4.0": "CC-BY-4.0"}

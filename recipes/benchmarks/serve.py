@@ -33,7 +33,7 @@ from pathlib import Path
 import httpx
 
 SAMPLE = Path(__file__).parent.parent / "quickstart/data/openstax-ccby/openstax.valid.jsonl.gz"
-BUNDLED = "unitk-mini-en"
+BUNDLED = "unitk-base-en"
 OPTIONS = {"beam": 5, "max_len": 20}
 BATCH = 64  # texts that transformers gets at once
 JSON = {"content-type": "application/json"}

@@ -42,7 +42,7 @@ LAMBADA=${LAMBADA:-$DATA/lm-eval/lambada/lambada_test.jsonl.gz}
 SUMMARIES=$DATA/scitldr-a
 [ -d "$SUMMARIES" ] || SUMMARIES=$here/../summarize/data/scitldr-a
 squad=$DATA/squad-v1.1-nqg-split openstax=$DATA/openstax-ccby
-vocab=unitk-mini-en asked=() mini=$here/../mini
+vocab=unitk-base-en asked=() mini=$here/../mini
 mine "$RUN"
 
 echo "== texts"

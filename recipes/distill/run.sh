@@ -28,7 +28,7 @@ case $SETTING in
 esac
 : "${MAX_TOKENS:=$BATCH}"
 begin "$DATA/openstax-ccby/openstax.train.jsonl.gz"
-once "$RUN/.data" unitk preprocess "${texts[@]/#/--input=}" --sentences punct --vocab unitk-mini-en \
+once "$RUN/.data" unitk preprocess "${texts[@]/#/--input=}" --sentences punct --vocab unitk-base-en \
   --valid "$DATA/openstax-ccby/openstax.valid.jsonl.gz" --dest "$RUN/data" --overwrite
 
 common=(--task "$TASK" --arch.dropout 0 --data "$RUN/data/train" --valid "$RUN/data/valid" --block-size "$BLOCK"

@@ -31,10 +31,10 @@ begin "$sample/openstax.train.jsonl.gz"
 HELDOUT=${HELDOUT:-$sample/openstax.valid.jsonl.gz}
 
 echo "== 1/3 preprocess"
-once "$RUN/.data" unitk preprocess "${texts[@]/#/--input=}" --valid "$HELDOUT" --sentences punct --vocab unitk-mini-en \
+once "$RUN/.data" unitk preprocess "${texts[@]/#/--input=}" --valid "$HELDOUT" --sentences punct --vocab unitk-base-en \
   --dest "$RUN/data" --overwrite
 number=$(tr , '\n' <<<"$OBJECTIVES" | wc -l)
-model=(--init-from unitk-mini-en --arch.num-segments 4 --arch.num-tasks 16)
+model=(--init-from unitk-base-en --arch.num-segments 4 --arch.num-tasks 16)
 for row in $ROWS; do
   echo "== 2/3 train: $row"
   learning=multitask objectives=$OBJECTIVES steps=$STEPS begins=("${model[@]}")

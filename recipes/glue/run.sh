@@ -5,7 +5,7 @@
 #   DATA=path/to/GLUE recipes/glue/run.sh           folders CoLA, SST-2, ... or cola, sst2, ...; see README.md
 #   recipes/glue/run.sh                             ../shared/data/nlu-small beside the checkout, else made-up sets
 #   SETS="rte mrpc" OBJECTIVE=lm SEED=2 RUN=runs/x  some sets, another objective, seed or place
-#   SIZE=mini recipes/glue/run.sh                   fine-tune unitk-mini-en
+#   SIZE=mini recipes/glue/run.sh                   fine-tune unitk-base-en
 #   TEXTS="a.jsonl b.jsonl" INIT=runs/x/pretrain    other text to pre-train on; a model that is pre-trained
 #   ROWS VOCAB BLOCK {PRETRAIN,FINETUNE}_STEPS PRETRAIN_TOKENS MAX_TOKENS LR FINETUNE_LR
 #

@@ -1,10 +1,9 @@
 """A run -> a model that comes with unitk: its best weights in bf16, vocabulary and card, no more.
 
-    python3 release.py runs/mini-questions/finetune unitk-mini-en-questions
-    python3 release.py runs/mini/more unitk-mini-en --toward runs/mini/asking 0.3 --task glm_infill
+    python3 release.py runs/base/more unitk-base-en --task glm_infill
+    python3 release.py runs/base-questions/finetune unitk-base-en-questions --task glm_infill
 
-`--toward` names a run that went on from the first, and a share: the weights go so far from the
-first run's to this one's, which keeps what either learned (Wortsman et al. 2022, arXiv 2109.01903).
+An adapter of a model that comes with unitk is released without that model.
 The card is NAME.md of this folder, in which {about} becomes size and length of the training and
 {curve} the losses over it. If there is a NAME.yaml, the model brings its options of decoding.
 """
@@ -36,19 +35,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("run", type=Path, help="a run folder")
     parser.add_argument("name", help="what the model is called")
-    parser.add_argument("--toward", nargs=2, metavar=("RUN", "SHARE"), help="mix in a later run")
     parser.add_argument("--task", help="of several tasks the one that it decodes as by default")
     parser.add_argument("--dest", type=Path, default=pretrained.FOLDER)
     given = parser.parse_args()
     checkpoint = find(given.run)
     weights = best(checkpoint)
-    if given.toward:
-        later, share = best(find(Path(given.toward[0]))), float(given.toward[1])
-        weights = {name: tensor.lerp(later[name], share) for name, tensor in weights.items()}
     state = read_state(checkpoint) | {"optimizer": {}, "default_task": given.task}
     # where it was trained is no matter
-    paths = {key: Path(state["config"][key]).name for key in ("data", "save_dir", "init_from")}
-    state["config"] |= paths
+    config, paths = state["config"], ("data", "valid", "save_dir", "init_from")
+    config |= {key: Path(config[key]).name for key in paths if config.get(key)}
     with new_folder(given.dest / given.name, "--dest", replace=True) as folder:
         half = {name: tensor.to(torch.bfloat16) for name, tensor in weights.items()}
         save_tensors(half, folder / WEIGHTS)
@@ -75,8 +70,9 @@ def about(state: dict, size: int) -> str:
     """What is known of the training, in one line."""
     done = f"{state['step']:,} updates, {state['tokens'] / 1e6:.1f} M tokens"
     seed, arch = (state["config"][key] for key in ("seed", "arch"))
+    what = f"An adapter for {state['base']['model']}" if "base" in state else arch
     time = f"{state['seconds'] / 60:.0f} minutes"
-    return f"{arch}, {size / 1e6:.1f} M parameters; {done}, {time}, seed {seed}"
+    return f"{what}, {size / 1e6:.1f} M parameters; {done}, {time}, seed {seed}"
 
 
 def curve(run: Path) -> str:

@@ -2,7 +2,7 @@
 # Named entities (WNUT 2017, WikiGold): a pre-trained model, the same from scratch, the most frequent
 # tag, and the tag most frequent for each word.
 #
-#   recipes/ner/run.sh                          unitk-mini-en learns the bundled samples
+#   recipes/ner/run.sh                          unitk-base-en learns the bundled samples
 #   DATA=path/to/sets recipes/ner/run.sh        folders wnut17 and wikigold with files in CoNLL's columns
 #   SETS=conll03 DATA=... recipes/ner/run.sh    any folder with train.conll and test.conll
 #   SIZE=small recipes/ner/run.sh               pre-train a small model first, on a CPU

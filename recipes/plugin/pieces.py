@@ -16,7 +16,7 @@ from unitk.vocab.open import open_vocab
 class Options:
     """Print the pieces of which a vocabulary makes texts.
 
-    unitk pieces --user-dir recipes/plugin --vocab unitk-mini-en "The cats sleep."
+    unitk pieces --user-dir recipes/plugin --vocab unitk-base-en "The cats sleep."
     """
 
     texts: tuple[str, ...] = ()

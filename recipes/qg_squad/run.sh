@@ -2,7 +2,7 @@
 # Question generation: a paragraph and an answer -> the question, on SQuAD as Du et al. 2017 split it.
 # Pre-train, fine-tune, generate with beam 5, score as papers do, show ten questions.
 #
-#   recipes/qg_squad/run.sh                      the bundled sample, from unitk-mini-en, on a CPU
+#   recipes/qg_squad/run.sh                      the bundled sample, from unitk-base-en, on a CPU
 #   DATA=path/to/full/data FINETUNE_STEPS=5000   all pairs
 #   SIZE=small OBJECTIVE=unilm ...               pre-train too: copy mlm lm unilm pmlm glm_infill mass; none: from scratch
 #   SIZE=base DATA=path/to/full/data ...         base models on the full sets, in folders of the same names

@@ -13,8 +13,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 RUN=${RUN:-runs/read}
 TEXTS=${TEXTS:-$here/texts}
-BASE=${BASE:-unitk-mini-en}
-ASKS=${ASKS:-unitk-mini-en-questions}
+BASE=${BASE:-unitk-base-en}
+ASKS=${ASKS:-unitk-base-en-questions}
 LATENT=${LATENT:-unitk-vae-en}
 given TEXTS "$TEXTS"/{fills,continuations,questions,analogies}.txt
 mine "$RUN"

@@ -2,7 +2,7 @@
 # SQuAD: where a passage answers a question. A pre-trained model, the same from scratch, and a sentence
 # of the passage.
 #
-#   recipes/squad/run.sh                        unitk-mini-en learns the bundled sample of SQuAD 1.1
+#   recipes/squad/run.sh                        unitk-base-en learns the bundled sample of SQuAD 1.1
 #   DATA=path/to/squad recipes/squad/run.sh     a folder with train.json and dev.json, or SQuAD's own names
 #   SIZE=small recipes/squad/run.sh             pre-train a small model first, on a CPU
 #   INIT=runs/x/pretrain recipes/squad/run.sh   a model that is pre-trained

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Summarization: pre-train, fine-tune, generate with beam 5, ROUGE and statistics.
 #
-#   recipes/summarize/run.sh                        the bundled sample of SciTLDR, from unitk-mini-en, on a CPU
+#   recipes/summarize/run.sh                        the bundled sample of SciTLDR, from unitk-base-en, on a CPU
 #   SIZE=small OBJECTIVE=unilm ...                  pre-train too: copy mlm lm unilm pmlm glm_infill mass; none: from scratch
 #   DATASET=dialogsum DATA=path/to/data ...         scitldr-a dialogsum aeslc reuters21578 samsum cnndm
 #                                                   xsum gigaword, in folders of these names

@@ -2,7 +2,7 @@
 # What a model that continues texts does unasked-for: last words, summaries behind "TL;DR:", answers
 # behind "A:" (Radford et al. 2019, section 3), beside trivial baselines.
 #
-#   recipes/zero_shot/run.sh                                unitk-mini-en, bundled samples, minutes on a CPU
+#   recipes/zero_shot/run.sh                                unitk-base-en, bundled samples, minutes on a CPU
 #   CHECKPOINT=models/gpt2 recipes/zero_shot/run.sh         another model; OPTIONS says how it is asked
 #   LAMBADA=lambada_test.jsonl.gz SUMMARIES=test.jsonl.gz QUESTIONS=dev-v1.1.json recipes/zero_shot/run.sh
 #   TEXTS WORDS SENTENCES SEED RUN: see README.md
@@ -14,9 +14,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 RUN=${RUN:-runs/zero-shot}
 SEED=${SEED:-1}
-CHECKPOINT=${CHECKPOINT:-unitk-mini-en}
+CHECKPOINT=${CHECKPOINT:-unitk-base-en}
 # this one fills blanks as well, and has learnt pairs, whose sources end with [SEP]
-[ "$CHECKPOINT" != unitk-mini-en ] || : "${OPTIONS:=--task lm --task.lm.delimiter off}"
+[ "$CHECKPOINT" != unitk-base-en ] || : "${OPTIONS:=--task lm --task.lm.delimiter off}"
 read -ra options <<<"${OPTIONS:-}"
 sample=$here/../quickstart/data
 last=(--passages "$sample/openstax-ccby/openstax.valid.jsonl.gz")

@@ -49,7 +49,7 @@ def test_the_options_stand_in_the_signature(name, made, verb):
 
 
 def test_answers_are_those_of_the_command(tmp_path, capsys):
-    how = {"checkpoint": "unitk-mini-en", "beam": 2, "max_len": 4}
+    how = {"checkpoint": "unitk-base-en", "beam": 2, "max_len": 4}
     found = unitk.generate(TEXTS, **how)
     file = tmp_path / "out.jsonl"
     assert unitk.generate(TEXTS, **how, output=file) is None
@@ -57,8 +57,8 @@ def test_answers_are_those_of_the_command(tmp_path, capsys):
     assert [[one["text"] for one in some] for some in written] == [
         [one.text for one in some] for some in found
     ]
-    vectors = unitk.embed(TEXTS[0], checkpoint="unitk-mini-en")  # with a comma in it
-    find("embed")([TEXTS[0], "--checkpoint", "unitk-mini-en"])
+    vectors = unitk.embed(TEXTS[0], checkpoint="unitk-base-en")  # with a comma in it
+    find("embed")([TEXTS[0], "--checkpoint", "unitk-base-en"])
     np.testing.assert_allclose([json.loads(capsys.readouterr().out)["vector"]], vectors, rtol=1e-6)
 
 

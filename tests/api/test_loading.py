@@ -6,7 +6,7 @@ import unitk
 from unitk.errors import UsageError
 from unitk.training.device import choose_device
 
-MINI = "unitk-mini-en"
+MINI = "unitk-base-en"
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_class_labels_of_a_table_keep_their_names(tmp_path):
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])}
     )
     table = datasets.Dataset.from_dict({"text": ["a b", "b c"], "label": [1, 0]}, features=features)
-    fields = {"source_field": "text", "label_field": "label", "vocab": "unitk-mini-en"}
+    fields = {"source_field": "text", "label_field": "label", "vocab": "unitk-base-en"}
     unitk.preprocess(input=table, dest=tmp_path / "a", **fields)
     assert json.loads((tmp_path / "a/train/manifest.json").read_text())["labels"] == ["no", "yes"]
 

@@ -156,7 +156,7 @@ def test_what_cannot_be_meant(lm, lines, line, message):
 
 def test_the_bundled_model_continues_and_fills_by_default(lines):
     """Without a word about its tasks and options."""
-    found = lines("unitk-mini-en", "", "The old man opened", "The [MASK] sat on the bed.")
+    found = lines("unitk-base-en", "", "The old man opened", "The [MASK] sat on the bed.")
     assert found[0] and not found[0].endswith("?")
     assert found[1].startswith("The ") and found[1].endswith(" sat on the bed.")
     assert "--sampling on --sampling-topp" in lines.err and "warning" not in lines.err

@@ -37,7 +37,7 @@ from unitk_cli.main import main
 atexit.register(lambda: print(gc.get_stats()[2]["collections"] - begun, gc.get_freeze_count()))
 begun = gc.get_stats()[2]["collections"]
 main()"""
-    words = ["generate", "--checkpoint", "unitk-mini-en", "--infill", "A [MASK].", "--max-len", "1"]
+    words = ["generate", "--checkpoint", "unitk-base-en", "--infill", "A [MASK].", "--max-len", "1"]
     done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
     searches, kept = map(int, done.stdout.split()[-2:])
     assert searches == 0 and kept > 100_000  # those of PyTorch, at the end
@@ -70,7 +70,7 @@ PROGRAM = """
 import numpy as np, unitk
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
-unitk.load("unitk-mini-en").infill("The [MASK] sat.", max_len=2)
+unitk.load("unitk-base-en").infill("The [MASK] sat.", max_len=2)
 large, later = np.ones(1 << 24), bytearray(1 << 22)
 before = resident()
 del large

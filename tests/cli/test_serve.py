@@ -45,7 +45,7 @@ def test_options_that_cannot_be_meant(words, said):
 
 
 def test_every_task_of_a_checkpoint_is_served_with_the_same_weights():
-    service = served(Path("unitk-mini-en"), Options(max_beam=3))
+    service = served(Path("unitk-base-en"), Options(max_beam=3))
     assert list(service.tasks) == ["glm_infill", "lm"] and service.limits.max_beam == 3
     assert len({id(one.model) for one in service.tasks.values()}) == 1
     assert {type(one.task).__name__ for one in service.tasks.values()} == {"GLMInfill", "LM"}

@@ -277,4 +277,4 @@ def test_a_format_that_goes_one_way_refuses_the_other(name, tmp_path):
             convert.run(["--from", name, str(tmp_path), "--to", "unitk", str(tmp_path / "ours")])
     if one.write is None:
         with pytest.raises(UsageError, match=f"--to {name}: .*format"):
-            convert.run(["--from", "unitk", "unitk-mini-en", "--to", name, str(tmp_path / "out")])
+            convert.run(["--from", "unitk", "unitk-base-en", "--to", name, str(tmp_path / "out")])

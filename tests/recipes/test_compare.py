@@ -94,7 +94,7 @@ def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
     assert (run / "compare.png").read_bytes().startswith(b"\x89PNG")
 
     # unigrams, from the counts of the text's tokens
-    vocab = Vocab.load(FOLDER / "unitk-mini-en" / "vocab")
+    vocab = Vocab.load(FOLDER / "unitk-base-en" / "vocab")
     ids = vocab.encode_batch((run / "books.txt").read_text().splitlines())
     count = [1] * len(vocab)
     for one in ids:

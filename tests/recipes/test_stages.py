@@ -82,9 +82,9 @@ def test_small_models_and_those_from_scratch_have_one_rate(told, env, rates):
 @pytest.mark.parametrize(
     ("env", "init", "arch"),
     [
-        ({"OBJECTIVE": "glm_infill"}, "unitk-mini-en", None),
+        ({"OBJECTIVE": "glm_infill"}, "unitk-base-en", None),
         ({"OBJECTIVE": "glm_infill", "INIT": "runs/x"}, "runs/x", None),
-        ({"OBJECTIVE": "none"}, None, "modern_mini"),
+        ({"OBJECTIVE": "none"}, None, "qwen3_15m"),
     ],
 )
 def test_a_model_that_comes_with_unitk_is_fine_tuned_or_its_stack_from_scratch(

@@ -47,7 +47,7 @@ def bodies(draws, count):
 
 
 def test_a_thousand_malformed_bodies_change_nothing(serving):
-    with serving("unitk-mini-en") as where, httpx.Client(base_url=where, timeout=60) as client:
+    with serving("unitk-base-en") as where, httpx.Client(base_url=where, timeout=60) as client:
         first, refused = client.post("/generate", json=GOOD).json(), 0
         for verb, body in bodies(random.Random(0), 1000):
             answer = client.post(f"/{verb}", content=body, headers=JSON)
@@ -61,7 +61,7 @@ def test_a_thousand_malformed_bodies_change_nothing(serving):
 
 def test_clients_that_are_gone_or_slow_change_nothing(serving):
     long = GOOD | {"sampling": True, "max_len": 300, "min_len": 299, "stream": True, "beam": 1}
-    with serving("unitk-mini-en") as where, httpx.Client(base_url=where, timeout=60) as client:
+    with serving("unitk-base-en") as where, httpx.Client(base_url=where, timeout=60) as client:
         first, slow = client.post("/generate", json=GOOD).json(), []
         host, _, port = where.removeprefix("http://").partition(":")
         for number in range(16):
@@ -89,7 +89,7 @@ def test_a_checkpoint_that_is_replaced_goes_on_being_served(serving, tmp_path, c
     monkeypatch.setattr(Server, "WATCH", 0.05)
     path, (old, new) = (
         tmp_path / "model",
-        map(located, map(Path, ("unitk-mini-en", "unitk-vae-en"))),
+        map(located, map(Path, ("unitk-base-en", "unitk-vae-en"))),
     )
     shutil.copytree(old, path)
     with serving(path) as where, httpx.Client(base_url=where, timeout=60) as client:

@@ -34,7 +34,7 @@ TEXTS = ["It was a cold night", "The door", "She"]
 
 @pytest.fixture(scope="module")
 def mini():
-    found = {name: unitk.load("unitk-mini-en", task=name) for name in ("glm_infill", "lm")}
+    found = {name: unitk.load("unitk-base-en", task=name) for name in ("glm_infill", "lm")}
     for generator in found.values():
         generator.defaults = {}  # without the options of its generate.yaml
     return found

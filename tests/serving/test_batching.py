@@ -151,7 +151,7 @@ def test_all_requests_together_fit_the_room_and_one_alone_always_does():
 
 @pytest.fixture(scope="module")
 def models():
-    mini = {name: unitk.load("unitk-mini-en", task=name) for name in ("glm_infill", "lm")}
+    mini = {name: unitk.load("unitk-base-en", task=name) for name in ("glm_infill", "lm")}
     return Service("mini", mini, Limits()), Service(
         "vae", {"optimus": unitk.load("unitk-vae-en")}, Limits()
     )

@@ -26,7 +26,7 @@ SECRET = "a-key-of-this-test"
 
 @pytest.fixture(scope="module")
 def service():
-    return Service("mini", {"lm": unitk.load("unitk-mini-en", task="lm")}, Limits())
+    return Service("mini", {"lm": unitk.load("unitk-base-en", task="lm")}, Limits())
 
 
 def exchange(server, *requests):

@@ -24,9 +24,9 @@ pytestmark = [
 ]
 
 PANELS = {
-    "unitk-mini-en": ["fill", "continue", "show"],
-    "unitk-mini-en-questions": ["ask", "show"],
-    "unitk-mini-en-summaries": ["write", "show"],
+    "unitk-base-en": ["fill", "continue", "show"],
+    "unitk-base-en-questions": ["ask", "show"],
+    "unitk-base-en-summaries": ["write", "show"],
     "unitk-vae-en": ["walk", "show"],
 }
 TRAINED = {
@@ -230,7 +230,7 @@ def test_predictions_are_drawn(serving, browser, trained):
 
 
 def test_an_answer_is_selected_and_its_surroundings_are_asked_about(serving, browser):
-    with serving("unitk-mini-en-questions") as where, opened(browser, where) as page:
+    with serving("unitk-base-en-questions") as where, opened(browser, where) as page:
         text = " ".join(f"w{i}" for i in range(300)).replace("w200", "Oslo w200")
         page.fill("#ask textarea", text)
         at = text.index("Oslo")
@@ -288,9 +288,9 @@ def test_every_control_is_sent(serving, browser, name):
     with serving(name) as where, opened(browser, where) as page:
         for panel in PANELS[name]:
             controls, sent = dict(CONTROLS[panel]), dict(SENT[panel])
-            if panel == "show" and name != "unitk-mini-en":
+            if panel == "show" and name != "unitk-base-en":
                 sent["task"] = controls["task"] = page.input_value("#show select")
-            if panel == "write" and name == "unitk-mini-en-summaries":  # sources of one part
+            if panel == "write" and name == "unitk-base-en-summaries":  # sources of one part
                 sent |= {"texts": [["a | b"]], "max_source_len": 384}
             kinds = ":is(input:not([type=checkbox]), select, textarea):visible"
             own = page.query_selector_all(f"#{panel} form {kinds}")
@@ -327,14 +327,14 @@ def test_a_walk_has_no_more_places_than_the_server_decodes(serving, browser):
 
 
 def test_the_first_click_summarises_an_abstract(serving, browser):
-    with serving("unitk-mini-en-summaries") as where, opened(browser, where) as page:
+    with serving("unitk-base-en-summaries") as where, opened(browser, where) as page:
         press(page, "write")
         best, *_ = page.eval_on_selector_all(
             "#write tbody td:first-child", "all => all.map(one => one.innerText)"
         )
         source = page.input_value("#write textarea")
         assert "single Transformer" in best and len(best) < len(source) / 3
-        [[one, *_]] = unitk.load("unitk-mini-en-summaries").generate(source)
+        [[one, *_]] = unitk.load("unitk-base-en-summaries").generate(source)
         assert best == one.text, "the page asks for what the checkpoint is meant to write"
 
 
@@ -377,7 +377,7 @@ def test_the_question_and_the_parts_of_a_text_are_sent(serving, browser, trained
 
 
 def test_what_is_wrong_is_shown(serving, browser):
-    with serving("unitk-mini-en", max_beam=2, max_chars=200) as where:
+    with serving("unitk-base-en", max_beam=2, max_chars=200) as where:
         with opened(browser, where) as page:
             assert page.input_value("#fill [name=beam]") == "2"
             for text, said in {
@@ -403,7 +403,7 @@ WITH_BLANKS = "The ___ sat on the [MASK],\nshe said."
 
 
 def test_what_was_filled_in_is_marked_and_a_link_restores_it(serving, browser):
-    with serving("unitk-mini-en") as where, opened(browser, where) as page:
+    with serving("unitk-base-en") as where, opened(browser, where) as page:
         page.fill("#fill textarea", WITH_BLANKS)
         page.focus("#fill textarea")
         page.keyboard.press("Control+Enter")
@@ -422,7 +422,7 @@ def test_what_was_filled_in_is_marked_and_a_link_restores_it(serving, browser):
 
 
 def test_an_answer_that_is_not_in_the_passage_is_refused(serving, browser):
-    models = ("unitk-mini-en-questions", "unitk-vae-en")
+    models = ("unitk-base-en-questions", "unitk-vae-en")
     with serving(models) as where, opened(browser, where) as page:
         assert "question" in page.inner_text("#about")
         assert "Limits" in page.inner_text("#card")
@@ -436,7 +436,7 @@ def test_an_answer_that_is_not_in_the_passage_is_refused(serving, browser):
 
 
 def test_a_long_answer_is_stopped(serving, browser):
-    with serving("unitk-mini-en") as where, opened(browser, where) as page:
+    with serving("unitk-base-en") as where, opened(browser, where) as page:
         page.fill("#continue [name=max_len]", "200")
         page.focus("#continue textarea")
         page.keyboard.press("Control+Enter")
@@ -448,7 +448,7 @@ def test_a_long_answer_is_stopped(serving, browser):
 
 
 def test_texts_in_any_script_are_filled_and_shown(serving, browser):
-    with serving("unitk-mini-en") as where, opened(browser, where, 390) as page:
+    with serving("unitk-base-en") as where, opened(browser, where, 390) as page:
         for text in ODD:
             for panel in ("fill", "show"):
                 page.evaluate(f"document.querySelector('#{panel} .answer').replaceChildren()")

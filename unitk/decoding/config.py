@@ -95,7 +95,7 @@ class SearchConfig(Checked):
     auto: in a beam search, if the model was also trained with --task lm."""
     max_tokens: Positive = 16384
     """Maximum slots of a batch: the prompt and the longest output of every beam."""
-    capture: Literal["auto", "on", "off"] = "auto"
+    capture: Literal["auto", "on", "off"] = "off"
     """Record decoding steps as CUDA graphs and replay them, also for later batches: faster, for the
     same outputs. auto: on a GPU, where all steps are alike and the model does not train."""
 

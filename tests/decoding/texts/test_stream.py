@@ -13,7 +13,7 @@ from unitk.errors import UsageError
 
 @pytest.fixture(scope="module")
 def model():
-    return unitk.load("unitk-mini-en", task="lm")
+    return unitk.load("unitk-base-en", task="lm")
 
 
 @pytest.mark.parametrize("how", [{"beam": 1}, {"sampling": True, "sampling_topp": 0.9}])

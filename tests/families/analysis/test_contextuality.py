@@ -67,7 +67,7 @@ def test_static_vectors_and_noise():
 
 @pytest.fixture(scope="module")
 def mini():
-    return unitk.load("unitk-mini-en", task="lm")
+    return unitk.load("unitk-base-en", task="lm")
 
 
 def sources(generator):
@@ -75,6 +75,7 @@ def sources(generator):
 
 
 HOW = EmbedConfig(pool="none")
+LAYERS = 8  # of the bundled model, with the input
 
 
 def test_layers_of_a_model(mini):
@@ -82,18 +83,18 @@ def test_layers_of_a_model(mini):
     writes, restated."""
     given = mini.model, mini.task, sources(mini)
     layers = contextuality(*given, HOW, least=2)
-    assert len(layers) == 5
+    assert len(layers) == LAYERS
     assert layers[0].self_similarity == pytest.approx(1, abs=1e-6)
     assert layers[0].explained == pytest.approx(1, abs=1e-6)
-    assert layers[4].self_similarity < 0.99
+    assert layers[-1].self_similarity < 0.99
     states = [x[1:].astype(float) for x in embed(*given, HOW)]  # without [CLS]
     ids = np.concatenate([source[0] for source in sources(mini)])
     table = np.concatenate(states)
     several = [np.flatnonzero(ids == one) for one in np.unique(ids) if (ids == one).sum() > 1]
     each = [np.mean([cosine(*table[[*pair]]) for pair in combinations(w, 2)]) for w in several]
-    assert layers[4].self_similarity == pytest.approx(np.mean(each), rel=1e-5)
+    assert layers[-1].self_similarity == pytest.approx(np.mean(each), rel=1e-5)
     inside = [np.mean([cosine(a, some.mean(0)) for a in some]) for some in states]
-    assert layers[4].intra_sentence == pytest.approx(np.mean(inside), rel=1e-5)
+    assert layers[-1].intra_sentence == pytest.approx(np.mean(inside), rel=1e-5)
 
 
 def test_batches_seeds_and_counts(mini):
@@ -120,11 +121,11 @@ def test_texts_with_too_little_in_common(mini):
 
 
 def test_the_command(tmp_path, capsys):
-    path, words = tmp_path / "texts.txt", "--checkpoint unitk-mini-en --task lm --min-count 2"
+    path, words = tmp_path / "texts.txt", "--checkpoint unitk-base-en --task lm --min-count 2"
     path.write_text("\n".join(TEXTS))
     analyse.run(["contextuality", *words.split(), "--input", str(path)])
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split()[:3] == ["layer", "random", "self-sim"] and len(rows) == 5
+    assert head.split()[:3] == ["layer", "random", "self-sim"] and len(rows) == LAYERS
     plot, output = tmp_path / "c.svg", tmp_path / "c.json"
     more = ["--plot", str(plot), "--output", str(output), "--output-format", "json"]
     analyse.run(["contextuality", *words.split(), *more, *TEXTS])
@@ -147,4 +148,4 @@ def test_verbs(capsys):
         with pytest.raises(UsageError, match="--plot .*end.* .png, .svg or .pdf, got x.foo"):
             analyse.run(f"{verb} --checkpoint x --plot x.foo".split())
     with pytest.raises(UsageError, match="--input must be"):
-        analyse.run("contextuality --checkpoint unitk-mini-en --input -".split())
+        analyse.run("contextuality --checkpoint unitk-base-en --input -".split())

@@ -28,12 +28,12 @@ PASSAGE = "Oslo is the capital of Norway."
 
 @pytest.fixture(scope="module")
 def mini():
-    return unitk.load("unitk-mini-en", task="lm")
+    return unitk.load("unitk-base-en", task="lm")
 
 
 @pytest.fixture(scope="module")
 def asker():
-    return unitk.load("unitk-mini-en-questions")
+    return unitk.load("unitk-base-en-questions")
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +326,7 @@ def test_no_part_of_a_stop_string_is_seen():
 @pytest.mark.slow
 def test_its_own_client_is_served(serving, tmp_path):
     openai = pytest.importorskip("openai")
-    with serving("unitk-mini-en") as where:
+    with serving("unitk-base-en") as where:
         client = openai.OpenAI(base_url=f"{where}/v1", api_key="any", max_retries=0)
         name = client.models.list().data[0].id
         body = {"model": name, "prompt": PROMPT, "max_tokens": 5, "temperature": 0}
@@ -338,7 +338,7 @@ def test_its_own_client_is_served(serving, tmp_path):
             for form in ({}, {"encoding_format": "float"})
         )
         assert one == pytest.approx(other, rel=1e-5)
-        with pytest.raises(openai.NotFoundError, match="unitk-mini-en"):
+        with pytest.raises(openai.NotFoundError, match="unitk-base-en"):
             client.completions.create(model="gpt-4", prompt="a")
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model=name, messages=USER)
