@@ -14,8 +14,8 @@ from unitk.training.reporting.sinks import validation_at
 from unitk.training.start import parse_train, prepare
 
 WORDS = (
-    "--arch bart_tiny --max-tokens 400 --precision fp32 --products torch --writers none"
-    " --log-every 3"
+    "--device cpu --arch bart_tiny --max-tokens 400 --precision fp32 --products torch"
+    " --writers none --log-every 3"
 )
 
 

@@ -3,9 +3,10 @@
 As a model writes into a blank, it cannot weigh how long the blank is, and it ends where it likes
 best: in the middle of what the text goes on with, or not at all. As a language model, the same
 weights read the whole text. So blanks are filled in several lengths, and the texts are ranked by
-their log-probability. A masked language model has been used so to rank hypotheses (Salazar et al.
-2020, arXiv 1910.14659, section 2). What a model of any size likes to write into a blank is a word
-that stands beside it ("light, water and water"), so that texts which say no word again come first.
+their log-probability and, with less weight, that of their blanks. A masked language model has been
+used so to rank hypotheses (Salazar et al. 2020, arXiv 1910.14659, section 2). What a model of any
+size likes to write into a blank is a word that stands beside it ("light, water and water"), so that
+texts which say no word again come first.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from unitk.tasks.base import Task
 
 LENGTHS = 1, 2, 3
 """Most tokens of a blank in the searches beside that of `max_len`."""
+SHORT_BEAM = 12
+"""At least so many hypotheses are kept in these searches, which are short."""
+AS_FILLED = 0.5
+"""Weight of the log-probability of what fills the blanks beside that of the text."""
 WORD = re.compile(r"\w{4,}")
 """A word that says something: shorter ones may stand in a sentence twice."""
 BROKEN = "\ufffd"
@@ -76,7 +81,9 @@ def searches(config: GenerateConfig) -> list[GenerateConfig]:
         return [wide]
     least, most = max(1, length(config.min_len, 0)), length(config.max_len, 0)
     wide = replace(wide, min_len=least)  # nothing at all is likely, and fills no blank
-    return [*(replace(wide, max_len=n) for n in LENGTHS if least <= n < most), wide]
+    beam = max(config.beam, SHORT_BEAM)
+    short = replace(wide, beam=beam, nbest=beam)
+    return [*(replace(short, max_len=n) for n in LENGTHS if least <= n < most), wide]
 
 
 def is_seen(task: Task, source: list[Ids], written: Ids) -> bool:
@@ -87,13 +94,15 @@ def is_seen(task: Task, source: list[Ids], written: Ids) -> bool:
 
 
 def rank(outputs: Sequence[Output], gains: Sequence[Floats]) -> list[Output]:
-    """The outputs whose texts say fewer words again first, then the likelier ones; the score is the
-    log-probability of the text."""
-    scored = [
-        replace(one, hypothesis=replace(one.hypothesis, score=float(gain.sum())))
-        for one, gain in zip(outputs, gains, strict=True)
-    ]
-    return sorted(scored, key=lambda one: (count_repeats(one.text), -one.hypothesis.score))
+    """The outputs whose texts say fewer words again first, then those that the model likes best as
+    a text and, half as much, as something to fill in. The score is the log-probability of the text.
+    """
+    keys, scored = list[tuple[int, float]](), []
+    for one, gain in zip(outputs, gains, strict=True):
+        score, filled = float(gain.sum()), float(one.hypothesis.token_log_probs.sum())
+        keys.append((count_repeats(one.text), -score - AS_FILLED * filled))
+        scored.append(replace(one, hypothesis=replace(one.hypothesis, score=score)))
+    return [scored[i] for i in sorted(range(len(scored)), key=keys.__getitem__)]
 
 
 def count_repeats(text: str) -> int:

@@ -91,8 +91,9 @@ class SearchConfig(Checked):
     """Penalty of a token for each hypothesis of an earlier group that has it at the same place."""
     rerank: Literal["auto", "on", "off"] = "auto"
     """Fill blanks in several lengths, and rank the filled texts. Those that repeat fewer words come
-    first, then those with the higher log-probability under the same model as a language model.
-    auto: in a beam search, if the model was also trained with --task lm."""
+    first. Then counts their log-probability under the same model as a language model, and, half as
+    much, that of the fills. auto: in a beam search, if the model was also trained with --task lm.
+    """
     max_tokens: Positive = 16384
     """Maximum slots of a batch: the prompt and the longest output of every beam."""
     capture: Literal["auto", "on", "off"] = "off"

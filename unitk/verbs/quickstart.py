@@ -57,7 +57,7 @@ BRIDGE = (
 )
 SHOWN = (
     "Ten questions of the third that the model is surest of, below the sentence with the [answer]."
-    " Of a model of 5 million parameters that learnt for minutes about a third are good."
+    " Of a model of 15 million parameters that learnt for minutes about a third are good."
 )
 INPUTS = {
     "beginnings": ["The old man opened the door", "It was a cold night in December, and"],
@@ -81,7 +81,7 @@ class Options(Checked):
     """Folder to write. An earlier quickstart in it is replaced."""
     init_from: Path = Path("unitk-base-en")
     """Run, checkpoint or bundled model to start from."""
-    max_steps: Positive = 750
+    max_steps: Positive = 300
     """Maximum updates of the fine-tuning."""
 
 

@@ -30,7 +30,9 @@ def test_the_score_is_the_log_probability_of_the_text(filler, reader):
         scores = [one.hypothesis.score for one in outputs]
         wanted = [float(gains.sum()) for gains in reader.likelihood(texts)]
         assert scores == pytest.approx(wanted, rel=1e-4)
-        order = [(count_repeats(text), -score) for text, score in zip(texts, scores, strict=True)]
+        fills = [float(one.hypothesis.token_log_probs.sum()) for one in outputs]
+        rows = zip(texts, scores, fills, strict=True)
+        order = [(count_repeats(text), -score - 0.5 * fill) for text, score, fill in rows]
         assert order == sorted(order) and len(set(texts)) == 4
 
 
@@ -39,10 +41,13 @@ def test_the_best_text_is_that_of_all_searches(filler, reader):
     every = {}
     for config in searches(one):
         how = {"max_len": config.max_len, "min_len": config.min_len, "rerank": "off"}
-        [found] = filler.infill(TEXT, beam=5, nbest=5, **how)
-        every |= {output.text: float(reader.likelihood(output.text)[0].sum()) for output in found}
+        [found] = filler.infill(TEXT, beam=config.beam, nbest=config.beam, **how)
+        for output in found:
+            own = float(output.hypothesis.token_log_probs.sum())
+            text = float(reader.likelihood(output.text)[0].sum())
+            every.setdefault(output.text, (count_repeats(output.text), -text - 0.5 * own))
     [[best]] = filler.infill(TEXT)
-    assert best.text == min(every, key=lambda text: (count_repeats(text), -every[text]))
+    assert best.text == min(every, key=every.get)
 
 
 def test_words_that_stand_in_the_text_come_after_all_others(filler):
@@ -52,6 +57,14 @@ def test_words_that_stand_in_the_text_come_after_all_others(filler):
     ranked = rank([replace(some, text=text) for text in texts], scores)
     assert [one.text for one in ranked] == [texts[n] for n in (1, 3, 0, 2)]
     assert [one.hypothesis.score for one in ranked] == [-3, -9, -1, -2]
+
+
+def test_of_equal_texts_the_likelier_fill_is_first(filler):
+    [[one]] = filler.infill(TEXT, beam=2)
+    fills = [replace(one.hypothesis, token_log_probs=np.array([x])) for x in (-3.0, -1.0, -2.0)]
+    outputs = [replace(one, hypothesis=fill) for fill in fills]
+    gains = np.array([-5.0]), np.array([-5.0]), np.array([-4.4])  # -6.5, -5.5, -5.4
+    assert [best.hypothesis.token_log_probs[0] for best in rank(outputs, gains)] == [-2, -1, -3]
 
 
 def test_bytes_that_are_no_character_fill_no_blank(filler):
