@@ -29,7 +29,7 @@ echo "== 2/3 fine-tune"
 once "$RUN/.finetune" unitk train --task glm_infill --init-from unitk-base-en --adapter lora:rank=32 \
   --data "$RUN/data/train=4" --data "$RUN/first/train=0.5" --valid "$RUN/data/valid" --save-dir "$RUN/finetune" --resume \
   --criterion.label-smoothing 0.1 --lr 3e-3 --lr-schedule linear:warmup=0.05 --max-source-len 384 --max-target-len 64 \
-  --batch-tokens 4096 --max-tokens 4096 --max-steps "${STEPS:-400}" --valid-every 50 --valid-texts 200 --log-every 25 \
+  --batch-tokens 4096 --max-tokens 4096 --max-steps "${STEPS:-240}" --valid-every 50 --valid-texts 150 --log-every 25 \
   --seed "${SEED:-1}"
 echo "== 3/3 write the test summaries"
 once "$RUN/.written" unitk generate --checkpoint "$RUN/finetune" --input "$RUN/data/test" \
