@@ -52,6 +52,7 @@ train() {
     measure lm gpt2_small 1024 65536 "$NO_DROPOUT $fast"
     measure mlm bert_large 512 32768 "$NO_DROPOUT $fast"
     measure lm modern_mini 512 4096 "--optimizer muon"
+    measure lm modern_mini 512 4096 "--optimizer muon --static --capture"
 }
 
 levers() {
