@@ -16,6 +16,7 @@ from unitk.files import VERSION
 sys.path.insert(0, str(Path(__file__).parent))
 import api_reference  # noqa: E402  (beside this file, which is no package)
 import lines  # noqa: E402
+import notebooks  # noqa: E402
 import verb_pages  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +44,7 @@ def on_config(config: Any) -> Any:
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made: references, recipes, cards of models."""
     found = {**verb_pages.pages(), "api.md": api_reference.page()}
+    found |= {f"notebooks/{name}.md": notebooks.page(name) for name in notebooks.names()}
     found |= {uri: (ROOT / source).read_text("utf-8") for source, uri in pages().items()}
     for uri, text in found.items():
         files.append(File.generated(config, uri, content=text))
@@ -76,6 +78,8 @@ def linked(text: str, source: str, page: Any, config: Any) -> str:
         picture, words, target, anchor = found.groups(default="")
         if ":" in target:
             return found[0]
+        if target.endswith(".ipynb"):
+            return f"[{words}]({target.removesuffix('.ipynb')}.md)"
         there = Path(os.path.normpath((ROOT / source).parent / target))
         name = there.relative_to(ROOT).as_posix()
         uri = pages().get(name) or (name.removeprefix("docs/") if name.startswith("docs/") else "")
