@@ -6,8 +6,9 @@
 #   DEVICE=cpu MORE="--batch-tokens 4096 --max-tokens 4096" STEPS=18700 STEPS2=6600 ...   days of a core
 #   ARCH=qwen3_mini STEPS=300 STEPS2=100 SEED=2 RUN=runs/x ...   another size, length, seed or place
 #
-# DATA holds squad-v1.1-nqg-split/, openstax-ccby/, stories/ and eltec-eng/. What is finished is not
-# done again: run it once more to go on after a stop.
+# DATA holds squad-v1.1-nqg-split/, openstax-ccby/ and, if they are there, stories/ and eltec-eng/;
+# without DATA it is the quickstart's sample. What is finished is not done again: run it once more
+# to go on after a stop.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
@@ -15,39 +16,43 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 RUN=${RUN:-runs/base}
 : "${ARCH:=qwen3_15m}" "${STEPS:=1562}" "${STEPS2:=560}" "${SEED:=1}" "${DEVICE:=auto}" "${VOCAB:=8000}"
 : "${LM:=3}" "${INFILL:=1}" "${MORE:=--batch-tokens 49152 --max-tokens 49152}"
-given DATA "$DATA/squad-v1.1-nqg-split/train.json.gz" "$DATA"/openstax-ccby/openstax.{train,valid}.jsonl.gz \
-  "$DATA"/stories/stories.{train,valid}.jsonl.gz "$DATA"/eltec-eng/eltec-eng.{train,valid}.jsonl.gz
+DATA=${DATA:-$here/../quickstart/data}
+given DATA "$DATA/squad-v1.1-nqg-split/train.json.gz" "$DATA"/openstax-ccby/openstax.{train,valid}.jsonl.gz
 mine "$RUN"
 
 echo "== 1/3 texts"
-modern=("$RUN/squad.jsonl" "$DATA/openstax-ccby/openstax.train.jsonl.gz" "$DATA/stories/stories.train.jsonl.gz")
+modern=("$RUN/squad.jsonl" "$DATA/openstax-ccby/openstax.train.jsonl.gz")
+stories=$DATA/stories/stories novels=$DATA/eltec-eng/eltec-eng
+[ ! -e "$stories.train.jsonl.gz" ] || modern+=("$stories.train.jsonl.gz")
 once "$RUN/.squad" python3 "$here/squad_text.py" --squad "$DATA/squad-v1.1-nqg-split/train.json.gz" --dest "$RUN/squad.jsonl"
-text() { # NAME inputs...: a corpus, in the vocabulary of the modern texts
-  once "$RUN/.$1" unitk preprocess --input "${@:2}" --sentences punct --dest "$RUN/$1" --overwrite "${vocab[@]}"
+text() { # NAME VALID inputs...: a corpus, in the vocabulary of the modern texts
+  once "$RUN/.$1" unitk preprocess --input "${@:3}" --valid "$2" --sentences punct --dest "$RUN/$1" --overwrite "${vocab[@]}"
 }
-vocab=(--vocab-size "$VOCAB" --byte-fallback --valid "$DATA/openstax-ccby/openstax.valid.jsonl.gz")
-text modern "${modern[@]}"
-vocab=(--vocab "$RUN/modern/train" --valid "$DATA/stories/stories.valid.jsonl.gz")
-text stories "$DATA/stories/stories.train.jsonl.gz"
-vocab=(--vocab "$RUN/modern/train" --valid "$DATA/eltec-eng/eltec-eng.valid.jsonl.gz")
-text novels "$DATA/eltec-eng/eltec-eng.train.jsonl.gz"
-# two chapters of five
-some=$RUN/some.jsonl
-once "$RUN/.chapters" sh -c "gzip -dc '$DATA/eltec-eng/eltec-eng.train.jsonl.gz' | awk 'NR % 5 < 2' >'$some'"
-text some "$some"
+vocab=(--vocab-size "$VOCAB" --byte-fallback)
+text modern "$DATA/openstax-ccby/openstax.valid.jsonl.gz" "${modern[@]}"
+vocab=(--vocab "$RUN/modern/train")
+both=() first=() second=()
+if [ -e "$stories.train.jsonl.gz" ]; then # which count three times
+  text stories "$stories.valid.jsonl.gz" "$stories.train.jsonl.gz"
+  both+=(--data "$RUN/stories/train=2" --valid stories="$RUN/stories/valid")
+fi
+if [ -e "$novels.train.jsonl.gz" ]; then # the second round has two chapters of five
+  text novels "$novels.valid.jsonl.gz" "$novels.train.jsonl.gz"
+  once "$RUN/.chapters" sh -c 'gzip -dc "$1" | awk "NR % 5 < 2" >"$2"' sh "$novels.train.jsonl.gz" "$RUN/some.jsonl"
+  text some "$novels.valid.jsonl.gz" "$RUN/some.jsonl"
+  first+=(--data "$RUN/novels/train=0.4" --valid novels="$RUN/novels/valid") second+=(--data "$RUN/some/train")
+fi
 
 read_texts() { # STAGE STEPS words...: go on with it, or begin it
-  # stories count three times
   once "$RUN/.$1" unitk train --save-dir "$RUN/$1" --resume --arch "$ARCH" --device "$DEVICE" --precision bf16 \
     --task lm="$LM" --task glm_infill="$INFILL" --task.glm_infill.mixture 0.7,0,0.3 --block-size 512 \
-    --data "$RUN/modern/train" --data "$RUN/stories/train=2" \
-    --valid modern="$RUN/modern/valid" --valid stories="$RUN/stories/valid" --valid novels="$RUN/novels/valid" \
+    --data "$RUN/modern/train" --valid modern="$RUN/modern/valid" ${both[@]+"${both[@]}"} \
     --optimizer muon --optimizer.weight-decay 0.05 --criterion.z-loss 1e-4 $MORE --max-steps "$2" \
     --log-every 50 --valid-every 500 --valid-texts 400 --save-every 500 --keep-last 2 "${@:3}"
 }
 echo "== 2/3 pre-train"
-read_texts base "$STEPS" --data "$RUN/novels/train=0.4" --lr 3.5e-3 --lr-schedule wsd:warmup=0.02,decay=0.3 --seed "$SEED"
+read_texts base "$STEPS" ${first[@]+"${first[@]}"} --lr 3.5e-3 --lr-schedule wsd:warmup=0.02,decay=0.3 --seed "$SEED"
 echo "== 3/3 pre-train further"
-read_texts more "$STEPS2" --data "$RUN/some/train" --lr 2e-3 --lr-schedule wsd:warmup=0.04,decay=0.6 \
+read_texts more "$STEPS2" ${second[@]+"${second[@]}"} --lr 2e-3 --lr-schedule wsd:warmup=0.04,decay=0.6 \
   --seed "$((SEED + 1))" --init-from "$RUN/base"
 echo "$RUN/more: python3 $here/release.py makes a model with a name of it"

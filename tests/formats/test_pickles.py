@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from unitk.errors import CheckpointError
 from unitk.formats.archive import read_pickle, read_tensors, unwrap, without_prefix
 from unitk.formats.hf.families import families
-from unitk.formats.hf.folder import family_of, rename_tensors
+from unitk.formats.hf.folder import KIN, family_of, rename_tensors
 from unitk.formats.pickles import harmless
 
 ROOT = pathlib.Path("model.pt")
@@ -206,7 +206,7 @@ ALIKE = {"eurobert", "gemma3_text", "llama", "mistral", "olmo2", "qwen2", "qwen3
 PREFIXES = ["module.", "_orig_mod.", "model.", "net.model."]
 
 
-@pytest.mark.parametrize("kind", families())
+@pytest.mark.parametrize("kind", [one for one in families() if one != "mt5"])  # as t5 has it
 def test_every_family_is_read_whatever_wrapped_it(hf, kind):
     """The same names as without a prefix, of whole and of bare models."""
     model = tiny(hf, kind)
@@ -217,7 +217,7 @@ def test_every_family_is_read_whatever_wrapped_it(hf, kind):
             assert rename_tensors(wrapped, families()[kind], ROOT).keys() == wanted.keys(), prefix
 
 
-@pytest.mark.parametrize("kind", families())
+@pytest.mark.parametrize("kind", [one for one in families() if one not in KIN])
 def test_a_family_is_known_by_its_class_or_its_tensors(hf, kind):
     """As in folders of 2019, whose config.json has no model_type."""
     model = tiny(hf, kind)
@@ -230,7 +230,7 @@ def test_a_family_is_known_by_its_class_or_its_tensors(hf, kind):
     for prefix in ("", "model."):
         stored = {prefix + name: tensor for name, tensor in model.state_dict().items()}
         assert family_of({}, stored, ROOT) == kind
-    if kind != "ernie":  # which, bare, is a BERT
+    if kind not in ("ernie", "electra"):  # which, bare, are BERTs
         stored = model.base_model.state_dict()
         assert family_of({"type_vocab_size": model_segments(model)}, stored, ROOT) == kind
 
@@ -260,7 +260,7 @@ def test_a_folder_of_2019_is_read(tmp_path, hf, kit, vocab_txt, named):
 
 
 def test_a_family_that_nothing_tells_is_asked_for(tmp_path):
-    with pytest.raises(CheckpointError, match=r"config\.json has no model_type.*bert, ernie"):
+    with pytest.raises(CheckpointError, match=r"config\.json has no model_type.*bert.*ernie"):
         family_of({}, {"a.weight": torch.ones(1)}, tmp_path / "config.json")
 
 

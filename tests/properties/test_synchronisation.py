@@ -102,7 +102,7 @@ def test_a_recorded_step_of_every_architecture(arch, toy_vocab):
             break
     else:
         pytest.skip("no task decodes with it by default")
-    way = GenerateConfig(beam=4, max_len=STEPS + 1, capture=True)
+    way = GenerateConfig(beam=4, max_len=STEPS + 1, capture="on")
     if not own.static_steps:
         with pytest.raises(UsageError, match="--capture excludes"):
             steps(task, on_meta(own, len(task.vocab)), batch, way)

@@ -14,6 +14,7 @@ MODULES = {
     "docs/hooks.py",
 }
 MODULES |= {"recipes/benchmarks/fairseq_peer.py", "docs/api_reference.py"}
+MODULES |= {"docs/lines.py", "docs/verb_pages.py"}
 """Files that others import."""
 SCRIPTS = {
     str(path.relative_to(ROOT))

@@ -171,6 +171,10 @@ def config_beside(weights: Path) -> Path:
     return old[0] if len(old) == 1 else where
 
 
+KIN = "camembert", "xlm-roberta", "mt5"
+"""Families with the names of an older one, which is meant where nothing but tensors is known."""
+
+
 def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> str:
     """The `model_type`, else that of the class in `architectures`, else found by the tensors."""
     every = families()
@@ -185,7 +189,8 @@ def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Pa
         ours = re.compile(rf"{family.name}(Model|Encoder|PreTrained|For|LMHead|DoubleHeads)\w*")
         if any(map(ours.fullmatch, classes)):
             return name
-    fitting = [name for name, family in every.items() if _fits(family, tensors, where)]
+    older = {name: family for name, family in every.items() if name not in KIN}
+    fitting = [name for name, family in older.items() if _fits(family, tensors, where)]
     if not fitting:
         cure = f"add one to it: {known}"
         raise CheckpointError(f"{where} has no model_type, and its tensors tell none; {cure}")
