@@ -22,6 +22,7 @@ from unitk.decoding.constraints.searches import start
 from unitk.decoding.decode import Reader
 from unitk.decoding.search import Request
 from unitk.errors import UsageError
+from unitk.kernels.capture import recordings
 from unitk.slots import collate
 from unitk.tasks.base import Task
 
@@ -104,8 +105,8 @@ def test_a_recorded_step_of_every_architecture(arch, toy_vocab):
         pytest.skip("no task decodes with it by default")
     way = GenerateConfig(beam=4, max_len=STEPS + 1, capture="on")
     if not own.static_steps:
-        with pytest.raises(UsageError, match="--capture excludes"):
-            steps(task, on_meta(own, len(task.vocab)), batch, way)
+        with pytest.raises(UsageError, match="--capture on excludes"):
+            recordings(on_meta(own, len(task.vocab)), "on")
         return
     few = replace(own, num_layers=2, layer_groups=min(own.layer_groups, 1))
     logits_RV = steps(task, on_meta(few, len(task.vocab)), batch, way)
