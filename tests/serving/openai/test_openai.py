@@ -276,7 +276,7 @@ USER = [{"role": "user", "content": f"Oslo\t{PASSAGE}"}]
             *(400, "top_logprobs", "without logprobs"),
         ),
         ("embeddings", {"input": ""}, 400, "input", "text 1 is empty"),
-        ("embeddings", {"input": "a", "dimensions": 3}, 400, "dimensions", "256"),
+        ("embeddings", {"input": "a", "dimensions": 3}, 400, "dimensions", "384"),
         ("embeddings", {"input": "a", "encoding_format": "hex"}, 400, "encoding_format", "base64"),
         ("nothing", {}, 404, None, "/v1/completions"),
     ],
