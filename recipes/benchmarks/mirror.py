@@ -10,9 +10,9 @@ a second of its start. Each time it goes on with an empty cache, from what the s
 run ends before the last kill, another one is begun. With `--faults`, a proxy before the server
 answers this share of all requests with 503 or by closing the connection.
 
-Printed are the kills, those that left files of an incomplete checkpoint, checkpoints of the store
-that were lost (were the newest complete one when the run was killed, and not what it was resumed
-from), and whether the weights equal the undisturbed ones. The exit code is 1 if they do not.
+Printed are the kills, those that left files of an incomplete checkpoint, the starts that did not go
+on from the newest complete checkpoint that the store had when the run was killed, and whether the
+weights equal the undisturbed ones. The exit code is 1 if they do not, or if a checkpoint was lost.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def main() -> None:
         leaked = [one.name for one in folder.glob("*.txt") if SECRET in one.read_text()]
         leaked += [key for key in keys(client, "") if leaks(client, key)]
     print(f"{found['kills']} kills in {len(found['runs'])} runs of {given.steps} updates,")
-    print(f"{found['partial']} left files of an incomplete checkpoint; {found['lost']} lost")
+    print(f"{found['partial']} left files of an incomplete checkpoint")
+    print(f"{found['told']} starts said where they go on; {found['lost']} not from the newest one")
     print(f"weights after the last update: {'bit-equal' if len(equal) == 1 else 'DIFFERENT'}")
     print(f"credentials in logs or in the store: {', '.join(leaked) or 'none'}")
     sys.exit(len(equal) != 1 or found["lost"] > 0 or bool(leaked))
@@ -109,6 +110,8 @@ def serve_faults(port: int, behind: int, faults: float, seed: int) -> None:
     chance, lock = random.Random(seed), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # clients wait for 100 Continue before they send a file
+
         def log_message(self, *_: object) -> None:
             pass
 
@@ -199,19 +202,24 @@ def said(folder: Path) -> str:
 def disturbed(given: argparse.Namespace, client: Any, folder: Path) -> dict[str, Any]:
     """Kill runs at random moments; what was seen."""
     chance = random.Random(given.seed)
-    found: dict[str, Any] = {"kills": 0, "partial": 0, "lost": 0, "runs": []}
+    found: dict[str, Any] = {"kills": 0, "partial": 0, "lost": 0, "told": 0, "runs": []}
     while found["kills"] < given.kills:
         run = f"run-{len(found['runs'])}"
         found["runs"].append(run)
         newest, code = 0, None
         while code is None:
+            log = folder / f"{run}.txt"
+            before = log.stat().st_size if log.exists() else 0
             process = start(given.steps, run, folder)
             if found["kills"] < given.kills:
                 code = kill(process, client, run, chance)
             else:
                 code = wait(process)
-            resumed = re.findall(r"step-(\d+)\n", (folder / f"{run}.txt").read_text())
-            found["lost"] += bool(newest and resumed and int(resumed[-1]) < newest)
+            # of this start alone; one that was killed before it could tell is no evidence
+            words = log.read_bytes()[before:].decode()
+            if begun := re.search(r"resumed from \S+step-(\d+)\n|from scratch\n", words):
+                found["told"] += 1
+                found["lost"] += int(begun[1] or 0) != newest
             if code is None:
                 found["kills"] += 1
                 complete, every = steps_of(client, run)

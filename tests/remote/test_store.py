@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import socket
 
 import pytest
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.remote.store import PAUSES, check_address, filesystem, reason, request
+from unitk.remote import store as store_module
+from unitk.remote.store import PAUSES, Store, check_address, filesystem, reason, request
 
 SLOW = OSError(errno.EIO, "503 Slow Down")
 
@@ -45,10 +47,34 @@ def test_what_asking_again_cannot_cure_is_not_asked_again(error):
     assert (len(calls), raised.value.filename) == (1, "s3://b/k")
 
 
-def test_pauses_double_for_half_a_minute():
-    from unitk.remote import store
+@pytest.mark.slow  # s3fs takes a second to be imported
+def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch, tmp_path):
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(store_module, "ANSWER", 0.3)
+    monkeypatch.setattr(store_module, "SLOWEST", 1e9)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(50)
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        names = {"ENDPOINT_URL": url, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b" * 8}
+        for name, text in (names | {"DEFAULT_REGION": "us-east-1"}).items():
+            monkeypatch.setenv(f"AWS_{name}", text)
+        there, file = Store("s3"), tmp_path / "file"
+        file.write_bytes(bytes(1000))
+        for ask in (
+            lambda: there.info("s3://b/k"),
+            lambda: there.read("s3://b/k", 0, 9),
+            lambda: there.names("s3://b/k", deep=True),
+            lambda: there.put(b"data", "s3://b/k"),
+            lambda: there.upload(file, "s3://b/k"),
+            lambda: there.remove("s3://b/k"),
+        ):
+            with pytest.raises(OSError, match="no answer.* 4 "):
+                ask()
 
-    assert store.PAUSES is not PAUSES  # the fixture's
+
+def test_pauses_double_for_half_a_minute():
+    assert store_module.PAUSES is not PAUSES  # the fixture's
     assert all(2 * one == two for one, two in zip(PAUSES, PAUSES[1:], strict=False))
     assert 30 < sum(PAUSES) < 60
 

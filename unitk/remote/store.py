@@ -27,6 +27,8 @@ PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "https": "aiohttp", "htt
 """Protocol -> the package that fsspec needs for it, beside itself."""
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds between the tries of a request; each is drawn between half and one and a half of it."""
+ANSWER, SLOWEST = 60.0, 1e6
+"""Seconds that a try may take, and bytes a second that a file must come or go with beside them."""
 LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 UNSIGNED = "NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"
 """Errors that stay however often one asks: types, and names of types of other packages."""
@@ -111,7 +113,8 @@ def _one_line(error: BaseException, address: str, tries: int, seconds: float) ->
 def reason(error: BaseException) -> str:
     """What an error says, short and without credentials."""
     # the text of an OSError with a number repeats number and file
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    silent = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    text = getattr(error, "strerror", None) or str(error) or silent
     text = QUERY.sub(r"\1?...", " ".join(text.split()))
     for name, value in os.environ.items():  # a store may answer with what it was sent
         if SECRET.search(name) and len(value) > 7:
@@ -130,10 +133,17 @@ class Store:
         """fsspec's object; asked for each time, as one of another process is of no use."""
         return filesystem(self.protocol)
 
+    def limit(self, size: int = 0) -> dict[str, float]:
+        """The time that a try may take with so many bytes, as an argument of fsspec's methods.
+
+        A server that takes a connection and says nothing would be waited for without an end.
+        """
+        return {"timeout": ANSWER + size / SLOWEST} if self.fs.async_impl else {}
+
     def info(self, address: str) -> dict[str, Any] | None:
         """What is known of a file or folder: type, size and others; None if there is neither."""
         try:
-            found: dict[str, Any] = request(address, lambda: self.fs.info(address))
+            found: dict[str, Any] = request(address, lambda: self.fs.info(address, **self.limit()))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return found
@@ -143,9 +153,9 @@ class Store:
         fs = self.fs
         try:
             if deep:
-                found = request(address, lambda: fs.find(address, detail=True))
+                found = request(address, lambda: fs.find(address, detail=True, **self.limit()))
             else:
-                listed = request(address, lambda: fs.ls(address, detail=True))
+                listed = request(address, lambda: fs.ls(address, detail=True, **self.limit()))
                 found = {one["name"]: one for one in listed}
         except (FileNotFoundError, NotADirectoryError):
             return {}
@@ -157,7 +167,7 @@ class Store:
     def match(self, pattern: str) -> list[str]:
         """The addresses of the files that a pattern with wildcards stands for."""
         fs = self.fs
-        found = request(pattern, lambda: fs.glob(pattern, detail=True))
+        found = request(pattern, lambda: fs.glob(pattern, detail=True, **self.limit()))
         return sorted(
             str(fs.unstrip_protocol(name)) for name, one in found.items() if one["type"] == "file"
         )
@@ -165,8 +175,10 @@ class Store:
     def read(self, address: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes of a file, or those from `start` up to `stop`."""
 
+        limit = self.limit((stop or 0) - start)
+
         def call() -> bytes:
-            data: bytes = self.fs.cat_file(address, start=start or None, end=stop)
+            data: bytes = self.fs.cat_file(address, start=start or None, end=stop, **limit)
             # a connection that ends early gives fewer bytes, a server without ranges all
             if stop is not None and len(data) != stop - start:
                 raise OSError(errno.EIO, f"{len(data)} bytes instead of {stop - start}", address)
@@ -176,18 +188,19 @@ class Store:
 
     def download(self, address: str, path: Path) -> None:
         """Write a file of the store to `path`."""
-        request(address, lambda: self.fs.get_file(address, str(path)))
+        size = (self.info(address) or {}).get("size") or 0
+        request(address, lambda: self.fs.get_file(address, str(path), **self.limit(size)))
 
     def upload(self, path: Path, address: str) -> None:
         """Put a file into the store, where it appears as a whole."""
-        fs = self.fs
-        self._whole(address, lambda part: fs.put_file(str(path), part))
+        fs, limit = self.fs, self.limit(path.stat().st_size)
+        self._whole(address, lambda part: fs.put_file(str(path), part, **limit))
 
     def put(self, data: bytes, address: str) -> None:
         """Put a small file into the store."""
-        fs = self.fs
+        fs, limit = self.fs, self.limit(len(data))
         # in one request, behind which a store of objects has all of it or nothing
-        self._whole(address, lambda part: fs.pipe_file(part, data))
+        self._whole(address, lambda part: fs.pipe_file(part, data, **limit))
 
     def _whole(self, address: str, write: Callable[[str], None]) -> None:
         if self.protocol != "file":
@@ -202,7 +215,7 @@ class Store:
     def remove(self, address: str) -> None:
         """Remove a file, if it is there."""
         try:
-            request(address, lambda: self.fs.rm_file(address))
+            request(address, lambda: self.fs.rm_file(address, **self.limit()))
         except FileNotFoundError:
             return
 
