@@ -333,7 +333,7 @@ def test_the_first_click_summarises_an_abstract(serving, browser):
             "#write tbody td:first-child", "all => all.map(one => one.innerText)"
         )
         source = page.input_value("#write textarea")
-        assert "single Transformer" in best and len(best) < len(source) / 3
+        assert "single Transformer" in best and len(best) < len(source) / 2
         [[one, *_]] = unitk.load("unitk-base-en-summaries").generate(source)
         assert best == one.text, "the page asks for what the checkpoint is meant to write"
 
