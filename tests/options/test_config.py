@@ -230,8 +230,8 @@ def test_help_groups_what_is_inherited(capsys):
     assert capsys.readouterr().out.split("\n\n") == [
         "unitk build [options]",
         "A house.",
-        "  --doors   At the front [2]",
-        "Looks: what one sees.\n  --colour  Of the roof [red]\n",
+        "  --doors N      At the front [2]",
+        "Looks: what one sees.\n  --colour TEXT  Of the roof [red]\n",
     ]
 
 
@@ -243,7 +243,7 @@ def test_the_short_page_of_a_long_verb_has_its_common_options(verb, main, capsys
         with pytest.raises(SystemExit):
             parse(verb, main, [word])
         pages[word] = capsys.readouterr().out
-    assert pages["-h"] == pages["--help"] and len(pages["--help"].splitlines()) <= 60
+    assert pages["-h"] == pages["--help"] and len(pages["--help"].splitlines()) <= 75
     assert f"unitk {verb} --help-all" in pages["--help"]
     found = {word: re.findall(r"^  (--\S+)", page, re.M) for word, page in pages.items()}
     assert sorted(found["--help-all"]) == sorted(option.flag for option in options(main))
@@ -252,7 +252,44 @@ def test_the_short_page_of_a_long_verb_has_its_common_options(verb, main, capsys
     for option in options(main):
         words = option.brief.split() if option.name in common else []
         assert " ".join(words) in " ".join(pages["--help"].split())
-        assert " ".join(option.help.rstrip(".").split()) in " ".join(pages["--help-all"].split())
+        text, _, default = option.help.rstrip(".").partition(". Default: ")
+        for part in (text, *filter(None, default.split(". "))):
+            assert " ".join(part.split()) in " ".join(pages["--help-all"].split())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Every:
+    """Each kind of value."""
+
+    folder: Path
+    """To write."""
+    names: tuple[str, ...] = ("a", "b")
+    """To greet."""
+    shout: bool = False
+    """Loudly."""
+    voice: Literal["low", "high"] = "low"
+    """Of the greeting."""
+    tongue: Literal["english", "italian", "portuguese"] = "italian"
+    """Of the greeting."""
+    every: int | None = None
+    """Seconds between two. Default: a day."""
+    limit: float | None = None
+    """Seconds in all."""
+
+
+def test_help_says_what_a_value_looks_like_and_what_holds_without_one(capsys):
+    with pytest.raises(SystemExit):
+        parse("greet", Every, ["--help"])
+    _, *rows = " ".join(capsys.readouterr().out.split()).split(" --")
+    assert [row.partition(" ")[2] for row in rows] == [
+        "PATH To write [needed]",
+        "TEXT,... To greet [a,b]",
+        "Loudly",
+        "low|high Of the greeting [low]",
+        "NAME Of the greeting [one of english, italian, portuguese; default: italian]",
+        "N Seconds between two [default: a day]",
+        "X Seconds in all",
+    ]
 
 
 def test_help_explains_what_was_named_and_help_all_the_rest(capsys):

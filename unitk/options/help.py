@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -12,6 +13,11 @@ from typing import Any
 
 from unitk import registry
 from unitk.options.fields import Bound, Component, Option, flag, options, render, type_name
+
+VALUES = {"whole number": "N", "number": "X", "text": "TEXT", "path": "PATH"}
+"""What a type is called -> what stands for a value of it."""
+SHORT = 20
+"""Characters of choices that stand beside the name of their option."""
 
 
 def help_page(
@@ -84,7 +90,17 @@ def _component_pages(parts: dict[str, Component], width: int) -> list[str]:
 
 def _left(rows: Sequence[tuple[str, Option, Any]]) -> int:
     """The column in which explanations begin."""
-    return min(max((len(name) for name, _, _ in rows), default=0), 34) + 4
+    return min(max((len(_head(*row[:2])) for row in rows), default=0), 24) + 4
+
+
+def _head(name: str, option: Option) -> str:
+    """An option as it is written: its name and what stands for its value; a switch has none."""
+    kind, *more = type_name(option.type).split(",")
+    if "|" in kind:  # a few short words stand for themselves: auto|cpu|cuda
+        value = {"on|off": ""}.get(kind, kind if len(kind) <= SHORT else "NAME")
+    else:
+        value = VALUES.get(kind, "X|NAME:...")
+    return " ".join(filter(None, [name, ",".join([value, *more[-1:]])]))
 
 
 def _table(
@@ -92,27 +108,39 @@ def _table(
 ) -> list[str]:
     lines = []
     for name, option, value in rows:
-        about = option.brief if brief else option.help.rstrip(".")
-        about = f"{about} [{_notes(option, value, brief)}]"
-        text = textwrap.wrap(about, width - left, break_on_hyphens=False)
-        head = f"  {name}".ljust(left)
-        if len(head) > left:
+        whole = option.help.removesuffix(f" Default: {_derived(option)}.").rstrip(".")
+        parts = option.brief if brief else whole, _notes(option, value, brief)
+        text = textwrap.wrap(" ".join(filter(None, parts)), width - left, break_on_hyphens=False)
+        head = f"  {_head(name, option)}"
+        if len(head) > left - 2:
             lines.append(head)
-            head = " " * left
-        lines += [head + text[0], *(" " * left + more for more in text[1:])]
+            head = ""
+        lines += [head.ljust(left) + "".join(text[:1]), *(" " * left + more for more in text[1:])]
     return lines
 
 
+def _derived(option: Option) -> str:
+    """The default of an option that depends on others, as its last sentence says it."""
+    found = re.search(r"Default: ([^.]+)\.$", option.help)
+    return found[1] if found else ""
+
+
 def _notes(option: Option, value: Any, brief: bool) -> str:
-    """The default; where there is none, or only some words are possible, also what is possible.
+    """What is possible, where only some words are and they do not stand beside the name, and the
+    default.
 
     Unless `brief`, the bounds of a share are shown too; that a count is not negative is plain.
     """
     kind, rule = type_name(option.type), option.rule
+    notes = []
+    if "|" in kind and len(kind) > SHORT:
+        notes.append(f"one of {kind.replace('|', ', ')}")
+    if isinstance(rule, Bound) and rule.high < math.inf and not brief:
+        notes.append(str(rule))
+    nothing = value is MISSING or value is None or value is False
+    default = "" if nothing else render(value)
     if value is MISSING:
-        return f"{kind}, needed"
-    default = "" if render(value) in ("none", "") else render(value)
-    shown = not default or "|" in kind and option.type is not bool
-    notes = ", ".join(filter(None, [kind * shown, default]))
-    both = isinstance(rule, Bound) and rule.high < math.inf and not brief
-    return f"{notes} {rule}" if both else notes
+        notes.append("needed")
+    elif default := default or _derived(option):
+        notes.append(f"default: {default}" if notes or option.default is None else default)
+    return f"[{'; '.join(notes)}]" if notes else ""
