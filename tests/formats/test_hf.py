@@ -98,6 +98,11 @@ TOWER |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 T5GEMMA = {"encoder": TOWER, "vocab_size": V}
 T5GEMMA["decoder"] = {**TOWER, "num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
 ALONE = {side: {**T5GEMMA[side], "num_key_value_heads": 4} for side in ("encoder", "decoder")}
+OPT = {key: BERT[key] for key in BERT if key != "intermediate_size"} | {"ffn_dim": 48}
+OPT |= {"bos_token_id": 3, "eos_token_id": 3}
+NEO = {"vocab_size": V, "hidden_size": 32, "num_layers": 3, "num_heads": 4, "window_size": 5}
+NEO |= {"intermediate_size": 48, "max_position_embeddings": 40, **{"bos_token_id": 3}}
+NEO |= {"eos_token_id": 3, "attention_types": [[["global", "local"], 1], [["global"], 1]]}
 MODERN = {key: LLAMA[key] for key in LLAMA if key not in ("head_dim", "num_key_value_heads")}
 MODERN |= {"num_hidden_layers": 3, "local_attention": 8, "global_attn_every_n_layers": 2}
 MODERN |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
@@ -130,6 +135,12 @@ FAMILIES = {
         },
     ),
     "neox_both_ways": ("GPTNeoXForCausalLM", "GPTNeoXConfig", {**NEOX, **OPEN}),
+    "opt": ("OPTForCausalLM", "OPTConfig", OPT),
+    "opt_untied": (
+        *("OPTForCausalLM", "OPTConfig"),
+        {**OPT, "do_layer_norm_before": False, "tie_word_embeddings": False, "enable_bias": False},
+    ),
+    "gpt_neo": ("GPTNeoForCausalLM", "GPTNeoConfig", NEO),
     "modernbert": ("ModernBertForMaskedLM", "ModernBertConfig", MODERN),
     "modernbert_own": (
         *("ModernBertForMaskedLM", "ModernBertConfig"),

@@ -22,6 +22,8 @@ RELEASED = {
     "olmo2_1b": "Olmo2ForCausalLM",
     "gemma3_270m": "Gemma3ForCausalLM",
     "pythia_160m": "GPTNeoXForCausalLM",
+    "opt_125m": "OPTForCausalLM",
+    "gpt_neo_125m": "GPTNeoForCausalLM",
 }
 
 
@@ -51,9 +53,12 @@ def test_every_name_and_shape_of_the_released_size_is_theirs(hf, arch):
     changes = family.complete(Checkpoint(read, {}, other.config.to_dict(), "config.json"))
     again = replace(read, **changes, tied=config.tied)
     assert again.layer_kinds == config.layer_kinds and again.rotary_base
-    kept = {"head_width": 0, "rotary_base": 1.0, "layer_windows": (), "layer_rotary_bases": ()}
+    rotary = config.positions == "rotary"
+    kept = {"rotary_base": 1.0, "layer_rotary_bases": ()} if rotary else {}
+    kept |= {"head_width": 0, "layer_windows": ()}
     free = dict.fromkeys(settings.FREE - {"scaled_init", "zero_init"}, 0.5)
-    same = kept | free | {"max_positions": 0, "scaled_init": True, "zero_init": False}
+    same = kept | free | {"scaled_init": True, "zero_init": False}
+    same |= {"max_positions": 0} if rotary else {}
     assert replace(again, **same) == replace(config, **same)
 
 
@@ -85,7 +90,12 @@ OLDER = {
 }
 
 
-SIZES = {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
+SIZES = {
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_layers": 4,
+}
 
 
 def read(kind, given):
@@ -120,6 +130,14 @@ REFUSED = {
         {"head_dim": 256, "sliding_window_pattern": 2}
         | {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
         "scale the positions",
+    ),
+    "GPT-Neo's unknown layers": ("gpt_neo", {"attention_types": [[["a"], 4]]}, "attention_types"),
+    "too few of its layers": ("gpt_neo", {"attention_types": [[["local"], 3]]}, "attention_types"),
+    "no list of them": ("gpt_neo", {"attention_types": ["local"]}, "attention_types"),
+    "its window of nothing": ("gpt_neo", {"window_size": 1}, "window_size"),
+    "OPT's norms without weights": (
+        *("opt", {"layer_norm_elementwise_affine": False}),
+        "layer_norm_elementwise_affine",
     ),
     "an unknown type of layer": (
         "gemma3_text",

@@ -86,6 +86,8 @@ def test_the_defaults_are_those_of_generate():
         ("olmo2_1b", "lm", {}, 1.0),
         ("gemma3_tiny", "lm", {}, 1.0),
         ("pythia_tiny", "lm", {}, 1.0),
+        ("opt_tiny", "lm", {}, 1.0),
+        ("gpt_neo_tiny", "lm", {}, 1.0),
         ("modernbert_tiny", "lm", {}, 1.0),
         ("bart_tiny", "seq2seq", {}, 1.0),
         ("bart_tiny", "seq2seq", {"opening": "sep"}, 1.0),

@@ -69,6 +69,7 @@ OTHER = {
     "bias": False,
     "attention_bias": False,
     "qkv_bias": True,
+    "out_bias": True,
     "tied": False,
     "output_scale": True,
     "logit_cap": 2.0,
@@ -103,6 +104,7 @@ BESIDE = {
     "qk_norm_weights": {"qk_norm": True},
     "qk_norm_joint": {"qk_norm": True, "qk_norm_weights": True},
     "qkv_bias": {"bias": False},
+    "out_bias": {"bias": False},
 }
 """Settings that a field needs to matter."""
 TWO_TOWERS = {"decoder_layers": 1, "shared_embeddings": False, "cross_rotary": False}

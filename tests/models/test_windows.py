@@ -180,6 +180,7 @@ def test_the_keys_of_a_latent_stand_before_all_windows():
         ({"norm": "rms", "norm_bias": False}, "--arch.norm-bias must be on with --arch.norm rms"),
         ({"first_norm": False, "norm_first": False}, "--arch.first-norm must be on"),
         ({"qkv_bias": True}, "--arch.qkv-bias must be off with --arch.bias"),
+        ({"out_bias": True}, "--arch.out-bias must be off with --arch.attention-bias"),
         ({"qk_norm_joint": True}, "--arch.qk-norm-joint on has no effect without"),
         ({"layer_heads": (2, 2, 2), "num_kv_heads": 2}, "--arch.layer-heads excludes .* grouped"),
     ],

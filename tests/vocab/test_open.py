@@ -100,6 +100,7 @@ FAMILIES = {
     "roberta": ROBERTA,
     "bart": ROBERTA,
     "gpt2": byte_bpe("<|endoftext|>"),
+    "gpt_neo": byte_bpe("<|endoftext|>"),
 }
 HL = {"content": "<hl>", "lstrip": True, "rstrip": True, "normalized": False, "single_word": False}
 NEW = {"content": "[new]", "lstrip": False, "rstrip": False, "normalized": True}

@@ -352,7 +352,7 @@ class Attention(Heads):
             self.kv = Fused(config.width, config.kv_width, 2, config.biased_heads)
         else:
             self.qkv = Fused(config.width, config.heads_width, 3, config.biased_heads)
-        self.out = nn.Linear(config.heads_width, config.width, config.biased_attention)
+        self.out = nn.Linear(config.heads_width, config.width, config.biased_out)
 
     def forward(
         self,
@@ -416,7 +416,7 @@ class CrossAttention(Heads):
         super().__init__(config)
         self.query = nn.Linear(config.width, config.heads_width, config.biased_heads)
         self.kv = Fused(config.width, config.kv_width, 2, config.biased_heads)
-        self.out = nn.Linear(config.heads_width, config.width, config.biased_attention)
+        self.out = nn.Linear(config.heads_width, config.width, config.biased_out)
 
     def forward(self, x_BTD: Tensor, source: Source) -> Tensor:
         query_BHTK = self.queries(self.query(x_BTD), source.view.rotation)

@@ -159,6 +159,8 @@ class ModelConfig(ArchConfig):
     alone (DiT, the network of MDLM)."""
     qkv_bias: bool = False
     """Biases of queries, keys and values where --arch.bias is off (Qwen2)."""
+    out_bias: bool = False
+    """A bias of attention's output map where --arch.attention-bias is off (GPT-Neo)."""
     tied: bool = True
     """Use the token embedding as the output matrix."""
     output_scale: bool = False
@@ -219,6 +221,8 @@ class ModelConfig(ArchConfig):
         self._require("layer_groups", groups and self.layer_groups >= 0, "a divisor of the layers")
         self._require("attention_bias", self.attention_bias or self.bias, "on without --arch.bias")
         self._require("qkv_bias", not (self.qkv_bias and self.bias), "off with --arch.bias")
+        alone = not (self.out_bias and self.bias and self.attention_bias)
+        self._require("out_bias", alone, "off with --arch.attention-bias")
         grouped = self.layer_groups > 0 or self.layer_share == "layer"
         self._require("layer_share", grouped, "layer without --arch.layer-groups")
         reached = not self.embedding_width or self.head_transform or self.heads
@@ -326,14 +330,14 @@ class ModelConfig(ArchConfig):
         return [(windows[n % len(windows)], rotary * bases[n % len(bases)]) for n in each]
 
     @property
-    def biased_attention(self) -> bool:
-        """Whether the linear maps of attention have biases."""
-        return self.bias and self.attention_bias
+    def biased_out(self) -> bool:
+        """Whether attention's output map has a bias."""
+        return (self.bias and self.attention_bias) or self.out_bias
 
     @property
     def biased_heads(self) -> bool:
         """Whether queries, keys and values have biases."""
-        return self.biased_attention or self.qkv_bias
+        return (self.bias and self.attention_bias) or self.qkv_bias
 
     @property
     def heads_width(self) -> int:

@@ -27,7 +27,7 @@ USUAL = {
     "roberta": "RobertaTokenizer",
     "bart": "RobertaTokenizer",
     "albert": "AlbertTokenizer",
-    "gpt2": "GPT2Tokenizer",
+    **dict.fromkeys(("gpt2", "opt", "gpt_neo"), "GPT2Tokenizer"),
     "openai-gpt": "OpenAIGPTTokenizer",
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
     "xlnet": "XLNetTokenizer",

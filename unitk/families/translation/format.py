@@ -57,7 +57,7 @@ class CrossBySegment(CrossAttention):
     def __init__(self, config: TranslationConfig):
         super().__init__(config)
         self.maps = config.cross_maps
-        inner, bias = config.heads_width, config.biased_attention
+        inner, bias = config.heads_width, config.biased_heads
         self.out = Fused(inner, config.width, self.maps, bias)
 
     def forward(self, x_BTD: Tensor, source: Source) -> Tensor:

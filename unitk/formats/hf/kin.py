@@ -1,22 +1,33 @@
-"""Architectures by name: models of transformers that differ little from BERT, RoBERTa and T5.
+"""Architectures by name: models of transformers that differ little from BERT, GPT-2, BART and T5.
 
 DistilBERT: Sanh et al. 2019, arXiv 1910.01108. MPNet: Song et al. 2020, arXiv 2004.09297. XLM-R:
 Conneau et al. 2020, arXiv 1911.02116. CamemBERT: Martin et al. 2020, arXiv 1911.03894. mT5: Xue et
-al. 2021, arXiv 2010.11934. The tables of `unitk/formats/hf/tables` have their names; torch is not
-imported here.
+al. 2021, arXiv 2010.11934. OPT: Zhang et al. 2022, arXiv 2205.01068. GPT-Neo: Black et al. 2021,
+https://doi.org/10.5281/zenodo.5297715. The tables of `unitk/formats/hf/tables` have their names;
+torch is not imported here.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from unitk.models.archs import BERT, ROBERTA, T5_1_1, TESTS, Preset, sized, tiny
+from unitk.models.archs import BERT, GPT2, ROBERTA, T5_1_1, TESTS, Preset, sized, tiny
 from unitk.models.config import ModelConfig
 from unitk.registry import register
 
 # half of BERT's layers, and no segments
 DISTILBERT = replace(BERT, num_layers=6, num_segments=0, heads=())
 MPNET = replace(ROBERTA, num_segments=0, relative_buckets=32, relative_distance=128)
+OPT = replace(GPT2, max_positions=2048, position_offset=2, activation="relu")
+# every other layer sees 256 slots, of which the slot itself is one
+GPT_NEO = replace(
+    GPT2,
+    max_positions=2048,
+    layer_windows=(0, 255),
+    score_scale=False,
+    attention_bias=False,
+    out_bias=True,
+)
 # what tells the multilingual ones apart is their vocabulary
 PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "distilbert_tiny": (tiny(DISTILBERT), TESTS),
@@ -31,6 +42,12 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         "mT5-small, 300 M parameters with 250,000 ids.",
     ),
     "mt5_base": (replace(sized(T5_1_1, 12, 768, 12), ffn_width=2048), "mT5-base, 582 M."),
+    "opt_tiny": (tiny(OPT), TESTS),
+    "opt_125m": (OPT, "OPT-125M."),
+    "opt_1.3b": (sized(OPT, 24, 2048, 32), "OPT-1.3B; further sizes come in by their own."),
+    "gpt_neo_tiny": (replace(tiny(GPT_NEO), layer_windows=(0, 7)), TESTS),
+    "gpt_neo_125m": (GPT_NEO, "GPT-Neo-125M."),
+    "gpt_neo_1.3b": (sized(GPT_NEO, 24, 2048, 16), "GPT-Neo 1.3B."),
 }
 
 for _name, (_config, _about) in PRESETS.items():
