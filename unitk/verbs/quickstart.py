@@ -81,7 +81,7 @@ class Options(Checked):
     """Folder to write. An earlier quickstart in it is replaced."""
     init_from: Path = Path("unitk-base-en")
     """Run, checkpoint or bundled model to start from."""
-    max_steps: Positive = 200
+    max_steps: Positive = 450
     """Maximum updates of the fine-tuning."""
 
 
