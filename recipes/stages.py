@@ -18,6 +18,9 @@ GLUE = {
     "rte": ["accuracy"],
     "mrpc": ["accuracy", "f1:1"],
     "stsb": ["pearson", "spearman"],
+    "mnli": ["accuracy"],
+    "qnli": ["accuracy"],
+    "qqp": ["accuracy", "f1:1"],
 }
 """Figures of each set, as GLUE reports them (Wang et al. 2019, arXiv 1804.07461, table 1)."""
 

@@ -102,11 +102,28 @@ unpacked() { # DIR
 published() { # SUFFIX: the array `paper`, files with the settings of PAPER; SUFFIX: the set that it is about
   local all=() one
   for one in "$recipes"/papers/*-"$1"*/train.yaml; do all+=("$(basename "$(dirname "$one")")"); done
-  known PAPER "${all[@]}"
+  begins_with train "${all[@]}"
+  python3 "$recipes/papers/plan.py" "$paper" "${PAPER#*-}" -- --config "$paper/train.yaml"
+}
+
+begins_with() { # NAME papers...: `paper`, one of these whose NAME.yaml is followed; its first line
+  known PAPER "${@:2}"
   paper=$recipes/papers/$PAPER SIZE=base
   [ -n "${INIT:-}" ] || { echo "INIT: PAPER=$PAPER begins with a model of its authors; see papers/README.md" >&2; exit 2; }
-  head -n 1 "$paper/train.yaml" | cut -c 3-
-  python3 "$recipes/papers/plan.py" "$paper"
+  head -n 1 "$paper/$1.yaml" | cut -c 3-
+}
+
+labels_as_published() { # SET: its labels are learnt with the settings of PAPER; `own`: options of training
+  local lr texts updates warmup figure
+  vocab=$INIT init=(--init-from "$INIT") scratch=() common=(--seed "$SEED")
+  own=(--config "$paper/finetune.yaml")
+  if [ -e "$paper/glue.tsv" ]; then
+    grep -q "^$1"$'\t' "$paper/glue.tsv" || { echo "SETS: PAPER=$PAPER has no settings for $1" >&2; exit 2; }
+    IFS=$'\t' read -r _ lr texts updates warmup figure < <(grep "^$1"$'\t' "$paper/glue.tsv")
+    own+=(--lr "$lr" --batch-texts "$texts" --max-epochs none --max-steps "$updates" --lr-schedule "linear:warmup=$warmup")
+    echo "the authors' figure on the dev set of $1: $figure"
+  fi
+  python3 "$recipes/papers/plan.py" "$paper" "$1" -- "${own[@]}"
 }
 
 config() { # NAME: options that read the settings of PAPER for a verb, if there are some
@@ -124,7 +141,10 @@ as_published() { # from files to RUN/written.jsonl with the settings of PAPER
 }
 
 once() { # MARK words...: run them, unless MARK says that they were run to their end
-  if [ -n "${DRY:-}" ]; then printf '$'; printf ' %q' "${@:2}"; echo; return; fi
+  if [ -n "${DRY:-}" ]; then
+    [ "$2" != fresh ] || set -- "$1" "${@:4}"
+    printf '$'; printf ' %q' "${@:2}"; echo; return
+  fi
   if [ -e "$1" ]; then unlike "$@"; return; fi
   "${@:2}" || return
   options "${@:2}" >"$1"
@@ -133,6 +153,7 @@ once() { # MARK words...: run them, unless MARK says that they were run to their
 said() { # FILE words...: run them, unless FILE has what they print
   local mark
   mark=$(dirname "$1")/.$(basename "$1")
+  if [ -n "${DRY:-}" ]; then once "$mark" "${@:2}"; return; fi
   if [ -e "$1" ]; then unlike "$mark" "${@:2}"; return; fi
   "${@:2}" >"$1.part" || return
   options "${@:2}" >"$mark"
@@ -194,9 +215,9 @@ learnt() { # SET TASK LABELS TRAIN DEV words...: RUN/SET/ROW.json, the scores on
   # options of predict
   local row begins
   labelled "$1" "$3" "$4" "$5"
-  for row in pretrained scratch; do
+  for row in pretrained ${scratch[0]:+scratch}; do
     begins=("${init[@]}")
-    [ $row = pretrained ] || begins=("${scratch[@]}")
+    [ "$row" = pretrained ] || begins=("${scratch[@]}")
     judged "$1" "$RUN/$1/$row" "$2" "$3" "$5" "${begins[@]}" "${optimizer[@]}" "${@:6}"
   done
 }
@@ -207,14 +228,15 @@ labelled() { # SET LABELS TRAIN DEV: RUN/data/SET
 }
 
 judged() { # SET OUT TASK LABELS DEV words...: OUT, a model that learnt the set, and OUT.json, its scores
-  local folder=${2%/*} row=${2##*/} best=()
+  local folder=${2%/*} row=${2##*/} best=() length=("${own[@]}")
+  [ -n "${PAPER:-}" ] || length=(--batch-texts 32 --max-steps "$FINETUNE_STEPS" --lr "$FINETUNE_LR"
+    --valid-every "$(((FINETUNE_STEPS + 3) / 4))")
   # few updates overfit: the loss is lowest long before most labels are right
   [ "$3" != classify ] || best=(--best-metric valid/class/correct)
   echo "== ${2#"$RUN/"}"
-  mkdir -p "$folder"
+  [ -n "${DRY:-}" ] || mkdir -p "$folder"
   once "$folder/.$row" fresh "$2" unitk train --task "$3" "${@:6}" --data "$RUN/data/$1" --save-dir "$2" \
-    --batch-texts 32 --max-steps "$FINETUNE_STEPS" --lr "$FINETUNE_LR" \
-    --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${best[@]}" "${common[@]}"
+    "${length[@]}" "${best[@]}" "${common[@]}"
   once "$folder/.$row.predict" fresh "$2.jsonl" unitk predict --checkpoint "$2" --input "$5" "${from[@]}" \
     --truncate "${asked[@]}" --output "$2.jsonl"
   said "$2.json" unitk score --metric "$4" --hypotheses "$2.jsonl" --references "$5" "${to[@]}" --output-format json

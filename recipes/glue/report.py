@@ -11,7 +11,8 @@ from stages import GLUE, arguments, table, trivial
 def main(run: Path, sets: list[str]) -> None:
     """Print and write the table."""
     lines = []
-    for row in ("majority class, mean", "scratch", "pretrained"):
+    learnt = [row for row in ("scratch", "pretrained") if (run / sets[0] / f"{row}.json").exists()]
+    for row in ("majority class, mean", *learnt):
         cells = [row]
         for name in sets:
             if row.startswith("majority"):

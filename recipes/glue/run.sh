@@ -7,6 +7,7 @@
 #   SETS="rte mrpc" OBJECTIVE=lm SEED=2 RUN=runs/x  some sets, another objective, seed or place
 #   SIZE=mini recipes/glue/run.sh                   fine-tune unitk-base-en
 #   TEXTS="a.jsonl b.jsonl" INIT=runs/x/pretrain    other text to pre-train on; a model that is pre-trained
+#   PAPER=roberta INIT=models/roberta SETS=rte ...  the settings of ../papers/roberta; DRY=1 prints the plan
 #   ROWS VOCAB BLOCK {PRETRAIN,FINETUNE}_STEPS PRETRAIN_TOKENS MAX_TOKENS LR FINETUNE_LR
 #
 # What is finished is not done again: run it once more to go on after a stop.
@@ -18,8 +19,12 @@ SIZE=${SIZE:-small}
 [ "$SIZE" = mini ] && objective=glm_infill || objective=mlm
 OBJECTIVE=${OBJECTIVE:-$objective}
 SETS=${SETS:-cola sst2 rte mrpc stsb}
-RUN=${RUN:-runs/glue-$OBJECTIVE-$SIZE}
+RUN=${RUN:-runs/glue-${PAPER:-$OBJECTIVE-$SIZE}}
 SEED=${SEED:-1}
+if [ -n "${PAPER:-}" ]; then
+  begins_with finetune roberta albert electra ernie2
+  [ -e "$paper/glue.tsv" ] || known SETS mnli
+fi
 [ "$SIZE" = base ] || : "${ROWS:=4000}"
 [ "$SIZE" != small ] || : "${FINETUNE_LR:=5e-4}"
 settings
@@ -36,11 +41,12 @@ fi
 for set in $SETS; do
   once "$RUN/.text.$set" python3 "$here/collect.py" "$DATA" "$RUN/text" "$set" ${ROWS:+--rows "$ROWS"}
 done
-beginnings "$sample/openstax.valid.jsonl.gz"
+[ -n "${PAPER:-}" ] || beginnings "$sample/openstax.valid.jsonl.gz"
 for set in $SETS; do
   task=classify labels=class from=(--source-field sentence1,sentence2) to=(--label-field label) asked=()
   case $set in cola | sst2) from=(--source-field sentence) ;; stsb) task=regress labels=number ;; esac
+  [ -z "${PAPER:-}" ] || labels_as_published "$set"
   learnt "$set" $task $labels "$RUN/text/$set.train.jsonl" "$RUN/text/$set.dev.jsonl"
 done
 # shellcheck disable=SC2086
-python3 "$here/report.py" "$RUN" $SETS
+[ -n "${DRY:-}" ] || python3 "$here/report.py" "$RUN" $SETS

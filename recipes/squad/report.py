@@ -40,6 +40,8 @@ def main(run: Path) -> None:
         figures = answers([[text] for text in texts], wanted).figures
         rows.append([name, *(f"{figures[one]:.1f}" for one in FIGURES), "0.0"])
     for name in ("scratch", "pretrained"):
+        if not (run / "squad" / f"{name}.json").exists():  # settings of a paper have one row
+            continue
         [scores] = json.loads((run / "squad" / f"{name}.json").read_text()).values()
         said = [one["answer"] for one in records(run / "squad" / f"{name}.jsonl")]
         none = 100 * said.count("") / len(said)

@@ -6,6 +6,7 @@
 #   DATA=path/to/squad recipes/squad/run.sh     a folder with train.json and dev.json, or SQuAD's own names
 #   SIZE=small recipes/squad/run.sh             pre-train a small model first, on a CPU
 #   INIT=runs/x/pretrain recipes/squad/run.sh   a model that is pre-trained
+#   PAPER=spanbert INIT=models/spanbert ...     the settings of ../papers/spanbert, or xlnet; DRY=1 prints the plan
 #   OBJECTIVE SIZE TEXTS ROWS SOURCE VOCAB BLOCK {PRETRAIN,FINETUNE}_STEPS PRETRAIN_TOKENS MAX_TOKENS
 #   LR FINETUNE_LR SEED RUN: see README.md
 #
@@ -17,8 +18,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SIZE=${SIZE:-mini}
 [ "$SIZE" = mini ] && objective=glm_infill || objective=mlm
 OBJECTIVE=${OBJECTIVE:-$objective}
-RUN=${RUN:-runs/squad-$OBJECTIVE-$SIZE}
+RUN=${RUN:-runs/squad-${PAPER:-$OBJECTIVE-$SIZE}}
 SEED=${SEED:-1}
+[ -z "${PAPER:-}" ] || begins_with finetune spanbert xlnet
 case $SIZE in
   base) : "${SOURCE:=381}" ;;
   mini) : "${SOURCE:=320}" "${FINETUNE_STEPS:=500}" ;;
@@ -30,10 +32,15 @@ DATA=${DATA:-$sample/squad-v1.1-nqg-split}
 begin "$sample/openstax-ccby/openstax.train.jsonl.gz"
 
 once "$RUN/.questions" python3 "$here/collect.py" "$DATA" "$RUN/text" ${ROWS:+--rows "$ROWS"}
-beginnings "$sample/openstax-ccby/openstax.valid.jsonl.gz"
+words=(--max-source-len "$SOURCE" --valid-texts 300 --best-metric valid/span/correct)
+if [ -n "${PAPER:-}" ]; then
+  words=()
+  labels_as_published squad
+else
+  beginnings "$sample/openstax-ccby/openstax.valid.jsonl.gz"
+fi
 # in SQuAD 1.1 every question has an answer, though not in every window
 from=() to=() asked=(--null-threshold inf)
 grep -qs '"is_impossible": true' "$RUN/text/train.json" && asked=()
-learnt squad span span "$RUN/text/train.json" "$RUN/text/dev.json" --max-source-len "$SOURCE" --valid-texts 300 \
-  --best-metric valid/span/correct
-python3 "$here/report.py" "$RUN"
+learnt squad span span "$RUN/text/train.json" "$RUN/text/dev.json" "${words[@]}"
+[ -n "${DRY:-}" ] || python3 "$here/report.py" "$RUN"

@@ -1,5 +1,6 @@
 """Recipes delete nothing that they did not make, and work in paths with blanks, quotes and `$`."""
 
+import csv
 import json
 import os
 import shlex
@@ -11,6 +12,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+
+from unitk.options.config import parse
+from unitk.training.config import KINDS, TrainConfig
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 NAMES = ["toy_copy", "vae_toy", "vae_captions", "vae_grid", "compare", "qg_squad", "summarize"]
@@ -137,6 +141,49 @@ def test_one_command_runs_a_paper_and_a_dry_one_prints_it(name, paper, tmp_path)
     assert done.returncode == 2 and f"INIT: PAPER={paper} begins" in done.stderr
     done = start(name, tmp_path, **{**given, "PAPER": f"bert{paper[5:]}"})
     assert done.returncode == 2 and f"{paper}" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "paper"), [("glue", "roberta"), ("squad", "spanbert")])
+def test_labels_are_learnt_with_the_settings_of_a_paper(name, paper, tmp_path):
+    given = {"PAPER": paper, "INIT": "its/model", "RUN": "run"}
+    given |= {"SETS": "rte", "DATA": str(tmp_path)} if name == "glue" else {}
+    dry = start(name, tmp_path, DRY="1", **given)
+    assert dry.returncode == 0, dry.stderr
+    first = (RECIPES / "papers" / paper / "finetune.yaml").read_text().splitlines()[0]
+    assert dry.stdout.startswith(first.removeprefix("# "))
+    planned = [shlex.split(line)[1:] for line in dry.stdout.splitlines() if line[0] == "$"]
+    verbs = [words[1:] for words in planned if words[0] == "unitk"]
+    assert [words[0] for words in verbs] == ["preprocess", "train", "predict", "score"]
+    config = RECIPES / "papers" / paper / "finetune.yaml"
+    assert verbs[1][verbs[1].index("--config") + 1] == str(config)
+    assert not (tmp_path / "run").exists()
+    done = start(name, tmp_path, **{**given, "INIT": "", "RUN": "other"})
+    assert done.returncode == 2 and f"INIT: PAPER={paper} begins" in done.stderr
+    done = start(name, tmp_path, DRY="1", **{**given, "SETS": "wnli", "PAPER": "electra"})
+    assert done.returncode == 2 and ("no wnli" if name == "glue" else "no electra") in done.stderr
+
+
+@pytest.mark.parametrize("paper", ["roberta", "albert"])
+def test_settings_of_glue_are_those_of_unitk(paper):
+    titles, *rows = csv.reader((RECIPES / "papers" / paper / "glue.tsv").open(), delimiter="\t")
+    assert titles == ["set", "rate", "texts", "updates", "warm-up", "figure"]
+    assert [row[0] for row in rows] == [
+        "mnli",
+        "qnli",
+        "qqp",
+        "rte",
+        "sst2",
+        "mrpc",
+        "cola",
+        "stsb",
+    ]
+    for _, rate, texts, updates, warm, _ in rows:
+        own = f"--lr {rate} --batch-texts {texts} --max-epochs none --max-steps {updates}"
+        own += f" --lr-schedule linear:warmup={warm} --data d --save-dir s --arch bert_tiny"
+        config = RECIPES / "papers" / paper / "finetune.yaml"
+        words = ["--config", str(config), "--task.layout", "mlm", *own.split()]
+        run = parse("train", TrainConfig, words, KINDS).main
+        assert (run.lr, run.max_steps, run.max_epochs) == (float(rate), int(updates), None)
 
 
 def test_several_texts(tmp_path):

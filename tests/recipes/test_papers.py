@@ -1,5 +1,7 @@
 """The settings of papers are options that exist, and their lengths fit their models."""
 
+import re
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -191,3 +193,19 @@ def test_the_parts_of_siatl_have_their_optimizers_and_rates():
         rate = 1e-4 if name.startswith("embed") else 5e-4 if kind == "AdamW" else 1e-2
         assert given == (kind, pytest.approx(rate)), name
     assert {"heads.lm.bias", "layers.0.weight_hh", "map.weight", "embed.tokens.weight"} < {*found}
+
+
+def test_a_plan_counts_the_work_of_every_layer(monkeypatch):
+    """Of ALBERT's layers, which share their weights, each computes; a figure by hand."""
+    monkeypatch.syspath_prepend(PAPERS.parent)
+    made = runpy.run_path(str(PAPERS / "plan.py"))
+    finetune = ["--config", str(PAPERS / "albert" / "finetune.yaml")]
+    said = made["plan"]("albert", "mnli", finetune)
+    numbers = [float(one.replace(",", "")) for one in re.findall(r"[\d,]*\d(?:\.\d)?", said)]
+    weights, state, updates, texts, slots, hours = numbers[:6]
+    layer = 12 * 4096**2  # four maps of attention, and a feed-forward part four times as wide
+    assert weights == pytest.approx(223, rel=0.02) and state == pytest.approx(16 * 0.223, rel=0.02)
+    assert (updates, texts, slots) == (10_000, 128, 128)
+    used = weights * 1e6 + 11 * layer
+    wanted = 6 * used * updates * texts * slots / (0.3 * 989e12) / 3600
+    assert hours == pytest.approx(wanted, rel=0.03)
