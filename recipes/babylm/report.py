@@ -1,6 +1,7 @@
 """BLiMP's accuracy and the losses at each count of words, as a table and a chart.
 
-Reads RUN/train and RUN/blimp; writes RUN/table.md, RUN/table.json and RUN/curve.png.
+Reads RUN/train and RUN/blimp; writes RUN/table.md, RUN/table.json and RUN/curve.png. Of a folder of
+seeds, RUN/seed-1 and so on, whose tables are written, it writes the means with their range.
 """
 
 import json
@@ -15,6 +16,10 @@ from stages import arguments, events, table
 from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
 
+LOSSES = {"valid/loss": "causal", "valid.lm/loss": "causal", "valid.mlm/loss": "masked"}
+"""Names of validation losses, of a single objective and of two -> what they are called."""
+MAIN = "results/entry/main/zero_shot/causal/blimp/blimp_filtered/scores.json"
+"""What the model that is uploaded as main reaches on all pairs."""
 JUDGES = {"lm": "BLiMP, causal", "mlm": "BLiMP, masked"}
 
 
@@ -30,12 +35,49 @@ def rows(run):
             if (path := run / "blimp" / f"{link.name}-{task}.json").exists()
         }
         losses = {
-            f"loss, {kind}": event[f"valid.{task}/loss"]
+            f"loss, {kind}": event[name]
             for event in last
-            for task, kind in (("lm", "causal"), ("mlm", "masked"))
+            for name, kind in LOSSES.items()
+            if name in event
         }
         found.append({"words": state["words"], "updates": state["step"], **losses, **judged})
     return sorted(found, key=lambda one: one["words"])
+
+
+def over_seeds(runs):
+    """The means and the ranges of the tables of several seeds, whose rows are as many."""
+    tables = [json.loads((run / "table.json").read_text()) for run in runs]
+    found = []
+    for rows in zip(*tables, strict=True):
+        means = {}
+        for title in rows[0]:
+            values = [row[title] for row in rows]
+            means[title] = sum(values) / len(values)
+            if title in JUDGES.values():
+                means[f"{title}, range"] = f"{min(values):.2f} to {max(values):.2f}"
+        found.append({**means, "words": round(means["words"]), "updates": round(means["updates"])})
+    return found
+
+
+def all_pairs(paths):
+    """A sentence about the models that are uploaded; empty where there is none."""
+    scores = [json.loads(path.read_text()) for path in paths if path.exists()]
+    if not scores:
+        return ""
+    means = [one["mean_of_sets"] for one in scores]
+    spread = f" ({min(means):.2f} to {max(means):.2f})" if len(means) > 1 else ""
+    what = f"{len(means)} models" if len(means) > 1 else "the model"
+    return (
+        f"\nBLiMP of {what} to upload, {scores[0]['pairs']:,} pairs, mean of"
+        f" {len(scores[0]['sets'])} sets: {sum(means) / len(means):.2f}{spread}\n"
+    )
+
+
+def cell(value):
+    """A figure as the table has it."""
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def draw(found, titles, path):
@@ -52,17 +94,13 @@ def draw(found, titles, path):
 
 
 def main(run):
-    found = rows(run)
-    columns = ("words", "updates", "loss, causal", "loss, masked", *JUDGES.values())
+    seeds = sorted(run.glob("seed-*"))
+    found = over_seeds(seeds) if seeds else rows(run)
+    judges = [word for title in JUDGES.values() for word in (title, f"{title}, range")]
+    columns = ("words", "updates", "loss, causal", "loss, masked", *judges)
     titles = [title for title in columns if any(title in one for one in found)]
-    shown = [
-        [
-            f"{one[t]:,}" if isinstance(one.get(t), int) else f"{one[t]:.2f}" if t in one else ""
-            for t in titles
-        ]
-        for one in found
-    ]
-    text = table(titles, shown)
+    shown = [[cell(one.get(title, "")) for title in titles] for one in found]
+    text = table(titles, shown) + all_pairs([one / MAIN for one in seeds or [run]])
     (run / "table.md").write_text(text)
     (run / "table.json").write_text(json.dumps(found, indent=1) + "\n")
     if judged := [title for title in JUDGES.values() if title in titles]:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,67 @@ def test_the_bundled_pairs_are_fifty_of_each_set():
     assert set(Counter(pair["UID"] for pair in pairs).values()) == {50} and len(pairs) == 3350
     assert f"{len(pairs):,} minimal pairs" in (RECIPE / "data" / "README.md").read_text()
     assert len({pair["linguistics_term"] for pair in pairs}) == 13
+
+
+def test_a_tie_is_no_success_of_the_collator(tmp_path):
+    pair = {"set": "a", "sentence_good": "He runs.", "sentence_bad": "He run."}
+    scores = [(-1.0, -2.0), (-2.0, -1.0), (-1.0, -1.0)]
+    lines = [json.dumps({**pair, "score_good": good, "score_bad": bad}) for good, bad in scores]
+    (tmp_path / "scores").write_text(
+        "\n".join([*lines, json.dumps({**pair, "set": "b"} | {"score_good": 0, "score_bad": -1})])
+    )
+    script = [sys.executable, str(RECIPE / "predictions.py"), "scores", "predictions.json"]
+    folders = {"PYTHONPATH": os.pathsep.join([str(RECIPE.parent), str(RECIPE.parents[1])])}
+    subprocess.run(script, cwd=tmp_path, env=os.environ | folders, check=True)
+    found = json.loads((tmp_path / "predictions.json").read_text())
+    assert found == {
+        "a": {
+            "predictions": [
+                {"id": "a_0", "pred": "He runs."},
+                {"id": "a_1", "pred": "He run."},
+                {"id": "a_2", "pred": "He run."},
+            ]
+        },
+        "b": {"predictions": [{"id": "b_0", "pred": "He runs."}]},
+    }
+
+
+@pytest.mark.slow
+def test_a_track_from_text_to_an_entry(tmp_path):
+    with gzip.open(RECIPE / "data" / "blimp.jsonl.gz", "rt") as file:
+        pairs = list(file)
+    (tmp_path / "all.jsonl").write_text("".join(pairs[::25]))
+    (tmp_path / "fast.jsonl").write_text("".join(pairs[::50]))
+    small = {"WORDS": "10k", "READ": "20k", "MARKS": "10k,20k", "VOCAB": "1000"}
+    small |= {"ARCH": "qwen3_tiny", "BATCH_TOKENS": "2048", "MAX_TOKENS": "2048", "SEEDS": "1 2"}
+    small |= {"PAIRS": str(tmp_path / "all.jsonl"), "FAST": str(tmp_path / "fast.jsonl")}
+    small |= {"DATA": str(tmp_path / "none")}
+    recipe("babylm", tmp_path, RUN="run", SETTING="strict-small", OMP_NUM_THREADS="1", **small)
+    run = tmp_path / "run"
+    tables = [json.loads((run / f"seed-{n}" / "table.json").read_text()) for n in (1, 2)]
+    title = "BLiMP, causal"
+    for i, row in enumerate(json.loads((run / "table.json").read_text())):
+        assert row[title] == sum(one[i][title] for one in tables) / 2
+    for seed in ("seed-1", "seed-2"):
+        entry = run / seed / "entry"
+        assert {path.name for path in entry.iterdir()} == {
+            "chck_10k",
+            "chck_20k",
+            "main",
+            "push.sh",
+        }
+        assert json.loads((entry / "main" / "config.json").read_text())["model_type"] == "qwen3"
+        for name, part, count in (("main", "filtered", 2), ("chck_10k", "fast", 1)):
+            folder = run / seed / f"results/entry/{name}/zero_shot/causal/blimp/blimp_{part}"
+            found = json.loads((folder / "predictions.json").read_text())
+            assert len(found) == 67
+            assert {len(one["predictions"]) for one in found.values()} == {count}
+            # the share of good sentences is the accuracy, where no pair is a tie
+            scores = json.loads((folder / "scores.json").read_text())
+            good = {json.loads(line)["sentence_good"] for line in pairs}
+            chosen = [p["pred"] in good for one in found.values() for p in one["predictions"]]
+            right = 100 * sum(chosen) / len(chosen) + 50 * scores["ties"] / len(chosen)
+            assert abs(right - scores["mean_of_sets"]) < 1e-6
 
 
 @pytest.mark.slow
