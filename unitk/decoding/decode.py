@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,6 +45,7 @@ class Steps(Driver):
     """A word at a time: a search, or sampling."""
 
     protocol: Protocol
+    steps: ClassVar[bool] = True
 
     def outputs(
         self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
@@ -226,3 +229,11 @@ class RunningSearch:
         gone = torch.isin(self.rows, torch.tensor(numbers, device=self.rows.device))
         self.told = self.told | gone
         self.work.search.close(gone)
+
+    def so_far(self, number: int) -> Hypothesis:
+        """The words of the best open hypothesis of a row that is held, without an end."""
+        state, words = self.work.search.state, self.work.steps
+        row = int((self.rows == number).nonzero()[0, 0])
+        ids, gains = (part[row, 0, :words].cpu().numpy() for part in (state.written, state.gain))
+        total = float(gains.sum(dtype=np.float64))
+        return Hypothesis(ids.copy(), total / words, total, gains.copy())

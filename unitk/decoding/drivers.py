@@ -63,6 +63,9 @@ class Running(Interface):
     def drop(self, numbers: Sequence[int]) -> None:
         """Give up prompts, by number."""
 
+    def so_far(self, number: int) -> Hypothesis:
+        """What was written for a prompt that is held: its best open hypothesis."""
+
 
 @dataclass(frozen=True)
 class Driver(ABC):
@@ -73,6 +76,7 @@ class Driver(ABC):
     protocol: Protocol | None
     """That of the task, as the model can follow it."""
     shortens: ClassVar[bool] = True  # whether `truncate` shortens a source to the positions
+    steps: ClassVar[bool] = False  # whether it can `begin`
 
     def prompt(
         self,
@@ -136,6 +140,6 @@ class Driver(ABC):
     ) -> list[list[Hypothesis]]:
         """The n best outputs for each prompt; UsageError for options that have no effect."""
 
-    def begin(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Running | None:
-        """Begin to write outputs for prompts in one batch; None if `outputs` alone can."""
-        return None
+    def begin(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Running:
+        """Begin to write outputs for prompts in one batch, to be taken on step by step."""
+        raise NotImplementedError

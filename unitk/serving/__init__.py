@@ -12,5 +12,6 @@ routes.py        the addresses: what is read, computed and answered for a reques
 openai/          the addresses of OpenAI's API; only the registry knows them
 streams.py       how an answer is sent while it is written
 batching.py      requests that wait together are answered together, within the room for all
+groups.py        requests that are computed together, at once or step by step
 page/            the page: HTML, style, what answers look like (draw.js), panels (page.js)
 """

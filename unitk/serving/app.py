@@ -59,6 +59,7 @@ SAFE = {
 READERS, UNREAD = 8, 16
 """Threads that read the texts of requests; lines of a stream that a slow client may leave unread,
 of which the older ones are dropped."""
+HELD = 2  # batches whose slots all searches may hold together
 LONGEST = 1000
 """The most characters of an error, which quotes the request."""
 T = TypeVar("T")
@@ -79,7 +80,8 @@ class Server:
     ) -> None:
         self.services, self.replaced, self.limits = services, replaced, services[0].limits
         self.keys, self.write, limits = keys, write, self.limits
-        self.batcher, self.room = Batcher(limits.max_queue), Room(limits.max_work)
+        self.batcher = Batcher(limits.max_queue, HELD * limits.max_tokens)
+        self.room = Room(limits.max_work)
         self.readers = ThreadPoolExecutor(READERS, "unitk-reader")
         self.figures = Figures()
 
@@ -140,6 +142,7 @@ class Server:
         gauges = {
             "unitk_batches_total": ("Batches that were computed.", batcher.groups),
             "unitk_batched_requests_total": ("Requests in them.", batcher.joined),
+            "unitk_rows": ("Texts in them that have no answer.", batcher.rows),
             "unitk_waiting": ("Requests that wait to be computed.", len(batcher.waiting)),
             "unitk_work_tokens": ("Tokens of all requests in the server.", self.room.taken),
         }

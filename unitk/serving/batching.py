@@ -1,21 +1,36 @@
-"""Batches of requests: those that wait together and have the same options are computed together."""
+"""Batches of requests: those that wait together and have the same options are computed together.
+
+A search is taken on step by step. Requests enter between its steps, as a further group of their
+own, and each is answered when its own rows are finished. Groups take turns, by the time that they
+have had, so that what is short does not wait for what is long.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from unitk.errors import UnitkError, out_of_memory
+from unitk.serving.groups import JobGroup, JobPart, SearchGroup, Stepwise
 from unitk.serving.streams import Stream
 
 log = logging.getLogger(__name__)
 
 PAUSE, PAUSES = 0.005, 20  # seconds of a pause; the most pauses before a group
 MAX_COST = 65_536  # tokens that are computed together; the decoder divides them by --max-tokens
+TURN = 0.2  # seconds after which a group has its turn, whatever the others had
+PATIENCE = 16  # steps of a larger group after which a request like it enters beside it
+SMALL = 8  # a group of this part of a batch or less has room beside a full batch, twice
+MOST_PARTS = 512  # items that are looked at for a group
+OVERDUE = 128  # steps after which others do not take the room that a request waits for
 
 
 class Abandoned(Exception):
@@ -47,6 +62,8 @@ class Job:
     """The results of its own items -> what is sent."""
     cost: int = 0
     """Tokens that it reads and writes, those of every hypothesis counted."""
+    steps: Stepwise | None = None
+    """How its items are computed step by step; None: `act` computes them at once."""
     stream: Stream | None = None
     """How the answer is sent while it is written; None: at once."""
     read: int = 0
@@ -55,6 +72,41 @@ class Job:
     """Tokens of its outputs, once it is computed."""
     gone: bool = False  # whoever asked does not wait any more
     future: asyncio.Future[Any] = field(init=False)
+    since: float = field(init=False, default=0.0)  # when it began to wait
+    parts: list[JobPart] = field(init=False, default_factory=list)
+    """Its items that have not begun."""
+    seen: int = field(init=False, default=-1)  # the step before which it could first begin
+    results: list[Any] = field(init=False, default_factory=list)
+    left: int = field(init=False, default=0)
+    """Items without a result."""
+
+    def enter(self) -> None:
+        """Begin to wait, in the event loop."""
+        self.future, self.since = asyncio.get_running_loop().create_future(), time.monotonic()
+        self.left, self.results = len(self.items), [None] * len(self.items)
+        for at, item in enumerate(self.items):
+            size = self.steps.columns([item]) if self.steps else self.cost // self.left
+            self.parts.append(JobPart(self, at, item, size))
+        if not self.items:
+            self.finish()
+
+    def put(self, at: int, result: Any) -> None:
+        """Take the result of an item; after the last one, the job is answered."""
+        self.results[at] = result
+        self.left -= 1
+        if not self.left:
+            self.finish()
+
+    def finish(self) -> None:
+        """Answer with all results."""
+        try:
+            self.settle(self.answer(self.results))
+        except BaseException as error:  # whatever it is, the server lives on
+            self.settle(failure(error))
+
+    def settle(self, answer: Any) -> None:
+        """Answer, in whatever thread; the future belongs to the event loop."""
+        self.future.get_loop().call_soon_threadsafe(_settle, self.future, answer)
 
 
 class Room:
@@ -85,30 +137,45 @@ class Claim:
 
 
 class Batcher:
-    """Computes jobs, one group at a time, in its own thread; `run` is a task of the event loop."""
+    """Computes jobs in its own thread; `run` is a task of the event loop.
 
-    def __init__(self, max_queue: int) -> None:
-        self.max_queue = max_queue
+    `max_slots` are those of a batch of a search.
+    """
+
+    def __init__(self, max_queue: int, max_slots: int = 8192) -> None:
+        self.max_queue, self.max_slots = max_queue, max_slots
         self.waiting: list[Job] = []
         self.preparing = 0  # requests that are read and will wait soon
         self.groups = self.joined = 0  # computed so far, and jobs in them
         self.latest = 0  # jobs of the last group
+        self.running: list[JobGroup] = []
+        self.steps = 0  # of all groups
+        self._again: deque[list[JobPart]] = deque()  # parts of a group that failed
         self._wake = asyncio.Event()
+        self._lock = threading.Lock()  # of what waits: two threads change it
         self._thread = ThreadPoolExecutor(1, "unitk-model")
+
+    @property
+    def rows(self) -> int:
+        """Items that have begun and have no result."""
+        return sum(len(group.left) for group in self.running)
 
     async def result(self, job: Job, timeout: float) -> Any:
         """The answer of a job; Busy, TimeoutError, or what it raised (see `failure`)."""
         if len(self.waiting) >= self.max_queue:
             raise Busy
-        job.future = asyncio.get_running_loop().create_future()
-        self.waiting.append(job)
+        job.enter()
+        if job.parts:  # otherwise it is answered
+            with self._lock:
+                self.waiting.append(job)
         self._wake.set()
         try:
             return await asyncio.wait_for(job.future, timeout)
         finally:
             job.gone = True
-            if job in self.waiting:
-                self.waiting.remove(job)
+            with self._lock:
+                if job in self.waiting:
+                    self.waiting.remove(job)
 
     async def run(self) -> None:
         """Compute what waits, for ever."""
@@ -118,9 +185,8 @@ class Batcher:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while await self._gathered() and (group := self._group()):
-                self.latest = len(group)
-                await loop.run_in_executor(self._thread, self._compute, loop, group)
+            while await self._gathered():
+                await loop.run_in_executor(self._thread, self._work)
 
     async def _gathered(self) -> int:
         """How many jobs wait; under load, after a pause for requests that are under way.
@@ -134,50 +200,128 @@ class Batcher:
             pauses = pauses + 1 if self.preparing else PAUSES
         return len(self.waiting)
 
-    def _group(self) -> list[Job]:
-        """The jobs to compute next: the first one that waits, and all others with the same key."""
-        group: list[Job] = []
-        cost = 0
-        for job in self.waiting:
-            if job.key != self.waiting[0].key:
-                continue
-            # the first one is taken whatever it costs, so that nothing waits for ever
-            if not group or cost + job.cost <= MAX_COST:
-                group.append(job)
-                cost += job.cost
-        self.waiting = [job for job in self.waiting if job not in group]
-        return group
+    def _work(self) -> None:
+        """Compute what there is, a step of a group at a time."""
+        while True:
+            now = time.monotonic()
+            late = min(self.running, key=lambda one: one.stepped, default=None)
+            if late is not None and now > late.stepped + TURN:
+                self._step(late)
+            elif parts := self._enter(now):
+                self._begin(parts)
+            elif self.running:
+                self._step(min(self.running, key=lambda one: one.spent))
+            elif not self.waiting and not self._again:
+                return
 
-    def _compute(self, loop: asyncio.AbstractEventLoop, group: list[Job]) -> None:
-        """Compute a group; if that fails, each half by itself, so that the others are answered."""
-        items = [item for job in group for item in job.items]
+    def _enter(self, now: float) -> list[JobPart]:
+        """The parts of jobs that begin as a group, if there is room for one."""
+        if self._again:
+            return [part for part in self._again.popleft() if not part.job.gone]
+        with self._lock:
+            jobs = list(self.waiting)
+        each, overdue = dict[Hashable, list[Job]](), False
+        for job in jobs:
+            each.setdefault(job.key, []).append(job)
+        for same in each.values():
+            first = same[0]
+            if first.seen < 0:
+                first.seen = self.steps
+            parts = [part for job in same for part in job.parts][:MOST_PARTS]
+            if not self._pays(parts, now):
+                continue
+            if some := self._choose(parts, overdue):
+                self._leave(some)
+                return some
+            overdue = overdue or self.steps > first.seen + OVERDUE
+        return []
+
+    def _choose(self, parts: list[JobPart], overdue: bool) -> list[JobPart]:
+        """The first of parts, and those of the others that are computed well with it.
+
+        The parts of a search fit into a batch together, with those of all searches that run. Small
+        groups have a little room of their own, and no more if another request is `overdue`.
+        """
+        if parts[0].job.steps is None:
+            total = accumulate(part.size for part in parts)
+            # the first one is taken whatever it costs, so that nothing waits for ever
+            return [one for one, cost in zip(parts, total, strict=True) if cost <= MAX_COST] or (
+                parts[:1]
+            )
+        small, wide = self.max_slots // SMALL, parts[0].size
+        held = [one.slots for one in self.running]
+        little = sum(one for one in held if one <= small)
+        large = sum(held) - little
+        room = self.max_slots - large - max(0, little - 2 * small)
+        if overdue or (wide > room and large):
+            room = small if little <= small else 0
+            if wide > room:
+                return []
+        found = parts[:1]
+        for one in sorted(parts[1:], key=lambda one: abs(one.size - parts[0].size)):
+            wide = max(wide, one.size)
+            if wide * (len(found) + 1) > room:
+                break
+            found.append(one)
+        return found
+
+    def _pays(self, parts: list[JobPart], now: float) -> bool:
+        """Whether a group is to begin beside those like it: few rows cost more each than many."""
+        first = parts[0].job
+        like = [len(one.left) for one in self.running if one.key == first.key]
+        if not like or self.steps >= first.seen + PATIENCE * len(like):
+            return True
+        # clients that were answered in one step ask again together
+        waited = now - first.since
+        gathered = waited > PAUSE * PAUSES or (waited > PAUSE and not self.preparing)
+        return gathered and len(parts) >= sum(like)
+
+    def _leave(self, parts: list[JobPart]) -> None:
+        """Take parts from those that wait."""
+        chosen = set(parts)
+        with self._lock:
+            for job in {part.job for part in parts}:
+                self.joined += len(job.parts) == len(job.items)
+                job.parts = [part for part in job.parts if part not in chosen]
+            self.waiting = [job for job in self.waiting if job.parts]
+
+    def _begin(self, parts: list[JobPart]) -> None:
+        """Begin a group; it has had as much time as the one like it that had least."""
+        job = parts[0].job
+        spent = min((one.spent for one in self.running if one.key == job.key), default=0.0)
+        self.groups += 1
+        self.latest = len({part.job for part in parts})
         try:
-            results = group[0].act(items, lambda: all(job.gone for job in group))
-            assert len(results) == len(items), "a result for each item"
-        except Abandoned:
-            return
+            group = (JobGroup if job.steps is None else SearchGroup)(parts, spent)
         except BaseException as error:  # whatever it is, the server lives on
-            found = failure(error) if len(group) == 1 else None
+            self._fail(parts, error)
         else:
-            self.groups += 1
-            self.joined += len(group)
-            for job in group:
-                own, results = results[: len(job.items)], results[len(job.items) :]
-                try:
-                    answer = job.answer(own)
-                except BaseException as error:
-                    answer = failure(error)
-                # futures belong to the loop, which runs in another thread
-                loop.call_soon_threadsafe(_settle, job.future, answer)
+            self.running.append(group)
+            self._step(group)
+
+    def _step(self, group: JobGroup) -> None:
+        """Take a group on by a step; jobs whose last parts finish are answered."""
+        self.steps += 1
+        try:
+            finished = group.step()
+        except BaseException as error:
+            self.running.remove(group)
+            self._fail([group.parts[row] for row in sorted(group.left)], error)
             return
-        # outside the handler, so that nothing holds the memory of what failed
-        if found is not None:
-            loop.call_soon_threadsafe(_settle, group[0].future, found)
-            return
-        half = len(group) // 2
-        for part in (group[:half], group[half:]):
-            if not all(job.gone for job in part):
-                self._compute(loop, part)
+        for part, result in finished:
+            part.job.put(part.at, result)
+        if not group.left:
+            self.running.remove(group)
+
+    def _fail(self, parts: list[JobPart], error: BaseException) -> None:
+        """Let the halves of a group that failed begin anew, so that only one job gets the error."""
+        jobs = list({part.job: None for part in parts if not part.job.gone})
+        if len(jobs) == 1:
+            jobs[0].gone = True  # its other parts, too
+            jobs[0].settle(failure(error))
+        elif jobs:
+            for some in (jobs[: len(jobs) // 2], jobs[len(jobs) // 2 :]):
+                self._again.append([part for part in parts if part.job in some])
 
 
 def failure(error: BaseException) -> Exception:

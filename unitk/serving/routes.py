@@ -12,12 +12,12 @@ import numpy as np
 from unitk.api.drawing import drawings, laid_out
 from unitk.decoding.blanks import is_ranked, refill, searches
 from unitk.decoding.config import INFILL_LENPEN, LOCAL, EmbedConfig, GenerateConfig, PredictConfig
-from unitk.decoding.drivers import Prompt, Watcher
+from unitk.decoding.drivers import Prompt, Running, Watcher
 from unitk.decoding.files.outputs import numbers
-from unitk.decoding.fit import strings
+from unitk.decoding.fit import round_up, strings
 from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import NO_WORDS, Generator
-from unitk.decoding.search import Output
+from unitk.decoding.search import Hypothesis, Output, longest
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import predict
 from unitk.errors import require
@@ -62,8 +62,32 @@ class Wanted:
 
     prompt: Prompt
     """It has the text's number within the request, whatever is computed beside it."""
-    on_ids: Callable[[Ids], None] | None = None
-    """Receives the words so far, of a stream."""
+    on_ids: Callable[[Ids], bool | None] | None = None
+    """Receives the words so far, and says whether they are all that is needed."""
+
+
+@dataclass(frozen=True)
+class DecodingSteps:
+    """How what is decoded is computed step by step."""
+
+    generator: Generator
+    config: GenerateConfig
+
+    def begin(self, items: Sequence[Wanted]) -> Running:
+        return self.generator.driver.begin([one.prompt for one in items], self.config)
+
+    def columns(self, items: Sequence[Wanted]) -> int:
+        examples = [one.prompt.example for one in items]
+        slots = max(len(tower) for one in examples for tower in one.towers.values())
+        blanks = max(len(one.blanks) for one in examples)
+        words = longest(blanks, max(one.prompt.constraint.max_len for one in items))
+        return round_up(slots) + self.config.width * words
+
+    def result(self, item: Wanted, best: list[Hypothesis]) -> list[Output]:
+        return self.generator.texts(item.prompt, best)
+
+    def follower(self, item: Wanted) -> Callable[[Ids], bool | None] | None:
+        return item.on_ids
 
 
 @dataclass(frozen=True)
@@ -141,6 +165,9 @@ class DecodingRoute(Route):
         act = partial(decode_prompts, self.generator, config, layer)
         key = "decode", self.generator, config, layer
         made = Job(key, items, act, counted, cost)
+        # alignments are made of whole outputs
+        if layer is None and self.generator.driver.steps:
+            made.steps = DecodingSteps(self.generator, config)
         return made
 
 

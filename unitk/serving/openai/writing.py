@@ -161,9 +161,10 @@ class WritingRoute(DecodingRoute):
         ]
         # a beam changes its mind, and of draws that are compared nobody knows which one stays
         grows = (config.sampling and draws == self.wanted) or config.width == 1
-        if streams and grows and self.alternatives is None:
+        tells = streams and self.alternatives is None
+        if grows and (tells or self.stops):
             items = [
-                replace(one, on_ids=self.follow(place, one.prompt))
+                replace(one, on_ids=self.follow(place, one.prompt, tells))
                 for place, one in enumerate(items)
             ]
         answer = partial(self.answer, sources, prompts, config)
@@ -183,18 +184,18 @@ class WritingRoute(DecodingRoute):
         protocol = self.generator.protocol
         return protocol.end if protocol else None
 
-    def follow(self, place: int, prompt: Prompt) -> Callable[[Ids], None]:
-        """What tells of the text of an output as it grows."""
+    def follow(self, place: int, prompt: Prompt, tells: bool) -> Callable[[Ids], bool]:
+        """What spells an output as it grows, `tells` of its text, and says where it is to stop."""
         speller, seen = self.speller(prompt), 0
-        on_text = self.on_text
-        assert on_text is not None
 
-        def tell(ids: Ids) -> None:
+        def tell(ids: Ids) -> bool:
             nonlocal seen
             words = without_ends(ids, self.end)
             text = speller.add(words[seen:])
-            seen = len(words)
-            on_text((place, safe(text, self.stops)))
+            seen = max(seen, len(words))  # what failed beside others is written anew
+            if tells and self.on_text is not None:
+                self.on_text((place, safe(text, self.stops)))
+            return seen == len(words) and find_stop(text, self.stops) is not None
 
         return tell
 
