@@ -1,12 +1,14 @@
 """A server under load, beside `unitk generate` on the same texts.
 
     python recipes/benchmarks/serve.py --seconds 60 --clients 64
+    python recipes/benchmarks/serve.py --checkpoint unitk-base-en-questions
     python recipes/benchmarks/serve.py --transformers
 
 Clients send one text each, again and again. Printed are the answered and the lost requests, the
-seconds that a client waits, and the texts in a second of processor time of the server and of `unitk
-generate` (without its start). Then come broken bodies, clients that hang up and clients that read
-slowly; the server must answer afterwards, and its memory must not have grown.
+seconds that a client waits, the texts in a second of processor time of the server and of `unitk
+generate` (without its start), and the seconds of a short output beside eight long ones. Then come
+broken bodies, clients that hang up and clients that read slowly; the server must answer afterwards,
+and its memory must not have grown.
 
 With `--transformers`, the model is a new GPT-2 of five million parameters, and the same weights
 also write with transformers' `generate`, which gets token ids in batches of 64 and has no server
@@ -33,7 +35,7 @@ from pathlib import Path
 import httpx
 
 SAMPLE = Path(__file__).parent.parent / "quickstart/data/openstax-ccby/openstax.valid.jsonl.gz"
-BUNDLED = "unitk-base-en"
+BUNDLED, QUESTIONS = "unitk-base-en", "unitk-base-en-questions"
 OPTIONS = {"beam": 5, "max_len": 20}
 BATCH = 64  # texts that transformers gets at once
 JSON = {"content-type": "application/json"}
@@ -59,6 +61,21 @@ def beginnings(count: int) -> list[str]:
     return found[:count]
 
 
+def answers(count: int) -> list[str]:
+    """Two words of a sentence, and a passage of it and the next one, with a tab between them."""
+    text = " ".join(json.loads(line)["text"].replace("\t", " ") for line in gzip.open(SAMPLE, "rt"))
+    each = [one for one in text.replace("\n", " ").split(". ") if 8 < len(one.split()) < 60]
+    pairs = zip(each, each[1:], strict=False)
+    return [f"{' '.join(one.split()[2:4])}\t{one}. {more}." for one, more in pairs][:count]
+
+
+def request_of(checkpoint: str, text: str) -> dict[str, object]:
+    """The body of a request for an output."""
+    if checkpoint == QUESTIONS:  # with the options of the checkpoint
+        return {"texts": [text.split("\t")]}
+    return {"task": "lm", "texts": [text], **OPTIONS}
+
+
 def command(line: str) -> None:
     """Run a command of unitk."""
     words = [sys.executable, "-m", "unitk_cli", *shlex.split(line)]
@@ -75,7 +92,8 @@ def generated(checkpoint: str, texts: list[str]) -> float:
             flags = f"--checkpoint {checkpoint} --input {path}"
             if checkpoint == BUNDLED:
                 flags += " --task lm --no-repeat-ngram-size 0"
-            flags += f" --beam {OPTIONS['beam']} --max-len {OPTIONS['max_len']}"
+            if checkpoint != QUESTIONS:
+                flags += f" --beam {OPTIONS['beam']} --max-len {OPTIONS['max_len']}"
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             command(f"generate {flags}")
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -116,16 +134,16 @@ def by_transformers(folder: str, texts: list[str]) -> float:
 
 
 async def load(
-    client: httpx.AsyncClient, texts: list[str], clients: int, seconds: float
+    client: httpx.AsyncClient, bodies: list[dict[str, object]], clients: int, seconds: float
 ) -> tuple[list[float], list[int]]:
-    """Send texts from many clients; returns how long each waited, and the statuses of the lost."""
+    """Send bodies from many clients; returns how long each waited, and the statuses of the lost."""
     waited, lost, end = [], [], time.monotonic() + seconds
 
     async def one(number: int) -> None:
         draws = random.Random(number)
         while time.monotonic() < end:
             begun = time.monotonic()
-            body = {"task": "lm", "texts": [draws.choice(texts)], **OPTIONS}
+            body = draws.choice(bodies)
             answer = await client.post("/generate", json=body)
             if answer.status_code != 200:
                 lost.append(answer.status_code)
@@ -135,7 +153,32 @@ async def load(
     return sorted(waited), lost
 
 
-async def abuse(client: httpx.AsyncClient, port: int) -> collections.Counter[int]:
+async def beside(client: httpx.AsyncClient, body: dict[str, object], long: int) -> list[float]:
+    """The seconds that ten short outputs take, one after the other, beside `long` long ones."""
+
+    async def write() -> None:
+        while True:
+            most = {"beam": 5, "max_len": 300, "min_len": 299}
+            await client.post("/generate", json={**body, **most})
+
+    tasks = [asyncio.create_task(write()) for _ in range(long)]
+    await asyncio.sleep(1)
+    found = []
+    for _ in range(10):
+        begun = time.monotonic()
+        short = {"beam": 1, "min_len": 4, "max_len": 5}
+        answer = await client.post("/generate", json={**body, **short})
+        assert answer.status_code == 200, answer.text
+        found.append(time.monotonic() - begun)
+    for task in tasks:
+        task.cancel()
+    await asyncio.sleep(1)
+    return sorted(found)
+
+
+async def abuse(
+    client: httpx.AsyncClient, port: int, body: dict[str, object]
+) -> collections.Counter[int]:
     """Broken bodies, clients that hang up, and clients that read slowly; returns the statuses."""
     draws, said = random.Random(0), collections.Counter[int]()
     good = json.dumps({"texts": ["a"], "beam": 1, "max_len": 3}).encode()
@@ -144,7 +187,7 @@ async def abuse(client: httpx.AsyncClient, port: int) -> collections.Counter[int
         body = noise if number % 2 else good[: draws.randrange(len(good) - 1)]
         answer = await client.post(f"/{draws.choice(VERBS)}", content=body, headers=JSON)
         said[answer.status_code] += 1
-    long = {"task": "lm", "texts": ["x"], "beam": 5, "max_len": 500, "min_len": 499}
+    long = {**body, "beam": 5, "max_len": 500, "min_len": 499}
     for _ in range(20):
         try:
             await client.post("/generate", json=long, timeout=0.1)
@@ -167,10 +210,11 @@ async def main() -> None:
     parser.add_argument("--checkpoint", default=BUNDLED)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--long", type=int, default=8)
     parser.add_argument("--texts", type=int, default=1000)
     parser.add_argument("--transformers", action="store_true")
     given = parser.parse_args()
-    texts = beginnings(given.texts)
+    texts = (answers if given.checkpoint == QUESTIONS else beginnings)(given.texts)
     with tempfile.TemporaryDirectory() as folder:
         peer = None
         if given.transformers:
@@ -191,14 +235,15 @@ async def measure(given: argparse.Namespace, texts: list[str], peer: float | Non
         process, port = server.pid, int(address.rpartition(":")[2])
         limits = httpx.Limits(max_connections=2 * given.clients)
         async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits) as client:
-            await load(client, texts, given.clients, 3)  # the first batches allocate
+            bodies = [request_of(given.checkpoint, text) for text in texts]
+            await load(client, bodies, given.clients, 3)  # the first batches allocate
             memory, spent = [memory_of(process)], processor_seconds(process)
-            waited, lost = await load(client, texts, given.clients, given.seconds)
+            waited, lost = await load(client, bodies, given.clients, given.seconds)
             spent = processor_seconds(process) - spent
             memory.append(memory_of(process))
-            said = await abuse(client, port)
-            body = {"task": "lm", "texts": texts[:1], **OPTIONS}
-            after = (await client.post("/generate", json=body)).status_code
+            short = await beside(client, bodies[0], given.long)
+            said = await abuse(client, port, bodies[0])
+            after = (await client.post("/generate", json=bodies[0])).status_code
             memory.append(memory_of(process))
     finally:
         server.terminate()
@@ -206,6 +251,7 @@ async def measure(given: argparse.Namespace, texts: list[str], peer: float | Non
     served = len(waited) / spent
     print(f"{given.clients} clients: {len(waited)} answered, {len(lost)} lost {lost[:3]}")
     print(f"a client waits {waited[len(waited) // 2]:.2f} s (median), {waited[-1]:.2f} s at most")
+    print(f"beside {given.long} long outputs, a short one takes {short[5]:.2f} s (median)")
     print(f"texts a processor second: {served:.1f} served, {plain:.1f} by unitk generate")
     print(f"ratio {served / plain:.2f}")
     if peer is not None:
