@@ -87,8 +87,9 @@ class Address(RemotePath):
         yield from (self / name for name in self.store.names(str(self)))
 
     def glob(self, pattern: str) -> Generator[Address, None, None]:
-        """The files below a folder whose names match."""
-        names = self.store.names(str(self), deep=True)
+        """The files below a folder whose names match, and the folders that are complete."""
+        names = [*self.store.names(str(self), deep=True)]
+        names += [name[: -len(MANIFEST) - 1] for name in names if name.endswith(f"/{MANIFEST}")]
         # fnmatch lets a star stand for strokes, too: the depth decides
         deep = "**/" in pattern
         parts = pattern.count("/")

@@ -9,11 +9,11 @@ from typing import Annotated
 from unitk.api.verb import verb
 from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, require
-from unitk.files import damage, new_folder
+from unitk.files import new_folder
 from unitk.options.config import Parsed
 from unitk.options.fields import Bound, Checked
 from unitk.registry import register
-from unitk.training.saving.folder import RunFolder, find, used
+from unitk.training.saving.folder import RunFolder, find
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +60,8 @@ def newest(given: Options) -> list[Path]:
     require(len(given.checkpoint) == 1, "--last needs one run folder as --checkpoint")
     run = RunFolder(given.checkpoint[0])
     require(run.checkpoints.is_dir(), f"--last: {run.path} is not a run folder")
-    found = [run.step(number) for number in run.steps()[: given.last]]
-    if len(found) < given.last:
-        kept = f"{run.path} has {len(found)} checkpoints"
+    numbers = run.steps()[: given.last]
+    if len(numbers) < given.last:
+        kept = f"{run.path} has {len(numbers)} checkpoints"
         raise CheckpointError(f"--last {given.last}: {kept} (unitk train --keep-last N keeps more)")
-    for path in found:
-        if fault := damage(path, used):
-            raise CheckpointError(f"{path} is not a good checkpoint: {fault}")
-    return found[::-1]
+    return [find(run.step(number)) for number in numbers[::-1]]
