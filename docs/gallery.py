@@ -268,6 +268,14 @@ PICTURES = [
         "Without pre-training: the decoder looks at the whole source.",
     ),
     Picture(
+        "contrastive",
+        "Contrastive learning: a pair of texts",
+        "--task contrastive --target 'c d e'",
+        "a b",
+        "Source and target are docs of their own, which do not see each other. Nothing is asked:"
+        " the loss compares the vectors that are made of their states.",
+    ),
+    Picture(
         "optimus",
         "Optimus: variational autoencoder",
         "--task optimus",

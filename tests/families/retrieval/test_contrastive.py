@@ -1,0 +1,119 @@
+"""Contrastive learning by truths: layouts, pooling, the loss by hand, what is no negative."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from rounding import near
+
+from unitk.decoding.config import EmbedConfig
+from unitk.decoding.understand.embed import embed
+from unitk.errors import UsageError
+from unitk.families.retrieval.config import ContrastiveConfig
+from unitk.families.retrieval.task import Contrastive
+from unitk.registry import get
+from unitk.slots import collate
+
+RNG = np.random.default_rng(0)
+
+
+def words(*sizes):
+    return [RNG.integers(20, 60, n) for n in sizes]
+
+
+@pytest.fixture
+def task(toy_vocab):
+    return Contrastive(Contrastive.Config(negatives=1), toy_vocab)
+
+
+@pytest.fixture
+def pairs():
+    """Four sources with a hard negative each, and their targets."""
+    return [(words(n, 3), *words(n + 1)) for n in (4, 7, 2, 5)]
+
+
+@pytest.fixture
+def batch(task, pairs):
+    made = [task.finetune(*pair, RNG) for pair in pairs]
+    return collate([[made[0], made[1]], [made[2]], [made[3]]]).to("cpu")
+
+
+@pytest.fixture
+def model(toy_vocab):
+    torch.manual_seed(0)
+    return get("arch", "bert_tiny")().build(len(toy_vocab)).eval()
+
+
+def test_each_text_is_a_doc_of_its_own(task, toy_vocab):
+    a, b, c, d, e = (np.array([n]) for n in range(30, 35))
+    x = task.finetune([np.r_[a, b], e], np.r_[c, d], RNG).towers["x"]
+    C, S = toy_vocab.cls, toy_vocab.sep
+    assert x.token.tolist() == [C, 30, 31, S, C, 32, 33, S, C, 34, S]
+    assert x.doc.tolist() == [0] * 4 + [1] * 4 + [2] * 3
+    assert x.pos.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
+    assert not x.now.any()
+
+
+@pytest.mark.parametrize("pool", ["mean", "first", "last"])
+def test_vectors_are_those_of_unitk_embed(task, pairs, batch, model, toy_vocab, pool):
+    criterion = ContrastiveConfig(pool=pool).build(toy_vocab)
+    states, _ = model(batch)
+    found = criterion.vectors(states["x"], batch)
+    texts = [[text] for source, target in pairs for text in (source[0], target, source[1])]
+    wanted = embed(model, task, texts, EmbedConfig(pool=pool))
+    near(found, np.array(wanted))
+
+
+def test_the_loss_is_that_of_each_source_by_hand(batch, model, toy_vocab):
+    criterion = ContrastiveConfig(temperature=0.1, symmetric=True, widths=(16, 64)).build(toy_vocab)
+    loss = criterion(model, batch, 0, 1)
+    states, _ = model(batch)
+    vectors = criterion.vectors(states["x"], batch).view(4, 3, 64)
+    total = 0.0
+    for width in (16, 64):
+        unit = F.normalize(vectors[..., :width], dim=-1)
+        for i in range(4):
+            scores = [unit[i, 0] @ unit[j, k] / 0.1 for j in range(4) for k in (1, 2)]
+            there = torch.stack(scores).logsumexp(0) - scores[2 * i]
+            back = [unit[j, 0] @ unit[i, 1] / 0.1 for j in range(4)]
+            total += (there + torch.stack(back).logsumexp(0) - back[i]) / 2
+    near(loss.sums["pairs"], total / 2)
+    assert criterion.counts(batch) == {"pairs": 4.0}
+
+
+def test_a_text_that_equals_the_target_is_no_negative(task, model, toy_vocab):
+    [one, two, same] = words(4, 5, 6)
+    [hard] = words(3)
+    made = [task.finetune([source, hard], same, RNG) for source in (one, two)]
+    batch = collate([made]).to("cpu")
+    criterion = ContrastiveConfig().build(toy_vocab)
+    states, _ = model(batch)
+    each = criterion.vectors(states["x"], batch).unflatten(0, (2, 3))
+    scores = criterion.scores(each, batch.inputs["key"].unflatten(0, (2, 3)))
+    assert scores.isinf().tolist() == [[False, False, True, False], [True, False, False, False]]
+
+
+def test_texts_that_say_nothing_of_each_other_have_the_loss_of_a_guess(batch, model, toy_vocab):
+    loss = ContrastiveConfig(temperature=1e6).build(toy_vocab)(model, batch, 0, 1)
+    assert loss.sums["pairs"].item() == pytest.approx(4 * math.log(8), rel=1e-5)
+
+
+def test_a_model_learns_which_texts_belong_together(train, curve):
+    words = "--task contrastive --arch bert_tiny --arch.dropout 0 --batch-texts 8 --max-steps 30"
+    words += " --max-tokens 2000 --batch-tokens none --lr 3e-3 --block-size 512 --blocks doc"
+    train(words, data="pairs")
+    right = [value for _, value in curve(value="train/pairs/correct")]
+    assert sum(right[-5:]) > sum(right[:5])
+
+
+def test_what_does_not_fit_is_named(task, toy_vocab, batch, model):
+    with pytest.raises(UsageError, match=r"--task\.layout seq2seq"):
+        Contrastive(Contrastive.Config(layout="seq2seq"), toy_vocab)
+    with pytest.raises(UsageError, match=r"--task\.negatives 1"):
+        task.finetune(words(4), *words(3), RNG)
+    with pytest.raises(UsageError, match=r"--criterion\.widths must rise"):
+        ContrastiveConfig(widths=(64, 16))
+    with pytest.raises(UsageError, match=r"--criterion\.widths: .* 64 .* 65"):
+        ContrastiveConfig(widths=(65,)).build(toy_vocab)(model, batch, 0, 1)

@@ -1,0 +1,1 @@
+"""Retrieval: vectors of texts whose similarity says what belongs together."""
