@@ -126,7 +126,7 @@ class GenerateOptions(TypedDict, total=False):
 
 class EmbedOptions(TypedDict, total=False):
     layer: int
-    pool: Literal["mean", "first", "last", "none", "latent"]
+    pool: Literal["auto", "mean", "first", "last", "none", "latent"]
     specials: bool
     truncate: bool
     max_tokens: int
@@ -154,7 +154,7 @@ def convert(
     dataset: Strings = ...,
     scores: Numbers = ...,
     dtype: Literal["f32", "f16", "q8_0"] = ...,
-    pool: Literal["mean", "first", "last"] = ...,
+    pool: Literal["auto", "mean", "first", "last"] = ...,
     specials: bool = ...,
     normalize: bool = ...,
     vocab: Path | str | None = ...,
@@ -177,9 +177,10 @@ def embed(
     config: Path | str | None = ...,
     user_dir: Path | str | None = ...,
     layer: int | str = ...,
-    pool: Literal["mean", "first", "last", "none", "latent"] = ...,
+    pool: Literal["auto", "mean", "first", "last", "none", "latent"] = ...,
     specials: bool = ...,
     source_field: Strings = ...,
+    dimensions: int | str | None = ...,
     options: Mapping[str, object] | None = ...,
 ) -> Floats | builtins.list[Floats]: ...
 def evaluate(

@@ -63,7 +63,7 @@ def table(
         "seg": [str(s) for s in slots.seg],
         "at": [str(t) for t in slots.now],
         "cross": [str(c) for c in slots.cross] if cross else ["1"] * len(slots),
-        **{name: [str(n or ".") for n in own] for name, own in inputs.items()},
+        **{name: [f"{n:.3g}" if n else "." for n in own.tolist()] for name, own in inputs.items()},
         "label": [labels.get(i, ".") for i in range(len(slots))],
     }
     usual = {"pos2": {"0"}, "seg": {"0"}, "cross": {"1"}}

@@ -71,3 +71,15 @@ def test_the_package_runs():
         [sys.executable, "-m", "unitk", "--version"], capture_output=True, text=True, check=True
     )
     assert unitk.__version__ in found.stdout
+
+
+def test_the_first_dimensions(run, tmp_path):
+    path, out = tmp_path / "in.txt", tmp_path / "out.npy"
+    path.write_text("The badage.\n\nDepo kasa.\n")
+    given = ["--checkpoint", str(run), "--input", str(path), "--output", str(out)]
+    embed.run([*given, "--dimensions", "16"])
+    assert np.array_equal(
+        np.load(out), unitk.load(run).embed(["The badage.", "", "Depo kasa."])[:, :16]
+    )
+    with pytest.raises(UsageError, match="^--dimensions 65: vectors of this model have 64"):
+        embed.run([*given, "--dimensions", "65", "--overwrite"])

@@ -198,6 +198,11 @@ class LaidRecords(Laid):
             limits += " (--max-source-len, --max-target-len)"
         short, notes = items.shortened, list[str]()
         notes += [f"{short:,} of {count:,} {noun} are shortened to {limits}"] * (short > 0)
+        if task.shortens and (room := task.trained.room):
+            longest = np.maximum(items.source_lengths, items.target_lengths)
+            long = int((longest + task.frame > room).sum())
+            cut = f"parts of up to {long:,} of {count:,} {noun} are shortened"
+            notes += [f"{cut} to the {room} positions of --arch"] * (long > 0)
         if task.source_vocab is not task.vocab:
             notes += _truncated(task, count, lambda i: items.record(i)[0])
         self.shortened = "; ".join(notes)

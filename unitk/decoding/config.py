@@ -224,9 +224,10 @@ class EmbedConfig(Checked):
     layer: int = -1
     """Layer whose states are read. 0 is the input of the first layer, -1 the output of the last
     one."""
-    pool: Literal["mean", "first", "last", "none", "latent"] = "mean"
-    """mean: over all tokens; first: the first slot, BERT's [CLS]; last: the last slot; none: every
-    slot, as json-lines; latent: the most likely latent of an autoencoder."""
+    pool: Literal["auto", "mean", "first", "last", "none", "latent"] = "auto"
+    """auto: as `--task contrastive` has trained the model, else mean; mean: over all tokens; first:
+    the first slot, BERT's [CLS]; last: the last slot; none: every slot, as json-lines; latent: the
+    most likely latent of an autoencoder."""
     specials: bool = False
     """Include special symbols in the mean."""
     truncate: bool = False
@@ -236,7 +237,7 @@ class EmbedConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        idle = self.specials and self.pool != "mean"
+        idle = self.specials and self.pool not in ("auto", "mean")
         require(not idle, f"--specials has no effect with --pool {self.pool}")
         idle = self.layer != -1 and self.pool == "latent"
         require(not idle, "--layer has no effect with --pool latent")

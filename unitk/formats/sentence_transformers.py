@@ -29,7 +29,7 @@ from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.tokenizer_files import FAST, SETTINGS
 
-Pool = Literal["mean", "first", "last"]
+Pool = Literal["auto", "mean", "first", "last"]
 NAME = "sentence-transformers"
 MODES = {"mean": "mean", "first": "cls", "last": "lasttoken"}
 TRIED = "a"  # any text
@@ -39,7 +39,7 @@ LONGEST = 32_768  # tokens of a text, for models without a limit
 def write(
     parts: Loaded,
     folder: Path,
-    pool: Pool = "mean",
+    pool: Pool = "auto",
     specials: bool = False,
     normalize: bool = False,
 ) -> None:
@@ -47,6 +47,8 @@ def write(
 
     Raises `UsageError` for a model that transformers does not compute, or reads otherwise.
     """
+    if pool == "auto":
+        pool = parts.task.pool
     idle = specials and pool != "mean"
     require(not idle, f"--specials has no effect with --pool {pool}")
     config, task = parts.model.config, parts.task

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class Trained:
     room: int | None = None  # positions of the architecture, where it has a table of them
 
 
+Pool = Literal["mean", "first", "last"]
 LEARNS = {
     "pretrain": "texts",
     "finetune": "pairs",
@@ -108,6 +109,8 @@ class Task:
     """How texts are cut from the corpus, where the task does not leave it to `--blocks`."""
     source_vocab: Vocab
     """What an encoder reads; a vocabulary of its own comes from the option of the same name."""
+    pool: Pool = "mean"
+    """How its states become the vector of a text, as of `unitk embed --pool`."""
     predicts: ClassVar[bool] = False  # labels, numbers or answers; see `Understanding`
     head: ClassVar[str] = ""  # kind of a head of its own, and name of what it asks
     form: str = ""  # of the labels it learns, where there is one form only

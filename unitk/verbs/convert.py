@@ -74,7 +74,7 @@ class Options:
     --output-format json."""
     dtype: Literal["f32", "f16", "q8_0"] = "f16"
     """--to gguf: type of the matrices. q8_0: 8 bits, with a scale for every 32 of a row."""
-    pool: Literal["mean", "first", "last"] = "mean"
+    pool: Literal["auto", "mean", "first", "last"] = "auto"
     """--to sentence-transformers: how states become a vector, as in `unitk embed`."""
     specials: bool = False
     """--to sentence-transformers: include special symbols in the mean."""

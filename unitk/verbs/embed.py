@@ -17,6 +17,7 @@ from unitk.decoding.files.outputs import STDOUT, check_writable, numbers, write
 from unitk.errors import DataError, require
 from unitk.files import create, new_file
 from unitk.options.config import Parsed
+from unitk.options.fields import Positive
 from unitk.registry import register
 
 
@@ -35,6 +36,9 @@ class Options(EmbedConfig, Answering):
     input) is answered line by line."""
     source_field: tuple[str, ...] = ()
     """Field of a table that holds the text, as in `unitk preprocess`. Several are its parts."""
+    dimensions: Positive | None = None
+    """Number of first dimensions to write, of a model that was trained for these
+    (`--criterion.widths` of task contrastive). Default: all."""
     output: Path = STDOUT
     """Output file. NAME.npy: an array with one row a text. Any other name, and `-` (standard
     output): json-lines."""
@@ -50,7 +54,11 @@ def embed_texts(parsed: Parsed) -> Iterator[tuple[Input, Any]]:
     def vectors(texts: list[Input], first: int, report: Callable[[int], None]) -> list[Any]:
         model, task = generator.model, generator.task
         sources = generator.encode([text.parts for text in texts])
-        return embed(model, task, sources, given, first=first, report=report)
+        found = embed(model, task, sources, given, first=first, report=report)
+        width, most = (found[0].shape[-1] if found else 0), given.dimensions
+        have = f"--dimensions {most}: vectors of this model have {width}"
+        require(not found or (most or 0) <= width, have)
+        return [vector[..., :most] for vector in found]
 
     return (each for group in answers(inputs, vectors) for each in group)
 

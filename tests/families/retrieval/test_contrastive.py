@@ -1,6 +1,7 @@
 """Contrastive learning by truths: layouts, pooling, the loss by hand, what is no negative."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from rounding import near
 
+from unitk.data.cuts import Text
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed
-from unitk.errors import UsageError
+from unitk.errors import DataError, UsageError
 from unitk.families.retrieval.config import ContrastiveConfig
 from unitk.families.retrieval.task import Contrastive
 from unitk.registry import get
@@ -34,10 +36,14 @@ def pairs():
     return [(words(n, 3), *words(n + 1)) for n in (4, 7, 2, 5)]
 
 
+def packed(task, pairs):
+    first, second, *rest = (task.finetune(*pair, RNG) for pair in pairs)
+    return collate([[first, second], *([one] for one in rest)]).to("cpu")
+
+
 @pytest.fixture
 def batch(task, pairs):
-    made = [task.finetune(*pair, RNG) for pair in pairs]
-    return collate([[made[0], made[1]], [made[2]], [made[3]]]).to("cpu")
+    return packed(task, pairs)
 
 
 @pytest.fixture
@@ -56,14 +62,59 @@ def test_each_text_is_a_doc_of_its_own(task, toy_vocab):
     assert not x.now.any()
 
 
+@pytest.mark.parametrize(
+    ("pool", "weight"),
+    [
+        ("mean", [0, 0.5, 0.5, 0, 0, 0.5, 0.5, 0, 0, 1, 0]),
+        ("first", [1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0]),
+        ("last", [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1]),
+    ],
+)
+def test_weights_make_the_vector_of_each_text(toy_vocab, pool, weight):
+    task = Contrastive(Contrastive.Config(negatives=1, pool=pool), toy_vocab)
+    a, b, c, d, e = (np.array([n]) for n in range(30, 35))
+    inputs = task.finetune([np.r_[a, b], e], np.r_[c, d], RNG).inputs
+    assert inputs["x.weight"].tolist() == weight
+    assert (inputs["key"] == inputs["key"][0]).all() and len({*inputs["key"][0], 0}) == 4
+
+
+def test_a_sentence_belongs_to_the_text_around_it(task, toy_vocab):
+    text, sentences = np.arange(30, 39), np.array([0, 2, 5])
+    kept = 0
+    for seed in range(200):
+        x = task.pretrain(Text([text], sentences), np.random.default_rng(seed)).towers["x"]
+        source, target = (x.token[x.doc == n][1:-1].tolist() for n in (0, 1))
+        assert source in ([30, 31], [32, 33, 34], [35, 36, 37, 38])
+        kept += target == text.tolist()
+        assert target in ([n for n in text if n not in source], text.tolist())
+    assert 5 < kept < 40  # a share of 0.1
+    alone = task.pretrain(Text([text], sentences[:1]), RNG)
+    assert alone.towers["x"].token.tolist() == [toy_vocab.cls, *text, toy_vocab.sep] * 2
+    assert len({*alone.inputs["key"][0]}) == 1
+
+
+def test_each_text_is_cut_to_the_positions_by_itself(toy_vocab):
+    task = Contrastive(Contrastive.Config(negatives=2), toy_vocab).knowing(room=10)
+    source, target = words(4, 30, 8), *words(9)
+    x = task.finetune(source, target, RNG).towers["x"]
+    assert [(x.doc == n).sum() for n in range(4)] == [6, 10, 10, 10]
+    assert x.token[x.doc == 2].tolist() == [toy_vocab.cls, *source[1][:8], toy_vocab.sep]
+    joined = Contrastive(Contrastive.Config(), toy_vocab).knowing(room=10)
+    x = joined.finetune([source[0], source[1]], target, RNG).towers["x"]
+    assert x.token[x.doc == 0].tolist()[:6] == [toy_vocab.cls, *source[0], toy_vocab.sep]
+    assert [(x.doc == n).sum() for n in range(2)] == [10, 10]
+
+
 @pytest.mark.parametrize("pool", ["mean", "first", "last"])
-def test_vectors_are_those_of_unitk_embed(task, pairs, batch, model, toy_vocab, pool):
-    criterion = ContrastiveConfig(pool=pool).build(toy_vocab)
+def test_vectors_are_those_of_unitk_embed(pairs, model, toy_vocab, pool):
+    task = Contrastive(Contrastive.Config(negatives=1, pool=pool), toy_vocab)
+    pairs = [*pairs, ([words(3)[0], np.zeros(0, int)], words(5)[0])]
+    batch = packed(task, pairs)
     states, _ = model(batch)
-    found = criterion.vectors(states["x"], batch)
+    found = ContrastiveConfig().build(toy_vocab).vectors(states["x"], batch)
     texts = [[text] for source, target in pairs for text in (source[0], target, source[1])]
-    wanted = embed(model, task, texts, EmbedConfig(pool=pool))
-    near(found, np.array(wanted))
+    for config in (EmbedConfig(), EmbedConfig(pool=pool)):
+        near(found, np.array(embed(model, task, texts, config)))
 
 
 def test_the_loss_is_that_of_each_source_by_hand(batch, model, toy_vocab):
@@ -91,8 +142,22 @@ def test_a_text_that_equals_the_target_is_no_negative(task, model, toy_vocab):
     criterion = ContrastiveConfig().build(toy_vocab)
     states, _ = model(batch)
     each = criterion.vectors(states["x"], batch).unflatten(0, (2, 3))
-    scores = criterion.scores(each, batch.inputs["key"].unflatten(0, (2, 3)))
+    scores = criterion.scores(each, batch.inputs["key"][::3])
     assert scores.isinf().tolist() == [[False, False, True, False], [True, False, False, False]]
+    made = [task.finetune([one, hard[:0]], same, RNG), task.finetune([two, hard], hard, RNG)]
+    scores = criterion.scores(each, collate([made]).to("cpu").inputs["key"][::3])
+    assert scores.isinf().tolist() == [[False, True, False, False], [False, True, False, True]]
+
+
+def test_a_source_that_comes_twice_is_not_told_from_itself(task, model, toy_vocab):
+    [same, one, two] = words(4, 5, 6)
+    task = Contrastive(Contrastive.Config(), toy_vocab)
+    batch = packed(task, [([same], one), ([same], two)])
+    [there, both] = (
+        ContrastiveConfig(symmetric=way).build(toy_vocab)(model, batch, 0, 1).sums["pairs"]
+        for way in (False, True)
+    )
+    near(both, there / 2)  # the other direction has nothing to tell
 
 
 def test_texts_that_say_nothing_of_each_other_have_the_loss_of_a_guess(batch, model, toy_vocab):
@@ -111,8 +176,10 @@ def test_a_model_learns_which_texts_belong_together(train, curve):
 def test_what_does_not_fit_is_named(task, toy_vocab, batch, model):
     with pytest.raises(UsageError, match=r"--task\.layout seq2seq"):
         Contrastive(Contrastive.Config(layout="seq2seq"), toy_vocab)
-    with pytest.raises(UsageError, match=r"--task\.negatives 1"):
-        task.finetune(words(4), *words(3), RNG)
+    with pytest.raises(UsageError, match="--criterion contrastive is for --task contrastive"):
+        ContrastiveConfig().build(toy_vocab).counts(replace(batch, inputs={}))
+    with pytest.raises(DataError, match="1 positions of --arch have no room"):
+        task.knowing(room=1).finetune(words(4), *words(3), RNG)
     with pytest.raises(UsageError, match=r"--criterion\.widths must rise"):
         ContrastiveConfig(widths=(64, 16))
     with pytest.raises(UsageError, match=r"--criterion\.widths: .* 64 .* 65"):

@@ -6,6 +6,7 @@ N texts, T slots, D the width of the states.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -40,6 +41,8 @@ def embed(
     so.
     """
     require(len(model.members) == 1, "--checkpoint: one model embeds, not an ensemble")
+    if config.pool == "auto":
+        config = replace(config, pool=task.pool)
     own: Model = model.members[0]
     layers = len(own.reader.layers)
     depth = config.layer + (layers + 1) * (config.layer < 0)

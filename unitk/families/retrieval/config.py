@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from unitk.errors import require
 from unitk.options.fields import Above, Checked
@@ -28,9 +28,6 @@ class ContrastiveConfig(Checked):
     widths: tuple[int, ...] = ()
     """First dimensions of the vectors that are vectors themselves: the loss is the mean over these
     widths (Matryoshka: Kusupati et al. 2022, arXiv 2205.13147). Default: all dimensions."""
-    pool: Literal["mean", "first", "last"] = "mean"
-    """The vector of a text, as `unitk embed --pool`: the mean of its states without special
-    symbols, or the state of its first or last slot."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,5 +35,4 @@ class ContrastiveConfig(Checked):
         require(rising, f"--criterion.widths must rise from above 0, got {self.widths}")
 
     def build(self, vocab: Vocab) -> Criterion:
-        symbols = tuple(index for name, index in vocab.symbols.items() if name != "unk")
-        return imported("unitk.families.retrieval.criterion:Contrast")(self, symbols)
+        return imported("unitk.families.retrieval.criterion:Contrast")(self)

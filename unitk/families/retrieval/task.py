@@ -1,68 +1,129 @@
 """Texts that belong together, as vectors.  Gao et al. 2021, arXiv 2104.08821, equations 1 and 5.
 
-Each text of a pair is a doc of its own, laid out by the objective that the model was trained with.
+Each text is a doc of its own, laid out by the objective that the model was trained with. The vector
+of a doc is the sum of its states by the weights below: the mean of its words.
 
     source a b, target c d, a hard negative e
     token    C  a  b  S  C  c  d  S  C  e  S
     doc      0  0  0  0  1  1  1  1  2  2  2
     pos      0  1  2  3  0  1  2  3  0  1  2
     at       0  0  0  0  0  0  0  0  0  0  0     as the objective has it
+    weight   0  1/2   0  0  1/2   0  0  1  0     the input "x.weight"
 
-Nothing is asked: the criterion compares the vectors of a batch. The input "key" has a number for
-the text of each doc, by which equal texts are known.
+Nothing is asked: the criterion compares the vectors of an update. The input "key" [D, D] has in
+each row a number for each text of the pair, by which equal texts are known; 0 is an empty text.
+
+Pre-training on texts makes pairs of them. A sentence is the source, and its target is the text
+around it (inverse cloze task: Lee et al. 2019, arXiv 1906.00300, section 5.1). A text of a single
+sentence is its own target, which dropout tells apart (SimCSE, section 3).
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from unitk.errors import require
-from unitk.options.fields import Count
+from unitk.data.cuts import Text
+from unitk.errors import DataError, require
+from unitk.options.fields import Count, Part
 from unitk.registry import register
-from unitk.slots import Example, Ids, concatenate
+from unitk.slots import Example, Floats, Ids, Slots, concatenate
+from unitk.tasks.base import Pool
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import Vocab
 
 
+def layout(texts: Sequence[Slots], weights: Sequence[Floats]) -> Example:
+    """Lay out a source, its target and hard negatives with the weights of their states."""
+    for number, slots in enumerate(texts):
+        slots.doc[:] = number
+    keys = [
+        1 + zlib.crc32(slots.token.tobytes()) if weight.any() else 0
+        for slots, weight in zip(texts, weights, strict=True)
+    ]
+    inputs = {"x.weight": np.concatenate(weights), "key": np.array([keys] * len(keys))}
+    return Example({"x": concatenate(texts)}, [], inputs=inputs)
+
+
+def weigh(slots: Slots, vocab: Vocab, pool: Pool) -> Floats:
+    """The weights [T] of the states of a text in its vector, as `unitk embed --pool` has them."""
+    symbols = [number for name, number in vocab.symbols.items() if name != "unk"]
+    weight = (~np.isin(slots.token, symbols)).astype(np.float32)
+    if pool == "mean" or not weight.any():
+        return weight / max(weight.sum(), 1)  # an empty text has zeros
+    weight[:] = 0
+    weight[0 if pool == "first" else -1] = 1
+    return weight
+
+
 @register("task", "contrastive")
 class Contrastive(Understanding):
-    """Learn vectors in which a source is nearest to its target (SimCSE, DSSM)."""
+    """Learn vectors in which a source is nearest to its target (DSSM, SimCSE, ICT)."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Understanding.Config):
-        """The objective that lays out the texts, and hard negatives."""
+        """The objective that lays out the texts, the vector of a text, and hard negatives."""
 
+        pool: Pool = "mean"
+        """The vector of a text: the mean of its states without special symbols, or the state of its
+        first or last slot. `unitk embed` has the same default then."""
         negatives: Count = 0
-        """Last parts of each source that are hard negatives: texts that its target must be nearer
-        than."""
+        """Parts of each source behind its first one, which are hard negatives: texts that its
+        target must be nearer than. An empty one is none."""
+        keep: Part = 0.1
+        """Text corpora: share of the sentences that also stay in the text around them (ICT)."""
 
     config: Config
     predicts = False  # it has vectors, which `unitk embed` writes
+    shortens = True
     arch, criterion = "bert_small", "contrastive"
     needs_criterion = "contrastive"
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        towers = self.layout.encoded([np.zeros(1, np.int64)]).example.towers
+        laid = self.layout.encoded([np.zeros(1, np.int64)]).example
         one = f"--task.layout {config.layout}: task contrastive needs an objective of one tower"
-        require([*towers] == ["x"], one)
+        require([*laid.towers] == ["x"] and not laid.inputs, f"{one}, and of tokens alone")
+        self.pool = config.pool
+        numbers = range(1, config.negatives + 1)
+        if config.negatives:
+            self.fields = "text", *(f"negative{number}" for number in numbers)
 
-    def prompt(self, source: list[Ids]) -> Example:
-        """A source as its vector is made of it."""
-        return Example({"x": self.reading(source)})
+    def slots(self, n: Ids) -> Ids:
+        return 2 * (n + self.frame)
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        ids, starts = text.ids, text.sentences
+        if len(starts) < 2:
+            return self.compared([[ids], [ids]])
+        number = rng.integers(len(starts))
+        a, b = np.append(starts, len(ids))[number : number + 2]
+        around = ids if rng.random() < self.config.keep else np.delete(ids, slice(a, b))
+        return self.compared([[ids[a:b]], [around]])
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
-        count = len(source) - self.config.negatives
-        parts = f"a source has {len(source)} parts"
-        require(
-            count > 0, f"--task.negatives {self.config.negatives}: {parts}, and one is its text"
-        )
-        texts = [source[:count], [target], *([one] for one in source[count:])]
-        each = [next(iter(self.to_embed(parts).towers.values())) for parts in texts]
-        for number, slots in enumerate(each):
-            slots.doc[:] = number
-        keys = np.array([zlib.crc32(slots.token.tobytes()) for slots in each])
-        return Example({"x": concatenate(each)}, [], inputs={"key": keys})
+        if not self.config.negatives:
+            return self.compared([source, [target]])
+        first, *negatives = source
+        return self.compared([[first], [target], *([one] for one in negatives)])
+
+    def compared(self, texts: list[list[Ids]]) -> Example:
+        """The example of texts in parts."""
+        each = [self.fit(parts) for parts in texts]
+        return layout(each, [weigh(slots, self.vocab, self.config.pool) for slots in each])
+
+    def fit(self, parts: list[Ids]) -> Slots:
+        """A text laid out, its end cut off where the model has no positions for it."""
+        room = self.trained.room
+        while True:
+            [slots] = self.to_embed(parts).towers.values()
+            over = int(slots.pos.max(initial=0)) + 1 - room if room else 0
+            if over <= 0:
+                return slots
+            if not any(map(len, parts)):
+                raise DataError(f"{room} positions of --arch have no room for a text")
+            *before, last = parts
+            parts = [*before, last[:-over]] if not before or len(last) > over else before
