@@ -9,7 +9,6 @@ import pytest
 from unitk import masks
 from unitk.api.drawing import drawings, laid_out, page
 from unitk.registry import get, names
-from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.words import word_vocab
 
 TEXT = "a b c d e f g h </script> <!--<script>"
@@ -19,8 +18,7 @@ def drawn(name, target=None):
     vocab, task = word_vocab(TEXT), get("task", name)
     made = task(task.Config(), vocab)
     rng = np.random.default_rng(0)
-    understood = isinstance(made, Understanding)
-    example = laid_out(made, [TEXT] if not understood else ["a b", "c d"], target, rng)
+    example = laid_out(made, [TEXT] if not made.predicts else ["a b", "c d"], target, rng)
     return example, drawings(name, made, example)
 
 

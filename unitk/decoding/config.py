@@ -225,9 +225,9 @@ class EmbedConfig(Checked):
     """Layer whose states are read. 0 is the input of the first layer, -1 the output of the last
     one."""
     pool: Literal["auto", "mean", "first", "last", "none", "latent"] = "auto"
-    """auto: as `--task contrastive` has trained the model, else mean; mean: over all tokens; first:
-    the first slot, BERT's [CLS]; last: the last slot; none: every slot, as json-lines; latent: the
-    most likely latent of an autoencoder."""
+    """auto: as `--task contrastive` has trained it, else mean. mean: over all tokens; first: the
+    first slot, BERT's [CLS]; last: the last slot; none: every slot, as json-lines; latent: the most
+    likely latent of an autoencoder."""
     specials: bool = False
     """Include special symbols in the mean."""
     truncate: bool = False

@@ -176,9 +176,9 @@ def test_a_model_learns_which_texts_belong_together(train, curve):
 def test_what_does_not_fit_is_named(task, toy_vocab, batch, model):
     with pytest.raises(UsageError, match=r"--task\.layout seq2seq"):
         Contrastive(Contrastive.Config(layout="seq2seq"), toy_vocab)
-    with pytest.raises(UsageError, match="--criterion contrastive is for --task contrastive"):
+    with pytest.raises(UsageError, match="--criterion contrastive .*--task"):
         ContrastiveConfig().build(toy_vocab).counts(replace(batch, inputs={}))
-    with pytest.raises(DataError, match="1 positions of --arch have no room"):
+    with pytest.raises(DataError, match="^1 positions"):
         task.knowing(room=1).finetune(words(4), *words(3), RNG)
     with pytest.raises(UsageError, match=r"--criterion\.widths must rise"):
         ContrastiveConfig(widths=(64, 16))
