@@ -18,6 +18,7 @@ MODELS = {
     "roberta": "RobertaForMaskedLM",
     "albert": "AlbertForMaskedLM",
     "xlnet": "XLNetLMHeadModel",
+    "xlm-roberta": "XLMRobertaForMaskedLM",
 }
 SIZES = dict.fromkeys(("hidden_size", "d_model", "n_embd"), 32)
 SIZES |= dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer"), 2)
@@ -28,7 +29,7 @@ SIZES |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "intermediate_size
 SIZES |= {"d_ff": 48, "d_inner": 48, "d_kv": 8, "embedding_size": 16, "n_positions": 64}
 SIZES |= {"max_position_embeddings": 64, "decoder_start_token_id": 0}
 TEXT, TARGET = "<hl> the lazy <hl> fox, [new] 1,234", "jumps over é <sep2>\n"
-IDS = {"t5": (None, 1, 0), "bart": (0, 2, 1), "roberta": (0, 2, 1)}
+IDS = {"t5": (None, 1, 0), **dict.fromkeys(("bart", "roberta", "xlm-roberta"), (0, 2, 1))}
 IDS |= {"gpt2": (0, 0, None), "xlnet": (1, 2, 5)}
 
 
@@ -51,7 +52,13 @@ def made(hf, kit, folder, kind, settings, layout, spare=0):
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("kind", "layout"), [*((kind, "both") for kind in FAMILIES), ("t5", "slow"), ("t5", "fast")]
+    ("kind", "layout"),
+    [
+        *((kind, "both") for kind in FAMILIES),
+        ("t5", "slow"),
+        ("t5", "fast"),
+        ("xlm-roberta", "slow"),
+    ],
 )
 def test_the_log_probabilities_are_theirs(hf, kit, tmp_path, kind, layout):
     model, tokenizer = made(hf, kit, tmp_path, kind, "decoder", layout)

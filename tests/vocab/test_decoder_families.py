@@ -249,7 +249,7 @@ def test_the_ids_are_those_of_transformers(tmp_path, family):
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
 def test_a_sentencepiece_model_alone_says_as_much(tmp_path, kind):
-    """Merged pieces with bytes; sentencepiece puts its blank before a blank, too."""
+    """Merged pieces with bytes, and tokens that a file adds to them."""
     hf = pytest.importorskip("transformers")
     options = {"model_type": "bpe", "byte_fallback": True, "normalization_rule_name": "identity"}
     options |= {"remove_extra_whitespaces": False, "add_dummy_prefix": kind != "gemma3_text"}
@@ -258,13 +258,24 @@ def test_a_sentencepiece_model_alone_says_as_much(tmp_path, kind):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
     names = {"llama": "LlamaTokenizer", "gemma3_text": "GemmaTokenizer"}
     about = {"tokenizer_class": names[kind], "legacy": False, **ENDS}
+    about["extra_special_tokens"] = ["<hl>", "<sep2>"]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(about))
     theirs, ours = hf.AutoTokenizer.from_pretrained(tmp_path), open_vocab(tmp_path)
-    texts = [t for t in odd_texts() if not any(s in t for s in (*THREE, "<pad>", "<mask>", "<0x"))]
-    texts = [text for text in texts if kind == "gemma3_text" or text.strip("▁ ") == text]
+    texts = [t for t in odd_texts() if not any(s in t for s in (*THREE, "<pad>", "<mask>"))]
+    assert "<hl>" in ours.pieces(ours.encode("a <hl> b"))
     wanted = theirs(texts, add_special_tokens=False).input_ids
     wrong = [text for text, ids in zip(texts, wanted, strict=True) if ours.encode(text) != ids]
     assert not wrong
+
+
+def test_merged_pieces_of_no_known_class_have_no_place_for_more(tmp_path):
+    options = {"model_type": "bpe", "byte_fallback": True, "vocab_size": 350}
+    (tmp_path / "tokenizer.model").write_bytes(spiece(**options))
+    (tmp_path / "config.json").write_text('{"model_type": "mistral"}')
+    assert open_vocab(tmp_path).pieces(open_vocab(tmp_path).encode("The"))[0] == "▁"
+    (tmp_path / "tokenizer_config.json").write_text('{"additional_special_tokens": ["<hl>"]}')
+    with pytest.raises(DataError, match="names '<hl>', but .*tokenizer.model, .* no place for it"):
+        open_vocab(tmp_path)
 
 
 def test_a_token_without_a_row_is_named(tmp_path):

@@ -90,6 +90,20 @@ def byte_bpe(*special):
     return made
 
 
+def fairseq(folder):
+    """A file of XLM-R or CamemBERT, whose first pieces are not fairseq's."""
+    (folder / "sentencepiece.bpe.model").write_bytes(spiece(unk_id=0, bos_id=1, eos_id=2))
+
+
+def mpnet(folder):
+    bert(folder)
+    text = (folder / "vocab.txt").read_text(encoding="utf-8")
+    for old, new in (("[PAD]", "<pad>"), ("[CLS]", "<s>"), ("[SEP]", "</s>"), ("[MASK]", "<mask>")):
+        text = text.replace(old, new)
+    (folder / "vocab.txt").write_text(text, encoding="utf-8")
+
+
+KIN = {"xlm-roberta": fairseq, "camembert": fairseq, "mpnet": mpnet}
 ROBERTA = byte_bpe("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 FAMILIES = {
     "t5": t5,
@@ -119,7 +133,7 @@ SETTINGS = {
 
 
 def write(folder, kind, settings, layout, hf):
-    FAMILIES[kind](folder)
+    (FAMILIES | KIN)[kind](folder)
     config = {"model_type": kind}
     (folder / "config.json").write_text(json.dumps(config))
     slow = hf.AutoTokenizer.from_pretrained(folder)
@@ -154,13 +168,8 @@ def test_a_model_without_a_table_of_characters(tmp_path, monkeypatch, layout):
     ).input_ids
 
 
-@pytest.mark.parametrize("layout", ["slow", "fast", "both"])
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("kind", FAMILIES)
-def test_the_ids_are_those_of_transformers(tmp_path, kind, settings, layout):
-    hf = pytest.importorskip("transformers")
-    theirs = write(tmp_path, kind, settings, layout, hf)
-    ours = open_vocab(tmp_path)
+def compare(theirs, ours):
+    """Ids of texts in which no symbol is spelled are theirs; of others, no symbol is found."""
     symbols = {ours.pieces([index])[0] for index in ours.symbols.values()}
     wrong, spelled = [], 0
     for text in odd_texts():
@@ -173,6 +182,88 @@ def test_the_ids_are_those_of_transformers(tmp_path, kind, settings, layout):
             wrong.append(text)
     assert not wrong
     assert spelled < 250
+
+
+@pytest.mark.parametrize("layout", ["slow", "fast", "both"])
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_the_ids_are_those_of_transformers(tmp_path, kind, settings, layout):
+    hf = pytest.importorskip("transformers")
+    theirs = write(tmp_path, kind, settings, layout, hf)
+    compare(theirs, open_vocab(tmp_path))
+
+
+@pytest.mark.parametrize("layout", ["slow", "fast", "both"])
+@pytest.mark.parametrize(
+    ("kind", "settings"), [*zip(KIN, ("decoder", "more", "kept"), strict=True)]
+)
+def test_pieces_have_the_places_of_the_model(tmp_path, kind, settings, layout):
+    """No file names a class; models of fairseq have other ids than files of sentencepiece."""
+    hf = pytest.importorskip("transformers")
+    theirs, ours = write(tmp_path, kind, settings, layout, hf), open_vocab(tmp_path)
+    compare(theirs, ours)
+    names = (theirs.pad_token, theirs.cls_token, theirs.sep_token, theirs.mask_token)
+    assert ours.pieces([ours.pad, ours.cls, ours.sep, ours.mask]) == [*names]
+    assert [ours.pad, ours.mask] == [theirs.pad_token_id, theirs.mask_token_id]
+
+
+SAID = {
+    "no further token": ("albert", {"tokenizer_config": {"additional_special_tokens": []}}),
+    "no sentinels": ("t5", {"tokenizer_config": {"additional_special_tokens": []}}),
+    "a role of its own": (
+        "albert",
+        {"tokenizer_config": {"hl_token": "<hl>"}, "added_tokens": {"<hl>": 88}},
+    ),
+    "a role of its own, not normalized": (
+        "bert",
+        {
+            "tokenizer_config": {
+                "hl_token": "<hl>",
+                "added_tokens_decoder": {"202": {"content": "<hl>", "special": False}},
+            }
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_a_list_without_tokens_and_roles_of_a_model_alone(tmp_path, said):
+    hf = pytest.importorskip("transformers")
+    kind, files = SAID[said]
+    folder = folder_of(tmp_path, kind, hf, **files)
+    compare(hf.AutoTokenizer.from_pretrained(folder), open_vocab(folder))
+
+
+def test_what_a_class_replaces_brings_no_tokens(tmp_path):
+    """The tokens of its tokenizer.json do not count where tokenizer_config.json has some."""
+    hf = pytest.importorskip("transformers")
+    folder = folder_of(tmp_path, "gpt2", hf)
+    tokenizer = Tokenizer.from_str(
+        hf.AutoTokenizer.from_pretrained(folder).backend_tokenizer.to_str()
+    )
+    tokenizer.add_tokens(["the lazy"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    listed = {"0": {"content": "<|endoftext|>", "special": True}}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
+    theirs, ours = hf.AutoTokenizer.from_pretrained(folder), open_vocab(folder)
+    assert len(ours.encode("the lazy")) > 1
+    assert ours.encode("the lazy") == theirs("the lazy").input_ids
+
+
+def test_the_pad_is_that_of_padding(tmp_path):
+    hf = pytest.importorskip("transformers")
+    folder = folder_of(tmp_path, "gpt2", hf)
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder).backend_tokenizer
+    tokenizer.add_special_tokens(["<filler>"])
+    tokenizer.enable_padding(pad_id=tokenizer.token_to_id("<filler>"), pad_token="<filler>")
+    tokenizer.enable_truncation(3)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}'
+    )
+    theirs, ours = hf.AutoTokenizer.from_pretrained(folder), open_vocab(folder)
+    assert ours.pad == theirs.pad_token_id == tokenizer.token_to_id("<filler>")
+    assert ours.encode("the dog jumps over") == theirs("the dog jumps over").input_ids
 
 
 def folder_of(tmp_path, kind, hf, **files):

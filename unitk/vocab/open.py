@@ -113,10 +113,13 @@ def open_released(
     merged = files.merged
     if merged is not None:
         model = SentencePiece(merged.read_bytes())
+        lacks = f"{merged.name}, whose pieces are merged (BPE), has no place for it"
         for token in files.added:
             if model.find(token.content) != token.index:
-                lacks = f"{merged.name}, whose pieces are merged (BPE), has no place for it"
                 raise DataError(f"{token.where}: {token.content!r}, but {lacks}")
+        for content in map(spelled, (*files.own_roles, *files.extra[0])):
+            if model.find(content) is None:
+                raise DataError(f"{files.folder / SETTINGS} names {content!r}, but {lacks}")
         return model, None
     tokenizer = _assemble(files)
     with naming(files.fast_file if files.fast else folder):
@@ -167,6 +170,8 @@ def _further(files: Files) -> Iterator[tuple[Any, bool, bool]]:
     """Special tokens, whether a file names them, and whether they have a role."""
     for role, token in files.roles.items():
         yield token, files.declares(role), True
+    for token in files.own_roles:
+        yield token, True, True
     for named, tokens in zip((True, False), files.extra, strict=True):
         for token in tokens:
             yield token, named, False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,8 @@ class TokenizerClass:
     roles: Mapping[str, str]
     extra: tuple[str, ...] = ()
     """Special tokens without a role, unless a file names others."""
+    arrange: Callable[[Pieces, Mapping[str, str]], Pieces] = lambda pieces, roles: pieces
+    """Makes the pieces of its file those of the model; `roles` are the tokens of the folder."""
 
 
 def _bert(pieces: Pieces, flag: Flag, unk: str) -> Any:
@@ -253,22 +255,71 @@ def _xlnet(pieces: Pieces, flag: Flag, unk: str) -> Any:
     return _unigram(pieces, _plain_letters(flag, keeps=False, lowercase=False))
 
 
+def _with_merges(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
+    """The pieces with their merges: of all pairs that make a piece, in the order of its id."""
+    ids, found = pieces.ids, []
+    for piece, index in ids.items():
+        cuts = ((piece[:cut], piece[cut:]) for cut in range(1, len(piece)))
+        found += [
+            (index, len(left), ids[left], ids[right], left, right)
+            for left, right in cuts
+            if left in ids and right in ids
+        ]
+    return replace(pieces, scores=(), merges=tuple(one[4:] for one in sorted(found)))
+
+
+def _scored(pieces: Pieces, first: Mapping[str, float], skipped: int, mask: str) -> Pieces:
+    """The pieces behind others that come first, without the `skipped` ones, and with a mask."""
+    rest = dict(zip(pieces.ids, pieces.scores, strict=True))
+    rest = dict([*rest.items()][skipped:])
+    scores = {**first, **{one: rest[one] for one in rest if one not in first}, mask: 0.0}
+    ids = {piece: index for index, piece in enumerate(scores)}
+    return replace(pieces, ids=ids, scores=tuple(scores.values()))
+
+
+def _arrange_xlm_roberta(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
+    # fairseq's symbols take the places of sentencepiece's three, and one more
+    first = dict.fromkeys((roles[role] for role in ("bos", "pad", "eos", "unk")), 0.0)
+    return _scored(pieces, first, 3, roles["mask"])
+
+
+def _arrange_camembert(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
+    first = {"<s>NOTUSED": 0.0, roles["pad"]: 0.0, "</s>NOTUSED": 0.0, roles["unk"]: 0.0}
+    return _scored(pieces, {**first, "<unk>NOTUSED": -100.0}, 1, roles["mask"])
+
+
+def _fairseq(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    pieces = replace(pieces, unk=pieces.ids.get(unk, 0), has_bytes=False)
+    return _unigram(pieces, [], flag("add_prefix_space", True))
+
+
+def _xlm_roberta(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    return _fairseq(pieces, flag, [*pieces.ids][3])  # whatever the unknown token is called
+
+
 def _roles(text: str) -> dict[str, str]:
     return dict(word.split("=") for word in text.split())
 
 
 BYTES: dict[str, Any] = {"slow": "merges.txt", "model": "BPE", "build": _byte_level}
 UNIGRAM: dict[str, Any] = {"slow": "*.model", "model": "Unigram"}
+WORDS: dict[str, Any] = {"slow": "vocab.txt", "model": "WordPiece", "build": _bert}
+FAIRSEQ = "bos=<s> eos=</s> unk=<unk> sep=</s> pad=<pad> cls=<s> mask=<mask>"
 CLASSES = {
     "BertTokenizer": TokenizerClass(
-        slow="vocab.txt",
-        model="WordPiece",
-        build=_bert,
-        roles=_roles("unk=[UNK] sep=[SEP] pad=[PAD] cls=[CLS] mask=[MASK]"),
+        **WORDS, roles=_roles("unk=[UNK] sep=[SEP] pad=[PAD] cls=[CLS] mask=[MASK]")
     ),
-    "RobertaTokenizer": TokenizerClass(
-        **BYTES,
-        roles=_roles("bos=<s> eos=</s> unk=<unk> sep=</s> pad=<pad> cls=<s> mask=<mask>"),
+    "MPNetTokenizer": TokenizerClass(**WORDS, roles={**_roles(FAIRSEQ), "unk": "[UNK]"}),
+    "RobertaTokenizer": TokenizerClass(**BYTES, roles=_roles(FAIRSEQ)),
+    "XLMRobertaTokenizer": TokenizerClass(
+        **UNIGRAM, build=_xlm_roberta, roles=_roles(FAIRSEQ), arrange=_arrange_xlm_roberta
+    ),
+    "CamembertTokenizer": TokenizerClass(
+        **UNIGRAM,
+        build=_fairseq,
+        roles=_roles(FAIRSEQ),
+        arrange=_arrange_camembert,
+        extra=("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
     ),
     "GPT2Tokenizer": TokenizerClass(
         **BYTES, roles=_roles("bos=<|endoftext|> eos=<|endoftext|> unk=<|endoftext|>")
@@ -285,12 +336,14 @@ CLASSES = {
         slow="*.model",
         model="BPE",
         build=_llama,
+        arrange=_with_merges,
         roles=_roles("bos=<s> eos=</s> unk=<unk>"),
     ),
     "GemmaTokenizer": TokenizerClass(
         slow="*.model",
         model="BPE",
         build=_gemma,
+        arrange=_with_merges,
         roles=_roles("bos=<bos> eos=<eos> unk=<unk> pad=<pad> mask=<mask>"),
     ),
     "OpenAIGPTTokenizer": TokenizerClass(

@@ -21,6 +21,7 @@ MAP, ADDED, FAST = "special_tokens_map.json", "added_tokens.json", "tokenizer.js
 OWN = "sentencepiece.model"  # which unitk writes beside tokenizer.json
 EXTRA, MOST_EXTRA = 100, 10_000  # sentinels of T5
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+EXTRA_TOKENS = ("extra_special_tokens", "additional_special_tokens")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 USUAL = {
     **dict.fromkeys(("bert", "ernie", "distilbert", "electra"), "BertTokenizer"),
@@ -29,17 +30,21 @@ USUAL = {
     "albert": "AlbertTokenizer",
     **dict.fromkeys(("gpt2", "opt", "gpt_neo"), "GPT2Tokenizer"),
     "openai-gpt": "OpenAIGPTTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "camembert": "CamembertTokenizer",
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
     "xlnet": "XLNetTokenizer",
     "qwen2": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
-    "gemma3_text": "GemmaTokenizer",
+    **dict.fromkeys(("gemma3_text", "t5gemma"), "GemmaTokenizer"),
     "gpt_neox": "GPTNeoXTokenizer",
 }
 """`model_type` in config.json -> the class of its tokenizer, if no file names one."""
 AS_IT_IS = "TokenizersBackend"
 """The class that takes a tokenizer.json as it is; others replace normalizer and pre-tokenizer."""
-FIXED = {"qwen2": "Qwen2Tokenizer", **dict.fromkeys(("mistral", "olmo2"), AS_IT_IS)}
+AS_THEY_ARE = ("mistral", "olmo2", "modernbert", "modernbert-decoder")
+FIXED = {"qwen2": "Qwen2Tokenizer", **dict.fromkeys(AS_THEY_ARE, AS_IT_IS)}
 """`model_type` -> the class that AutoTokenizer takes, whatever the files name."""
 SAME = {
     **dict.fromkeys(("PreTrainedTokenizer", "PythonBackend"), AS_IT_IS),
@@ -167,6 +172,9 @@ class Files:
         if self.slow_file is not None:
             with naming(self.slow_file):
                 slow = pieces_of_file(self.slow_file)
+                known = CLASSES[self.class_name]
+                roles = {**known.roles, **{one: spelled(self.roles[one]) for one in self.roles}}
+                slow = known.arrange(slow, roles)
         if not self.fast:
             assert slow is not None
             return slow
@@ -180,10 +188,11 @@ class Files:
 
     @property
     def merged(self) -> Path | None:
-        """The sentencepiece model that has the pieces, if it is not unigram but BPE."""
+        """The sentencepiece model that has the pieces, if it is BPE, but its class is not."""
         file = None if self.fast else self.slow_file
-        is_bpe = file is not None and file.suffix == ".model" and not self.pieces.scores
-        return file if is_bpe else None
+        if file is None or file.suffix != ".model" or CLASSES[self.class_name].model == "BPE":
+            return None
+        return None if self.pieces.scores else file
 
     @property
     def is_ours(self) -> bool:
@@ -203,7 +212,8 @@ class Files:
     def added(self) -> list[Token]:
         """The added tokens that the files declare, in the order of their ids.
 
-        A token in several files has the flags of the first.
+        A token in several files has the flags of the first. Those of tokenizer.json alone count
+        unless its class replaces what it says, and tokenizer_config.json has added tokens.
         """
         found: dict[str, Token] = {}
         at: dict[int, Token] = {}
@@ -214,13 +224,19 @@ class Files:
                     raise DataError(f"{token.where} gives {both[0]}, but {other.where} {both[1]}")
             found.setdefault(token.content, token)
             at.setdefault(token.index, token)
+        listed = self.settings.get("added_tokens_decoder")
+        if listed is not None and self.class_name != AS_IT_IS:
+            found = {one.content: one for one in found.values() if str(one.index) in listed}
         return sorted(found.values(), key=lambda token: token.index)
 
     def _decoder(self) -> Iterator[Token]:
         where = f"{self.folder / SETTINGS}: added_tokens_decoder"
+        special = {spelled(one) for one in (*self.roles.values(), *self.own_roles)}
         for index, token in self.setting("added_tokens_decoder", {}).items():
             if not index.isdecimal():
                 raise DataError(f"{where} must have whole numbers as names, got {index!r}")
+            if isinstance(token, dict) and token.get("content") in special:
+                token = {**token, "special": True}
             yield _token(int(index), token, where)
 
     def _fast_added(self) -> Iterator[Token]:
@@ -262,6 +278,10 @@ class Files:
             else:
                 if known and role in known.roles:
                     found[role] = known.roles[role]
+                elif role == "pad" and self.class_name != "GPT2Tokenizer":  # whose default is none
+                    padding = self.fast.get("padding")
+                    token = padding.get("pad_token") if isinstance(padding, dict) else None
+                    found |= {} if token is None else {role: token}
         return found
 
     def declares(self, role: str) -> bool:
@@ -270,34 +290,43 @@ class Files:
         return bool(self._legacy.get(key) or self.settings.get(key))
 
     @cached_property
+    def own_roles(self) -> list[Any]:
+        """The tokens of roles that this model alone has, such as `hl_token`."""
+        found: list[Any] = []
+        for file, given in ((SETTINGS, self.settings), (MAP, self._legacy)):
+            several = given.get(EXTRA_TOKENS[0])
+            for key, value in several.items() if isinstance(several, dict) else ():
+                spelled(value, f"{self.folder / file}: {EXTRA_TOKENS[0]}: {key}")
+                found.append(value)
+            found += (
+                value
+                for key, value in given.items()
+                if key.endswith("_token") and key[:-6] not in ROLES and isinstance(value, str)
+            )
+        return found
+
+    @cached_property
     def extra(self) -> tuple[list[Any], list[Any]]:
         """The special tokens without a role that the files name, and those of the class alone."""
-        both = ("extra_special_tokens", "additional_special_tokens")
         for file, given in ((SETTINGS, self.settings), (MAP, self._legacy)):
-            for key in both:
+            for key in EXTRA_TOKENS:
                 if not isinstance(given.get(key), list | dict | type(None)):
                     raise DataError(f"{self.folder / file}: {key} must be a list of tokens")
-        extra, more = (self.settings.get(key) for key in both)
-        is_said = both[0] in self.settings
-        named = [
-            value
-            for key, value in (*self.settings.items(), *self._legacy.items())
-            if key.endswith("_token") and key[:-6] not in ROLES and isinstance(value, str)
-        ]
-        if isinstance(extra, dict):
-            named += extra.values()
-            extra, is_said = None, False
-        elif not extra and more:
+        extra, more = (self.settings.get(key) for key in EXTRA_TOKENS)
+        is_said = EXTRA_TOKENS[0] in self.settings
+        if not extra and EXTRA_TOKENS[1] in self.settings:
             extra, more, is_said = more, None, True
-        if self._legacy.get(both[0]):
-            extra, is_said = [*(extra or []), *self._legacy[both[0]]], True
-        more = self._legacy.get(both[1], more)
+        elif isinstance(extra, dict):
+            extra, is_said = None, False
+        if isinstance(listed := self._legacy.get(EXTRA_TOKENS[0]), list) and listed:
+            extra, is_said = [*(extra or []), *listed], True
+        more = self._legacy.get(EXTRA_TOKENS[1], more)
         if not self.fast and self.slow_file and self.slow_file.suffix == ".model":
             more = [_flagged(one, special) for one, special in self.pieces.symbols.items()]
         default = [] if is_said else self._extra_of_class(more)
-        named += (extra if is_said else more) or []
+        named = (extra if is_said else more) or []
         for one in named:
-            spelled(one, f"{self.folder / SETTINGS}: {both[0]}")
+            spelled(one, f"{self.folder / SETTINGS}: {EXTRA_TOKENS[0]}")
         return named, default
 
     def _extra_of_class(self, more: list[Any] | None) -> list[Any]:
