@@ -171,7 +171,7 @@ CLOSURES = {
     "generate": (81, 16_662),
     "train": (75, 16_433),
     "serve": (92, 18_793),
-    "preprocess": (39, 8_817),
+    "preprocess": (39, 8_856),
     "stack": (21, 4_810),
     "mlm": (11, 3_374),
     "examples": (26, 6_243),

@@ -203,6 +203,8 @@ FAMILIES = {
     "gpt2_untied": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "tie_word_embeddings": False}),
     "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTConfig", GPT),
     "bart": ("BartForConditionalGeneration", "BartConfig", {**BART, "scale_embedding": True}),
+    "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", BART),
+    "marian": ("MarianMTModel", "MarianConfig", {**BART, "activation_function": "swish"}),
     "t5": ("T5ForConditionalGeneration", "T5Config", T5),
     "t5_v1_1": ("T5ForConditionalGeneration", "T5Config", T5_1_1),
     "t5_v1_1_tied": ("T5ForConditionalGeneration", "T5Config", T5_1_1),
@@ -211,7 +213,7 @@ FAMILIES = {
     "xlnet_gelu": ("XLNetLMHeadModel", "XLNetConfig", XLNET),
 }
 TOKENIZERS = ("qwen2",)  # of which AutoTokenizer takes the class alone
-TWO_TOWERS = ("bart", "mt5", "t5", "t5_v1_1", "t5_v1_1_tied", "ul2")
+TWO_TOWERS = ("bart", "pegasus", "marian", "mt5", "t5", "t5_v1_1", "t5_v1_1_tied", "ul2")
 TWO_TOWERS += ("t5gemma", "t5gemma_shared", "t5gemma_untied")
 
 
@@ -234,8 +236,11 @@ def make(hf, kit, tmp_path, vocab_txt):
         if family in ("t5_v1_1", "mt5"):  # which their library ties at first
             model.lm_head.weight = torch.nn.Parameter(0.1 * torch.randn(V, 32))
         kit.perturbed(model)
-        if "bart" in family:
+        if family in ("bart", "marian"):
             model.final_logits_bias.normal_()
+        if family == "marian":  # whose files leave out what they can make
+            for tower in (model.model.encoder, model.model.decoder):
+                tower.embed_positions.weight.data = tower.embed_positions.create_weight()
         if "bert_untied" in family:  # the bias that is added, and the other one
             head = model.predictions if "albert" in family else model.cls.predictions
             head.bias.data.copy_(head.decoder.bias)
@@ -297,6 +302,8 @@ def test_both_ways(hf, kit, make, tmp_path, family):
     near(loss, theirs)
     # back: the same tensors bit for bit, and a model that their library opens
     saved = load_file(there / "model.safetensors")
+    if family == "marian":  # which are written, as they may have learned
+        saved |= {name: tensor for name, tensor in model.state_dict().items() if "pos" in name}
     back = kit.goes_back(tmp_path / "ours", "hf", tmp_path / "back", "model.safetensors", saved)
     again = getattr(hf, json.loads((back / "config.json").read_text())["architectures"][0])
     again, info = again.from_pretrained(back, output_loading_info=True)

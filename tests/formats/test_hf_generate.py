@@ -92,6 +92,8 @@ def test_the_defaults_are_those_of_generate():
         ("bart_tiny", "seq2seq", {}, 1.0),
         ("bart_tiny", "seq2seq", {"opening": "sep"}, 1.0),
         ("bart_tiny", "seq2seq", {"opening": "both"}, 1.0),
+        ("pegasus_tiny", "seq2seq", {"opening": "pad"}, 1.0),
+        ("marian_tiny", "seq2seq", {"opening": "pad"}, 1.0),
         ("t5_tiny", "seq2seq", {"opening": "pad"}, 1.0),
         ("t5gemma_tiny", "seq2seq", {}, 1.0),
         ("t5gemma_tiny", "seq2seq", {"opening": "both"}, 1.0),

@@ -107,6 +107,7 @@ KIN = {"xlm-roberta": fairseq, "camembert": fairseq, "mpnet": mpnet}
 ROBERTA = byte_bpe("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 FAMILIES = {
     "t5": t5,
+    "pegasus": t5,
     "albert": albert,
     "xlnet": xlnet,
     "bert": bert,

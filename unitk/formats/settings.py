@@ -29,6 +29,7 @@ ACTIVATIONS = {
     "relu": "relu",
     "relu2": "relu2",
     "silu": "silu",
+    "swish": "silu",
 }
 """Name in the other system -> name in unitk; the first of several is written."""
 FREE = {"scaled_init", "dropout", "attention_dropout", "activation_dropout", "init_std"}

@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from unitk import registry
 from unitk.errors import DataError
 from unitk.files import create
+from unitk.formats.hf.vocabularies import byt5
 from unitk.vocab.base import SYMBOLS, Vocab
 from unitk.vocab.open import is_released, open_vocab
 from unitk.vocab.subwords import SentencePiece
@@ -36,7 +38,9 @@ def vocab_beside(path: Path, given: Path | None = None, described: bool = True) 
         found = sorted(folder.glob(name))
         if len(found) == 1:
             return open_vocab(found[0])
-    return None
+    # some kinds have no file of pieces
+    opens = any(registry.get("vocab", name).opens(folder) for name in registry.names("vocab"))
+    return open_vocab(folder) if opens else None
 
 
 def fit_vocab(
@@ -87,7 +91,12 @@ def fit_vocab(
 
 
 def extra_ids(vocab: Vocab) -> dict[int, str]:
-    """T5's sentinels by id; they follow the sentencepiece model's pieces, the last one first."""
+    """T5's sentinels by id; they follow the sentencepiece model's pieces, the last one first.
+
+    Those of ByT5 follow the bytes, the first one first.
+    """
+    if isinstance(vocab.model, byt5.Bytes):
+        return byt5.sentinels()
     if not isinstance(vocab.model, SentencePiece):
         return {}
     return {vocab.model.size + EXTRA - 1 - i: f"<extra_id_{i}>" for i in range(EXTRA)}

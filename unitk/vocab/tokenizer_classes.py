@@ -235,6 +235,37 @@ def _t5(pieces: Pieces, flag: Flag, unk: str) -> Any:
     return _unigram(pieces, [])
 
 
+def _pegasus(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(
+        models.Unigram([*zip(pieces.ids, pieces.scores, strict=True)], pieces.unk)
+    )
+    table = pieces.charsmap
+    first = normalizers.Precompiled(table) if table else normalizers.Replace("\n", " ")
+    blanks = normalizers.Replace(Regex(" {2,}"), " ")
+    tokenizer.normalizer = normalizers.Sequence([first, blanks])
+    where: dict[str, Any] = {"replacement": "▁", "prepend_scheme": "always", "split": True}
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(**where)
+    tokenizer.decoder = decoders.Metaspace(**where)
+    return tokenizer
+
+
+PEGASUS = ("<mask_2>", "<mask_1>", *(f"<unk_{number}>" for number in range(2, 103)))
+"""Symbols of Pegasus' pre-training, which its file of pieces lacks: ids 3, 2, 4, 5, ..."""
+
+
+def _behind_symbols(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
+    """Pegasus' pieces: pad, end and 103 symbols, then the pieces but the first two."""
+    pad, end, *rest = pieces.ids
+    masks = PEGASUS[1], PEGASUS[0]
+    names = (pad, end, *masks, *PEGASUS[2:], *rest)
+    scores = (0.0,) * 4 + (-100.0,) * (len(PEGASUS) - 2) + pieces.scores[2:]
+    ids = {name: index for index, name in enumerate(names)}
+    unk = None if pieces.unk is None else pieces.unk + len(PEGASUS)
+    return replace(pieces, ids=ids, scores=scores, unk=unk, symbols={})
+
+
 def _plain_letters(flag: Flag, *, keeps: bool, lowercase: bool) -> list[Any]:
     from tokenizers import normalizers
 
@@ -356,6 +387,13 @@ CLASSES = {
         **UNIGRAM,
         build=_albert,
         roles=_roles("bos=[CLS] eos=[SEP] unk=<unk> sep=[SEP] pad=<pad> cls=[CLS] mask=[MASK]"),
+    ),
+    "PegasusTokenizer": TokenizerClass(
+        **UNIGRAM,
+        build=_pegasus,
+        roles=_roles("eos=</s> unk=<unk> pad=<pad> mask=<mask_2>"),
+        extra=PEGASUS[1:],
+        arrange=_behind_symbols,
     ),
     "XLNetTokenizer": TokenizerClass(
         **UNIGRAM,

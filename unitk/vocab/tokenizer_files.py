@@ -39,6 +39,7 @@ USUAL = {
     "qwen3": "Qwen2Tokenizer",
     **dict.fromkeys(("gemma3_text", "t5gemma"), "GemmaTokenizer"),
     "gpt_neox": "GPTNeoXTokenizer",
+    "pegasus": "PegasusTokenizer",
 }
 """`model_type` in config.json -> the class of its tokenizer, if no file names one."""
 AS_IT_IS = "TokenizersBackend"

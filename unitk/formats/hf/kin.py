@@ -3,15 +3,27 @@
 DistilBERT: Sanh et al. 2019, arXiv 1910.01108. MPNet: Song et al. 2020, arXiv 2004.09297. XLM-R:
 Conneau et al. 2020, arXiv 1911.02116. CamemBERT: Martin et al. 2020, arXiv 1911.03894. mT5: Xue et
 al. 2021, arXiv 2010.11934. OPT: Zhang et al. 2022, arXiv 2205.01068. GPT-Neo: Black et al. 2021,
-https://doi.org/10.5281/zenodo.5297715. The tables of `unitk/formats/hf/tables` have their names;
-torch is not imported here.
+https://doi.org/10.5281/zenodo.5297715. Pegasus: Zhang et al. 2020, arXiv 1912.08777. Marian:
+Junczys-Dowmunt et al. 2018, arXiv 1804.00344; OPUS-MT: Tiedemann and Thottingal 2020. The tables of
+`unitk/formats/hf/tables` have their names; torch is not imported here.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from unitk.models.archs import BERT, GPT2, ROBERTA, T5_1_1, TESTS, Preset, sized, tiny
+from unitk.models.archs import (
+    BART,
+    BERT,
+    GPT2,
+    ROBERTA,
+    T5_1_1,
+    TESTS,
+    TESTS2,
+    Preset,
+    sized,
+    tiny,
+)
 from unitk.models.config import ModelConfig
 from unitk.registry import register
 
@@ -27,6 +39,24 @@ GPT_NEO = replace(
     score_scale=False,
     attention_bias=False,
     out_bias=True,
+)
+# the positions that come in are sinusoids, which go on learning here
+PEGASUS = replace(
+    BART,
+    position_offset=0,
+    embedding_scale=True,
+    norm_first=True,
+    embedding_norm=False,
+    final_norm=True,
+    activation="relu",
+)
+MARIAN = replace(
+    BART,
+    max_positions=512,
+    position_offset=0,
+    embedding_scale=True,
+    embedding_norm=False,
+    activation="silu",
 )
 # what tells the multilingual ones apart is their vocabulary
 PRESETS: dict[str, tuple[ModelConfig, str]] = {
@@ -47,6 +77,13 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "opt_1.3b": (sized(OPT, 24, 2048, 32), "OPT-1.3B; further sizes come in by their own."),
     "gpt_neo_tiny": (replace(tiny(GPT_NEO), layer_windows=(0, 7)), TESTS),
     "gpt_neo_125m": (GPT_NEO, "GPT-Neo-125M."),
+    "pegasus_tiny": (tiny(PEGASUS), TESTS2),
+    "pegasus_large": (sized(PEGASUS, 16, 1024, 16), "Pegasus-large, 571 M parameters."),
+    "marian_tiny": (tiny(MARIAN), TESTS2),
+    "marian_base": (
+        sized(MARIAN, 6, 512, 8),
+        "OPUS-MT's models, 74 M parameters with 58,101 ids.",
+    ),
     "gpt_neo_1.3b": (sized(GPT_NEO, 24, 2048, 16), "GPT-Neo 1.3B."),
 }
 

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from unitk.files import create
+from unitk.formats.hf.vocabularies.byt5 import Bytes, write_bytes
+from unitk.formats.hf.vocabularies.marian import Marian, write_marian
 from unitk.formats.vocabs import extra_ids
 from unitk.slots import NEVER, SEG, TOKEN, Ids, Slots
 from unitk.tasks.base import Task
@@ -45,6 +47,12 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
     prompt has are left out, which a text may spell.
     """
     vocab, model, finds = task.vocab, task.vocab.model, False
+    if isinstance(model, Marian):
+        write_marian(model, folder)
+        return
+    if isinstance(model, Bytes):
+        write_bytes(folder)
+        return
     if isinstance(model, SentencePiece):
         create(folder / model.file, model.data)
         spec = _sentencepiece(model)

@@ -1,14 +1,19 @@
-"""BART: an encoder and a decoder, with norms of sums."""
+"""BART, Pegasus, Marian and mBART: an encoder and a decoder, whose norms differ in their places."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from unitk.errors import CheckpointError
 from unitk.formats.hf.families import CLASSIFIER, PLACES, SLOTS, TEXTS, Changes, Checkpoint, Family
 from unitk.formats.hf.generation import bart_opening
-from unitk.formats.names import Form, Layout, cross_layer, layer, prefix_names
+from unitk.formats.hf.tables.t5 import begins_with
+from unitk.formats.names import POSITIONS, Form, Layout, cross_layer, layer, prefix_names
 from unitk.formats.settings import keys
+from unitk.models.config import ModelConfig
 from unitk.registry import register
 
 BART_KEYS = keys("""
@@ -35,8 +40,10 @@ BART = Layout(
         "embed.tokens": "model.shared",
         "embed.positions": "model.decoder.embed_positions",
         "embed.norm": "model.decoder.layernorm_embedding",
+        "norm": "model.decoder.layer_norm",
         "encoder.embed.positions": "model.encoder.embed_positions",
         "encoder.embed.norm": "model.encoder.layernorm_embedding",
+        "encoder.norm": "model.encoder.layer_norm",
         "heads.lm.weight": "lm_head.weight",
         "heads.lm.bias": BIAS,
         **prefix_names("model.decoder.layers.#.", "layers.#.", BART_LAYER | CROSS),
@@ -67,30 +74,96 @@ def _bart(checkpoint: Checkpoint) -> Changes:
     return {"output_bias": True}
 
 
+def sinusoids(rows: int, width: int) -> Tensor:
+    """The table of positions [rows, width] of Pegasus and Marian.
+
+    Vaswani et al. 2017, arXiv 1706.03762, section 3.5, with all sines before all cosines.
+    """
+    speed = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    angle = torch.arange(rows, dtype=torch.float64)[:, None] * speed
+    return torch.cat([angle.sin(), angle[:, : width // 2].cos()], 1).float()
+
+
+def _static(checkpoint: Checkpoint) -> Changes:
+    """BART's settings, with tables of positions, which a file may leave out."""
+    config, tensors, _, _ = checkpoint
+    for name in POSITIONS:
+        theirs = f"{BART.names[name.removesuffix('.weight')]}.weight"
+        if theirs not in tensors:
+            tensors[theirs] = sinusoids(config.max_positions, config.width)
+    return _bart(checkpoint)
+
+
+def _places(*, norm_first: bool, embedding_norm: bool) -> dict[str, Any]:
+    """What older files say of the places of norms, which are those of the class."""
+    found = {"normalize_before": norm_first, "add_final_layer_norm": norm_first}
+    return found | {"normalize_embedding": embedding_norm}
+
+
+def _normed(config: ModelConfig, *, norm_first: bool, embedding_norm: bool) -> bool:
+    own = (config.norm_first, config.embedding_norm) == (norm_first, embedding_norm)
+    return own and config.norm != "rms"
+
+
+ALIKE: dict[str, Any] = {
+    "root": "model.",
+    "task": "seq2seq",
+    "layout": BART,
+    "keys": BART_KEYS,
+    "entries": lambda config: {
+        "decoder_attention_heads": config.num_heads,
+        "decoder_ffn_dim": config.ffn_width,
+    },
+    # a buffer of transformers
+    "buffers": lambda rows: {BIAS: torch.zeros(1, rows)},
+    "free": ("output_bias",),
+}
+STATIC: dict[str, Any] = {
+    **ALIKE,
+    "heads": {},
+    "complete": _static,
+    "options": {"opening": "pad"},
+    "told": begins_with,
+}
+"""Pegasus and Marian: their positions are sinusoids, which are a table here."""
 register("model_type", "bart")(
     Family(
+        **ALIKE,
         about="BART",
         name="Bart",
-        root="model.",
         presets=("bart_base", "bart_large"),
-        task="seq2seq",
-        layout=BART,
         separators=2,
         heads={TEXTS: CLASSIFIER, PLACES: SLOTS[PLACES]},
-        keys=BART_KEYS,
         fixed={"normalize_before": False, "add_final_layer_norm": False},
         complete=_bart,
-        entries=lambda config: {
-            "decoder_attention_heads": config.num_heads,
-            "decoder_ffn_dim": config.ffn_width,
-        },
         options={"opening": "both"},
         laid={"opening": "both"},
         told=lambda told: {"opening": bart_opening(told.given, told.folder)},
-        # a buffer of transformers
-        buffers=lambda rows: {"final_logits_bias": torch.zeros(1, rows)},
         offset=lambda pad: 2,
-        free=("output_bias",),
-        fits=lambda config, arch: config.norm != "rms",
+        fits=lambda config, arch: _normed(config, norm_first=False, embedding_norm=True),
+    )
+)
+register("model_type", "pegasus")(
+    Family(
+        **STATIC,
+        about="Pegasus",
+        name="Pegasus",
+        presets=("pegasus_large",),
+        fixed=_places(norm_first=True, embedding_norm=False),
+        fits=lambda config, arch: _normed(config, norm_first=True, embedding_norm=False),
+    )
+)
+register("model_type", "marian")(
+    Family(
+        **STATIC,
+        about="Marian (OPUS-MT)",
+        name="Marian",
+        presets=("marian_base",),
+        fixed={
+            **_places(norm_first=False, embedding_norm=False),
+            "share_encoder_decoder_embeddings": True,
+        },
+        whole="MTModel",
+        fits=lambda config, arch: _normed(config, norm_first=False, embedding_norm=False),
     )
 )

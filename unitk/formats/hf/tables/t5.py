@@ -99,7 +99,8 @@ def _about_t5(config: ModelConfig) -> Changes:
     return {"feed_forward_proj": projection, "scale_decoder_outputs": config.output_scale}
 
 
-def _opening(told: Told) -> dict[str, str]:
+def begins_with(told: Told) -> dict[str, str]:
+    """`--task.opening sep` where the decoder begins with the end of a text, not with [PAD]."""
     begins = told.given.get("decoder_start_token_id")
     return {"opening": "sep"} if told.vocab and begins == told.vocab.sep else {}
 
@@ -112,7 +113,7 @@ ALIKE: dict[str, Any] = {
     "heads": {TEXTS: CLASSIFIER, PLACES: SLOTS[PLACES]},
     "roots": {TEXTS: "transformer."},
     "spelled": extra_ids,
-    "told": _opening,
+    "told": begins_with,
     "keys": T5_KEYS,
     "complete": _t5,
     "entries": _about_t5,
