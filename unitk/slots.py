@@ -306,10 +306,7 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
 
 
 def _input(
-    name: str,
-    examples: list[Example],
-    towers: dict[str, Ids],
-    places: dict[str, tuple[Ids, Ids]],
+    name: str, examples: list[Example], towers: dict[str, Ids], places: dict[str, tuple[Ids, Ids]]
 ) -> npt.NDArray[Any]:
     """An input of all examples, its rows where the slots of its tower or the docs are.
 

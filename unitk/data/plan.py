@@ -52,12 +52,7 @@ class Plan:
         return found
 
 
-def plan(
-    bound: Ids,
-    weight: float | npt.NDArray[np.float64],
-    seed: int,
-    epoch: int,
-) -> Plan:
+def plan(bound: Ids, weight: float | npt.NDArray[np.float64], seed: int, epoch: int) -> Plan:
     """Plan an epoch over examples of at most `bound` slots each.
 
     An example appears `weight` times an epoch, a fraction being drawn anew; at least one does.
@@ -90,7 +85,7 @@ def micro_batches(
     """Cut an update into the fewest micro-batches of at most `max_tokens` slots, of like size.
 
     Their number is a multiple of `world`, so some may be empty. An example longer than `max_tokens`
-    has a micro-batch of its own.
+    has a micro-batch of its own. What decodes or only reads has `decoding.fit.batches` instead.
     """
     ids = ids[np.argsort(-bound[ids], kind="stable")] if padded else ids
     cost = bound[ids]

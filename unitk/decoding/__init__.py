@@ -1,1 +1,1 @@
-"""Decoding: the driver of a task's protocol, beam search, its rules, texts in and out."""
+"""Decoding: drivers, beam search, its rules, texts in and out, what reads texts only."""

@@ -94,6 +94,7 @@ def batches(
 
     `max_len` is the most words that each of `width` hypotheses writes in a blank. Without it, the
     prompts are only read. With `grid`, slots and rows count as those of `fill_up`.
+    Losses have `data.plan.micro_batches`, and the server its own --max-tokens (`Service.job`).
     """
     size = [
         (len(p.blanks) * bool(max_len), max(len(tower) for tower in p.towers.values()), words)

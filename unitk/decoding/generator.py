@@ -13,13 +13,7 @@ import numpy as np
 
 from unitk import notebook, registry
 from unitk.decoding.blanks import fill
-from unitk.decoding.config import (
-    INFILL_LENPEN,
-    EmbedConfig,
-    GenerateConfig,
-    PredictConfig,
-    made,
-)
+from unitk.decoding.config import INFILL_LENPEN, EmbedConfig, GenerateConfig, PredictConfig, made
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import beside, naming

@@ -1,1 +1,1 @@
-"""fairseq's data, dictionaries, options and checkpoints, and unitk's objectives in its trainer."""
+"""fairseq's data-bin folders and options, and unitk's objectives in its trainer."""

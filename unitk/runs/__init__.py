@@ -1,1 +1,1 @@
-"""What goes with training runs: outputs that are scored and shown, dry runs, sweeps."""
+"""What goes with training runs: outputs that are scored, dry runs, sweeps, clusters, views."""

@@ -37,7 +37,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a task knows of the data and the model that it is used with."""
+    """What a task knows of its data and model, as `open_data`, a checkpoint or a format says."""
 
     labels: tuple[str, ...] = ()  # names of the classes, tags or entities in the data
     pairs: bool = True  # whether its model was trained on pairs; others go on with a prompt
@@ -274,7 +274,7 @@ class Task:
         """Lay out a text that comes after `before`: its tokens are the labels of the only ask.
 
         Their log-probabilities sum to that of the text; no end symbol is asked for. A task without
-        a protocol hides each token instead (`decoding/likelihood`).
+        a protocol hides each token instead (`decoding/likelihood.py`).
         """
         kind = Task if self.trained.pairs else type(self)
         return kind.continued(self, before, text)

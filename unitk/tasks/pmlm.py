@@ -32,12 +32,7 @@ from unitk.options.fields import Chance, Share, Weights
 from unitk.registry import register
 from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, concatenate, lm, probe, stay, unroll
 from unitk.spans import block_places, corrupt
-from unitk.tasks.base import (
-    Task,
-    framed,
-    largest,
-    share_at,
-)
+from unitk.tasks.base import Task, framed, largest, share_at
 from unitk.vocab.base import Vocab
 
 LONGEST = 6  # tokens of a block (algorithm 1)

@@ -2,8 +2,8 @@
 
 What `--resume` does, in this file: `parse_train` takes the options that are not given from the
 run's config.yaml, `prepare` finds the newest good checkpoint, `_check_frozen` refuses what may not
-change. In loop.py: `beginning` loads its weights; `Trainer` restores the optimizers' state, the
-averages, the stateful rows and the progress; `train` puts later checkpoints aside and cuts the log.
+change. In run.py: `begin` loads its weights; `Run` restores the optimizers' state, the averages,
+the progress and the stateful rows. In loop.py: `events` puts later checkpoints aside.
 """
 
 from __future__ import annotations

@@ -17,15 +17,7 @@ from unitk.families.thu_ernie.candidates import Candidates
 from unitk.families.thu_ernie.config import CANDIDATES, THUERNIEConfig
 from unitk.kernels.lean import mapped, norm
 from unitk.kernels.products import recomputed
-from unitk.models.attention import (
-    Attention,
-    Source,
-    Store,
-    View,
-    compute_dtype,
-    render,
-    take,
-)
+from unitk.models.attention import Attention, Source, Store, View, compute_dtype, render, take
 from unitk.models.layers import Layer
 from unitk.models.model import Model
 from unitk.models.stack import Stack

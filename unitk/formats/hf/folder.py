@@ -48,12 +48,7 @@ from unitk.formats.hf.families import (
     layout_of,
 )
 from unitk.formats.hf.generation import FILE, generation, read_generation
-from unitk.formats.hf.heads import (
-    KEPT,
-    detect_task,
-    head_settings,
-    named_classes,
-)
+from unitk.formats.hf.heads import KEPT, detect_task, head_settings, named_classes
 from unitk.formats.hf.tokenizer import write_tokenizer
 from unitk.formats.names import count_from, current_name
 from unitk.formats.vocabs import vocab_beside

@@ -22,11 +22,7 @@ from unitk.formats.vocabs import extra_ids
 from unitk.slots import NEVER, SEG, TOKEN, Ids, Slots
 from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
-from unitk.vocab.subwords import (
-    SentencePiece,
-    Unaccented,
-    fields,
-)
+from unitk.vocab.subwords import SentencePiece, Unaccented, fields
 from unitk.vocab.tokenizer_json import Tokenizers
 from unitk.vocab.words import WordList
 

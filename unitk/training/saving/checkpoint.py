@@ -42,15 +42,8 @@ from unitk.options.settings import NOTHING, Settings
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
 from unitk.training.saving.folder import finding
-from unitk.training.saving.state import (
-    asked_as,
-    plugins_named,
-    read_state,
-    settings_of,
-)
-from unitk.training.saving.weights import (
-    weights_of,
-)
+from unitk.training.saving.state import asked_as, plugins_named, read_state, settings_of
+from unitk.training.saving.weights import weights_of
 from unitk.vocab.base import Vocab
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,10 @@
-"""The contents of a checkpoint's state.json: how far a run has come, and what it is."""
+"""The contents of a checkpoint's state.json: how far a run has come, and what it is.
+
+Those of earlier versions are read here: `read_state` renames options, and `recorded` adds what they
+lack (`Task.earlier`). An option that is gone is ignored if it is in `GONE` of options/settings.py.
+Fields that state.json lacks have a default where they are read. Weights: `checkpoint.load_weights`;
+corpora: `manifest_of` in data/corpus/corpus.py.
+"""
 
 from __future__ import annotations
 
