@@ -2,8 +2,8 @@
 
     python curves.py RUN mlm mdlm
 
-A row of the table: the means of the last tenth of both curves, and the share of the updates after
-which the adapted one is below the other's, of means over as many updates.
+A row of the table: the validation losses of both at their ends, and the share of the updates after
+which the adapted model is first validated at or below the other's.
 """
 
 from __future__ import annotations
@@ -13,17 +13,10 @@ import json
 from pathlib import Path
 
 
-def curve(run: Path) -> list[float]:
-    """The losses of training, in order."""
+def curve(run: Path) -> list[tuple[int, float]]:
+    """The updates after which a run was validated, and its losses there."""
     events = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
-    return [event["train/loss"] for event in events if "train/loss" in event]
-
-
-def smooth(values: list[float]) -> list[float]:
-    """Means over a tenth of the curve that ends at each place."""
-    width = max(1, len(values) // 10)
-    parts = (values[max(0, i + 1 - width) : i + 1] for i in range(len(values)))
-    return [sum(part) / len(part) for part in parts]
+    return [(event["step"], event["valid/loss"]) for event in events if "valid/loss" in event]
 
 
 def main() -> None:
@@ -34,12 +27,11 @@ def main() -> None:
     print("| objective | scratch, last | adapted, last | adapted is there after |")
     print("| --- | --- | --- | --- |")
     for name in given.names:
-        scratch, adapted = (
-            smooth(curve(given.run / f"{name}-{how}")) for how in ("scratch", "adapted")
-        )
-        there = next((i for i, loss in enumerate(adapted) if loss <= scratch[-1]), None)
-        when = "not in this run" if there is None else f"{(there + 1) / len(adapted):.0%}"
-        print(f"| `{name}` | {scratch[-1]:.3f} | {adapted[-1]:.3f} | {when} |")
+        scratch, adapted = (curve(given.run / f"{name}-{how}") for how in ("scratch", "adapted"))
+        (steps, last), (_, end) = scratch[-1], adapted[-1]
+        there = next((step for step, loss in adapted if loss <= last), None)
+        when = "not in this run" if there is None else f"{there / steps:.0%}"
+        print(f"| `{name}` | {last:.3f} | {end:.3f} | {when} |")
 
 
 if __name__ == "__main__":

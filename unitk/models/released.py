@@ -13,7 +13,7 @@ and half a head apart there. The virtual row is what some tasks read; an import 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from unitk.models.archs import TESTS, TESTS2, Config, Preset, modern, sized, tiny
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
@@ -101,6 +101,8 @@ T5GEMMA = EncoderDecoderConfig(
     dropout=0.0,
     attention_dropout=0.0,
 )
+# what a causal model goes into twice; no class of transformers computes it
+QWEN3_PAIR = replace(EncoderDecoderConfig(**asdict(QWEN3)), num_virtual=0, cross_rotary=False)
 # 128 positions there are 64 to either side
 MODERNBERT = replace(
     LLAMA,
@@ -146,6 +148,15 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "qwen3_0.6b": (
         replace(shaped(QWEN3, 28, 1024, 16, 3072, 8), head_width=128, rotary_base=1e6),
         "Qwen3-0.6B, 596 M parameters.",
+    ),
+    "qwen3_encdec_tiny": (modern(tiny(QWEN3_PAIR), 2, 64, 4, 176), TESTS2),
+    "qwen3_encdec_mini": (
+        replace(sized(QWEN3_PAIR, 4, 256, 4), ffn_width=704),
+        "Two towers as qwen3_mini, 10 M parameters, for a CPU.",
+    ),
+    "qwen3_encdec_15m": (
+        shaped(QWEN3_PAIR, 7, 384, 6, 960),
+        "Two towers as qwen3_15m, 31 M parameters: unitk-base-en in both.",
     ),
     "qwen2_0.5b": (shaped(QWEN2, 24, 896, 14, 4864, 2), "Qwen2.5-0.5B, 494 M parameters."),
     "llama_tiny": (shaped(tiny(LLAMA), 2, 64, 4, 176, 2), TESTS),

@@ -23,6 +23,7 @@ from unitk.models.state import StatefulRows
 from unitk.optim.config import parse_rules
 from unitk.optim.plan import OptimPlan, freeze
 from unitk.options.fields import parse_named
+from unitk.tasks.base import Task
 from unitk.training.device import (
     check_room,
     choose_device,
@@ -131,7 +132,7 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
             log.info("from now on the rows that the import added have a probability: %d", added)
     fill_tables(model, data.task.tables if start.resumed is None else {})
     for tower, towers_folder in start.init_towers.items():
-        taken |= load_tower(model, tower, towers_folder)
+        taken |= load_tower(model, tower, towers_folder, data.task)
     if adapter is not None and start.resumed is not None:
         base = Base.stored(start.resumed)
     elif adapter is not None:
@@ -158,7 +159,7 @@ def fill_tables(model: Model, tables: Mapping[str, Any]) -> None:
             tensor.copy_(torch.from_numpy(rows))
 
 
-def load_tower(model: Model, tower: str, folder: Path) -> set[str]:
+def load_tower(model: Model, tower: str, folder: Path, task: Task) -> set[str]:
     """Copy a checkpoint's weights into the encoder and its pooler, or into the decoder.
 
     If the checkpoint has two towers, the one with the same name is used. What connects a decoder to
@@ -169,6 +170,7 @@ def load_tower(model: Model, tower: str, folder: Path) -> set[str]:
     there, here = (
         _tower(tensors, tower, model.between) for tensors in (weights_of(folder, True), own)
     )
+    checkpoint.add_rows(there, here, task)
     copied = {id(here[one]) for one in here if one in there}
     name = f"--init-{tower} {folder}"
     new = [one for one in here if one not in there]

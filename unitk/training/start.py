@@ -203,13 +203,18 @@ def _differences(parsed: Parsed, there: Settings, checkpoint: Path, tower: str =
     elif tower == "enc" and "arch.encoder" in there:
         return []  # its settings are those of a preset
     here = replace(parsed, components=parsed.components | {"arch": own})
+    preset = dict[str, str]()
     for key, text in here.differing(theirs).items():
         what = f"{flag(key)} is {here.settings[key].text}, but {text} in {checkpoint}"
         if here.settings[key].origin == Origin.PRESET and key != "arch.norm_eps":
-            cure = f"add {flag(key)} {text}" + (", or leave out --arch" if tower == "x" else "")
-            cure = cure if own.config is arch.config else "choose another --arch.encoder"
-            raise UsageError(f"{what}: {cure}")
+            preset[what] = f"{flag(key)} {text}"
         named.append(what)
+    if preset:
+        cure = f"add {' '.join(preset.values())}" + (
+            ", or leave out --arch" if tower == "x" else ""
+        )
+        cure = cure if own.config is arch.config else "choose another --arch.encoder"
+        raise UsageError(f"{next(iter(preset))}: {cure}")
     return named
 
 
@@ -332,11 +337,9 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
         check_vocab(state, data.vocab, init_from)
         theirs, ours = (len(one.sentinels) for one in (Vocab.load(init_from / VOCAB), data.vocab))
         name = state["config"]["task"]
-        cure = (
-            f"train it with --task {name}" if theirs > ours else "only a model that has some fits"
-        )
+        cure = f"--task {name}" if ours == 0 else f"--task.sentinels {theirs}"
         has = f"--init-from: {init_from} has {theirs} sentinels, but --task of this run {ours}"
-        require(theirs == ours, f"{has}: {cure}")
+        require(theirs in (0, ours), f"{has}: train it with {cure}")
         changed = _differences(parsed, settings_of(state, init_from), init_from)
     given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
     towers = {name: find(path) for name, path in given.items() if path is not None}

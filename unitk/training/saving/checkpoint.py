@@ -52,6 +52,8 @@ POSITIONS = ".positions.weight"  # how the name of an embedding's position table
 IMPORTED = "imported.json"
 ADDED = ("tasks.weight", "segments.weight", "positions2.weight")
 """Tables of an embedding that begin as 0 where a checkpoint lacks them: nothing changes."""
+OF_WORDS = {"embed.tokens.weight", "heads.lm.weight", "heads.lm.bias"}
+"""Tensors with a row for every id of the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,7 @@ def load_weights(
         if task and name.partition(".")[0] in model.additions:
             there.setdefault(name, tensor)
     if task:
+        add_rows(there, here, task)
         _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.trained.labels)
         _heads_begin(there, here, folder)
     for name in [*here, *there]:
@@ -250,6 +253,16 @@ def load_weights(
         else:
             tensor.copy_(found)
     return taken
+
+
+def add_rows(there: dict[str, Tensor], here: dict[str, Tensor], task: Task) -> None:
+    """Add the rows of a task's sentinels to tables that lack them, near the mean of the others."""
+    count = len(task.vocab.sentinels)
+    for name in OF_WORDS & there.keys() & here.keys():
+        table, drawn = there[name], here[name]
+        if len(drawn) - len(table) == count:
+            more = table.float().mean(0) + drawn[len(table) :] / 10
+            there[name] = torch.cat([table, more])
 
 
 def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
