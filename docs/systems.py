@@ -35,6 +35,11 @@ OTHERS = {
     **dict.fromkeys(("mlm", "bart", "seq2seq"), ("fairseq",)),
 }
 """Objective -> formats beside transformers' that are read and written."""
+PAPERS = {
+    **{"bart": "bart_small", "mass": "mass_small", "t5": "t5_mini", "ul2": "t5_mini"},
+    **{"unilm": "unilm_small", "bd3lm": "mdlm_small", "mdlm": "mdlm_small"},
+}
+"""Objective -> an architecture of its paper, where new models have another one."""
 READ = {name for name in registry.names("format") if registry.get("format", name).find}
 assert {one for some in OTHERS.values() for one in some} | {"hf", "mass_xlm", "peft"} == READ
 
@@ -51,17 +56,17 @@ def names() -> list[str]:
 
 def kinds(name: str) -> list[str]:
     """The kinds of transformers' model that are read as an objective, and written of its models."""
-    arch = registry.get("task", name).arch
-    config = registry.get("arch", arch)()
     found = [kind for kind, family in families().items() if family.task == name]
-    try:
-        found += (
-            []
-            if config.sequential or config.latent or kind_of(config, arch) in found
-            else [kind_of(config, arch)]
-        )
-    except UsageError:
-        pass  # none there computes the same
+    own = registry.get("task", name).arch
+    for arch in (PAPERS.get(name, own), own):
+        config = registry.get("arch", arch)()
+        if config.sequential or config.latent:
+            continue
+        try:
+            found.append(kind_of(config, arch))
+        except UsageError:
+            pass  # none there computes the same
+    found = list(dict.fromkeys(found))
     return [*found, *OTHERS.get(name, ())]
 
 

@@ -14,6 +14,7 @@ GUIDES = {
     "merge": {"Text and pairs": "data.md"},
     "train": {"Training guide": "training.md", "Systems": "systems.md"},
     "sweep": {"Sweeps": "training.md#sweeps"},
+    "scale": {"Scaling laws": "comparing.md#scaling-laws"},
     "generate": {"Generating": "generate.md"},
     "score": {"Understanding: scores": "understanding.md#scores", "Tutorial": "tutorial.md"},
     "embed": {"States and vectors": "generate.md#states-and-vectors"},

@@ -25,7 +25,7 @@ finetuning_rate() { # TASK: the learning rate that was published for its models 
 }
 
 settings() { # what SIZE means, where the environment says nothing else
-  model=() optimizer=() vocab=${INIT:-$RUN/data/text/train}
+  model=() optimizer=(--optimizer adamw) vocab=${INIT:-$RUN/data/text/train}
   case $SIZE in
     mini) # a model that comes with unitk: minutes on a CPU
       : "${MAX_TOKENS:=4096}" "${FINETUNE_TOKENS:=2048}" "${FINETUNE_STEPS:=400}" "${LR:=2e-3}"

@@ -1,5 +1,6 @@
 """Tasks with the stacks of today, which every property over the registry tries beside their own."""
 
+from paper_archs import arch_of
 from torch import nn
 
 from unitk import registry
@@ -8,7 +9,7 @@ from unitk import registry
 def fits(task: str, arch: str) -> bool:
     """Whether an architecture has the towers of a task's own, and is of the same kind."""
     cls, other = registry.get("task", task), registry.get("arch", arch)()
-    own = registry.get("arch", cls.component("arch", cls.Config()))()
+    own = registry.get("arch", arch_of(cls))()
     # without a generator, ELECTRA's criterion has nothing to tell apart
     alone = own.latent or task == "electra"
     return own.towers == other.towers and not alone

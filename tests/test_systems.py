@@ -73,4 +73,4 @@ def test_cells_are_what_tasks_can_do(systems):
     assert rows["mlm"][2:6] == ["yes", "labels", "fills", "pseudo-log-likelihood"]
     assert rows["t5"][2:6] == ["yes", "pairs, labels", "words, fills", "log-probability"]
     assert rows["seq2seq"][2] == "" and rows["optimus"][5] == "bound"
-    assert rows["albert"][6] == "albert" and rows["pmlm"][6] == "unilm"
+    assert rows["albert"][6] == "albert" and rows["pmlm"][6] == "qwen3, unilm"

@@ -474,6 +474,18 @@ def quickstart(
     max_steps: int | str = ...,
     options: Mapping[str, object] | None = ...,
 ) -> None: ...
+def scale(
+    *,
+    sizes: Strings,
+    tokens: Numbers,
+    tasks: Strings = ...,
+    held_out: str | None = ...,
+    save_dir: Path | str,
+    jobs: int | str = ...,
+    plan: bool = ...,
+    train: Mapping[str, object],
+    options: Mapping[str, object] | None = ...,
+) -> dict[str, Any]: ...
 def serve(
     *,
     max_body: int | str = ...,

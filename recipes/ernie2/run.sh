@@ -40,7 +40,7 @@ for row in $ROWS; do
   learning=multitask objectives=$OBJECTIVES steps=$STEPS begins=("${model[@]}")
   case $row in
     multitask | sequential | continual) learning=$row ;;
-    scratch) begins=(--arch modern_mini --arch.num-segments 4 --arch.num-tasks 16) ;;
+    scratch) begins=(--arch modern_mini --arch.num-segments 4 --arch.num-tasks 16 --optimizer adamw) ;;
     *) objectives=$row steps=$((STEPS / number)) ;;
   esac
   once "$RUN/.$row" unitk train --task ernie2 --task.learning "$learning" --task.objectives "$objectives" "${begins[@]}" \

@@ -70,7 +70,7 @@ for set in $SETS; do
   mkdir -p "$RUN/$set"
   for row in scratch pretrained; do
     begins=("${init[@]}")
-    [ $row = pretrained ] || begins=(--task.layout "$OBJECTIVE" --arch "$ARCH" "${model[@]}")
+    [ $row = pretrained ] || begins=(--task.layout "$OBJECTIVE" --arch "$ARCH" --optimizer adamw "${model[@]}")
     once "$RUN/$set/.$row" fresh "$RUN/$set/$row" unitk train --task cloze "${begins[@]}" --data "$RUN/data/$set" \
       --task.patterns "$set" --task.pattern "$number" --task.max-length "$LENGTH" "${more[@]}" \
       --save-dir "$RUN/$set/$row" --batch-texts 16 --max-steps "$FINETUNE_STEPS" --lr "$FINETUNE_LR" "${common[@]}"

@@ -194,7 +194,7 @@ def test_mistakes_are_told_before_torch_is_imported(toy_data, tmp_path):
         f"{good} --criterion.smoothing 1": 2,
         f"{good} --learning-rate 1": 2,
         f"{good} --lr-schedule liner": 2,
-        f"{good} --block-size 1000": 2,
+        f"{good} --arch glm_small --block-size 1000": 2,
         good.replace(str(tmp_path / "run"), str(tmp_path / "file" / "run")): 2,
         good.replace(str(toy_data / "text"), str(tmp_path / "nowhere")): 3,
         f"{good} --init-from {tmp_path / 'nowhere'}": 4,
@@ -354,3 +354,16 @@ def test_several_processes_leave_nothing_in_the_temporary_folder(base, tmp_path,
     assert run.wait(timeout=120) == (143 if stop else 0)
     left = {path.name for path in temporary.iterdir()}
     assert not {name for name in left if not name.startswith("torchinductor_")}  # PyTorch's cache
+
+
+def test_the_log_says_what_was_left_to_defaults(unitk, toy_data, tmp_path):
+    run = f"--save-dir {tmp_path / 'run'}"
+    small = "--arch.num-layers 1 --arch.width 64 --arch.ffn-width 64 --arch.num-heads 4"
+    words = f"--task lm --data {toy_data / 'text'} --valid none --max-tokens 400 {small}"
+    code, said, _ = unitk(f"train {words} {run} --max-steps 1")
+    assert code == 0, said
+    [line] = [line for line in said.splitlines() if line.startswith("defaults: ")]
+    assert line.startswith("defaults: --arch qwen3_mini --optimizer muon --lr 0.004 --lr-schedule")
+    assert "--optimizer.base-width 256" in line and "--arch.base-width 256" in line
+    code, said, _ = unitk(f"train --resume {run} --max-steps 2")
+    assert code == 0 and "--optimizer muon --lr 0.004" in said

@@ -45,7 +45,7 @@ def test_the_table_ranks_within_a_kind_only():
     assert rows[1]["behind"] == pytest.approx(mean)
     assert rows[1]["behind_error"] == pytest.approx(error)
     lines = lines_of_rows(rows)
-    assert sum("+-" in line for line in lines) == 1 and "kinds" in lines[-1]
+    assert sum(line.count("[") == 2 for line in lines) == 1 and "kinds" in lines[-1]
     assert len(lines_of_rows(rows[:2])) == 3
     table = list(csv.DictReader(csv_of(rows).splitlines()))
     assert [row["model"] for row in table] == ["better", "worse", "bound", "pseudo"]
@@ -115,3 +115,21 @@ def test_what_cannot_be_compared_is_refused(runs, toy_data, tmp_path):
     with pytest.raises(DataError, match="window 1 "):
         compare([one, two, *data, "--stride", "4000", "--output", str(output)])
     assert not output.exists()
+
+
+def test_a_folder_of_seeds_is_one_row(runs, tmp_path, capsys):
+    text, seeds = tmp_path / "x.txt", tmp_path / "seeds"
+    text.write_text("The lala lolo.\n\nThebaba bebe.\n")
+    seeds.mkdir()
+    for number, name in ((1, "one"), (2, "short")):
+        (seeds / f"seed-{number}").symlink_to(runs / name)
+    (seeds / "seeds.json").write_text(json.dumps({"runs": [{"seed": 2}, {"seed": 1}]}))
+    words = ["--data", str(text), "--device", "cpu", "--output-format", "json"]
+    capsys.readouterr()
+    compare([str(seeds), str(runs / "one"), str(runs / "short"), *words])
+    rows = {row["model"]: row for row in json.loads(capsys.readouterr().out)["models"]}
+    both = rows.pop(str(seeds))
+    bits = [row["bits_per_byte"] for row in rows.values()]
+    assert both["seeds"] == 2 and both["bits_per_byte"] == pytest.approx(np.mean(bits))
+    assert both["low"] <= min(bits) and both["high"] >= max(bits)
+    assert all(row["low"] <= row["bits_per_byte"] <= row["high"] for row in rows.values())

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from paper_archs import arch_of
 from rounding import near
 
 from unitk import registry
@@ -116,7 +117,7 @@ def test_what_cannot_be_joined(toy_vocab):
     def loaded(name, vocab):
         cls = registry.get("task", name)
         small = {"num_layers": 1, "width": 8, "num_heads": 1, "ffn_width": 8}
-        model = replace(registry.get("arch", cls.arch)(), **small).build(len(vocab))
+        model = replace(registry.get("arch", arch_of(cls))(), **small).build(len(vocab))
         return f"runs/{name}", model, task(name, vocab)
 
     first = loaded("lm", toy_vocab)

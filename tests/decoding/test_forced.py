@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from paper_archs import arch_of
 from rounding import near
 
 from unitk import registry
@@ -24,7 +25,7 @@ TASKS = [
 def generator(name, vocab, seed=0, **changes):
     cls = registry.get("task", name)
     torch.manual_seed(seed)
-    config = replace(registry.get("arch", cls.arch)(), **SMALL | changes)
+    config = replace(registry.get("arch", arch_of(cls))(), **SMALL | changes)
     if config.fan_in_init:
         config = replace(config, init_std=1.0)
     task = cls(cls.Config(), vocab)

@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from paper_archs import arch_of
 
 from unitk.data.cuts import Text
 from unitk.decoding.generator import Generator
@@ -36,7 +37,7 @@ def made(name, vocab, options=None, **more):
     task = task_type(resolve(task_type.Config, given).main, vocab)
     task = task.knowing(pairs=False)
     torch.manual_seed(0)
-    config = tiny(get("arch", task.arch)())
+    config = tiny(get("arch", arch_of(task_type))())
     sizes = {"heads": tuple(task.heads), "max_positions": 64, "dropout": 0.0, "init_std": 0.3}
     sizes |= {"num_virtual": len(task.virtual), **more}
     model = type(config)(**{**vars(config), **sizes}).build(len(vocab)).eval()

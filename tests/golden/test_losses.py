@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import entities
+import paper_archs
 import pytest
 import torch
 
@@ -69,7 +70,7 @@ def losses(data, tmp_path):
     """`losses(task, kind, options)`: those of a few updates."""
 
     def call(name, kind, how):
-        arch = registry.get("task", name).arch.rpartition("_")[0] + "_tiny"
+        arch = paper_archs.arch_of(name).rpartition("_")[0] + "_tiny"
         words = f"--task {name} --arch {arch} --data {data / kind / 'train'} {how}"
         if name == "thu_ernie":
             linked = entities.files(tmp_path, open_vocab(data / kind / "train"))

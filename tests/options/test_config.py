@@ -122,10 +122,10 @@ def components(*argv):
 def test_components_come_from_the_task_unless_named():
     parsed = components("--task", "glm_infill", "--task.mean-span", "5")
     assert parsed.components["task"].config.mean_span == 5.0
-    assert parsed.components["arch"].name == "glm_small"
+    assert parsed.components["arch"].name == "qwen3_mini"
     assert parsed.components["criterion"].name == "cross_entropy"
     assert parsed.settings["task.mean_span"].where == "--task.mean-span"
-    assert parsed.settings["arch.num_layers"].where == "preset glm_small"
+    assert parsed.settings["arch.num_layers"].where == "preset qwen3_mini"
     assert parsed.settings["arch"].where == "task glm_infill"
 
 

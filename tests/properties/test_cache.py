@@ -13,6 +13,7 @@ import modern
 import numpy as np
 import pytest
 import torch
+from paper_archs import arch_of
 from rounding import near
 
 from unitk import registry
@@ -64,7 +65,7 @@ def setting(request, toy_vocab):
     cls = registry.get("task", name)
     task = cls(cls.Config(**{option: True} if option else {}), toy_vocab)
     torch.manual_seed(0)
-    config = registry.get("arch", arch or cls.arch)()
+    config = registry.get("arch", arch or arch_of(cls))()
     if config.sequential:
         config = replace(config, width=32, cell_width=48, init_range=0.3)
     else:

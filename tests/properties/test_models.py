@@ -8,6 +8,7 @@ import modern
 import numpy as np
 import pytest
 import torch
+from paper_archs import arch_of
 from rounding import near
 from torch.nn.attention.flex_attention import create_mask
 
@@ -46,7 +47,7 @@ def build(name, vocab):
     given, (name, _, arch) = name, name.partition(" ")
     cls = registry.get("task", name)
     own = cls.Config(**OPTIONS.get(name if name == "cloze" else given, {}))
-    config = registry.get("arch", arch or cls.component("arch", own))()
+    config = registry.get("arch", arch or arch_of(cls))()
     small = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}
     small |= {"dropout": 0.0, "attention_dropout": 0.0}
     task = cls(own, vocab)

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from paper_archs import arch_of
 
 from unitk import registry
 from unitk.data.cuts import Text
@@ -52,7 +53,7 @@ def no_autocast(monkeypatch):
 def prompted(name, vocab, arch=None):
     """A task, the config of its architecture or of another one, and a batch of prompts."""
     cls = registry.get("task", name)
-    config = registry.get("arch", arch or cls.arch)()
+    config = registry.get("arch", arch or arch_of(cls))()
     task = cls(cls.Config(), vocab)
     words = np.setdiff1d(np.arange(len(vocab)), list(vocab.symbols.values()))
     prompts = []
@@ -142,7 +143,7 @@ def test_the_gradients_of_every_task(name, toy_vocab):
         batch = collate([[task.pretrain(text, rng)] for _ in range(3)]).to("meta")
     except UsageError:
         pytest.skip("does not pre-train on texts")
-    own = registry.get("arch", cls.component("arch", task.config))()
+    own = registry.get("arch", arch_of(cls))()
     few = (
         own if own.sequential else replace(own, num_layers=2, layer_groups=min(own.layer_groups, 1))
     )

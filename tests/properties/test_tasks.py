@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from paper_archs import arch_of
 
 from unitk import registry
 from unitk.data.cuts import Text
@@ -317,7 +318,7 @@ def test_pairs_are_as_long_as_the_measured_bound_and_the_longest_source_fits(
 @pytest.mark.parametrize("name", LAID)
 def test_position_tables_of_the_default_arch_reach(name, toy_vocab):
     task = build(name, toy_vocab)
-    config = registry.get("arch", task.component("arch", task.config))()
+    config = registry.get("arch", arch_of(type(task)))()
     text = Text([np.resize(np.arange(30, 60), 512 - task.frame)], np.zeros(1, int))
     for seed in range(20):
         batch = collate([[lay_out(task, text, np.random.default_rng(seed))]])
@@ -329,7 +330,7 @@ def test_position_tables_of_the_default_arch_reach(name, toy_vocab):
 @pytest.mark.parametrize("name", LAID)
 def test_segments_and_virtual_tokens_of_the_default_arch_reach(name, toy_vocab):
     task = build(name, toy_vocab)
-    config = registry.get("arch", task.arch)()
+    config = registry.get("arch", arch_of(type(task)))()
     assert len(task.virtual) <= config.num_virtual
     heads = set()
     for _, example in draws(task, toy_vocab):

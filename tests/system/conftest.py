@@ -12,6 +12,7 @@ import entities
 import pytest
 from exact import DETERMINISTIC
 from labelled import FORMS, write
+from paper_archs import arch_of
 
 from unitk import registry
 from unitk.tasks.base import Task
@@ -33,7 +34,7 @@ class Runs:
     def words(self, task: str) -> str:
         """The options that a run of this task needs; it has dropout."""
         kind = registry.get("task", task)
-        arch = kind.component("arch", kind.Config()).rpartition("_")[0]
+        arch = arch_of(kind).rpartition("_")[0]
         text = kind.pretrain is not Task.pretrain
         data = self.data / ("text" if text else "pairs")
         data = self.labelled / FORMS[task] if task in FORMS else data

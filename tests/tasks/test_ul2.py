@@ -97,5 +97,5 @@ def test_options_are_checked():
 
 
 def test_the_architecture_follows_the_towers():
-    for towers, arch in (("one", "gpt2_mini"), ("two", "t5_mini")):
+    for towers, arch in (("one", "qwen3_mini"), ("two", "t5gemma_mini")):
         assert UL2.component("arch", UL2.Config(towers=towers)) == arch

@@ -14,11 +14,13 @@ from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.comparison.texts import Document, open_documents
 from unitk.data.files.files import ReadingOptions
-from unitk.errors import UsageError, printable, require
+from unitk.errors import CheckpointError, UsageError, printable, require
 from unitk.files import create, new_file
+from unitk.foreign import read_json
 from unitk.options.config import Parsed
 from unitk.options.fields import Count, Positive
 from unitk.registry import register
+from unitk.training.seeds import SUMMARY
 
 if TYPE_CHECKING:
     from unitk.comparison.likelihood import Likelihood
@@ -35,7 +37,8 @@ class CompareOptions(ReadingOptions):
     """
 
     runs: tuple[Path, ...] = ()
-    """Run folders (their best checkpoints), checkpoints or bundled models, two or more."""
+    """Run folders (their best checkpoints), checkpoints or bundled models, two or more. A folder of
+    `unitk train --seeds` stands for all its runs."""
     data: Path
     """Text to compare on: a file that `unitk preprocess` reads, which each vocabulary encodes, or a
     corpus folder, or one with valid/ in it."""
@@ -120,27 +123,46 @@ def measure_all(
     given: CompareOptions, documents: list[Document]
 ) -> tuple[Mapping[str, Likelihood], Mapping[str, Vocab]]:
     """What the documents cost each model, and the vocabulary of each, by its path as given."""
-    from unitk.comparison.estimators import estimator_of
-    from unitk.comparison.likelihood import How, measure
-    from unitk.training.device import choose_device
+    from unitk.comparison.likelihood import mean_of
 
     found: dict[str, Likelihood] = {}
     vocabs: dict[str, Vocab] = {}
     for path in given.runs:
-        generator = load(
-            path,
-            choose_device(given.device),
-            task=given.task,
-            precision=given.precision,
-            user_dir=given.user_dir,
-        )
-        drawn = estimator_of(generator.task).draws > 0  # the others have no use for --draws
-        how = How(
-            stride=given.stride,
-            context=given.context,
-            draws=given.draws if drawn else None,
-            max_tokens=given.max_tokens,
-        )
-        found[str(path)] = measure(generator, documents, how, progress)
-        vocabs[str(path)] = generator.vocab
+        # runs of one folder differ in their seeds alone, so their vocabulary is one
+        each = [measure_run(given, run, documents) for run in seeds_of(path)]
+        found[str(path)] = mean_of([one for one, _ in each])
+        vocabs[str(path)] = each[0][1]
     return found, vocabs
+
+
+def seeds_of(path: Path) -> list[Path]:
+    """The runs of a folder of `unitk train --seeds`; any other model stands for itself."""
+    if not (path / SUMMARY).is_file():
+        return [path]
+    seeds = sorted(one["seed"] for one in read_json(path / SUMMARY, CheckpointError)["runs"])
+    return [path / f"seed-{seed}" for seed in seeds]
+
+
+def measure_run(
+    given: CompareOptions, path: Path, documents: list[Document]
+) -> tuple[Likelihood, Vocab]:
+    """What the documents cost a model, and its vocabulary."""
+    from unitk.comparison.estimators import estimator_of
+    from unitk.comparison.likelihood import How, measure
+    from unitk.training.device import choose_device
+
+    generator = load(
+        path,
+        choose_device(given.device),
+        task=given.task,
+        precision=given.precision,
+        user_dir=given.user_dir,
+    )
+    drawn = estimator_of(generator.task).draws > 0  # the others have no use for --draws
+    how = How(
+        stride=given.stride,
+        context=given.context,
+        draws=given.draws if drawn else None,
+        max_tokens=given.max_tokens,
+    )
+    return measure(generator, documents, how, progress), generator.vocab

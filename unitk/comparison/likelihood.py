@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,12 @@ class Likelihood:
     altered: int  # sentences whose characters the vocabulary does not restore
     windows: int
     draws: int
+    runs: tuple[Doubles, ...] = ()  # [D] nats of each seed, where these are means over seeds
+
+    @property
+    def seeds(self) -> tuple[Doubles, ...]:
+        """The nats of the documents by each run, [D] each."""
+        return self.runs or (self.nats,)
 
     @property
     def sizes(self) -> Doubles:
@@ -104,6 +110,15 @@ class Likelihood:
             "standard_error": self.error,
         }
         return {name: one for name, one in found.items() if name != "draws" or one}
+
+
+def mean_of(runs: Sequence[Likelihood]) -> Likelihood:
+    """What documents cost on average over runs that differ in their seeds."""
+    if len(runs) == 1:
+        return runs[0]
+    tokens = [np.mean(each, axis=0) for each in zip(*(one.tokens for one in runs), strict=True)]
+    nats = np.mean([one.nats for one in runs], axis=0)
+    return replace(runs[0], tokens=tokens, nats=nats, runs=tuple(one.nats for one in runs))
 
 
 def error_of_ratio(over: Doubles, under: Doubles) -> float:

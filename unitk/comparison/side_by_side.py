@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from unitk.comparison.bootstrap import difference, interval
 from unitk.comparison.likelihood import Doubles, Likelihood, error_of_ratio
 from unitk.comparison.texts import Document
 from unitk.vocab.base import Vocab
@@ -18,7 +19,8 @@ from unitk.vocab.scripts import UNIT
 PAGE = Path(__file__).parent / "page"
 RANKED_APART = "exact", "bound", "pseudo"
 COLUMNS = (
-    *("kind", "rank", "model", "bits_per_byte", "standard_error", "behind", "behind_error"),
+    *("kind", "rank", "model", "seeds", "bits_per_byte", "low", "high", "standard_error"),
+    *("behind", "behind_low", "behind_high", "behind_error"),
     *("documents", "bytes", "tokens", "unknown_characters", "altered_sentences"),
 )
 
@@ -26,7 +28,8 @@ COLUMNS = (
 def rows_of(found: Mapping[str, Likelihood]) -> list[dict[str, Any]]:
     """A row for each model, ranked within its kind: `behind` is the distance to the best of it.
 
-    Its error is that of the difference, document by document.
+    Its error is that of the difference, document by document. Intervals are over seeds and
+    documents (`bootstrap`).
     """
     rows = list[dict[str, Any]]()
     for kind in RANKED_APART:
@@ -39,12 +42,20 @@ def rows_of(found: Mapping[str, Likelihood]) -> list[dict[str, Any]]:
             # both models pay for the same documents, so their difference varies less
             apart = (one.nats - best.nats) / math.log(2)
             figures = one.figures()
+            bits = [nats / math.log(2) for nats in one.seeds]
+            own_interval = interval(bits, one.sizes)
+            to_best = difference(bits, [nats / math.log(2) for nats in best.seeds], one.sizes)
             rows.append(
                 {
                     "rank": rank,
                     "model": name,
                     "behind": one.bits_per_byte - best.bits_per_byte,
+                    "behind_low": to_best.low if rank > 1 else math.nan,
+                    "behind_high": to_best.high if rank > 1 else math.nan,
                     "behind_error": error_of_ratio(apart, one.sizes) if rank > 1 else math.nan,
+                    "seeds": own_interval.seeds,
+                    "low": own_interval.low,
+                    "high": own_interval.high,
                     **{key: figures[key] for key in COLUMNS if key in figures},
                 }
             )
@@ -54,12 +65,13 @@ def rows_of(found: Mapping[str, Likelihood]) -> list[dict[str, Any]]:
 def lines_of_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The table to print, a block for each kind."""
     width = max(len(row["model"]) for row in rows)
-    lines = [f"{'kind':<8}{'model':<{width}}  bits/byte   error  behind the best of its kind"]
+    title = f"{'kind':<8}{'model':<{width}}  seeds  bits/byte  [95 % of draws]"
+    lines = [f"{title}   behind the best of its kind"]
     for row in rows:
-        line = f"{row['kind']:<8}{row['model']:<{width}}  {row['bits_per_byte']:9.4f}"
-        line += f"  {row['standard_error']:6.4f}"
+        line = f"{row['kind']:<8}{row['model']:<{width}}  {row['seeds']:5}  "
+        line += f"{row['bits_per_byte']:9.4f}  [{row['low']:.4f}, {row['high']:.4f}]"
         if row["rank"] > 1:
-            line += f"  {row['behind']:.4f} +- {row['behind_error']:.4f}"
+            line += f"  {row['behind']:.4f} [{row['behind_low']:.4f}, {row['behind_high']:.4f}]"
         lines.append(line)
     if len({row["kind"] for row in rows}) > 1:
         lines.append("Values of different kinds are not ranked: only exact ones are probabilities.")

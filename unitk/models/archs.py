@@ -18,25 +18,14 @@ T5 has one more dropout behind the final norm of each tower, which matters to tr
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TypeVar
 
-from unitk.models.base import ArchConfig
+from unitk.models.base import Preset
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import get, register
 
 Config = TypeVar("Config", bound=ModelConfig)
-
-
-@dataclass(frozen=True)
-class Preset:
-    """What the registry holds: called, it returns the configuration."""
-
-    config: ArchConfig
-    __doc__: str
-
-    def __call__(self) -> ArchConfig:
-        return self.config
 
 
 def sized(config: Config, num_layers: int, width: int, num_heads: int) -> Config:
@@ -193,6 +182,7 @@ MODERN = ModelConfig(
 )
 MODERN2 = replace(EncoderDecoderConfig(**asdict(MODERN)), num_virtual=0, heads=())
 
+SIZES = "mini", "small", "base"
 TESTS = "2 layers of 64, no dropout: for tests."
 TESTS2 = "2 + 2 layers of 64, no dropout: for tests."
 CPU = "4 layers of 256, for a CPU; without attention dropout, which is slow there."
@@ -336,8 +326,10 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "modern_encdec_base": (modern(MODERN2, 6, 768, 12, 2048), "6 + 6 layers of 768, 112 M."),
 }
 
+OWN = {f"{family}_{size}" for family in ("modern", "modern_encdec") for size in SIZES}
+
 for _name, (_config, _about) in PRESETS.items():
-    register("arch", _name)(Preset(_config, _about))
+    register("arch", _name)(Preset(_config, _about, _name in OWN))
 
 
 def preset(name: str) -> ModelConfig:

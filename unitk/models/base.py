@@ -6,6 +6,7 @@ Training, checkpoints, ranks, decoding and imports use these two, and no layer o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from unitk import registry
@@ -188,6 +189,19 @@ class Decoder(Protocol):
 
     def head(self, states_KD: Tensor, name: str = "lm") -> Tensor:
         """The logits of an output layer at K states."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What the registry holds: called, it returns the configuration."""
+
+    config: ArchConfig
+    __doc__: str
+    own: bool = False
+    """Whether no paper trains it: new models of it take the optimizer and the rate that fit."""
+
+    def __call__(self) -> ArchConfig:
+        return self.config
 
 
 class Network(Decoder, Protocol):

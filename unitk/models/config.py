@@ -196,6 +196,9 @@ class ModelConfig(ArchConfig):
     """Dropout of the inner values of the feed-forward part, after the activation (MASS: 0.1)."""
     init_std: Above = 0.02
     """Standard deviation of the normal law that weights are drawn from."""
+    base_width: Count = 0
+    """Width for which --arch.init-std is meant: maps in layers begin smaller in wider models, by
+    the root of the ratio, and the last norm by the ratio. 0: every width begins alike."""
     scaled_init: bool = True
     """Divide --arch.init-std by sqrt(2 * layers) for the two maps of a layer that add to the hidden
     states."""

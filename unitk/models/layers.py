@@ -268,6 +268,8 @@ def init_weights(model: nn.Module, config: ModelConfig) -> None:
                 scale *= module.in_features**-0.5
             if config.fan_in_init and name == "relative.table":
                 scale *= config.width**-0.5
+            if config.base_width and name.startswith("layers."):
+                scale *= (config.base_width / config.width) ** 0.5
             nn.init.normal_(module.weight, std=config.init_std * scale)
             if config.fan_in_init and name.endswith(("attention.qkv", "attention.query")):
                 if not config.score_scale:

@@ -46,6 +46,8 @@ class Model(Answers):
         self.heads = Heads(decoder.config, vocab_size, config.head_config)
         init_weights(decoder, decoder.config)
         init_weights(self.heads, decoder.config)
+        if isinstance(decoder, Stack):
+            decoder.scale_logits()
 
     @property
     def decoder(self) -> Tower:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from unitk.models.archs import TESTS, TESTS2, Config, Preset, modern, sized, tiny
+from unitk.models.archs import SIZES, TESTS, TESTS2, Config, modern, sized, tiny
+from unitk.models.base import Preset
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
 
@@ -208,5 +209,7 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "eurobert_210m": (EUROBERT, "EuroBERT-210m: 310 M parameters with its output matrix."),
 }
 
+OWN = {f"{family}_{size}" for family in ("qwen3", "t5gemma") for size in SIZES} | {"qwen3_15m"}
+
 for _name, (_config, _about) in PRESETS.items():
-    register("arch", _name)(Preset(_config, _about))
+    register("arch", _name)(Preset(_config, _about, _name in OWN))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +72,13 @@ class Stack(Tower):
         """Pass states from layer to layer in the dtype of linear maps, which autocast chooses."""
         self.attention: Rendering = "auto"
         """How the visibility rule is rendered; slots that see a prefix have the dense mask."""
+
+    def scale_logits(self) -> None:
+        """Begin with smaller outputs in wider models (`base_width`): logits sum over the width."""
+        if self.config.base_width and self.config.final_norm:
+            nn.init.constant_(
+                cast(Tensor, self.norm.weight), self.config.base_width / self.config.width
+            )
 
     def encode(self, reading: Reading) -> Tensor:
         """The states [B, T, D] of slots that see each other by the rule."""

@@ -11,6 +11,7 @@ from unitk.errors import UsageError, require
 from unitk.options.fields import (
     Above,
     Checked,
+    Count,
     Part,
     Rate,
     Schedule,
@@ -24,6 +25,8 @@ from unitk.registry import get, imported, nearest, register
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
+LAYER_MATRIX = re.compile(r"(^|\.)layers\.\d+\..*weight$")
+LAST_NORM = re.compile(r"^norm\.weight$")
 Groups = list[dict[str, Any]]
 """As torch's optimizers take them: "params" are (name, parameter), "lr" and "weight_decay" set."""
 
@@ -43,6 +46,19 @@ class OptimizerConfig(Checked):
     layer_decay: Part = 1.0
     """Layer-wise decay: factor on the learning rate from each layer to the one below it. The output
     layers have 1, the embeddings the smallest rate."""
+
+    base_width: Count = 0
+    """Width for which --lr is meant: in wider models, matrices of the layers and the last norm have
+    smaller rates, so that one --lr fits all widths. 0: all widths have the same rates."""
+
+    def width_factor(self, name: str, dims: int, width: int) -> float:
+        """What `base_width` makes of the rate of a parameter in a model of this width.
+
+        Steps of Adam add up in a product with as many inputs: the ratio of widths.
+        """
+        # embeddings and vectors add, and multiply nothing over the width
+        scaled = LAYER_MATRIX.search(name) if dims == 2 else LAST_NORM.search(name)
+        return self.base_width / width if self.base_width and scaled else 1.0
 
     def build(self, groups: Groups) -> Optimizer:
         """Build the optimizer of these groups; it reads each group's "lr" and "weight_decay"."""
@@ -159,8 +175,12 @@ class MuonConfig(AdamWConfig):
     """Precision in which matrices are orthogonalized. auto: bf16 where the processor computes in
     it."""
 
+    def width_factor(self, name: str, dims: int, width: int) -> float:
+        """Steps of Muon have entries of one size, so that their norm grows with the root."""
+        return super().width_factor(name, dims, width) ** (0.5 if dims == 2 else 1)
+
     def of(self, name: str, dims: int) -> OptimizerConfig:
-        if dims == 2 and re.search(r"(^|\.)layers\.\d+\..*weight$", name):
+        if dims == 2 and LAYER_MATRIX.search(name):
             return self
         shared = {field.name: getattr(self, field.name) for field in fields(AdamWConfig)}
         return AdamWConfig(**shared)

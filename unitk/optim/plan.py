@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.optim import AdamW
@@ -53,6 +53,9 @@ class OptimPlan:
             rule = rule_of[name]
             factor = rule.lr_factor * rule.optimizer.layer_decay ** distance[name]
             config = rule.optimizer.of(name, parameter.dim())
+            if rule.optimizer.base_width:
+                width: int = cast(Any, model).config.width
+                factor *= rule.optimizer.width_factor(name, parameter.dim(), width)
             key = name not in decays, config, factor, rule.lr_schedule
             parts.setdefault(key, []).append((name, parameter))
         groups: dict[OptimizerConfig, list[dict[str, Any]]] = {}

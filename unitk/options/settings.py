@@ -32,6 +32,7 @@ class Origin(IntEnum):
 
 STARTS = {
     "task ": Origin.TASK,
+    "recipe": Origin.TASK,
     "preset ": Origin.PRESET,
     "checkpoint ": Origin.CHECKPOINT,
     "--": Origin.FLAG,

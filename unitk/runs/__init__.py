@@ -1,1 +1,1 @@
-"""What goes with training runs: outputs that are scored, dry runs, sweeps, clusters, views."""
+"""What goes with training runs: scored outputs, dry runs, sweeps, scaling laws, clusters, views."""

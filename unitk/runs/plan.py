@@ -75,8 +75,11 @@ def lines(trainer: Trainer) -> Iterator[str]:
         yield f"time: {about(total)}" + f" for {runs} seeds, one after the other" * (runs > 1)
 
 
-def time_updates(trainer: Trainer) -> tuple[float, float]:
-    """The seconds of an update, and its tokens a second; the slowest rank counts."""
+def time_updates(trainer: Trainer, most: float = SECONDS) -> tuple[float, float]:
+    """The seconds of an update, and its tokens a second; the slowest rank counts.
+
+    No update begins after `most` seconds but the first two.
+    """
     trainer.model.train()
     updates = prefetch(trainer.updates())
     seconds, tokens, done = 0.0, 0, 0
@@ -91,7 +94,7 @@ def time_updates(trainer: Trainer) -> tuple[float, float]:
             if number >= WARM_UP:
                 seconds, tokens, done = seconds + spent, tokens + read, done + 1
             # all ranks leave the loop at the same update
-            late = trainer.ranks.all_reduce_max(time.perf_counter() - began)[0] > SECONDS
+            late = trainer.ranks.all_reduce_max(time.perf_counter() - began)[0] > most
             if done and (late or done == UPDATES or trainer.progress.step == trainer.total):
                 break
             if trainer.progress.step == trainer.total:  # of a single update, which warms up

@@ -69,7 +69,7 @@ class BART(Seq2Seq):
         target, as in the released models. The other values are those of task seq2seq."""
 
     config: Config
-    arch = "bart_small"
+    arch = "t5gemma_mini"
     infills = True
 
     def slots(self, n: Ids) -> Ids:

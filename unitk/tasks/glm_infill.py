@@ -87,7 +87,7 @@ class GLMInfill(Task):
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")
-    arch, infills, from_nothing, needs = "glm_small", True, True, ("max_positions2",)
+    arch, infills, from_nothing, needs = "qwen3_mini", True, True, ("max_positions2",)
     record_asks: dict[str, float] = {}  # of the mixture nothing is left
 
     @cached_property

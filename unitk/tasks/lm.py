@@ -71,7 +71,7 @@ class LM(Task):
         both directions in one). For texts, not for pairs."""
 
     config: Config
-    arch = "gpt2_mini"
+    arch = "qwen3_mini"
     from_nothing = continues = True
     earlier = {"cut_ends": "on"}  # 0.1.0
 

@@ -72,7 +72,7 @@ class MASS(Seq2Seq):
         """Let the decoder attend to encoder slots that read [MASK]."""
 
     config: Config
-    arch = "mass_small"
+    arch = "t5gemma_mini"
     infills = True
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:

@@ -52,7 +52,7 @@ class Masked(Task):
     """What hides tokens and asks for them at their places; prompts with [MASK]s are filled."""
 
     symbols = ("pad", "cls", "sep", "mask")
-    arch, infills = "bert_small", True
+    arch, infills = "qwen3_mini", True
     shift = False  # a hidden token is asked for at the slot before it
 
     def units(self, tokens: Ids, free: Bools) -> Ids:

@@ -83,7 +83,7 @@ class PMLM(Task):
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask")
-    arch = "unilm2_small"
+    arch = "qwen3_mini"
     earlier = {"pairs": "off"}  # 0.1.0
 
     def __init__(self, config: Config, vocab: Vocab) -> None:

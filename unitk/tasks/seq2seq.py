@@ -38,7 +38,7 @@ class Seq2Seq(Task):
         before both (XLM)."""
 
     symbols: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
-    arch = "bart_small"
+    arch = "t5gemma_mini"
 
     @property
     def opening(self) -> str:

@@ -70,7 +70,7 @@ class Sentinels(Seq2Seq):
         as in the released models. The other values are those of task seq2seq."""
 
     config: Config
-    arch = "t5_mini"
+    arch = "t5gemma_mini"
     infills = True
 
     def __init__(self, config: Any, vocab: Vocab) -> None:

@@ -83,7 +83,7 @@ class UL2(Sentinels):
     @classmethod
     def component(cls, kind: str, config: Any) -> str:
         one = kind == "arch" and config.towers == "one"
-        return "gpt2_mini" if one else super().component(kind, config)
+        return "qwen3_mini" if one else super().component(kind, config)
 
     def slots(self, n: Ids) -> Ids:
         counts = [

@@ -86,7 +86,7 @@ class UniLM(Task):
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask")
-    arch = "unilm_small"
+    arch = "qwen3_mini"
     segments = (0, 1, 0, 0, 0, 1)  # official code
     frame, from_nothing = 3, True
 

@@ -114,7 +114,8 @@ class TrainConfig(Checked):
     """Stop after this many validations without a better --best-metric. They count in a row."""
 
     lr: Finite = 4e-4
-    """Peak learning rate."""
+    """Peak learning rate. auto: the measured rate of muon or adamw, carried over to the width of
+    the model. New models of qwen3_mini and its kin take it by default."""
     lr_schedule: Schedule = Linear(warmup=0.06)
     """Schedule that multiplies --lr. `unitk list schedule` names the schedules, `linear:warmup=0.1`
     sets an option of one."""

@@ -20,9 +20,11 @@ from unitk.data.corpus.corpus import VOCAB
 from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
 from unitk.files import sealed
+from unitk.models.base import Preset
 from unitk.models.config import UNSHAPED
 from unitk.optim.config import AdafactorConfig, parse_rules
-from unitk.options.config import Parsed, flag, options, peek, read_words, resolve
+from unitk.optim.rates import choose_rates
+from unitk.options.config import NoOptions, Parsed, flag, options, peek, read_words, resolve
 from unitk.options.settings import Origin, Setting, Settings
 from unitk.training.config import (
     CUT,
@@ -166,7 +168,7 @@ def _with_parent(given: Settings) -> Parsed:
         path = peek(TrainConfig, given, "init_from")
         folder = find(path) if path is not None else None
     if folder is None:
-        return resolve(TrainConfig, given, KINDS)
+        return _resolve(given)
     state = read_state(folder)
     there, tasks = settings_of(state, folder), given.tasks()
     inherited = _of_same_tasks(there, tasks).texts
@@ -179,7 +181,20 @@ def _with_parent(given: Settings) -> Parsed:
             inherited["arch.num_segments"] = str(least)
     of_checkpoint = Settings.of_texts(inherited, Origin.CHECKPOINT, f"checkpoint {folder}")
     with plugins_named(state, folder):
-        return resolve(TrainConfig, of_checkpoint.under(given), KINDS)
+        return _resolve(of_checkpoint.under(given))
+
+
+def _resolve(given: Settings) -> Parsed:
+    """The options of a run, with the optimizer and the rate that fit a new model of ours."""
+    named = given.only("task", "arch")
+    try:
+        arch = resolve(NoOptions, named, ("task", "arch")).components["arch"]
+    except UsageError:  # it is raised again, with all else that is wrong
+        return resolve(TrainConfig, given, KINDS)
+    begins = "init_from", "init_encoder", "init_decoder"
+    new = all(name not in given or peek(TrainConfig, given, name) is None for name in begins)
+    own = isinstance(arch.made_from, Preset) and arch.made_from.own
+    return resolve(TrainConfig, choose_rates(given, own, new, arch.config.width), KINDS)
 
 
 def _of_same_tasks(there: Settings, tasks: Mapping[str, str]) -> Settings:

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from paper_archs import arch_of
 
 from tests.conftest import toy_lines
 from unitk import registry
@@ -26,7 +27,7 @@ def made(name, vocab):
     task = registry.get("task", name)(registry.get("task", name).Config(), vocab)
     task = task.knowing(pairs=False)
     torch.manual_seed(0)
-    config = tiny(registry.get("arch", registry.get("task", name).arch)())
+    config = tiny(registry.get("arch", arch_of(name))())
     return Generator(config.build(len(vocab)).eval(), task)
 
 

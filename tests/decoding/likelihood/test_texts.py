@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from modern import begun
+from paper_archs import arch_of
 from rounding import near
 
 from tests.conftest import toy_lines
@@ -37,7 +38,7 @@ def made(toy_vocab):
         task = cls(cls.Config(**options), toy_vocab)
         task = task.knowing(pairs=answers)
         torch.manual_seed(1)
-        config = tiny(registry.get("arch", arch or cls.arch)())
+        config = tiny(registry.get("arch", arch or arch_of(cls))())
         changes = {} if config.fan_in_init else {"init_std": 0.2}
         return replace(config, **changes).build(len(toy_vocab)).eval(), task
 

@@ -78,7 +78,7 @@ class Diffusion(Task):
     """What hides any share of a text's tokens and its end; it generates in several passes."""
 
     symbols = ("pad", "cls", "sep", "mask")
-    arch = "mdlm_small"
+    arch = "qwen3_mini"
     infills = from_nothing = bounds = True
     driver, estimator = "passes", "drawn"
 

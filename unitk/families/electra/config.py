@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from unitk.models.archs import BERT, CPU, TESTS, Preset, for_cpu, sized, tiny
+from unitk.models.archs import BERT, CPU, TESTS, for_cpu, sized, tiny
+from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
 from unitk.options.fields import Checked, Count, Weight
 from unitk.registry import imported, register

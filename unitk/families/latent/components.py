@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from unitk.errors import UsageError
-from unitk.models.archs import Preset, for_cpu, preset, tiny
+from unitk.models.archs import for_cpu, preset, tiny
+from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
 from unitk.options.fields import Checked, Count, Part, Positive, Schedule, Weight, parse_schedule
 from unitk.registry import get, imported, register

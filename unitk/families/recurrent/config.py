@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from unitk.errors import require
-from unitk.models.archs import TESTS, Preset
-from unitk.models.base import ArchConfig
+from unitk.models.archs import TESTS
+from unitk.models.base import ArchConfig, Preset
 from unitk.models.config import ModelConfig
 from unitk.options.fields import Above, Count, Positive, Rate, Weight, flag
 from unitk.registry import register

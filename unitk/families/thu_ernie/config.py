@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 
-from unitk.models.archs import BERT, CPU, TESTS, Preset, for_cpu, tiny
+from unitk.models.archs import BERT, CPU, TESTS, for_cpu, tiny
+from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
 from unitk.options.fields import Count, Positive
 from unitk.registry import register

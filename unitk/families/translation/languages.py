@@ -23,7 +23,8 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.errors import require
 from unitk.models.archs import MASS as SUMMARIZING
-from unitk.models.archs import Preset, sized
+from unitk.models.archs import sized
+from unitk.models.base import Preset
 from unitk.models.config import EncoderDecoderConfig
 from unitk.options.fields import Checked, Count, Rate, Weight
 from unitk.registry import imported, register

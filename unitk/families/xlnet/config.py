@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unitk.models.archs import CPU, TESTS, Preset, for_cpu, sized, tiny
+from unitk.models.archs import CPU, TESTS, for_cpu, sized, tiny
+from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
 from unitk.options.fields import Count
 from unitk.registry import register

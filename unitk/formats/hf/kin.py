@@ -20,10 +20,10 @@ from unitk.models.archs import (
     T5_1_1,
     TESTS,
     TESTS2,
-    Preset,
     sized,
     tiny,
 )
+from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
 from unitk.registry import register
 

@@ -15,9 +15,10 @@ from torch import nn
 from unitk.data.batching import Feed
 from unitk.errors import printable
 from unitk.files import VERSION
+from unitk.optim.rates import RECIPE
 from unitk.optim.schedules import Constant
 from unitk.options.config import flag
-from unitk.options.settings import Origin
+from unitk.options.settings import Origin, Settings
 from unitk.training.measures import values_line
 from unitk.training.reporting.sinks import validation_at
 from unitk.training.run import Run
@@ -51,8 +52,18 @@ def first_lines(run: Run) -> list[str]:
         *(valid or ["valid: none (--valid)"]),
         f"model: {parts['arch'].name}, {weights / 1e6:.1f} M parameters{of_them},"
         f" vocabulary of {len(data.vocab):,}",
+        *_defaults(start.parsed.settings),
         f"{processes}on {run.device.type} (threads: {torch.get_num_threads()}), {run.precision}",
     ]
+
+
+def _defaults(settings: Settings) -> Iterator[str]:
+    """The choices that decide how well a model learns and that nobody has made, in one line."""
+    names = "arch", "optimizer", "lr", "lr_schedule"
+    left = {name: settings[name] for name in names if settings[name].origin <= Origin.TASK}
+    left |= {name: one for name, one in settings.items() if one.where == RECIPE}
+    if left:
+        yield f"defaults: {' '.join(f'{flag(name)} {one.text}' for name, one in left.items())}"
 
 
 def _weights(model: nn.Module, every: bool) -> int:

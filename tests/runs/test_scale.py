@@ -1,0 +1,90 @@
+"""`unitk scale`: what is planned, trained, resumed, held out and refused."""
+
+import json
+
+import pytest
+from exact import EXACT
+
+from unitk.errors import UsageError
+from unitk.options.config import parse
+from unitk.runs import hoffmann, scale
+
+SIZES, BUDGETS = ("16x1", "32x1"), (800, 1200, 1600, 2000)
+
+
+@pytest.fixture
+def base(toy_data):
+    words = "--task lm --arch gpt2_tiny --arch.dropout 0 --blocks line --block-size 64"
+    words += f" --max-tokens 400 {EXACT} --precision fp32 --writers none --valid-texts 4"
+    return f"{words} --data {toy_data}/text".split()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(scale, "MINUTE", 0.0)
+    monkeypatch.setattr(hoffmann, "DRAWS", 4)
+
+
+def options(folder, **more):
+    given = {"sizes": ",".join(SIZES), "tokens": ",".join(map(str, BUDGETS))} | more
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    return parse("scale", scale.Options, [*words, f"--save-dir={folder}"]).main
+
+
+def test_a_ladder_is_trained_fitted_and_not_trained_again(base, tmp_path, monkeypatch):
+    found = scale.scale(options(tmp_path / "s"), base)
+    assert found == json.loads((tmp_path / "s/scale.json").read_text()) | {"fits": found["fits"]}
+    rows = found["rungs"]
+    assert [row["rung"] for row in rows if row["held_out"]] == ["32x1-2000"]
+    assert len(rows) == 8 and all(row["loss"] > 0 for row in rows)
+    assert rows[0]["weights"] < rows[-1]["weights"] and rows[0]["tokens"] < rows[-1]["tokens"]
+    assert [one["updates"] for one in found["plan"]] == [2, 3, 4, 5] * 2
+    fitted = found["fits"]["lm"]
+    assert fitted["measured"] == rows[-1]["loss"]
+    text = "\n".join(scale.report_lines(found))
+    assert "predicted" in text and f"{fitted['measured']:.4f}" in text
+    config = (tmp_path / "s/lm/16x1-800/config.yaml").read_text()
+    assert "arch.width: '16'" in config and "arch.ffn_width: '64'" in config
+
+    def never(*_):
+        raise AssertionError("trained twice")
+
+    monkeypatch.setattr(scale, "train_rung", never)
+    monkeypatch.setattr(scale, "measure_sizes", never)
+    assert scale.scale(options(tmp_path / "s"), base)["rungs"] == rows
+    with pytest.raises(UsageError, match="--save-dir .*ladder"):
+        scale.scale(options(tmp_path / "s", sizes="16x1,48x1"), base)
+
+
+def test_a_plan_writes_nothing(base, tmp_path, capsys):
+    found = scale.scale(options(tmp_path / "s", plan="on", held_out="48x1-4000"), base)
+    assert not (tmp_path / "s").exists()
+    assert found["plan"][-1]["rung"] == "48x1-4000" and len(found["plan"]) == 9
+    assert all(one["seconds"] > 0 and one["bytes"] > 0 for one in found["plan"])
+    assert "1 at" in scale.report_lines(found)[-1]
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "named"),
+    [
+        ({}, ["--max-steps", "9"], "--max-steps excludes"),
+        ({}, ["--max-epochs=9"], "--max-epochs excludes"),
+        ({}, ["--valid", "none"], "--valid"),
+        ({"sizes": "16"}, [], "--sizes 16: "),
+        ({"tokens": "400"}, [], "--tokens 400 "),
+        ({"held_out": "16"}, [], "--held-out "),
+        ({"tasks": "lm,mlm"}, ["--task.ends", "off"], r"--tasks .*--task\.\*"),
+        ({"jobs": "100000"}, [], "--jobs 100000 needs .* GB"),
+    ],
+)
+def test_what_cannot_be_a_ladder(more, words, named, base, tmp_path, monkeypatch):
+    monkeypatch.setattr(scale, "measure_sizes", lambda *_: [{"bytes": 1e12}])
+    with pytest.raises(UsageError, match=named):
+        scale.scale(options(tmp_path / "s", **more), [*base, *words])
+    assert not (tmp_path / "s").exists()
+
+
+def test_objectives_have_ladders_of_their_own(base, tmp_path):
+    rungs = scale.ladder(options(tmp_path, tasks="lm,mlm"), base)
+    assert scale.tasks_of(rungs) == ["lm", "mlm"] and len(rungs) == 16
+    assert {rung.trial.start.run.path.parent.name for rung in rungs[::8]} == {"lm", "mlm"}

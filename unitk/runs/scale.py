@@ -1,0 +1,335 @@
+"""`unitk scale`: runs of several sizes and budgets, the law of their losses, and a rung held out.
+
+DIR/scale.json                   the options, the plan, the rungs with their losses, the fits
+DIR/TASK/WIDTHxLAYERS-TOKENS/    ordinary runs, which `unitk train --resume` continues
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import multiprocessing
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unitk import files
+from unitk.api.verb import verb
+from unitk.errors import NonFiniteError, UsageError, require
+from unitk.foreign import read_json
+from unitk.options.config import parse
+from unitk.options.fields import Checked, Positive
+from unitk.registry import register
+from unitk.runs.hoffmann import fit
+from unitk.runs.sweep import Trial, table_lines
+from unitk.training.reporting.log import show_log
+from unitk.training.saving.state import Progress, read_state
+from unitk.training.start import parse_train, prepare
+
+TABLE = "scale.json"
+MINUTE = 60.0
+"""Seconds in which all sizes are measured."""
+LENGTHS = "max-steps", "max-epochs", "max-words", "max-hours", "save-dir", "batch-texts"
+"""Options that a ladder sets or that leave a run's tokens unknown."""
+NUMBERS = "floor", "alpha", "beta"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Checked):
+    """Train a ladder of sizes and budgets, fit the law of the losses, and test it on a larger rung.
+
+    What stands behind -- is a `unitk train` without --save-dir and length. A measured plan comes
+    first. The same command goes on after a stop.
+
+    unitk scale --sizes 64x2,128x2,192x4 --tokens 1M,2M,4M --save-dir s -- --task lm --data d
+    """
+
+    sizes: tuple[str, ...]
+    """WIDTHxLAYERS of each size. Heads and feed-forward parts are as wide as in --arch, relative to
+    the width."""
+    tokens: tuple[Positive, ...]
+    """Slots that a run of each size reads, such as 1M,2M,4M."""
+    tasks: tuple[str, ...] = ()
+    """Objectives, each with a ladder of its own. Default: that of --task behind --."""
+    held_out: str | None = None
+    """WIDTHxLAYERS-TOKENS of the rung that is not fitted but predicted. Default: the largest size
+    with the largest budget."""
+    save_dir: Path
+    """Folder of the runs and of scale.json."""
+    jobs: Positive = 1
+    """Runs at a time, each in a process of its own."""
+    plan: bool = False
+    """Print the plan, from a measured minute, and train nothing."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A run of the ladder."""
+
+    task: str
+    size: str
+    tokens: int
+    words: tuple[str, ...]
+    """The options of its training."""
+
+    @property
+    def name(self) -> str:
+        """The size and the budget."""
+        return f"{self.size}-{self.tokens}"
+
+    @property
+    def trial(self) -> Trial:
+        """The run as it stands, whose options have passed all checks."""
+        return Trial(self.name, {}, prepare(parse_train(self.words)))
+
+    def row(self, held_out: bool) -> dict[str, Any]:
+        """What is known of it: weights, tokens that were read, and the last loss, None before."""
+        trial = self.trial
+        newest, scores = trial.start.run.newest(), trial.scores
+        found = {"task": self.task, "rung": self.name, "held_out": held_out, "loss": None}
+        arch = trial.start.parsed.components["arch"].config
+        found["weights"] = arch.num_weights(len(trial.start.data.vocab))
+        found["tokens"] = self.tokens
+        # what was read differs a little from the budget, as updates hold whole texts
+        if newest is not None and trial.over:
+            found["tokens"] = Progress.of(read_state(newest)).tokens
+            found["loss"] = scores[-1][1] if scores and math.isfinite(scores[-1][1]) else None
+        return found
+
+
+def value(argv: Sequence[str]) -> dict[str, Any]:
+    """Train what is not trained yet; returns the contents of scale.json."""
+    words = [*argv]
+    at = words.index("--") if "--" in words else len(words)
+    given: Options = parse("scale", Options, words[:at]).main
+    base = [*words[at + 1 :]]
+    base = base[1:] if base[:1] == ["train"] else base
+    require(bool(base), "scale needs a training behind --: unitk scale ... -- --task lm --data DIR")
+    return scale(given, base)
+
+
+@register("verb", "scale")
+@verb(
+    Options,
+    parses=True,
+    behind="train",
+    cure="lower --jobs, --max-tokens or the last of --sizes",
+    value=value,
+)
+def run(argv: Sequence[str]) -> None:
+    """Print the plan, or losses and fits after training."""
+    show_log()
+    for line in report_lines(value(argv)):
+        print(line)
+
+
+def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
+    """Measure, train what is not trained yet, and fit; returns the contents of scale.json."""
+    spec = {"options": [[*given.sizes], [*given.tokens], [*given.tasks], given.held_out]}
+    spec["train"] = [*base]
+    path = given.save_dir / TABLE
+    known = read_json(path, UsageError) if path.exists() else {}
+    other = f"--save-dir {given.save_dir} holds another ladder: name another folder"
+    require(known.get("scale", spec) == spec, other)
+    # all are checked before the first one is trained
+    rungs = ladder(given, base)
+    last = name_held_out(given, rungs)
+    # a ladder that goes on keeps its plan: measuring costs a minute
+    plan = known.get("plan") or measure_sizes(given, rungs)
+    check_memory(plan, given.jobs)
+    if given.plan:
+        return {"scale": spec, "plan": plan, "rungs": [], "fits": {}}
+    given.save_dir.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {"scale": spec, "plan": plan, "rungs": [], "fits": {}}
+    files.write(path, json.dumps(found, indent=1) + "\n")
+    for line in plan_lines(plan, given.jobs):
+        log.info("%s", line)
+    train_all([rung for rung in rungs if not rung.trial.over], given.jobs)
+    found["rungs"] = [rung.row(rung.name == last) for rung in rungs]
+    found["fits"] = {task: fit_task(found["rungs"], task) for task in tasks_of(rungs)}
+    files.write(path, json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
+    """Every size with every budget, for each objective, and the rung held out if it is another."""
+    for word in base:
+        name = word.split("=")[0].removeprefix("--")
+        require(name not in LENGTHS, f"--{name} excludes scale, whose --tokens say how long it is")
+    pairs = [(size, tokens) for size in given.sizes for tokens in given.tokens]
+    if given.held_out:
+        size, _, tokens = given.held_out.partition("-")
+        good = bool(re.fullmatch(r"\d+x\d+", size)) and tokens.isdecimal()
+        require(good, f"--held-out must be WIDTHxLAYERS-TOKENS, got {given.held_out!r}")
+        pairs += [(size, int(tokens))] if (size, int(tokens)) not in pairs else []
+    rungs = list[Rung]()
+    for task in given.tasks or ("",):
+        own = [*base, f"--task={task}"] if task else [*base]
+        if task:
+            require(not any(w.startswith("--task.") for w in base), "--tasks excludes --task.*")
+            own = [*without_task(base), f"--task={task}"]
+        rungs += [rung_of(given.save_dir, own, size, tokens) for size, tokens in pairs]
+    return rungs
+
+
+def without_task(base: Sequence[str]) -> list[str]:
+    """The words of a training without its --task."""
+    words, found = [*base], list[str]()
+    while words:
+        word = words.pop(0)
+        if word == "--task":
+            words[:1] = []
+        elif not word.startswith("--task="):
+            found.append(word)
+    return found
+
+
+def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
+    """A rung; raises UsageError for options or data that cannot be meant."""
+    require(bool(re.fullmatch(r"\d+x\d+", size)), f"--sizes {size}: write WIDTHxLAYERS, as 64x2")
+    width, layers = map(int, size.split("x"))
+    first = parse_train([*base, f"--save-dir={folder / 'x'}", "--max-steps=1"])
+    arch, task = first.components["arch"].config, first.settings["task"].text
+    require(bool(first.main.nproc == 1 and not first.main.seeds), "scale takes no --nproc, --seeds")
+    # heads keep their width, so that only their number changes; kernels like multiples of 8
+    heads = max(1, round(width * arch.num_heads / arch.width))
+    ffn = max(8, 8 * round(width * arch.ffn_width / arch.width / 8))
+    shape = {"width": width, "num-layers": layers, "num-heads": heads, "ffn-width": ffn}
+    own = [*base, *(f"--arch.{name}={value}" for name, value in shape.items())]
+    own += [f"--save-dir={folder / task / f'{size}-{tokens}'}", "--resume"]
+    # the slots of an update follow from options and defaults, and the updates from these
+    start = prepare(parse_train([*own, "--max-steps=1"]))
+    require(bool(start.data.valid), "scale compares validations: give --valid")
+    steps = round(tokens / (start.config.batch_tokens or 1))
+    few = f"--tokens {tokens} is less than 2 updates of {start.config.batch_tokens} slots"
+    require(steps > 1, few)
+    return Rung(task, size, tokens, (*own, f"--max-steps={steps}"))
+
+
+def name_held_out(given: Options, rungs: Sequence[Rung]) -> str:
+    """The name of the rung that is predicted."""
+    if given.held_out:
+        return given.held_out
+    # of sizes alone, width times layers tells which is larger
+    width = {rung.size: math.prod(map(int, rung.size.split("x"))) for rung in rungs}
+    return max(rungs, key=lambda rung: rung.tokens * width[rung.size]).name
+
+
+def measure_sizes(given: Options, rungs: Sequence[Rung]) -> list[dict[str, Any]]:
+    """Seconds, tokens and bytes of each rung, from some updates of each size."""
+    from unitk.runs.plan import peak, time_updates
+    from unitk.training.loop import Trainer
+
+    first = {(rung.task, rung.size): rung for rung in rungs}
+    speeds: dict[tuple[str, str], tuple[float, float, int]] = {}
+    # a process remembers the largest memory it ever had: the smallest size comes first
+    for key in sorted(first, key=lambda key: math.prod(map(int, key[1].split("x")))):
+        # a trainer writes nothing before its first checkpoint
+        trainer = Trainer(first[key].trial.start)
+        try:
+            spent = time_updates(trainer, MINUTE / len(first))
+            speeds[key] = *spent, peak(trainer.device)
+        finally:
+            trainer.ranks.leave()
+    plan = list[dict[str, Any]]()
+    for rung in rungs:
+        seconds, _, memory = speeds[rung.task, rung.size]
+        steps = int(rung.words[-1].split("=")[1])
+        own = {"task": rung.task, "rung": rung.name, "tokens": rung.tokens, "updates": steps}
+        plan.append({**own, "seconds": steps * seconds, "bytes": memory})
+    return plan
+
+
+def check_memory(plan: Sequence[dict[str, Any]], jobs: int) -> None:
+    """Raise a UsageError where the largest runs do not fit the memory side by side."""
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # the largest runs may meet
+    sizes = sorted((row["bytes"] for row in plan), reverse=True)[:jobs]
+    need, have = f"{sum(sizes) / 1e9:.2g} GB", f"{there / 1e9:.2g} GB"
+    require(sum(sizes) < there, f"--jobs {jobs} needs {need} of memory, but there are {have}")
+
+
+def train_all(rungs: Sequence[Rung], jobs: int) -> None:
+    """Train rungs, some at a time; one whose loss is not finite has no loss."""
+    if jobs == 1 or len(rungs) < 2:
+        for rung in rungs:
+            train_rung(rung)
+        return
+    # spawned, because torch's threads do not survive a fork
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        # the longest come first, so that none is left alone at the end
+        list(pool.map(train_rung, sorted(rungs, key=lambda rung: -rung.tokens)))
+
+
+def train_rung(rung: Rung) -> None:
+    """Train a rung to its end."""
+    from unitk.training.loop import train
+
+    show_log()
+    log.info("%s: %s", rung.task, rung.name)
+    try:
+        train(rung.trial.start)
+    except NonFiniteError as error:
+        log.warning("%s: %s", rung.name, error)
+
+
+def tasks_of(rungs: Sequence[Rung]) -> list[str]:
+    """The objectives, in their order."""
+    return list(dict.fromkeys(rung.task for rung in rungs))
+
+
+def fit_task(rows: Sequence[dict[str, Any]], task: str) -> dict[str, Any]:
+    """The law of an objective's losses, and what it says of the rung that was held out."""
+    own = [row for row in rows if row["task"] == task]
+    # null in JSON; the fit refuses it
+    losses = [row["loss"] if row["loss"] is not None else math.nan for row in own]
+    fitted = [at for at, row in enumerate(own) if not row["held_out"]]
+    columns = [[row[name] for row in own] for name in ("weights", "tokens")]
+    found = fit(*([values[at] for at in fitted] for values in [*columns, losses]))
+    result: dict[str, Any] = {name: found.interval(name) for name in NUMBERS}
+    result["law"] = vars(found.law)
+    [last] = [at for at, row in enumerate(own) if row["held_out"]]
+    predicted = found.predict(columns[0][last], columns[1][last])
+    return {**result, "predicted": predicted, "measured": own[last]["loss"]}
+
+
+def plan_lines(plan: Sequence[dict[str, Any]], jobs: int) -> list[str]:
+    """The plan in lines."""
+    from unitk.training.reporting.report import about
+
+    rows = [
+        {
+            **{key: row[key] for key in ("task", "rung", "updates")},
+            "time": about(row["seconds"]).removeprefix("about "),
+            "memory": f"{row['bytes'] / 1e9:.2g} GB",
+        }
+        for row in plan
+    ]
+    total = sum(row["seconds"] for row in plan) / jobs
+    return [*table_lines(rows), f"all: {about(total)}, {jobs} at a time"]
+
+
+def report_lines(found: dict[str, Any]) -> list[str]:
+    """Losses and fits in lines, or the plan where nothing is trained."""
+    if not found["rungs"]:
+        return plan_lines(found["plan"], 1)
+    said = table_lines(found["rungs"])
+    for task, own in found["fits"].items():
+        numbers = (f"{name} {value_text(own[name])}" for name in NUMBERS)
+        said.append(f"{task}: loss = floor + A / N^alpha + B / D^beta with {', '.join(numbers)}")
+        measured = "not finite" if own["measured"] is None else f"{own['measured']:.4f}"
+        what = f"predicted {value_text(own['predicted'])}, measured {measured}"
+        said.append(f"{task}: the rung held out: {what}")
+    return said
+
+
+def value_text(value: Sequence[float]) -> str:
+    """A value and its interval."""
+    return "{:.4g} [{:.4g}, {:.4g}]".format(*value)
