@@ -4,13 +4,14 @@ DistilBERT: Sanh et al. 2019, arXiv 1910.01108. MPNet: Song et al. 2020, arXiv 2
 Conneau et al. 2020, arXiv 1911.02116. CamemBERT: Martin et al. 2020, arXiv 1911.03894. mT5: Xue et
 al. 2021, arXiv 2010.11934. OPT: Zhang et al. 2022, arXiv 2205.01068. GPT-Neo: Black et al. 2021,
 https://doi.org/10.5281/zenodo.5297715. Pegasus: Zhang et al. 2020, arXiv 1912.08777. Marian:
-Junczys-Dowmunt et al. 2018, arXiv 1804.00344; OPUS-MT: Tiedemann and Thottingal 2020. The tables of
-`unitk/formats/hf/tables` have their names; torch is not imported here.
+Junczys-Dowmunt et al. 2018, arXiv 1804.00344; OPUS-MT: Tiedemann and Thottingal 2020. Two
+BERTs: Rothe et al. 2020, arXiv 1907.12461. The tables of `unitk/formats/hf/tables` have their
+names; torch is not imported here.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from unitk.models.archs import (
     BART,
@@ -24,7 +25,7 @@ from unitk.models.archs import (
     tiny,
 )
 from unitk.models.base import Preset
-from unitk.models.config import ModelConfig
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
 
 # half of BERT's layers, and no segments
@@ -58,6 +59,11 @@ MARIAN = replace(
     embedding_norm=False,
     activation="silu",
 )
+# two BERTs, of which the one that writes looks at the other
+BERT2BERT = EncoderDecoderConfig(
+    **{field.name: getattr(BERT, field.name) for field in fields(ModelConfig)} | {"heads": ()},
+    shared_embeddings=False,
+)
 # what tells the multilingual ones apart is their vocabulary
 PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "distilbert_tiny": (tiny(DISTILBERT), TESTS),
@@ -84,6 +90,8 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         sized(MARIAN, 6, 512, 8),
         "OPUS-MT's models, 74 M parameters with 58,101 ids.",
     ),
+    "bert2bert_tiny": (tiny(BERT2BERT), TESTS2),
+    "bert2bert_base": (BERT2BERT, "Two BERT-base, the second with cross-attention: 248 M."),
     "gpt_neo_1.3b": (sized(GPT_NEO, 24, 2048, 16), "GPT-Neo 1.3B."),
 }
 
