@@ -1,13 +1,16 @@
 """Llama, its descendants and GPT-NeoX: released names, older spellings, what is refused."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from unitk.errors import CheckpointError, UnitkError, UsageError
 from unitk.formats import settings
+from unitk.formats.hf.checks import check_config
 from unitk.formats.hf.families import Checkpoint, kind_of, layout_of
 from unitk.formats.hf.layers import period
 from unitk.models import archs
@@ -103,6 +106,7 @@ def read(kind, given):
     family = get("model_type", kind)
     given = SIZES | given
     settings.refuse(given, family.fixed, "config.json")
+    check_config(given, family, "config.json")
     config = settings.read(archs.preset(family.presets[0]), family.keys, given, "config.json")
     return family.complete(Checkpoint(config, {}, given, "config.json"))
 
@@ -148,6 +152,21 @@ REFUSED = {
     "a window of nothing": ("mistral", {"sliding_window": 1}, "sliding_window"),
     "a window that is no number": ("mistral", {"sliding_window": "x"}, "sliding_window"),
     "layers that turn": ("smollm3", {"no_rope_layers": [1, 2, 1, 1]}, "no_rope_layers"),
+    "two ropes": (
+        "llama",
+        {"rope_parameters": {"rope_type": "default"}, "rope_scaling": {"type": "dynamic"}},
+        "rope_scaling is 'dynamic' and rope_parameters 'default'",
+    ),
+    "experts": ("qwen3", {"num_experts": 8}, "a mixture of experts, but num_experts is 8"),
+    "a vision part": ("qwen3", {"vision_config": {"hidden_size": 8}}, "vision_config is set"),
+    "capped logits": ("qwen3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30"),
+    "Granite's factors": ("llama", {"residual_multiplier": 0.2}, "residual_multiplier is 0.2"),
+    "few bits": ("mistral", {"quantization_config": {"bits": 4}}, "quantized .*_config is set"),
+    "a word for a switch": ("qwen3", {"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
+    "a number for a switch": ("qwen3", {"is_causal": 0}, "is_causal must be true or false, got 0"),
+    "a base in words": ("qwen2", {"rope_theta": "big"}, "rope_theta must be a number, got 'big'"),
+    "rows that are no number": ("llama", {"vocab_size": math.nan}, "vocab_size"),
+    "Qwen's unknown layers": ("qwen3", {"layer_types": ["linear_attention"] * 4}, "layer_types"),
     "types that disagree": ("olmo2", {"rope_parameters": [1]}, "rope_parameters"),
 }
 
@@ -225,6 +244,21 @@ def test_a_vocabulary_beyond_the_table_is_refused(kit, there):
     with (there / "vocab.txt").open("a") as file:
         file.writelines(f"more{number}\n" for number in range(9))
     refused(kit, there, "config.json: vocab_size is 60, but 'more0' has the id 60")
+
+
+def test_a_table_of_another_size_is_refused(kit, there):
+    alter(there / "config.json", vocab_size=59)
+    refused(kit, there, "config.json: vocab_size is 59, but .*embed_tokens.weight has 60 rows")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_numbers_that_are_no_weights_are_named(kit, there, dtype):
+    """One part of a matrix that unitk joins: the others would make numbers of it."""
+    found = {file: load_file(file) for file in there.glob("*.safetensors")}
+    file, name = next((f, n) for f in found for n in found[f] if n.endswith("up_proj.weight"))
+    save_file(found[file] | {name: found[file][name].to(dtype)}, file)
+    kind = str(dtype).removeprefix("torch.")
+    refused(kit, there, f"{name} is {kind}, so it is not a weight")
 
 
 @pytest.mark.parametrize("kind", ["qwen3_moe", "gemma3", "mixtral"])

@@ -293,9 +293,9 @@ def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
     shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
     state = found.layout.to_ours(found.tensors, shapes, arch, found.path)
     for name, tensor in state.items():
-        if not tensor.is_floating_point() or not tensor.isfinite().all():
-            what = "has NaN or infinity" if tensor.is_floating_point() else f"is {tensor.dtype}"
-            raise CheckpointError(f"{found.path}: {name} {what}, so it is not a weight")
+        if not tensor.isfinite().all():
+            what = f"{name} has NaN or infinity, so it is not a weight"
+            raise CheckpointError(f"{found.path}: {what}")
     return {name: tensor.to(torch.float32) for name, tensor in state.items()}
 
 

@@ -19,6 +19,7 @@ from unitk.models.config import ModelConfig
 
 Theirs = str | tuple[str, ...]
 Names = Mapping[str, Theirs]
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 POSITIONS = ("embed.positions.weight", "encoder.embed.positions.weight")
 
 
@@ -182,6 +183,10 @@ class Layout:
         if missing:
             raise CheckpointError(f"{path} has no {list_names(missing)}, which the model needs")
         self._check_rest(theirs, theirs.keys() - needed, path)
+        for name in sorted(needed):
+            if theirs[name].dtype not in FLOATS:
+                kind = str(theirs[name].dtype).removeprefix("torch.")
+                raise CheckpointError(f"{path}: {name} is {kind}, so it is not a weight")
         ours: dict[str, Tensor] = {}
         wrong = []
         for line in lines:

@@ -31,6 +31,7 @@ from unitk.formats.archive import (
     write_json,
 )
 from unitk.formats.base import Format, Found
+from unitk.formats.hf.checks import check_config, check_rows
 from unitk.formats.hf.families import (
     BOTH,
     DOUBLE,
@@ -83,14 +84,16 @@ def find(path: Path, vocab: Path | None) -> Found:
     family: Family = registry.get(MODEL_TYPE, kind)
     given = family.unpack(given, where)
     settings.refuse(given, family.fixed, where)
+    check_config(given, family, where)
     tensors = rename_tensors(stored, family, weights)
     for second, first in family.layout.copies.items():
         if first not in tensors and second in tensors:  # a tied tensor under its other name
             tensors[first] = tensors.pop(second)
+    check_rows(given, family, tensors, where)
     config = settings.read(settings.preset(family.presets[0]), family.keys, given, where)
     changes = {"tied": is_tied(family.layout, tensors)}
     # a T5 1.1 may say that it is tied and have two matrices all the same
-    ties = family.task == "lm" and given.get("tie_word_embeddings") is True
+    ties = family.task in ("lm", "mlm") and given.get("tie_word_embeddings") is True
     if ties and not changes["tied"]:
         output = family.layout.names["heads.lm.weight"]
         both = f"{output} differs from {family.layout.copies[str(output)]}"

@@ -56,10 +56,14 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     beams = check_value(given.get("num_beams", 1), int, "num_beams", file)
     draws = "do_sample" in given and beams == 1
     found: dict[str, Any] = {"sampling": True, "sampling_topk": 50} if draws else {"beam": beams}
-    for theirs, ours in (BOTH | (DRAWS if draws else SEARCH)).items():
-        if theirs in given:
-            kind = float if ours in FLOATS else int
-            found[ours] = check_value(given[theirs], kind, theirs, file)
+    every = BOTH | SEARCH | DRAWS
+    used = (BOTH | (DRAWS if draws else SEARCH)).keys()
+    for theirs, ours in every.items():
+        if theirs not in given:
+            continue
+        value = check_value(given[theirs], float if ours in FLOATS else int, theirs, file)
+        if theirs in used:
+            found[ours] = value
     stop = given.get("early_stopping", False)
     several = found.get("nbest", 1) > 1
     # with True, the search of fairseq finds the same best output, but not the same others

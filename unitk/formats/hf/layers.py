@@ -27,7 +27,12 @@ def ropes(given: Mapping[str, Any], where: object) -> dict[str, Any]:
     """The entry `rope_parameters`, with what `rope_scaling` says in older files."""
     found: dict[str, Any] = {}
     for key in ("rope_scaling", "rope_parameters"):
-        found |= check_value(given.get(key) or {}, dict, key, where)
+        some = check_value(given.get(key) or {}, dict, key, where)
+        kinds = [one.get("rope_type", one.get("type")) for one in (found, some)]
+        if None not in kinds and kinds[0] != kinds[1]:
+            both = f"rope_scaling is {kinds[0]!r} and rope_parameters {kinds[1]!r}"
+            raise CheckpointError(f"{where}: {both}: remove one")
+        found |= some
     return found
 
 

@@ -139,7 +139,8 @@ def _upper_windows(checkpoint: Checkpoint) -> Changes:
     """Qwen's windows, which only layers from a certain one on have, if any."""
     config, _, given, where = checkpoint
     found: tuple[int, ...] = ()
-    if check_value(given.get("use_sliding_window", False), bool, "use_sliding_window", where):
+    types = layer_types(given, [FULL] * config.num_layers, where)
+    if given.get("use_sliding_window"):
         first = check_value(given.get("max_window_layers", 28), int, "max_window_layers", where)
         default = [SLIDING if n >= first else FULL for n in range(config.num_layers)]
         types = layer_types(given, default, where)

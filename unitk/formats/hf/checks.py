@@ -1,0 +1,63 @@
+"""What a config.json may say that no table reads: parts that are not computed, wrong kinds, sizes.
+
+A setting that a class of transformers does not read may stand in its file all the same. What it
+would change is refused by name, and so is a value that no such setting can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from unitk.errors import CheckpointError
+from unitk.formats.hf.families import Family
+from unitk.formats.settings import check_value
+
+EXPERTS, SENSES = "a mixture of experts", "pictures or sound"
+SCALED, CAPS = "scaled parts", "soft caps"
+PARTS = {
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), EXPERTS),
+    **dict.fromkeys(("vision_config", "audio_config"), SENSES),
+    **dict.fromkeys(("residual_multiplier", "embedding_multiplier"), SCALED),
+    **dict.fromkeys(("attention_multiplier", "logits_scaling", "logit_scale"), SCALED),
+    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), CAPS),
+    "quantization_config": "quantized weights",
+}
+"""Key -> what a model with it has, which the stack does not compute or the reader does not read."""
+KINDS: dict[str, type] = {
+    **dict.fromkeys(("vocab_size", "max_position_embeddings", "sliding_window"), int),
+    **dict.fromkeys(("num_hidden_layers", "head_dim", "max_window_layers"), int),
+    **dict.fromkeys(
+        ("rope_theta", "rotary_pct", "rotary_emb_base", "partial_rotary_factor"), float
+    ),
+    **dict.fromkeys(("tie_word_embeddings", "is_causal", "use_sliding_window"), bool),
+    "use_bidirectional_attention": bool,
+}
+"""Key -> what its value is, wherever it stands."""
+
+
+def check_config(given: Mapping[str, Any], family: Family, where: object) -> None:
+    """Raise `CheckpointError` for parts that are not computed and for values of a wrong kind."""
+    read = {*family.fixed, *(key for names in family.keys.values() for key in names)}
+    for key, what in PARTS.items():
+        value = given.get(key)
+        if key not in read and value not in (None, False, 0, 1, {}, []):
+            shown = repr(value) if isinstance(value, int | float | str) else "set"
+            raise CheckpointError(
+                f"{where}: unitk reads no model with {what}, but {key} is {shown}"
+            )
+    for key, kind in KINDS.items():
+        if given.get(key) is not None:
+            check_value(given[key], kind, key, where)
+
+
+def check_rows(
+    given: Mapping[str, Any], family: Family, tensors: Mapping[str, Tensor], where: object
+) -> None:
+    """Raise `CheckpointError` if `vocab_size` is not the number of rows that the table has."""
+    name, rows = str(family.layout.names["embed.tokens"]) + ".weight", given.get("vocab_size")
+    if rows is not None and name in tensors and rows != len(tensors[name]):
+        has = f"{name} has {len(tensors[name]):,} rows"
+        raise CheckpointError(f"{where}: vocab_size is {rows:,}, but {has}")
