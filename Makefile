@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -qq
 ON_PATH := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help quickstart test test-cpus test-slow lint count docs fairseq lock clean
+.PHONY: help quickstart test test-cpus test-slow lint count capsules capsule docs fairseq lock clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -45,6 +45,12 @@ lint: .venv/.dev ## ruff and mypy
 
 count: ## lines, folders, cycles and comments of the package
 	@$(PYTHON) tests/shape.py
+
+capsules: .venv/.core ## list the capsules; CHECK=1: compare files, hashes and figures with the pages
+	@$(BIN)/python docs/capsules.py $(if $(CHECK),,--list)
+
+capsule: .venv/.core ## make the figures of one again: make capsule NAME=read/eyes
+	@$(ON_PATH) $(BIN)/python docs/capsules.py $(NAME)
 
 docs: .venv/.dev ## build the site in site/, warnings are errors
 	@$(ON_PATH) NO_MKDOCS_2_WARNING=1 mkdocs build --strict
