@@ -46,7 +46,7 @@ RETURNS = {
     **{"preprocess": "dict[str, dict[str, Counts]]", "score": "dict[str, Score]"},
     **{"show": "list[Drawing]", "list": "dict[str, dict[str, str]]", "check": "list[Finding]"},
     **{"compare": "list[dict[str, Any]]", "sweep": "list[dict[str, Any]]", "quickstart": "None"},
-    **{"scale": "dict[str, Any]"},
+    **{"scale": "dict[str, Any]", "mix": "dict[str, Any]"},
     **{"serve": "Served", "fairseq_plugin": "Path", "launch": "str"},
 }
 """Verb that is a function -> what it returns; of one that writes an `output`, if none is given."""

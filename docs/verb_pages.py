@@ -15,6 +15,7 @@ GUIDES = {
     "train": {"Training guide": "training.md", "Systems": "systems.md"},
     "sweep": {"Sweeps": "training.md#sweeps"},
     "scale": {"Scaling laws": "comparing.md#scaling-laws"},
+    "mix": {"Mixtures": "comparing.md#mixtures"},
     "generate": {"Generating": "generate.md"},
     "score": {"Understanding: scores": "understanding.md#scores", "Tutorial": "tutorial.md"},
     "embed": {"States and vectors": "generate.md#states-and-vectors"},

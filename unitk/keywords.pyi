@@ -486,6 +486,19 @@ def scale(
     train: Mapping[str, object],
     options: Mapping[str, object] | None = ...,
 ) -> dict[str, Any]: ...
+def mix(
+    *,
+    tasks: Strings,
+    judge: Strings = ...,
+    grid: int | str = ...,
+    divide: int | str = ...,
+    verify: bool = ...,
+    save_dir: Path | str,
+    jobs: int | str = ...,
+    plan: bool = ...,
+    train: Mapping[str, object],
+    options: Mapping[str, object] | None = ...,
+) -> dict[str, Any]: ...
 def serve(
     *,
     max_body: int | str = ...,

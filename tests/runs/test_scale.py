@@ -7,7 +7,7 @@ from exact import EXACT
 
 from unitk.errors import UsageError
 from unitk.options.config import parse
-from unitk.runs import hoffmann, scale
+from unitk.runs import hoffmann, jobs, scale
 
 SIZES, BUDGETS = ("16x1", "32x1"), (800, 1200, 1600, 2000)
 
@@ -21,7 +21,7 @@ def base(toy_data):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(scale, "MINUTE", 0.0)
+    monkeypatch.setattr(jobs, "MINUTE", 0.0)
     monkeypatch.setattr(hoffmann, "DRAWS", 4)
 
 
@@ -49,7 +49,7 @@ def test_a_ladder_is_trained_fitted_and_not_trained_again(base, tmp_path, monkey
     def never(*_):
         raise AssertionError("trained twice")
 
-    monkeypatch.setattr(scale, "train_rung", never)
+    monkeypatch.setattr(jobs, "train_job", never)
     monkeypatch.setattr(scale, "measure_sizes", never)
     assert scale.scale(options(tmp_path / "s"), base)["rungs"] == rows
     with pytest.raises(UsageError, match="--save-dir .*ladder"):

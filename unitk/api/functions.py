@@ -35,6 +35,7 @@ EXAMPLES = {
     "check": '(["data/docs", "runs/lm"])',
     "compare": '(["runs/lm", "runs/glm"], data="dev.txt")',
     "sweep": '(over={"lr": [1e-3, 3e-3]}, save_dir="s", train={"task": "lm", "data": "d"})',
+    "mix": '(tasks="lm,mlm", save_dir="m", train={"data": "d", "max_steps": 800})',
     "scale": '(sizes="64x2,96x2", tokens="1M", save_dir="s", train={"task": "lm", "data": "d"})',
     "launch": '(scheduler="slurm", gpus=8, train={"task": "lm", "data": "d", "save_dir": "r"})',
     "quickstart": '(save_dir="runs/quickstart")',

@@ -83,15 +83,21 @@ class Data:
             step, seen, epoch = step + len(ends), int(ends[-1]), epoch + 1
 
 
-def open_data(parsed: Parsed) -> Data:
-    """Open and check the corpora of a run; this takes milliseconds, whatever their size."""
-    options = parsed.main
+def corpora_of(options: Any) -> tuple[list[tuple[Path, float]], dict[str, Path]]:
+    """The corpora of training with their weights, and those of validation by name."""
     places = options.weighted_data
     trained = [(one, weight) for place, weight in places for one in train_parts(place)]
-    weights = [weight for _, weight in trained]
     judged = {name: part(place, "valid") or place for name, place in options.named_valid}
     if not options.valid and (found := part(places[0][0], "valid")):  # none given: the data's own
         judged = {"valid": found}
+    return trained, judged
+
+
+def open_data(parsed: Parsed) -> Data:
+    """Open and check the corpora of a run; this takes milliseconds, whatever their size."""
+    options = parsed.main
+    trained, judged = corpora_of(options)
+    weights = [weight for _, weight in trained]
     folders = [folder for folder, _ in trained] + [*judged.values()]
     named_by = ["--data"] * len(trained) + ["--valid"] * len(judged)
     opened = [_open_named(*one, options.resume) for one in zip(named_by, folders, strict=True)]

@@ -9,31 +9,34 @@ from __future__ import annotations
 import json
 import logging
 import math
-import multiprocessing
-import os
 import re
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unitk import files
 from unitk.api.verb import verb
-from unitk.errors import NonFiniteError, UsageError, require
+from unitk.errors import UsageError, require
 from unitk.foreign import read_json
-from unitk.options.config import parse
 from unitk.options.fields import Checked, Positive
 from unitk.registry import register
 from unitk.runs.hoffmann import fit
-from unitk.runs.sweep import Trial, table_lines
+from unitk.runs.jobs import (
+    Job,
+    check_memory,
+    leave_out,
+    measure,
+    plan_lines,
+    split_words,
+    train_all,
+)
+from unitk.runs.sweep import table_lines
 from unitk.training.reporting.log import show_log
 from unitk.training.saving.state import Progress, read_state
 from unitk.training.start import parse_train, prepare
 
 TABLE = "scale.json"
-MINUTE = 60.0
-"""Seconds in which all sizes are measured."""
 LENGTHS = "max-steps", "max-epochs", "max-words", "max-hours", "save-dir", "batch-texts"
 """Options that a ladder sets or that leave a run's tokens unknown."""
 NUMBERS = "floor", "alpha", "beta"
@@ -69,24 +72,10 @@ class Options(Checked):
 
 
 @dataclass(frozen=True)
-class Rung:
-    """A run of the ladder."""
+class Rung(Job):
+    """A run of the ladder; its name is the size and the budget."""
 
-    task: str
     size: str
-    tokens: int
-    words: tuple[str, ...]
-    """The options of its training."""
-
-    @property
-    def name(self) -> str:
-        """The size and the budget."""
-        return f"{self.size}-{self.tokens}"
-
-    @property
-    def trial(self) -> Trial:
-        """The run as it stands, whose options have passed all checks."""
-        return Trial(self.name, {}, prepare(parse_train(self.words)))
 
     def row(self, held_out: bool) -> dict[str, Any]:
         """What is known of it: weights, tokens that were read, and the last loss, None before."""
@@ -105,12 +94,7 @@ class Rung:
 
 def value(argv: Sequence[str]) -> dict[str, Any]:
     """Train what is not trained yet; returns the contents of scale.json."""
-    words = [*argv]
-    at = words.index("--") if "--" in words else len(words)
-    given: Options = parse("scale", Options, words[:at]).main
-    base = [*words[at + 1 :]]
-    base = base[1:] if base[:1] == ["train"] else base
-    require(bool(base), "scale needs a training behind --: unitk scale ... -- --task lm --data DIR")
+    given, base = split_words("scale", Options, argv)
     return scale(given, base)
 
 
@@ -141,7 +125,7 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     rungs = ladder(given, base)
     last = name_held_out(given, rungs)
     # a ladder that goes on keeps its plan: measuring costs a minute
-    plan = known.get("plan") or measure_sizes(given, rungs)
+    plan = known.get("plan") or measure_sizes(rungs)
     check_memory(plan, given.jobs)
     if given.plan:
         return {"scale": spec, "plan": plan, "rungs": [], "fits": {}}
@@ -150,7 +134,7 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     files.write(path, json.dumps(found, indent=1) + "\n")
     for line in plan_lines(plan, given.jobs):
         log.info("%s", line)
-    train_all([rung for rung in rungs if not rung.trial.over], given.jobs)
+    train_all(rungs, given.jobs)
     found["rungs"] = [rung.row(rung.name == last) for rung in rungs]
     found["fits"] = {task: fit_task(found["rungs"], task) for task in tasks_of(rungs)}
     files.write(path, json.dumps(found, indent=1) + "\n")
@@ -173,21 +157,9 @@ def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
         own = [*base, f"--task={task}"] if task else [*base]
         if task:
             require(not any(w.startswith("--task.") for w in base), "--tasks excludes --task.*")
-            own = [*without_task(base), f"--task={task}"]
+            own = [*leave_out(base, "--task"), f"--task={task}"]
         rungs += [rung_of(given.save_dir, own, size, tokens) for size, tokens in pairs]
     return rungs
-
-
-def without_task(base: Sequence[str]) -> list[str]:
-    """The words of a training without its --task."""
-    words, found = [*base], list[str]()
-    while words:
-        word = words.pop(0)
-        if word == "--task":
-            words[:1] = []
-        elif not word.startswith("--task="):
-            found.append(word)
-    return found
 
 
 def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
@@ -209,7 +181,7 @@ def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
     steps = round(tokens / (start.config.batch_tokens or 1))
     few = f"--tokens {tokens} is less than 2 updates of {start.config.batch_tokens} slots"
     require(steps > 1, few)
-    return Rung(task, size, tokens, (*own, f"--max-steps={steps}"))
+    return Rung(task, f"{size}-{tokens}", tokens, steps, (*own, f"--max-steps={steps}"), size)
 
 
 def name_held_out(given: Options, rungs: Sequence[Rung]) -> str:
@@ -221,63 +193,19 @@ def name_held_out(given: Options, rungs: Sequence[Rung]) -> str:
     return max(rungs, key=lambda rung: rung.tokens * width[rung.size]).name
 
 
-def measure_sizes(given: Options, rungs: Sequence[Rung]) -> list[dict[str, Any]]:
+def measure_sizes(rungs: Sequence[Rung]) -> list[dict[str, Any]]:
     """Seconds, tokens and bytes of each rung, from some updates of each size."""
-    from unitk.runs.plan import peak, time_updates
-    from unitk.training.loop import Trainer
-
-    first = {(rung.task, rung.size): rung for rung in rungs}
-    speeds: dict[tuple[str, str], tuple[float, float, int]] = {}
-    # a process remembers the largest memory it ever had: the smallest size comes first
-    for key in sorted(first, key=lambda key: math.prod(map(int, key[1].split("x")))):
-        # a trainer writes nothing before its first checkpoint
-        trainer = Trainer(first[key].trial.start)
-        try:
-            spent = time_updates(trainer, MINUTE / len(first))
-            speeds[key] = *spent, peak(trainer.device)
-        finally:
-            trainer.ranks.leave()
+    area = {rung.size: math.prod(map(int, rung.size.split("x"))) for rung in rungs}
+    first: dict[Hashable, Job] = {
+        (rung.task, rung.size): rung for rung in sorted(rungs, key=lambda rung: area[rung.size])
+    }
+    found = measure(first)
     plan = list[dict[str, Any]]()
     for rung in rungs:
-        seconds, _, memory = speeds[rung.task, rung.size]
-        steps = int(rung.words[-1].split("=")[1])
-        own = {"task": rung.task, "rung": rung.name, "tokens": rung.tokens, "updates": steps}
-        plan.append({**own, "seconds": steps * seconds, "bytes": memory})
+        seconds, memory = found[rung.task, rung.size]
+        own = {"task": rung.task, "rung": rung.name, "updates": rung.updates}
+        plan.append({**own, "seconds": rung.updates * seconds, "bytes": memory})
     return plan
-
-
-def check_memory(plan: Sequence[dict[str, Any]], jobs: int) -> None:
-    """Raise a UsageError where the largest runs do not fit the memory side by side."""
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    # the largest runs may meet
-    sizes = sorted((row["bytes"] for row in plan), reverse=True)[:jobs]
-    need, have = f"{sum(sizes) / 1e9:.2g} GB", f"{there / 1e9:.2g} GB"
-    require(sum(sizes) < there, f"--jobs {jobs} needs {need} of memory, but there are {have}")
-
-
-def train_all(rungs: Sequence[Rung], jobs: int) -> None:
-    """Train rungs, some at a time; one whose loss is not finite has no loss."""
-    if jobs == 1 or len(rungs) < 2:
-        for rung in rungs:
-            train_rung(rung)
-        return
-    # spawned, because torch's threads do not survive a fork
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        # the longest come first, so that none is left alone at the end
-        list(pool.map(train_rung, sorted(rungs, key=lambda rung: -rung.tokens)))
-
-
-def train_rung(rung: Rung) -> None:
-    """Train a rung to its end."""
-    from unitk.training.loop import train
-
-    show_log()
-    log.info("%s: %s", rung.task, rung.name)
-    try:
-        train(rung.trial.start)
-    except NonFiniteError as error:
-        log.warning("%s: %s", rung.name, error)
 
 
 def tasks_of(rungs: Sequence[Rung]) -> list[str]:
@@ -298,22 +226,6 @@ def fit_task(rows: Sequence[dict[str, Any]], task: str) -> dict[str, Any]:
     [last] = [at for at, row in enumerate(own) if row["held_out"]]
     predicted = found.predict(columns[0][last], columns[1][last])
     return {**result, "predicted": predicted, "measured": own[last]["loss"]}
-
-
-def plan_lines(plan: Sequence[dict[str, Any]], jobs: int) -> list[str]:
-    """The plan in lines."""
-    from unitk.training.reporting.report import about
-
-    rows = [
-        {
-            **{key: row[key] for key in ("task", "rung", "updates")},
-            "time": about(row["seconds"]).removeprefix("about "),
-            "memory": f"{row['bytes'] / 1e9:.2g} GB",
-        }
-        for row in plan
-    ]
-    total = sum(row["seconds"] for row in plan) / jobs
-    return [*table_lines(rows), f"all: {about(total)}, {jobs} at a time"]
 
 
 def report_lines(found: dict[str, Any]) -> list[str]:

@@ -1,0 +1,135 @@
+"""Runs of one experiment: measured before they are trained, and trained some at a time.
+
+`unitk scale` and `unitk mix` are made of them. Each is an ordinary run, which goes on after a stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from unitk.errors import NonFiniteError, require
+from unitk.options.config import parse
+from unitk.runs.sweep import Trial, table_lines
+from unitk.training.reporting.log import show_log
+from unitk.training.start import parse_train, prepare
+
+MINUTE = 60.0
+"""Seconds in which a plan is measured."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run of an experiment."""
+
+    task: str
+    name: str
+    tokens: int
+    updates: int
+    words: tuple[str, ...]
+    """The options of its training."""
+
+    @property
+    def trial(self) -> Trial:
+        """The run as it stands, whose options have passed all checks."""
+        return Trial(self.name, {}, prepare(parse_train(self.words)))
+
+
+def split_words(verb: str, options: type[Any], argv: Sequence[str]) -> tuple[Any, list[str]]:
+    """The options of a verb, and the training that stands behind --."""
+    words = [*argv]
+    at = words.index("--") if "--" in words else len(words)
+    given = parse(verb, options, words[:at]).main
+    base = [*words[at + 1 :]]
+    base = base[1:] if base[:1] == ["train"] else base
+    example = f"unitk {verb} ... -- --task lm --data DIR"
+    require(bool(base), f"{verb} needs a training behind --: {example}")
+    return given, base
+
+
+def leave_out(words: Sequence[str], *names: str) -> list[str]:
+    """The words of a training without some options and their values."""
+    found, inside = list[str](), False
+    for word in words:
+        if word.startswith("--"):
+            inside = word.partition("=")[0] in names
+        if not inside:
+            found.append(word)
+    return found
+
+
+def measure(jobs: Mapping[Hashable, Job]) -> dict[Hashable, tuple[float, int]]:
+    """The seconds of an update and the bytes of each job, from some updates; smallest jobs first.
+
+    A process remembers the most memory that it ever had, hence the order. Nothing is written: a
+    trainer writes its first file with its first checkpoint.
+    """
+    from unitk.runs.plan import peak, time_updates
+    from unitk.training.loop import Trainer
+
+    found: dict[Hashable, tuple[float, int]] = {}
+    for key, job in jobs.items():
+        trainer = Trainer(job.trial.start)
+        try:
+            seconds, _ = time_updates(trainer, MINUTE / len(jobs))
+            found[key] = seconds, peak(trainer.device)
+        finally:
+            trainer.ranks.leave()
+    return found
+
+
+def check_memory(plan: Sequence[dict[str, Any]], at_a_time: int) -> None:
+    """Raise a UsageError where the largest runs do not fit the memory side by side."""
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # the largest runs may meet
+    sizes = sorted((row["bytes"] for row in plan), reverse=True)[:at_a_time]
+    need, have = f"{sum(sizes) / 1e9:.2g} GB", f"{there / 1e9:.2g} GB"
+    require(sum(sizes) < there, f"--jobs {at_a_time} needs {need} of memory, but there are {have}")
+
+
+def plan_lines(plan: Sequence[dict[str, Any]], at_a_time: int) -> list[str]:
+    """A plan in lines: each row has its "seconds" and "bytes" beside what names it."""
+    from unitk.training.reporting.report import about
+
+    rows = [
+        {
+            **{key: value for key, value in row.items() if key not in ("seconds", "bytes")},
+            "time": about(row["seconds"]).removeprefix("about "),
+            "memory": f"{row['bytes'] / 1e9:.2g} GB",
+        }
+        for row in plan
+    ]
+    total = sum(row["seconds"] for row in plan) / at_a_time
+    return [*table_lines(rows), f"all: {about(total)}, {at_a_time} at a time"]
+
+
+def train_all(jobs: Sequence[Job], at_a_time: int) -> None:
+    """Train what is not trained yet; a run whose loss is not finite is left as it is."""
+    left = [job for job in jobs if not job.trial.over]
+    if at_a_time == 1 or len(left) < 2:
+        for job in left:
+            train_job(job)
+        return
+    # spawned, because torch's threads do not survive a fork
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(at_a_time, mp_context=context) as pool:
+        # the longest come first, so that none is left alone at the end
+        list(pool.map(train_job, sorted(left, key=lambda job: -job.tokens)))
+
+
+def train_job(job: Job) -> None:
+    """Train a run to its end."""
+    from unitk.training.loop import train
+
+    show_log()
+    log.info("%s: %s", job.task, job.name)
+    try:
+        train(job.trial.start)
+    except NonFiniteError as error:
+        log.warning("%s: %s", job.name, error)

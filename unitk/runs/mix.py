@@ -1,0 +1,367 @@
+"""`unitk mix`: the shares of objectives, searched with few texts and verified with all of them.
+
+DIR/mix.json           the options, the plan, and the losses of each mixture, the best one first
+DIR/texts/0/ ...       a part of each corpus
+DIR/search/SHARES/     runs on these, which `unitk train --resume` continues
+DIR/whole/SHARES/      runs on all texts
+
+A search with 1 / N of the updates on all texts would repeat no text, and the whole run many: what
+helps the one may hurt the other. So a search reads 1 / N of the texts as often as the whole run
+reads all of them (matched repetition, arXiv 2606.07597).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from unitk import files
+from unitk.api.verb import verb
+from unitk.data.corpus.columns import NOTES, OPTIONAL, WORDS
+from unitk.data.corpus.corpus import VOCAB, Corpus
+from unitk.data.corpus.folders import building, is_corpus, open_corpus
+from unitk.data.corpus.writer import CorpusWriter, close_corpus
+from unitk.data.examples import corpora_of
+from unitk.data.mixture import Part
+from unitk.errors import UsageError, require
+from unitk.foreign import read_json
+from unitk.options.fields import Bound, Checked, Positive
+from unitk.registry import register
+from unitk.runs.jobs import (
+    Job,
+    check_memory,
+    leave_out,
+    measure,
+    plan_lines,
+    split_words,
+    train_all,
+)
+from unitk.runs.sweep import table_lines
+from unitk.training.reporting.log import show_log
+from unitk.training.start import Start, parse_train, prepare
+from unitk.vocab.base import Vocab
+
+TABLE = "mix.json"
+KINDS = SEARCH, WHOLE = "search", "whole"
+"""Runs on parts of the corpora, and on all of their texts."""
+LEAST = 8
+"""Updates that a run of the search has at least."""
+Shares = tuple[int, ...]
+"""The parts of each objective, of `2 * grid` in all."""
+Losses = dict[str, dict[str, float] | None]
+"""Folder of a run -> objective -> its loss; None for a run whose loss was not finite."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Checked):
+    """Find the shares in which objectives are mixed, and train with them.
+
+    Mixtures are compared at 1 / N of the updates, on 1 / N of the texts. The one that is found, and
+    each objective alone, are trained once on all texts. What stands behind -- is a `unitk train`
+    with --max-steps, without --task NAME and --save-dir. The same command goes on after a stop.
+
+    unitk mix --tasks lm,glm_infill --save-dir m -- --data d --max-steps 8000
+    """
+
+    tasks: tuple[str, ...]
+    """Objectives, two or more. Their options stand behind --, as --task.NAME.FIELD."""
+    judge: tuple[str, ...] = ()
+    """Objectives whose held-out losses count, NAME or NAME=WEIGHT. Default: all, equally. Each loss
+    is compared with that of the objective alone."""
+    grid: Annotated[int, Bound(2)] = 4
+    """First all multiples of 1 / N are tried as shares, then those half as far from the best."""
+    divide: Annotated[int, Bound(2)] = 16
+    """N of the search: it has 1 / N of the updates and of the texts."""
+    verify: bool = True
+    """Train the mixture that was found, and each objective alone, on all texts."""
+    save_dir: Path
+    """Folder of the runs and of mix.json."""
+    jobs: Positive = 1
+    """Runs at a time, each in a process of its own."""
+    plan: bool = False
+    """Print the plan, from a measured minute, and train nothing."""
+
+
+def value(argv: Sequence[str]) -> dict[str, Any]:
+    """Search, and verify what is found; returns the contents of mix.json."""
+    given, base = split_words("mix", Options, argv)
+    return mix(given, base)
+
+
+@register("verb", "mix")
+@verb(Options, parses=True, behind="train", cure="lower --jobs or --max-tokens", value=value)
+def run(argv: Sequence[str]) -> None:
+    """Print the plan, or the losses of each mixture."""
+    show_log()
+    for line in report_lines(value(argv)):
+        print(line)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched: mixtures of objectives, and the training that reads them."""
+
+    given: Options
+    base: tuple[str, ...]
+    whole: Start
+    """The run on all texts, with equal shares."""
+    judged: dict[str, float]
+    """The weight of each loss that counts; they sum to 1."""
+
+    @property
+    def singles(self) -> list[Shares]:
+        """Each objective alone."""
+        count, unit = len(self.given.tasks), 2 * self.given.grid
+        return [tuple(unit * (at == one) for at in range(count)) for one in range(count)]
+
+    @property
+    def places(self) -> list[Path]:
+        """The parts of the corpora."""
+        count = len(corpora_of(self.whole.config)[0])
+        return [self.given.save_dir / "texts" / str(number) for number in range(count)]
+
+    def job(self, shares: Shares, kind: str) -> Job:
+        """The run of a mixture: of the "search", on parts of the corpora, or on the "whole"."""
+        trained, judged = corpora_of(self.whole.config)
+        where = self.places if kind == SEARCH else [path for path, _ in trained]
+        updates = self.whole.config.max_steps or 0
+        updates = updates // self.given.divide if kind == SEARCH else updates
+        total, name = sum(shares), name_of(shares)
+        words = [*self.base, f"--max-steps={updates}", "--resume"]
+        # a share of 0 keeps the architecture of the mixture, so that all are judged alike
+        words += [f"--task={n}={s / total}" for n, s in zip(self.given.tasks, shares, strict=True)]
+        words += [f"--data={path}={w}" for path, (_, w) in zip(where, trained, strict=True)]
+        words += [f"--valid={name}={path}" for name, path in judged.items()]
+        words += [f"--save-dir={self.given.save_dir / kind / name}"]
+        tokens = updates * (self.whole.config.batch_tokens or 1)
+        return Job(kind, name, tokens, updates, tuple(words))
+
+    def train(self, mixtures: Sequence[Shares], kind: str, losses: Losses) -> None:
+        """Train what is not trained yet, and add the losses of what is not judged yet."""
+        jobs = [self.job(one, kind) for one in mixtures]
+        train_all(jobs, self.given.jobs)
+        for job in jobs:
+            if f"{kind}/{job.name}" not in losses:
+                losses[f"{kind}/{job.name}"] = judge(job)
+
+    def rows(self, mixtures: Sequence[Shares], kind: str, losses: Losses) -> list[dict[str, Any]]:
+        """Judged mixtures, the best one first.
+
+        `behind` is what a choice goes by: the mean over the judged objectives of how far a loss is
+        behind that of the objective alone, in nats.
+        """
+        own = {one: found for one in mixtures if (found := losses[f"{kind}/{name_of(one)}"])}
+        for name, one in zip(self.given.tasks, self.singles, strict=True):
+            require(one in own, f"{name} alone has no finite loss, so that nothing is compared")
+        alone = {n: own[one][n] for n, one in zip(self.given.tasks, self.singles, strict=True)}
+        rows = list[dict[str, Any]]()
+        for one, found in own.items():
+            behind = sum(w * (found[name] - alone[name]) for name, w in self.judged.items())
+            shares = dict(zip(self.given.tasks, (part / sum(one) for part in one), strict=True))
+            rows.append({"shares": shares, "losses": found, "behind": behind})
+        return sorted(rows, key=lambda row: row["behind"])
+
+    def parts_of(self, row: Mapping[str, Any]) -> Shares:
+        """The shares of a row as parts of the finer grid."""
+        return tuple(round(row["shares"][name] * 2 * self.given.grid) for name in self.given.tasks)
+
+
+def mix(given: Options, base: Sequence[str]) -> dict[str, Any]:
+    """Search, train and judge what is not there yet; returns the contents of mix.json."""
+    search = open_search(given, base)
+    spec: dict[str, Any] = {"tasks": [*given.tasks], "judge": search.judged, "train": [*base]}
+    spec |= {"grid": given.grid, "divide": given.divide, "data": search.whole.data.fingerprint}
+    path = given.save_dir / TABLE
+    known = read_json(path, UsageError) if path.exists() else {}
+    other = f"--save-dir {given.save_dir} holds another search: name another folder"
+    require(known.get("mix", spec) == spec, other)
+    first = grid_of(len(given.tasks), given.grid)
+    # a search that goes on keeps its plan: measuring costs a minute
+    plan = known.get("plan") or plan_of(search, len(first))
+    check_memory(plan, given.jobs)
+    losses: Losses = known.get("losses", {})
+    found: dict[str, Any] = {"mix": spec, "plan": plan, "losses": losses, SEARCH: [], WHOLE: []}
+    if given.plan:
+        return found
+    # nothing is written before this line
+    for line in plan_lines(plan, given.jobs):
+        log.info("%s", line)
+    for place, (corpus, _) in zip(search.places, corpora_of(search.whole.config)[0], strict=True):
+        if not is_corpus(place):
+            cut_corpus(corpus, place, given.divide, search.whole.config.seed)
+    tried, rounds = list[Shares](), 2
+    for _ in range(rounds):
+        tried += first if not tried else nearer(search.parts_of(found[SEARCH][0]))
+        tried = list(dict.fromkeys(tried))
+        search.train(tried, SEARCH, losses)
+        found[SEARCH] = search.rows(tried, SEARCH, losses)
+        files.write(path, json.dumps(found, indent=1) + "\n")
+    if given.verify:
+        best = search.parts_of(found[SEARCH][0])
+        whole = list(dict.fromkeys([best, *search.singles]))
+        search.train(whole, WHOLE, losses)
+        found[WHOLE] = search.rows(whole, WHOLE, losses)
+        files.write(path, json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def open_search(given: Options, base: Sequence[str]) -> Search:
+    """Check the options and the data of all runs."""
+    own = {"--task", "--save-dir", "--max-epochs", "--max-words", "--max-hours", "--seeds"}
+    for word in base:
+        name = word.partition("=")[0]
+        require(name not in own, f"{name} excludes mix: it has --tasks, --save-dir, --max-steps")
+    names = given.tasks
+    require(len({*names}) == len(names) > 1, "--tasks must name two objectives or more, each once")
+    judged, words = weights_of(given), [f"--task={name}=1" for name in names]
+    parsed = parse_train([*base, *words, f"--save-dir={given.save_dir / 'whole' / 'x'}"])
+    require(parsed.main.nproc == 1, "mix takes no --nproc")
+    whole = prepare(parsed)
+    steps = whole.config.max_steps or 0
+    few = f"mix divides the updates of a run: give --max-steps {LEAST * given.divide} or more"
+    require(steps // given.divide >= LEAST, few)
+    require(whole.data.kind == "text", f"mix divides texts, and --data holds {whole.data.kind}")
+    require(bool(whole.data.valid), "mix compares losses of held-out texts: give --valid")
+    for place, _ in corpora_of(whole.config)[0]:
+        count = len(open_corpus(place))
+        require(count >= given.divide, f"{place} has {count} texts: --divide {count} or less")
+    kept = tuple(leave_out(base, "--data", "--valid", "--max-steps"))
+    return Search(given, kept, whole, judged)
+
+
+def weights_of(given: Options) -> dict[str, float]:
+    """The weight of each loss that counts; they sum to 1."""
+    found: dict[str, float] = {}
+    for text in given.judge or given.tasks:
+        name, _, weight = text.partition("=")
+        try:
+            found[name] = float(weight or 1)
+        except ValueError:
+            found[name] = -1.0
+        good = name in given.tasks and 0 < found[name] < math.inf
+        require(good, f"--judge {text}: write NAME or NAME=WEIGHT, a NAME of --tasks")
+    return {name: weight / sum(found.values()) for name, weight in found.items()}
+
+
+def grid_of(count: int, parts: int) -> list[Shares]:
+    """All mixtures of `count` objectives in multiples of 1 / parts, counted in halves of these."""
+    if count == 1:
+        return [(2 * parts,)]
+    found = list[Shares]()
+    for own in range(parts, -1, -1):
+        rest = grid_of(count - 1, parts - own) if own < parts else [(0,) * (count - 1)]
+        found += [(2 * own, *one) for one in rest]
+    return found
+
+
+def name_of(shares: Shares) -> str:
+    """The name of a mixture's folder."""
+    return "-".join(map(str, shares))
+
+
+def nearer(best: Shares) -> list[Shares]:
+    """The mixtures that move half a step of the grid from one objective to another."""
+    found = list[Shares]()
+    for giver in range(len(best)):
+        for taker in range(len(best)):
+            if giver != taker and best[giver]:
+                moved = [*best]
+                moved[giver] -= 1
+                moved[taker] += 1
+                found.append(tuple(moved))
+    return found
+
+
+def plan_of(search: Search, runs: int) -> list[dict[str, Any]]:
+    """The seconds and bytes of the grid, of what is tried near the best, and of the whole runs."""
+    count = len(search.given.tasks)
+    seconds, memory = measure({"": search.job((1,) * count, WHOLE)})[""]
+    rounds = [("first", SEARCH, runs), ("near the best", SEARCH, count * (count - 1))]
+    rounds += [("whole", WHOLE, 1 + count)] if search.given.verify else []
+    plan = list[dict[str, Any]]()
+    for name, kind, runs in rounds:
+        updates = search.job((1,) * count, kind).updates
+        own = {"round": name, "runs": runs, "updates": updates}
+        plan.append({**own, "seconds": runs * updates * seconds, "bytes": memory})
+    return plan
+
+
+def cut_corpus(source: Path, dest: Path, divide: int, seed: int) -> None:
+    """Write a part of a text corpus: documents that are drawn until 1 / `divide` of its tokens."""
+    corpus = open_corpus(source)
+    assert isinstance(corpus, Corpus)
+    lengths = corpus.document_lengths()
+    order = np.random.default_rng([seed, divide]).permutation(len(lengths))
+    total = lengths[order].cumsum()
+    # the number of documents whose tokens are nearest to the share
+    count = 1 + int(np.abs(total - total[-1] / divide).argmin())
+    more = [column for column in OPTIONAL if corpus.has(column)]
+    vocab = Vocab.load(source / VOCAB)
+    with building(dest) as folder:
+        writer = CorpusWriter(folder, len(vocab), more)
+        for index in np.sort(order[:count]):
+            add_document(writer, corpus, int(index))
+        about = {key: corpus.manifest[key] for key in ("languages",) if key in corpus.manifest}
+        close_corpus(folder, {"": writer}, vocab, {"sources": [str(source)], **about})
+
+
+def add_document(writer: CorpusWriter, corpus: Corpus, index: int) -> None:
+    """Append a document of a corpus to another one."""
+    first, last = corpus.documents[index : index + 2]
+    edges = corpus.sentences[first : last + 1]
+    run = int(edges[0]), int(edges[-1])
+    notes = corpus.notes(run) if corpus.has(NOTES) else None
+    words = np.diff(corpus.words[first : last + 1]) if corpus.has(WORDS) else None
+    ids = corpus.tokens(*run)
+    writer.add(ids, np.diff(edges), np.array([last - first]), notes=notes, words=words)
+
+
+def judge(job: Job) -> dict[str, float] | None:
+    """The held-out loss of each objective, the mean over the sets of --valid; None if it broke."""
+    from unitk.evaluation.objective import objective, open_setup
+    from unitk.training.device import choose_device
+
+    trial = job.trial
+    start, names = trial.start, [*trial.start.parsed.mixture]
+    newest = start.run.newest()
+    if newest is None or not trial.over:
+        return None
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for place in corpora_of(start.config)[1].values():
+        setup = open_setup(newest, place, choose_device(start.config.device))
+        for name, part in setup.data.train.parts.items():
+            assert isinstance(part, Part)
+            # all texts by one objective; in training each text has one of them
+            own = replace(setup, data=replace(setup.data, train=part.own))
+            loss = objective(own, start.config.max_tokens, lambda _: None)["loss"]
+            found[name].append(loss)
+    return {name: float(np.mean(own)) for name, own in found.items()}
+
+
+def report_lines(found: Mapping[str, Any]) -> list[str]:
+    """The losses of all mixtures in lines, or the plan where nothing is trained."""
+    if not found[SEARCH]:
+        return plan_lines(found["plan"], 1)
+    said = list[str]()
+    for kind in KINDS:
+        if found[kind]:
+            said += [f"{kind}:", *table_lines([flat(row) for row in found[kind]])]
+    best = " ".join(
+        f"--task {name}={share:g}" for name, share in found[SEARCH][0]["shares"].items()
+    )
+    return [*said, f"found: {best}"]
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with its columns side by side."""
+    shares = {name: f"{share:g}" for name, share in row["shares"].items()}
+    losses = {f"{name}/loss": loss for name, loss in row["losses"].items()}
+    return {**shares, **losses, "behind": f"{row['behind']:+.4f}"}
