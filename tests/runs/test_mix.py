@@ -34,9 +34,9 @@ def options(folder, **more):
 
 
 def test_mixtures_are_searched_verified_and_not_trained_again(base, tmp_path, monkeypatch):
-    found = mix.mix(options(tmp_path / "m"), base)
+    found = mix.search_mixtures(options(tmp_path / "m"), base)
     assert found == json.loads((tmp_path / "m/mix.json").read_text())
-    rows = {name: [tuple(row["shares"].values()) for row in found[name]] for name in mix.KINDS}
+    rows = {name: [tuple(row["shares"].values()) for row in found[name]] for name in mix.ROUNDS}
     assert {(1.0, 0.0), (0.5, 0.5), (0.0, 1.0)} <= {*rows["search"]}
     # then what is half a step from the best of these
     best = min(found["search"], key=lambda row: row["behind"])
@@ -48,17 +48,22 @@ def test_mixtures_are_searched_verified_and_not_trained_again(base, tmp_path, mo
         own = row["losses"]
         apart = (own["lm"] - alone[1.0]["lm"], own["mlm"] - alone[0.0]["mlm"])
         assert row["behind"] == pytest.approx(np.mean(apart), abs=1e-9)
-    text = "\n".join(mix.report_lines(found))
+    text = "\n".join(mix.mixture_lines(found))
     assert f"--task lm={rows['search'][0][0]:g} --task mlm=" in text
 
     def never(*_):
         raise AssertionError("done twice")
 
-    for room, name in ((jobs, "train_job"), (mix, "judge"), (mix, "cut_corpus"), (mix, "measure")):
+    for room, name in (
+        (jobs, "train_job"),
+        (mix, "judge_mixture"),
+        (mix, "cut_corpus"),
+        (mix, "time_jobs"),
+    ):
         monkeypatch.setattr(room, name, never)
-    assert mix.mix(options(tmp_path / "m"), base) == found
+    assert mix.search_mixtures(options(tmp_path / "m"), base) == found
     with pytest.raises(UsageError, match="--save-dir .*another search"):
-        mix.mix(options(tmp_path / "m", divide=2), base)
+        mix.search_mixtures(options(tmp_path / "m", divide=2), base)
 
 
 def test_the_loss_of_an_objective_is_that_of_evaluate(base, tmp_path):
@@ -70,7 +75,7 @@ def test_the_loss_of_an_objective_is_that_of_evaluate(base, tmp_path):
     place = mix.corpora_of(start.config)[1]["valid"]
     setup = open_setup(start.run.newest(), place, choose_device("cpu"))
     own = objective(setup, 400, lambda _: None)["loss"]
-    found = mix.judge(job)
+    found = mix.judge_mixture(job)
     assert found["lm"] == pytest.approx(own, rel=1e-5) and found["mlm"] != found["lm"]
 
 
@@ -98,9 +103,9 @@ def test_the_grid_has_every_mixture_once(count):
 
 
 def test_a_plan_writes_nothing(base, tmp_path):
-    found = mix.mix(options(tmp_path / "m", plan="on"), base)
+    found = mix.search_mixtures(options(tmp_path / "m", plan="on"), base)
     assert not (tmp_path / "m").exists() and len(found["plan"]) == 3
-    assert "whole" in "\n".join(mix.report_lines(found))
+    assert "whole" in "\n".join(mix.mixture_lines(found))
 
 
 @pytest.mark.parametrize(
@@ -120,11 +125,11 @@ def test_a_plan_writes_nothing(base, tmp_path):
 def test_what_cannot_be_searched(more, words, named, base, tmp_path, monkeypatch):
     monkeypatch.setattr(mix, "plan_of", lambda *_: [{"bytes": 1e12}])
     with pytest.raises(UsageError, match=named):
-        mix.mix(options(tmp_path / "m", **more), [*base, *words])
+        mix.search_mixtures(options(tmp_path / "m", **more), [*base, *words])
     assert not (tmp_path / "m").exists()
 
 
 def test_pairs_are_refused(base, toy_data, tmp_path):
     words = [*base[:-1], f"{toy_data}/pairs"]
     with pytest.raises(UsageError, match="--data holds pairs"):
-        mix.mix(options(tmp_path / "m", tasks="lm,unilm"), words)
+        mix.search_mixtures(options(tmp_path / "m", tasks="lm,unilm"), words)

@@ -41,7 +41,7 @@ def test_a_ladder_is_trained_fitted_and_not_trained_again(base, tmp_path, monkey
     assert [one["updates"] for one in found["plan"]] == [2, 3, 4, 5] * 2
     fitted = found["fits"]["lm"]
     assert fitted["measured"] == rows[-1]["loss"]
-    text = "\n".join(scale.report_lines(found))
+    text = "\n".join(scale.ladder_lines(found))
     assert "predicted" in text and f"{fitted['measured']:.4f}" in text
     config = (tmp_path / "s/lm/16x1-800/config.yaml").read_text()
     assert "arch.width: '16'" in config and "arch.ffn_width: '64'" in config
@@ -61,7 +61,7 @@ def test_a_plan_writes_nothing(base, tmp_path, capsys):
     assert not (tmp_path / "s").exists()
     assert found["plan"][-1]["rung"] == "48x1-4000" and len(found["plan"]) == 9
     assert all(one["seconds"] > 0 and one["bytes"] > 0 for one in found["plan"])
-    assert "1 at" in scale.report_lines(found)[-1]
+    assert "1 at" in scale.ladder_lines(found)[-1]
 
 
 @pytest.mark.parametrize(

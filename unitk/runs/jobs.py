@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """A run of an experiment."""
 
     task: str
@@ -41,7 +41,7 @@ class Job:
         return Trial(self.name, {}, prepare(parse_train(self.words)))
 
 
-def split_words(verb: str, options: type[Any], argv: Sequence[str]) -> tuple[Any, list[str]]:
+def parse_experiment(verb: str, options: type[Any], argv: Sequence[str]) -> tuple[Any, list[str]]:
     """The options of a verb, and the training that stands behind --."""
     words = [*argv]
     at = words.index("--") if "--" in words else len(words)
@@ -53,7 +53,7 @@ def split_words(verb: str, options: type[Any], argv: Sequence[str]) -> tuple[Any
     return given, base
 
 
-def leave_out(words: Sequence[str], *names: str) -> list[str]:
+def without_options(words: Sequence[str], *names: str) -> list[str]:
     """The words of a training without some options and their values."""
     found, inside = list[str](), False
     for word in words:
@@ -64,7 +64,7 @@ def leave_out(words: Sequence[str], *names: str) -> list[str]:
     return found
 
 
-def measure(jobs: Mapping[Hashable, Job]) -> dict[Hashable, tuple[float, int]]:
+def time_jobs(jobs: Mapping[Hashable, TrainingJob]) -> dict[Hashable, tuple[float, int]]:
     """The seconds of an update and the bytes of each job, from some updates; smallest jobs first.
 
     A process remembers the most memory that it ever had, hence the order. Nothing is written: a
@@ -109,7 +109,7 @@ def plan_lines(plan: Sequence[dict[str, Any]], at_a_time: int) -> list[str]:
     return [*table_lines(rows), f"all: {about(total)}, {at_a_time} at a time"]
 
 
-def train_all(jobs: Sequence[Job], at_a_time: int) -> None:
+def train_all(jobs: Sequence[TrainingJob], at_a_time: int) -> None:
     """Train what is not trained yet; a run whose loss is not finite is left as it is."""
     left = [job for job in jobs if not job.trial.over]
     if at_a_time == 1 or len(left) < 2:
@@ -123,7 +123,7 @@ def train_all(jobs: Sequence[Job], at_a_time: int) -> None:
         list(pool.map(train_job, sorted(left, key=lambda job: -job.tokens)))
 
 
-def train_job(job: Job) -> None:
+def train_job(job: TrainingJob) -> None:
     """Train a run to its end."""
     from unitk.training.loop import train
 

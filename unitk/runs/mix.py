@@ -35,21 +35,21 @@ from unitk.foreign import read_json
 from unitk.options.fields import Bound, Checked, Positive
 from unitk.registry import register
 from unitk.runs.jobs import (
-    Job,
+    TrainingJob,
     check_memory,
-    leave_out,
-    measure,
+    parse_experiment,
     plan_lines,
-    split_words,
+    time_jobs,
     train_all,
+    without_options,
 )
 from unitk.runs.sweep import table_lines
 from unitk.training.reporting.log import show_log
 from unitk.training.start import Start, parse_train, prepare
 from unitk.vocab.base import Vocab
 
-TABLE = "mix.json"
-KINDS = SEARCH, WHOLE = "search", "whole"
+MIX_FILE = "mix.json"
+ROUNDS = SEARCH, WHOLE = "search", "whole"
 """Runs on parts of the corpora, and on all of their texts."""
 LEAST = 8
 """Updates that a run of the search has at least."""
@@ -92,8 +92,8 @@ class Options(Checked):
 
 def value(argv: Sequence[str]) -> dict[str, Any]:
     """Search, and verify what is found; returns the contents of mix.json."""
-    given, base = split_words("mix", Options, argv)
-    return mix(given, base)
+    given, base = parse_experiment("mix", Options, argv)
+    return search_mixtures(given, base)
 
 
 @register("verb", "mix")
@@ -101,12 +101,12 @@ def value(argv: Sequence[str]) -> dict[str, Any]:
 def run(argv: Sequence[str]) -> None:
     """Print the plan, or the losses of each mixture."""
     show_log()
-    for line in report_lines(value(argv)):
+    for line in mixture_lines(value(argv)):
         print(line)
 
 
 @dataclass(frozen=True)
-class Search:
+class MixtureSearch:
     """What is searched: mixtures of objectives, and the training that reads them."""
 
     given: Options
@@ -128,13 +128,13 @@ class Search:
         count = len(corpora_of(self.whole.config)[0])
         return [self.given.save_dir / "texts" / str(number) for number in range(count)]
 
-    def job(self, shares: Shares, kind: str) -> Job:
+    def job(self, shares: Shares, kind: str) -> TrainingJob:
         """The run of a mixture: of the "search", on parts of the corpora, or on the "whole"."""
         trained, judged = corpora_of(self.whole.config)
         where = self.places if kind == SEARCH else [path for path, _ in trained]
         updates = self.whole.config.max_steps or 0
         updates = updates // self.given.divide if kind == SEARCH else updates
-        total, name = sum(shares), name_of(shares)
+        total, name = sum(shares), shares_text(shares)
         words = [*self.base, f"--max-steps={updates}", "--resume"]
         # a share of 0 keeps the architecture of the mixture, so that all are judged alike
         words += [f"--task={n}={s / total}" for n, s in zip(self.given.tasks, shares, strict=True)]
@@ -142,7 +142,7 @@ class Search:
         words += [f"--valid={name}={path}" for name, path in judged.items()]
         words += [f"--save-dir={self.given.save_dir / kind / name}"]
         tokens = updates * (self.whole.config.batch_tokens or 1)
-        return Job(kind, name, tokens, updates, tuple(words))
+        return TrainingJob(kind, name, tokens, updates, tuple(words))
 
     def train(self, mixtures: Sequence[Shares], kind: str, losses: Losses) -> None:
         """Train what is not trained yet, and add the losses of what is not judged yet."""
@@ -150,7 +150,7 @@ class Search:
         train_all(jobs, self.given.jobs)
         for job in jobs:
             if f"{kind}/{job.name}" not in losses:
-                losses[f"{kind}/{job.name}"] = judge(job)
+                losses[f"{kind}/{job.name}"] = judge_mixture(job)
 
     def rows(self, mixtures: Sequence[Shares], kind: str, losses: Losses) -> list[dict[str, Any]]:
         """Judged mixtures, the best one first.
@@ -158,7 +158,7 @@ class Search:
         `behind` is what a choice goes by: the mean over the judged objectives of how far a loss is
         behind that of the objective alone, in nats.
         """
-        own = {one: found for one in mixtures if (found := losses[f"{kind}/{name_of(one)}"])}
+        own = {one: found for one in mixtures if (found := losses[f"{kind}/{shares_text(one)}"])}
         for name, one in zip(self.given.tasks, self.singles, strict=True):
             require(one in own, f"{name} alone has no finite loss, so that nothing is compared")
         alone = {n: own[one][n] for n, one in zip(self.given.tasks, self.singles, strict=True)}
@@ -174,12 +174,12 @@ class Search:
         return tuple(round(row["shares"][name] * 2 * self.given.grid) for name in self.given.tasks)
 
 
-def mix(given: Options, base: Sequence[str]) -> dict[str, Any]:
+def search_mixtures(given: Options, base: Sequence[str]) -> dict[str, Any]:
     """Search, train and judge what is not there yet; returns the contents of mix.json."""
     search = open_search(given, base)
     spec: dict[str, Any] = {"tasks": [*given.tasks], "judge": search.judged, "train": [*base]}
     spec |= {"grid": given.grid, "divide": given.divide, "data": search.whole.data.fingerprint}
-    path = given.save_dir / TABLE
+    path = given.save_dir / MIX_FILE
     known = read_json(path, UsageError) if path.exists() else {}
     other = f"--save-dir {given.save_dir} holds another search: name another folder"
     require(known.get("mix", spec) == spec, other)
@@ -213,7 +213,7 @@ def mix(given: Options, base: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def open_search(given: Options, base: Sequence[str]) -> Search:
+def open_search(given: Options, base: Sequence[str]) -> MixtureSearch:
     """Check the options and the data of all runs."""
     own = {"--task", "--save-dir", "--max-epochs", "--max-words", "--max-hours", "--seeds"}
     for word in base:
@@ -221,7 +221,7 @@ def open_search(given: Options, base: Sequence[str]) -> Search:
         require(name not in own, f"{name} excludes mix: it has --tasks, --save-dir, --max-steps")
     names = given.tasks
     require(len({*names}) == len(names) > 1, "--tasks must name two objectives or more, each once")
-    judged, words = weights_of(given), [f"--task={name}=1" for name in names]
+    judged, words = judge_weights(given), [f"--task={name}=1" for name in names]
     parsed = parse_train([*base, *words, f"--save-dir={given.save_dir / 'whole' / 'x'}"])
     require(parsed.main.nproc == 1, "mix takes no --nproc")
     whole = prepare(parsed)
@@ -233,11 +233,11 @@ def open_search(given: Options, base: Sequence[str]) -> Search:
     for place, _ in corpora_of(whole.config)[0]:
         count = len(open_corpus(place))
         require(count >= given.divide, f"{place} has {count} texts: --divide {count} or less")
-    kept = tuple(leave_out(base, "--data", "--valid", "--max-steps"))
-    return Search(given, kept, whole, judged)
+    kept = tuple(without_options(base, "--data", "--valid", "--max-steps"))
+    return MixtureSearch(given, kept, whole, judged)
 
 
-def weights_of(given: Options) -> dict[str, float]:
+def judge_weights(given: Options) -> dict[str, float]:
     """The weight of each loss that counts; they sum to 1."""
     found: dict[str, float] = {}
     for text in given.judge or given.tasks:
@@ -262,7 +262,7 @@ def grid_of(count: int, parts: int) -> list[Shares]:
     return found
 
 
-def name_of(shares: Shares) -> str:
+def shares_text(shares: Shares) -> str:
     """The name of a mixture's folder."""
     return "-".join(map(str, shares))
 
@@ -280,10 +280,10 @@ def nearer(best: Shares) -> list[Shares]:
     return found
 
 
-def plan_of(search: Search, runs: int) -> list[dict[str, Any]]:
+def plan_of(search: MixtureSearch, runs: int) -> list[dict[str, Any]]:
     """The seconds and bytes of the grid, of what is tried near the best, and of the whole runs."""
     count = len(search.given.tasks)
-    seconds, memory = measure({"": search.job((1,) * count, WHOLE)})[""]
+    seconds, memory = time_jobs({"": search.job((1,) * count, WHOLE)})[""]
     rounds = [("first", SEARCH, runs), ("near the best", SEARCH, count * (count - 1))]
     rounds += [("whole", WHOLE, 1 + count)] if search.given.verify else []
     plan = list[dict[str, Any]]()
@@ -324,7 +324,7 @@ def add_document(writer: CorpusWriter, corpus: Corpus, index: int) -> None:
     writer.add(ids, np.diff(edges), np.array([last - first]), notes=notes, words=words)
 
 
-def judge(job: Job) -> dict[str, float] | None:
+def judge_mixture(job: TrainingJob) -> dict[str, float] | None:
     """The held-out loss of each objective, the mean over the sets of --valid; None if it broke."""
     from unitk.evaluation.objective import objective, open_setup
     from unitk.training.device import choose_device
@@ -346,12 +346,12 @@ def judge(job: Job) -> dict[str, float] | None:
     return {name: float(np.mean(own)) for name, own in found.items()}
 
 
-def report_lines(found: Mapping[str, Any]) -> list[str]:
+def mixture_lines(found: Mapping[str, Any]) -> list[str]:
     """The losses of all mixtures in lines, or the plan where nothing is trained."""
     if not found[SEARCH]:
         return plan_lines(found["plan"], 1)
     said = list[str]()
-    for kind in KINDS:
+    for kind in ROUNDS:
         if found[kind]:
             said += [f"{kind}:", *table_lines([flat(row) for row in found[kind]])]
     best = " ".join(

@@ -23,13 +23,13 @@ from unitk.options.fields import Checked, Positive
 from unitk.registry import register
 from unitk.runs.hoffmann import fit
 from unitk.runs.jobs import (
-    Job,
+    TrainingJob,
     check_memory,
-    leave_out,
-    measure,
+    parse_experiment,
     plan_lines,
-    split_words,
+    time_jobs,
     train_all,
+    without_options,
 )
 from unitk.runs.sweep import table_lines
 from unitk.training.reporting.log import show_log
@@ -72,7 +72,7 @@ class Options(Checked):
 
 
 @dataclass(frozen=True)
-class Rung(Job):
+class Rung(TrainingJob):
     """A run of the ladder; its name is the size and the budget."""
 
     size: str
@@ -94,7 +94,7 @@ class Rung(Job):
 
 def value(argv: Sequence[str]) -> dict[str, Any]:
     """Train what is not trained yet; returns the contents of scale.json."""
-    given, base = split_words("scale", Options, argv)
+    given, base = parse_experiment("scale", Options, argv)
     return scale(given, base)
 
 
@@ -109,7 +109,7 @@ def value(argv: Sequence[str]) -> dict[str, Any]:
 def run(argv: Sequence[str]) -> None:
     """Print the plan, or losses and fits after training."""
     show_log()
-    for line in report_lines(value(argv)):
+    for line in ladder_lines(value(argv)):
         print(line)
 
 
@@ -157,7 +157,7 @@ def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
         own = [*base, f"--task={task}"] if task else [*base]
         if task:
             require(not any(w.startswith("--task.") for w in base), "--tasks excludes --task.*")
-            own = [*leave_out(base, "--task"), f"--task={task}"]
+            own = [*without_options(base, "--task"), f"--task={task}"]
         rungs += [rung_of(given.save_dir, own, size, tokens) for size, tokens in pairs]
     return rungs
 
@@ -196,10 +196,10 @@ def name_held_out(given: Options, rungs: Sequence[Rung]) -> str:
 def measure_sizes(rungs: Sequence[Rung]) -> list[dict[str, Any]]:
     """Seconds, tokens and bytes of each rung, from some updates of each size."""
     area = {rung.size: math.prod(map(int, rung.size.split("x"))) for rung in rungs}
-    first: dict[Hashable, Job] = {
+    first: dict[Hashable, TrainingJob] = {
         (rung.task, rung.size): rung for rung in sorted(rungs, key=lambda rung: area[rung.size])
     }
-    found = measure(first)
+    found = time_jobs(first)
     plan = list[dict[str, Any]]()
     for rung in rungs:
         seconds, memory = found[rung.task, rung.size]
@@ -228,7 +228,7 @@ def fit_task(rows: Sequence[dict[str, Any]], task: str) -> dict[str, Any]:
     return {**result, "predicted": predicted, "measured": own[last]["loss"]}
 
 
-def report_lines(found: dict[str, Any]) -> list[str]:
+def ladder_lines(found: dict[str, Any]) -> list[str]:
     """Losses and fits in lines, or the plan where nothing is trained."""
     if not found["rungs"]:
         return plan_lines(found["plan"], 1)
