@@ -2,13 +2,18 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
+from rounding import near
 from safetensors.torch import load_file
 
 from tests.conftest import toy_lines
+from unitk.errors import UsageError
+from unitk.formats.hf.families import kind_of
 from unitk.formats.hf.folder import usage
 from unitk.registry import get
+from unitk.slots import Example, collate, stay
 from unitk.training.saving.checkpoint import Loaded, load
 
 
@@ -29,6 +34,33 @@ def test_the_card_shows_what_fills_masks(hf, kit, toy_vocab, tmp_path, monkeypat
     [place] = (ids == toy_vocab.mask).nonzero()[0]
     logits = kit.logits(model, kit.single(ids))[place - shift]
     assert capsys.readouterr().out == found["tokenizer"].decode([logits.argmax()]) + "\n"
+
+
+def test_the_card_of_what_writes_blanks_promises_states_alone(
+    hf, kit, toy_vocab, tmp_path, monkeypatch
+):
+    """Its lines are run in the folder: the states are those of the last layer here."""
+    task, lm = (
+        get("task", name)(get("task", name).Config(), toy_vocab) for name in ("unilm", "lm")
+    )
+    torch.manual_seed(0)
+    model = kit.perturbed(get("arch", "qwen3_tiny")().build(len(toy_vocab)))
+    parts = Loaded(model, task, {"arch": "qwen3_tiny"}, {}, reader=lm)
+    get("format", "hf").write(parts, tmp_path)
+    about = usage(parts)
+    assert "fills masks" not in about and "`unitk convert --task lm` writes" in about
+    [code] = re.findall(r"```python\n(.*?)```", about, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(code, found := {})
+    ids = found["tokenizer"]("The cat sat on the mat.")["input_ids"]
+    batch = collate([[Example({"enc": stay(ids, np.arange(len(ids)))})]]).to("cpu")
+    with torch.no_grad():
+        near(found["states"][0], model.embed(batch, 2)[0, : len(ids)])
+
+
+def test_an_autoencoder_says_why_it_stays():
+    with pytest.raises(UsageError, match="^--to hf: no class of transformers has the latent"):
+        kind_of(get("arch", "optimus_tiny")())
 
 
 def test_it_comes_back_as_what_it_was(hf, kit, toy_vocab, tmp_path):

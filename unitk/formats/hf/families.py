@@ -158,6 +158,8 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = ""
     Raises `UsageError` with the first setting that no family has. A model that is fine-tuned with a
     `head` has no other output layers in transformers.
     """
+    lacks = "--to hf: no class of transformers has the latent that this autoencoder writes from"
+    require(not config.latent, lacks)
     known = families()
     of_type = {name: type(preset(family.presets[0])) for name, family in known.items()}
     # an architecture may extend another one's settings: the closest of those that are known

@@ -346,6 +346,24 @@ print(tokenizer.decode(words[inputs["input_ids"] == tokenizer.mask_token_id]))
 ```
 """
 
+READS = """\
+## Use
+
+`config.json` says `{opens}`, so every token sees both sides. The states of a text:
+
+```python
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
+model = AutoModel.from_pretrained(".")
+states = model(**tokenizer("{text}", return_tensors="pt")).last_hidden_state
+```
+
+Task `{task}` writes under a mask that `generate` of transformers does not have; `unitk generate`
+has it.{more}
+"""
+CONTINUES = " `unitk convert --task lm` writes a folder that continues texts there."
+
 
 def usage(parts: Loaded) -> str:
     """How a model that sees both sides is used, of a class whose name says otherwise."""
@@ -358,6 +376,10 @@ def usage(parts: Loaded) -> str:
     shift = ".roll(1, 1)" if isinstance(task, MLM) and task.config.shift else ""
     key, value = next(iter(family.opens(config).items()))
     opens = f"{json.dumps(key)}: {json.dumps(value)}"
+    if task.protocol is not None:
+        more = CONTINUES if parts.reader is not None else ""
+        text = "The cat sat on the mat."
+        return READS.format(opens=opens, text=text, task=task.name, more=more)
     return USAGE.format(opens=opens, text=f"The cat {mask} on the mat.", shift=shift)
 
 
