@@ -67,3 +67,13 @@ def test_the_layers_are_those_that_are_tested():
     for one, lower in architecture.LAYER.items():
         for other, higher in architecture.LAYER.items():
             assert (lower < higher) == (shown[one] < shown[other]), (one, other)
+
+
+def test_an_example_of_each_component_registers_one():
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("kind of the registry")[2]
+    rows = re.findall(r"^\| [^|]+ \| (`[^|]+`) \| `([\w/.]+)` \|$", table, re.M)
+    assert len(rows) >= 13
+    for kinds, example in rows:
+        for kind in re.findall(r"`(\w+)`", kinds):
+            registers = rf"register\(\s*\"{kind}\""
+            assert kind in registry.KINDS and re.search(registers, (ROOT / example).read_text())
