@@ -441,7 +441,5 @@ def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Examp
         more = (kept + asked).take(order)
         rows = start + 2 * np.arange(n)  # the probes
     return replace(
-        prompt,
-        towers={**prompt.towers, tower: slots + more},
-        asks=[lm(rows, words, tower=tower)],
+        prompt, towers={**prompt.towers, tower: slots + more}, asks=[lm(rows, words, tower=tower)]
     )

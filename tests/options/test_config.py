@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 
@@ -233,6 +233,16 @@ def test_help_groups_what_is_inherited(capsys):
         "  --doors N      At the front [2]",
         "Looks: what one sees.\n  --colour TEXT  Of the roof [red]\n",
     ]
+
+
+def test_an_option_that_help_does_not_sort_stands_with_others_of_its_class():
+    @dataclass(frozen=True, kw_only=True)
+    class Sorted(House):
+        HELP: ClassVar = {"Own": "windows", "Looks": "colour doors"}
+        windows: int = 4
+        walls: int = 4
+
+    assert groups(Sorted) == [("Own", ["windows"], ["walls"]), ("Looks", ["colour", "doors"], [])]
 
 
 @pytest.mark.parametrize(("verb", "main"), [("train", TrainConfig), ("generate", generate.Options)])

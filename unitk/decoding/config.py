@@ -1,4 +1,4 @@
-"""Options of the search; torch-free."""
+"""Options of the search; torch-free. Those of `RulesConfig` are obeyed in constraints/rules.py."""
 
 from __future__ import annotations
 

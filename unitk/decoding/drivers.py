@@ -10,21 +10,22 @@ from typing import Protocol as Interface
 
 from unitk import registry
 from unitk.data.texts import shorten
-from unitk.decoding.config import GenerateConfig, slope
+from unitk.decoding.config import GenerateConfig, RulesConfig, slope
 from unitk.decoding.constraints.base import Constraint, spellings
 from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.fit import check_length, check_places, overrun, shortened
 from unitk.decoding.search import Hypothesis
 from unitk.errors import require
 from unitk.models.base import Decoder
+from unitk.options.fields import options
 from unitk.slots import Example, Ids, Protocol
 from unitk.tasks.base import Task
 
 DIFFUSION = "steps", "order", "block_length"
 """Options that only diffusion reads."""
 SEARCH = (
-    *("search", "diverse_beam_groups", "capture", "min_len", "max_words", "allow_symbols"),
-    *("no_repeat_ngram_size", "unkpen", "bad_words", "avoid_part"),
+    *("search", "diverse_beam_groups", "capture"),
+    *(one.name for one in options(RulesConfig) if one.name != "max_len"),
 )
 """Options that only what writes word by word reads."""
 

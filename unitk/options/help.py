@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
@@ -59,17 +60,23 @@ def help_page(
 def groups(main: type) -> list[tuple[str, list[str], list[str]]]:
     """The options of a verb by heading: the common ones, and those that only --help-all shows.
 
-    A class that has `HELP` sorts all its options there: heading -> "common names | rare names".
-    Otherwise all are common, a class's own ones before the inherited ones, whose heading is the
-    first line of their class's docstring.
+    A class that has `HELP` sorts its options there: heading -> "common names | rare names"; others
+    are rare, and stand with those of their class. Without `HELP` all are common, a class's own ones
+    before the inherited ones, whose heading is the first line of their class's docstring.
     """
+    owns = [vars(owner).get("__annotations__", ()) for owner in main.__mro__]
     if "HELP" in vars(main):
         halves = {heading: f"{names}|".split("|") for heading, names in vars(main)["HELP"].items()}
-        return [(heading, one[0].split(), one[1].split()) for heading, one in halves.items()]
-    found: list[tuple[str, list[str], list[str]]] = []
-    left = dict.fromkeys(option.name for option in options(main))
-    for owner in main.__mro__:
-        names = [name for name in left if name in vars(owner).get("__annotations__", ())]
+        found = [(heading, one[0].split(), one[1].split()) for heading, one in halves.items()]
+        place = {name: at for at, one in enumerate(found) for name in (*one[1], *one[2])}
+        for name in [one.name for one in options(main) if one.name not in place]:
+            own = next(own for own in owns if name in own)
+            count = Counter(place[mate] for mate in own if mate in place)
+            found[max(range(len(found)), key=count.__getitem__)][2].append(name)
+        return found
+    found, left = [], dict.fromkeys(option.name for option in options(main))
+    for owner, own in zip(main.__mro__, owns, strict=True):
+        names = [name for name in left if name in own]
         left = dict.fromkeys(name for name in left if name not in names)
         heading = "" if owner is main else (owner.__doc__ or "").partition("\n")[0]
         found.append((heading, names, []))
