@@ -27,7 +27,7 @@ from pathlib import Path, PosixPath
 from typing import IO, Any
 
 from unitk.errors import CheckpointError, DataError, UnitkError, UsageError, require
-from unitk.foreign import read_json
+from unitk.foreign import read_json, require_file
 
 fcntl: Any
 try:
@@ -360,6 +360,7 @@ def _in_one_line(dest: Path, option: str, fault: type[UnitkError]) -> Iterator[N
 
 def digest(path: Path) -> str:
     """SHA-256 of a file; one that stays as it is gets read once in a process."""
+    require_file(path)
     with path.open("rb") as file:
         at = os.fstat(file.fileno())
         key = at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns

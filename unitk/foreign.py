@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Mapping
@@ -53,10 +54,22 @@ def _mistake(cause: ValueError) -> str:
     return f"{line}character {cause.colno}: {rest[:20]!r}"
 
 
+def require_file(path: Path) -> None:
+    """Raise an `OSError` for a pipe or a device (a link to one, too), which may never end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.ENODEV, "it is a pipe or a device, not a file", str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file; an `OSError` for a pipe or a device, see `require_file`."""
+    require_file(path)
+    return path.read_bytes()
+
+
 def read_json(path: Path, error: type[UnitkError] = DataError) -> dict[str, Any]:
     """The object in a file, or an error that names it."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as cause:
         raise error(f"{path}: {cause.strerror}") from cause
     found = parse_json(data, str(path), error)

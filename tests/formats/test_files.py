@@ -65,6 +65,14 @@ def test_another_file_is_no_damaged_pickle(tmp_path):
         read_tensors(tmp_path / "config.json")
 
 
+@pytest.mark.parametrize("name", ["x.safetensors", "x.bin"])
+def test_a_pipe_is_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / name).symlink_to("pipe")
+    with pytest.raises(CheckpointError, match=f"{name} .* a pipe or a device, not a file"):
+        read_tensors(tmp_path / name)
+
+
 def test_a_file_that_was_cut_off_is_said_to_be_incomplete(tmp_path):
     path = tmp_path / "model.pt"
     torch.save({"a": torch.ones(300)}, path)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 
 import pytest
@@ -9,6 +10,7 @@ import sentencepiece
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from unitk.errors import DataError
+from unitk.foreign import read_json
 from unitk.vocab.open import open_vocab
 
 LINES = [
@@ -357,3 +359,27 @@ def test_what_a_class_replaces_is_told(tmp_path, caplog):
     )
     own = Tokenizer.from_file(str(file)).encode("The Dog", add_special_tokens=False).ids
     assert open_vocab(tmp_path).encode("The Dog") == own != theirs.input_ids
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("t5", "config.json"),
+        ("t5", "spiece.model"),
+        ("bert", "vocab.txt"),
+        ("gpt2", "vocab.json"),
+        ("gpt2", "merges.txt"),
+    ],
+)
+def test_a_link_to_a_device_or_a_pipe_is_not_read(tmp_path, kind, name):
+    """Both have no end, and a folder from elsewhere may have a link to one."""
+    os.mkfifo(tmp_path / "pipe")
+    for end in ("/dev/zero", str(tmp_path / "pipe")):
+        folder = tmp_path / end.replace("/", "_")
+        folder.mkdir()
+        folder_of(folder, kind, None)
+        (folder / name).unlink()
+        (folder / name).symlink_to(end)
+        for path in (folder, folder / name):
+            with pytest.raises(DataError, match=f"{name}.* a pipe or a device, not a file"):
+                read_json(path) if path.suffix == ".json" else open_vocab(path)

@@ -186,6 +186,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def reading(path: Path) -> Iterator[None]:
     """Turn every error that a library raises about a file into a `CheckpointError` of one line."""
     try:
+        foreign.require_file(path)
         with path.open("rb") as file:
             if file.read(len(POINTER)) == POINTER:
                 what = "is a pointer of Git LFS; `git lfs pull` fetches the file itself"

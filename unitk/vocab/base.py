@@ -22,7 +22,7 @@ import numpy.typing as npt
 from unitk import registry
 from unitk.errors import DataError
 from unitk.files import create
-from unitk.foreign import HALF, HALF_MESSAGE, read_json
+from unitk.foreign import HALF, HALF_MESSAGE, read_bytes, read_json
 from unitk.slots import Bools
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class Vocab:
             kind, symbols, added = about["kind"], about["symbols"], about["added"]
             model_type: type[VocabModel] = registry.get("vocab", kind, f"{path}: kind")
             path = folder / model_type.file
-            model = model_type(path.read_bytes())
+            model = model_type(read_bytes(path))
             path = folder / FILE
             vocab = Vocab(model, symbols, added, about.get("further", 0))
         except OSError as error:

@@ -89,7 +89,7 @@ def open_beside(folder: Path, file: Path | None = None) -> Vocab:
 
 def is_released(path: Path) -> bool:
     """Whether a folder has a tokenizer, and files of transformers about it."""
-    about = any((path / name).is_file() for name in (CONFIG, SETTINGS, MAP, ADDED))
+    about = any((path / name).exists() for name in (CONFIG, SETTINGS, MAP, ADDED))
     names = (FAST, "vocab.txt", "merges.txt", "*.model")
     return about and any(next(path.glob(name), None) for name in names)
 
@@ -185,10 +185,10 @@ def _of_pieces(files: Files) -> Any:
             return load(json.dumps(files.fast))
     source = files.fast_file if files.fast else files.slow_file
     assert source is not None
+    pieces = files.pieces
     with naming(source), failures("has pieces that are refused"):
         if files.fast:
             check_model(name, files.fast)
-        pieces = files.pieces
         if name == "T5Tokenizer" and not files.fast:
             pieces = _with_sentinels(files, pieces)
         unk = spelled(files.roles.get("unk", "<unk>"))

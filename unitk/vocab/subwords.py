@@ -21,6 +21,7 @@ import numpy.typing as npt
 import regex
 
 from unitk.errors import DataError
+from unitk.foreign import read_bytes
 from unitk.registry import register
 from unitk.vocab.scripts import UNSPACED
 
@@ -56,7 +57,7 @@ class VocabModel(ABC):
     @classmethod
     def read(cls, path: Path) -> bytes:
         """The bytes at a path that become `data`."""
-        return path.read_bytes()
+        return read_bytes(path)
 
     @classmethod
     def open(cls, path: Path) -> VocabModel:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.errors import DataError
+from unitk.foreign import require_file
 from unitk.vocab.subwords import SentencePiece, fields
 from unitk.vocab.untrusted import failures, kind_of
 
@@ -64,6 +65,9 @@ def pieces_of_file(file: Path) -> Pieces:
     """The pieces of vocab.txt, of merges.txt with vocab.json, or of a sentencepiece model."""
     from tokenizers import models
 
+    beside = [file.with_name("vocab.json")] * (file.name == "merges.txt")
+    for one in (file, *beside):
+        require_file(one)
     if file.suffix == ".model":
         return _sentencepiece(file.read_bytes())
     if file.name == "merges.txt":

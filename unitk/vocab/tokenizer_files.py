@@ -74,7 +74,7 @@ class Files:
     def __init__(self, folder: Path, file: Path | None) -> None:
         self.folder = folder
         self.config, self.settings, self.map, self.listed = (
-            read_json(folder / name) if (folder / name).is_file() else {}
+            read_json(folder / name) if (folder / name).exists() else {}
             for name in (CONFIG, SETTINGS, MAP, ADDED)
         )
         self.kind = str(self.config.get("model_type", ""))

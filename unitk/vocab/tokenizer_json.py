@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.errors import DataError
-from unitk.foreign import parse_json
+from unitk.foreign import parse_json, require_file
 from unitk.registry import register
 from unitk.vocab import untrusted
 from unitk.vocab.subwords import Offsets, Packed, VocabModel, pack
@@ -192,6 +192,7 @@ class WordPiece(Tokenizers):
 
     @classmethod
     def read(cls, path: Path) -> bytes:
+        require_file(path)
         pieces = path.read_text(encoding="utf-8").split("\n")
         pieces = pieces[:-1] if pieces[-1] == "" else pieces
         return cls.made_of([piece.rstrip("\r") for piece in pieces])
@@ -228,6 +229,8 @@ class GPT2(Tokenizers):
     @classmethod
     def read(cls, path: Path) -> bytes:
         folder = path.parent if path.is_file() else path
+        for name in ("vocab.json", "merges.txt"):
+            require_file(folder / name)
         return cls.made_of(folder / "vocab.json", folder / "merges.txt")
 
     @staticmethod

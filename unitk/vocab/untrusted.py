@@ -240,7 +240,8 @@ def naming(what: object) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise DataError(f"{what} is not UTF-8") from error
     except OSError as error:
-        raise DataError(f"{what}: {error.strerror}") from error
+        name = error.filename if error.filename and error.filename not in str(what) else what
+        raise DataError(f"{name}: {error.strerror}") from error
     except DataError as error:
         raise DataError(f"{what} {error}") from error
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from unitk import pretrained
 from unitk.errors import CheckpointError
 from unitk.files import MANIFEST, create, damage, link_or_copy, sealed
-from unitk.foreign import read_json
+from unitk.foreign import read_json, require_file
 from unitk.options.fields import parse_named
 from unitk.training.saving.state import read_state
 
@@ -108,6 +108,7 @@ def weights_of(folder: Path, averages: bool, merged: bool = True) -> dict[str, T
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """Load the tensors of a checkpoint's file; `CheckpointError` if it is missing or damaged."""
     try:
+        require_file(path)
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
