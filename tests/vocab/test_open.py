@@ -344,6 +344,17 @@ def test_two_files_of_pieces_must_agree(tmp_path):
         open_vocab(tmp_path)
 
 
+def test_a_piece_that_is_there_twice_is_named(tmp_path):
+    hf = pytest.importorskip("transformers")
+    write(tmp_path, "albert", "plain", "fast", hf)
+    file = tmp_path / "tokenizer.json"
+    spec = json.loads(file.read_text(encoding="utf-8"))
+    spec["model"]["vocab"].append(spec["model"]["vocab"][9])
+    file.write_text(json.dumps(spec), encoding="utf-8")
+    with pytest.raises(DataError, match=r"tokenizer\.json has a piece twice"):
+        open_vocab(tmp_path)
+
+
 def test_what_a_class_replaces_is_told(tmp_path, caplog):
     hf = pytest.importorskip("transformers")
     write(tmp_path, "bert", "plain", "fast", hf)

@@ -221,6 +221,8 @@ def _gpt(pieces: Pieces, flag: Flag, unk: str) -> Any:
 def _unigram(pieces: Pieces, steps: list[Any], begins: bool = True) -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+    if len(pieces.ids) != len(pieces.scores):
+        raise DataError("has a piece twice, which would have one of two ids")
     scored = list(zip(pieces.ids, pieces.scores, strict=True))
     tokenizer = Tokenizer(models.Unigram(scored, pieces.unk, pieces.has_bytes))
     if pieces.charsmap:
@@ -305,7 +307,7 @@ def _with_merges(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
 
 def _scored(pieces: Pieces, first: Mapping[str, float], skipped: int, mask: str) -> Pieces:
     """The pieces behind others that come first, without the `skipped` ones, and with a mask."""
-    rest = dict(zip(pieces.ids, pieces.scores, strict=True))
+    rest = dict(zip(pieces.ids, pieces.scores, strict=False))
     rest = dict([*rest.items()][skipped:])
     scores = {**first, **{one: rest[one] for one in rest if one not in first}, mask: 0.0}
     ids = {piece: index for index, piece in enumerate(scores)}
@@ -329,7 +331,9 @@ def _fairseq(pieces: Pieces, flag: Flag, unk: str) -> Any:
 
 
 def _xlm_roberta(pieces: Pieces, flag: Flag, unk: str) -> Any:
-    return _fairseq(pieces, flag, [*pieces.ids][3])  # whatever the unknown token is called
+    # whatever the unknown token is called
+    pieces = replace(pieces, unk=3, has_bytes=False)
+    return _unigram(pieces, [], flag("add_prefix_space", True))
 
 
 def _roles(text: str) -> dict[str, str]:
