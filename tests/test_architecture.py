@@ -171,7 +171,7 @@ CLOSURES = {
     "generate": (81, 16_713),
     "train": (76, 16_592),
     "serve": (92, 18_844),
-    "preprocess": (39, 8_889),
+    "preprocess": (39, 8_913),
     "stack": (21, 4_833),
     "mlm": (11, 3_383),
     "examples": (26, 6_264),

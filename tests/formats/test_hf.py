@@ -98,6 +98,9 @@ TOWER |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 T5GEMMA = {"encoder": TOWER, "vocab_size": V}
 T5GEMMA["decoder"] = {**TOWER, "num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
 ALONE = {side: {**T5GEMMA[side], "num_key_value_heads": 4} for side in ("encoder", "decoder")}
+DEBERTA = {**BERT, "relative_attention": True, "share_att_key": True, "position_buckets": 8}
+DEBERTA |= {"pos_att_type": "p2c|c2p", "norm_rel_ebd": "layer_norm", "max_relative_positions": 12}
+DEBERTA |= {"position_biased_input": False, "layer_norm_eps": 1e-7}
 OPT = {key: BERT[key] for key in BERT if key != "intermediate_size"} | {"ffn_dim": 48}
 OPT |= {"bos_token_id": 3, "eos_token_id": 3}
 NEO = {"vocab_size": V, "hidden_size": 32, "num_layers": 3, "num_heads": 4, "window_size": 5}
@@ -203,6 +206,11 @@ FAMILIES = {
     "gpt2_untied": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "tie_word_embeddings": False}),
     "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTConfig", GPT),
     "bart": ("BartForConditionalGeneration", "BartConfig", {**BART, "scale_embedding": True}),
+    "deberta": ("DebertaV2ForMaskedLM", "DebertaV2Config", DEBERTA),
+    "deberta_old": (
+        *("DebertaV2ForMaskedLM", "DebertaV2Config"),
+        {**DEBERTA, "norm_rel_ebd": "none", "position_biased_input": True, "type_vocab_size": 2},
+    ),
     "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", BART),
     "marian": ("MarianMTModel", "MarianConfig", {**BART, "activation_function": "swish"}),
     "t5": ("T5ForConditionalGeneration", "T5Config", T5),
@@ -269,7 +277,7 @@ def examples(kit, family):
         return kit.single(tokens), {"input_ids": row}
     if "gpt" in family or FAMILIES[family][0].endswith("ForCausalLM"):
         return kit.single(tokens, at=np.arange(14)), {"input_ids": row}
-    plain = ("roberta", "xlm_roberta", "camembert", "distilbert", "mpnet")
+    plain = ("deberta", "roberta", "xlm_roberta", "camembert", "distilbert", "mpnet")
     if family in plain or family.startswith(("modernbert", "eurobert")):
         return kit.single(tokens), {"input_ids": row}
     segments = np.arange(14) // 5

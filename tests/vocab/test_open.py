@@ -61,6 +61,12 @@ def albert(folder):
     (folder / "spiece.model").write_bytes(spiece(**ids, **own, user_defined_symbols=["(", "."]))
 
 
+def deberta(folder):
+    ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "pad_piece": "[PAD]"}
+    names = {"bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"}
+    (folder / "spm.model").write_bytes(spiece(**ids, **names))
+
+
 def xlnet(folder):
     names = ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
     own = {"control_symbols": names, "user_defined_symbols": [".", "("]}
@@ -110,6 +116,7 @@ ROBERTA = byte_bpe("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 FAMILIES = {
     "t5": t5,
     "pegasus": t5,
+    "deberta-v2": deberta,
     "albert": albert,
     "xlnet": xlnet,
     "bert": bert,
@@ -145,6 +152,9 @@ def write(folder, kind, settings, layout, hf):
     if "added_tokens_decoder" in settings:
         tokens = settings["added_tokens_decoder"]
         settings["added_tokens_decoder"] = {str(size + i): one for i, one in enumerate(tokens)}
+        if kind == "deberta-v2":  # its file of pieces lacks the mask, which saved folders declare
+            mask = {"content": "[MASK]", "special": True, "normalized": False}
+            settings["added_tokens_decoder"][str(size - 1)] = mask
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     theirs = hf.AutoTokenizer.from_pretrained(folder)
     if layout != "slow":

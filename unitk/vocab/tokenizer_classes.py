@@ -257,6 +257,24 @@ def _pegasus(pieces: Pieces, flag: Flag, unk: str) -> Any:
     return tokenizer
 
 
+def _deberta(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(
+        models.Unigram([*zip(pieces.ids, pieces.scores, strict=True)], pieces.unk)
+    )
+    steps: list[Any] = [normalizers.Lowercase()] * flag("do_lower_case", False)
+    steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC()]
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Strip(left=False, right=True)])
+    begins = "always" if flag("add_prefix_space", True) else "first"
+    where: dict[str, Any] = {"replacement": "▁", "prepend_scheme": begins}
+    marks = [pre_tokenizers.Punctuation("isolated")] * flag("split_by_punct", False)
+    words = pre_tokenizers.Metaspace(**where)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*marks, words])
+    tokenizer.decoder = decoders.Metaspace(**where)
+    return tokenizer
+
+
 PEGASUS = ("<mask_2>", "<mask_1>", *(f"<unk_{number}>" for number in range(2, 103)))
 """Symbols of Pegasus' pre-training, which its file of pieces lacks: ids 3, 2, 4, 5, ..."""
 
@@ -395,6 +413,11 @@ CLASSES = {
         **UNIGRAM,
         build=_albert,
         roles=_roles("bos=[CLS] eos=[SEP] unk=<unk> sep=[SEP] pad=<pad> cls=[CLS] mask=[MASK]"),
+    ),
+    "DebertaV2Tokenizer": TokenizerClass(
+        **UNIGRAM,
+        build=_deberta,
+        roles=_roles("bos=[CLS] eos=[SEP] unk=[UNK] sep=[SEP] pad=[PAD] cls=[CLS] mask=[MASK]"),
     ),
     "PegasusTokenizer": TokenizerClass(
         **UNIGRAM,

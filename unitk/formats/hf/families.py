@@ -99,6 +99,8 @@ class Family:
     """For writing: tensors of the model over words that are stored without being weights."""
     offset: Callable[[int], int] = lambda pad: 0
     """For writing: rows of the table of positions before that of position 0."""
+    join: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda tensors: tensors
+    """For writing: tensors of theirs that are stored as one."""
     ends: bool = False
     """Whether the symbol that stands for a text comes last, as a segment of its own."""
     check: Callable[[ModelConfig], None] = lambda config: None

@@ -79,6 +79,7 @@ def sinusoids(rows: int, width: int) -> Tensor:
 
     Vaswani et al. 2017, arXiv 1706.03762, section 3.5, with all sines before all cosines.
     """
+    # in doubles, as far positions would lose their differences
     speed = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angle = torch.arange(rows, dtype=torch.float64)[:, None] * speed
     return torch.cat([angle.sin(), angle[:, : width // 2].cos()], 1).float()

@@ -33,8 +33,9 @@ WORDS = {
 TOKENS = [f"{root}.embeddings.word_embeddings.weight" for root in ("encoder", "decoder.bert")]
 
 
-def towers_table(*, shared: bool) -> Layout:
+def berts_table(*, shared: bool) -> Layout:
     """The table of names; a `shared` embedding is stored for both towers."""
+    # the decoder is a BERT with an output layer, the encoder a bare one
     head = "decoder.cls.predictions."
     embeddings = {f"encoder.{ours}": one for ours, one in bert_embeddings("encoder").items()}
     return Layout(
@@ -52,10 +53,10 @@ def towers_table(*, shared: bool) -> Layout:
     )
 
 
-SHARED, APART = towers_table(shared=True), towers_table(shared=False)
+SHARED, APART = berts_table(shared=True), berts_table(shared=False)
 
 
-def unpack_towers(given: Changes, where: Path) -> Changes:
+def unpack_berts(given: Changes, where: Path) -> Changes:
     """The entries of both towers side by side; they differ in their number of layers alone."""
     towers = {side: check_value(given.get(side) or {}, dict, side, where) for side in SIDES}
     for side, tower in towers.items():
@@ -71,13 +72,15 @@ def unpack_towers(given: Changes, where: Path) -> Changes:
     for key, wanted in DECODES.items():
         if (found := towers["decoder"].get(key)) is not wanted:
             raise CheckpointError(f"{where}: decoder.{key} must be true, got {found!r}")
+    # symbols stand beside the towers
     beside = {key: value for key, value in given.items() if key not in SIDES}
     depths = {f"decoder_{DEPTH}": towers["decoder"].get(DEPTH, 12)}
     return {DEPTH: 12, **towers["encoder"], **depths, **beside}
 
 
-def pack_towers(about: Changes) -> Changes:
-    """The inverse of `unpack_towers`."""
+def pack_berts(about: Changes) -> Changes:
+    """The inverse of `unpack_berts`."""
+    # both towers have all entries but their depth
     depths = {"encoder": about.pop(DEPTH), "decoder": about.pop(f"decoder_{DEPTH}")}
     own = {key: about.pop(key) for key in SAME} | {"vocab_size": about.pop("vocab_size")}
     own |= {"position_embedding_type": "absolute", "pad_token_id": about["pad_token_id"]}
@@ -110,8 +113,8 @@ register("model_type", "encoder-decoder")(
         of_model=_layout,
         heads={},
         keys=KEYS,
-        unpack=unpack_towers,
-        pack=pack_towers,
+        unpack=unpack_berts,
+        pack=pack_berts,
         complete=_towers,
         options={"opening": "cls"},
         free=("shared_embeddings",),

@@ -111,6 +111,7 @@ def _neo(checkpoint: Checkpoint) -> Changes:
     window = check_value(given.get("window_size", 256), int, "window_size", where)
     if LOCAL in kinds and window < 2:
         raise CheckpointError(f"{where}: window_size must show another slot, got {window}")
+    # a layer sees itself, too
     windows = period([(window - 1) * (kind == LOCAL) for kind in kinds])
     width = {} if given.get("intermediate_size") else {"ffn_width": 4 * config.width}
     return {"layer_windows": windows if any(windows) else (), **width}
