@@ -197,21 +197,21 @@ def attention(
 
 
 def attended(
-    model: Decoder,
-    task: Task,
-    protocol: Protocol,
+    driver: Driver,
     prompts: Sequence[Prompt],
     found: Sequence[list[Output]],
     layer: int,
     max_tokens: int,
 ) -> list[list[Output]]:
-    """The outputs for prompts, each with the attention of its words to those of the source."""
+    """A driver's outputs for prompts, each with the attention of its words to the source's."""
+    model, protocol, vocab = driver.model, driver.protocol, driver.task.source_vocab
+    assert protocol is not None, "outputs that are written word by word have attention"
     examples = [
         unroll(prompt.example, protocol, one.hypothesis.ids)
         for prompt, outputs in zip(prompts, found, strict=True)
         for one in outputs
     ]
-    each = iter(attention(model, examples, protocol, task.source_vocab, layer, max_tokens))
+    each = iter(attention(model, examples, protocol, vocab, layer, max_tokens))
 
     def with_attention(one: Output) -> Output:
         table, source = next(each)

@@ -371,8 +371,8 @@ class Generator(Sources):
         found = [self.texts(*one) for one in zip(prompts, each, strict=True)]
         if layer is None:
             return found
-        protocol, most = self._ordered("--print-alignment"), config.max_tokens
-        return attended(self.model, self.task, protocol, prompts, found, layer, most)
+        given = Given(self.model, self.task, self._ordered("--print-alignment"))
+        return attended(given, prompts, found, layer, config.max_tokens)
 
     def texts(self, prompt: Prompt, best: Sequence[Hypothesis]) -> list[Output]:
         """The outputs for a prompt as texts."""

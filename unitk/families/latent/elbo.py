@@ -89,8 +89,8 @@ class ELBO:
         self, model: Any, batches: Sequence[Batch], step: int, total: int | None
     ) -> Panel | None:
         """The panel: reconstruction, divergence, mutual information, and the z-gap."""
-        beta = self.beta(step, total)
-        return collapse(model, batches, self.config, self.objective, beta, step, total)
+        when = step, total
+        return collapse(model, batches, self.config, self.objective, self.beta(*when), when)
 
     def undivided(self) -> str:
         """The option that requires whole updates: a part does not know the mean over all texts."""

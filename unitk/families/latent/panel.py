@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from unitk.criterions.base import Panel
+from unitk.data.cuts import When
 from unitk.families.latent.components import ELBOConfig
 from unitk.families.latent.evidence import gather, z_gap
 from unitk.slots import Batch
@@ -31,10 +32,9 @@ def collapse(
     config: ELBOConfig,
     objective: Callable[[Tensor], Tensor],
     beta: float,
-    step: int,
-    total: int | None,
+    when: When,
 ) -> Panel | None:
-    """The panel after update `step` (from 0), or None if there are not two texts to compare."""
+    """The panel after an update, counted from 0; None if there are not two texts to compare."""
     seen = gather(model, batches)
     count = len(seen.nll)
     if count < 2:
@@ -51,7 +51,7 @@ def collapse(
     ]
     named = {f"panel/{name}": value for name, value in values.items()}
     named |= {f"panel_kl/{i}": value for i, value in enumerate(each)}
-    least, most = EARLY_STEPS
+    (step, total), (least, most) = when, EARLY_STEPS
     # a run without an end has the most early updates
     early = min(max(EARLY * (total or math.inf), least), most)
     ignored = gap < IGNORED and beta > 0 and step >= early
