@@ -269,6 +269,13 @@ def test_a_task_that_does_not_continue_texts(task, parts, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+def test_an_encoder_is_told_where_it_can_go(parts, tmp_path):
+    """Its task is named, and not the settings in which it differs from some decoder."""
+    own, kind = parts("bert_tiny"), get("task", "mlm")
+    with pytest.raises(UsageError, match="task mlm does not; --to sentence-transformers"):
+        get("format", "gguf").write(replace(own, task=kind(kind.Config(), own.vocab)), tmp_path)
+
+
 def test_vocabularies_that_it_does_not_read(parts, tmp_path, vocab_txt):
     merged_only = train_vocab(toy_lines(200), 120, "bpe")
     for vocab, option in (

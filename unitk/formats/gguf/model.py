@@ -187,7 +187,8 @@ def framing_of(task: Task) -> Framing:
     )
     protocol, head = task.protocol, task.head
     shifts = protocol is not None and protocol.probe is None and protocol.begin is None
-    require(shifts and not head, lacks)
+    cure = "" if shifts else "; --to sentence-transformers and --to hf take what reads both sides"
+    require(shifts and not head, lacks + cure)
     assert protocol is not None
     # any two words will do: a symbol among them could not be told from the frame
     words = np.setdiff1d(task.words, [*task.vocab.symbols.values()])[-2:]  # of which two tell order
@@ -214,8 +215,8 @@ def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
     In q8_0, a matrix whose rows are no multiple of 32 long is written in f16.
     """
     config, task = parts.model.config, parts.task
-    name = stack_of(config, parts.config.get("arch", ""))
-    stack, prompt = STACKS[name], framing_of(task)
+    prompt, name = framing_of(task), stack_of(config, parts.config.get("arch", ""))
+    stack = STACKS[name]
     tensors = parts.tensors()
     rows = len(tensors["embed.tokens.weight"])
     if tensors.pop(VIRTUAL, None) is not None:
