@@ -47,6 +47,7 @@ RETURNS = {
     **{"show": "list[Drawing]", "list": "dict[str, dict[str, str]]", "check": "list[Finding]"},
     **{"compare": "list[dict[str, Any]]", "sweep": "list[dict[str, Any]]", "quickstart": "None"},
     **{"scale": "dict[str, Any]", "mix": "dict[str, Any]"},
+    **{"search": "list[dict[str, Any]]"},
     **{"serve": "Served", "fairseq_plugin": "Path", "launch": "str"},
 }
 """Verb that is a function -> what it returns; of one that writes an `output`, if none is given."""

@@ -19,6 +19,7 @@ GUIDES = {
     "generate": {"Generating": "generate.md"},
     "score": {"Understanding: scores": "understanding.md#scores", "Tutorial": "tutorial.md"},
     "embed": {"States and vectors": "generate.md#states-and-vectors"},
+    "search": {"Vectors for retrieval": "retrieval.md#search"},
     "predict": {"Understanding: predictions": "understanding.md#predictions"},
     "serve": {"A server and a page": "serving.md"},
     "evaluate": {"Evaluation without training": "evaluation.md"},

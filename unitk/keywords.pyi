@@ -377,7 +377,7 @@ def preprocess(
 ) -> dict[str, dict[str, Counts]]: ...
 def score(
     *,
-    metric: Numbers,
+    metric: Strings,
     hypotheses: Path | str,
     references: Numbers,
     sources: Path | str | None = ...,

@@ -25,6 +25,7 @@ EXAMPLES = {
     "generate": '(["The cat sat on"], checkpoint="runs/lm", beam=5)',
     "predict": '(["A lovely film."], checkpoint="runs/sst2")[0]["label"]',
     "embed": '(["The cat sat on the mat."], checkpoint="runs/lm")',
+    "search": '(["Who wrote it?"], checkpoint="runs/vectors", documents="docs.txt")[0]["found"]',
     "score": '(metric="bleu", hypotheses="out.txt", references="dev.txt")',
     "show": '("The cat sat on the mat.", task="glm_infill")',
     "plot": '(runs=["runs/lm"], output="loss.png")',

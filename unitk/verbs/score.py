@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+from unitk import registry
 from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.data.files.columns import Side, by_id, read_column, read_labels, read_predictions
@@ -44,10 +45,13 @@ class Options:
     unitk score --metric class --hypotheses labels.jsonl --references dev.tsv
     """
 
-    metric: tuple[Literal[Written, Form], ...]
-    """Metrics to compute, separated by commas. qg: BLEU and ROUGE-L as papers on question
-    generation count them. meteor: exact and stem matches if WordNet's data are missing. stats:
-    lengths, new n-grams, repetition. class: accuracy, F1, Matthews. number: Pearson, Spearman.
+    metric: tuple[str, ...]
+    """Metrics to compute, separated by commas: bleu, rouge, meteor, chrf, qg, stats of texts;
+    class, number, tags, span of labels; ndcg, mrr, recall of rankings. qg: BLEU and ROUGE-L as
+    papers on question generation count them. meteor: exact and stem matches if WordNet's data are
+    missing. stats: lengths, new n-grams, repetition. ndcg@10, mrr@10, recall@100: of the first
+    texts that `unitk search` has found; references are TREC's qrels. class: accuracy, F1, Matthews.
+    number: Pearson, Spearman.
     tags: F1 of spans, as conlleval, or accuracy alone. span: exact match and F1 of answers, as
     SQuAD; a json object of id to answer is joined with a SQuAD json by its ids."""
     hypotheses: Path
@@ -91,7 +95,9 @@ def value(parsed: Parsed) -> dict[str, Score]:
     """The scores by metric."""
     given: Options = parsed.main
     _check(parsed)
-    return _of_texts(given) if given.metric[0] in get_args(Written) else _of_labels(given)
+    if given.metric[0] in get_args(Written):
+        return _of_texts(given)
+    return _of_labels(given) if given.metric[0] in LABELS else _of_registered(given)
 
 
 @register("verb", "score")
@@ -152,10 +158,30 @@ def _of_labels(given: Options) -> dict[str, Score]:
     return scores
 
 
+def _of_registered(given: Options) -> dict[str, Score]:
+    scores: dict[str, Score] = {}
+    for one in given.metric:
+        name, at, most = one.partition("@")
+        counted = not at or (most.isdecimal() and int(most) > 0)
+        require(counted, f"--metric {one}: a number from 1 stands behind the @")
+        score = registry.get("metric", name, "--metric")
+        scores[one] = score(one, given.hypotheses, given.references, int(most) if at else None)
+    return scores
+
+
 def _check(parsed: Parsed) -> None:
     given: Options = parsed.main
-    known = (*get_args(Written), *LABELS)
+    built_in, added = (*get_args(Written), *LABELS), registry.names("metric")
+    known = *built_in, *added
     require(bool(given.metric), f"--metric needs at least one of {', '.join(known)}")
+    ranked = [one for one in given.metric if one.partition("@")[0] in added]
+    for given_name in given.metric:
+        hint = registry.nearest(given_name, known)
+        fault = f"--metric must be one of {', '.join(known)}, got {given_name!r}{hint}"
+        require(given_name in (*built_in, *ranked), fault)
+    if ranked:
+        others = " and ".join(name for name in given.metric if name not in ranked)
+        require(not others, f"--metric {ranked[0]} is of rankings, {others} is not: score twice")
     if judged := [name for name in given.metric if name in LABELS]:
         texts = [name for name in given.metric if name not in LABELS]
         more = " and ".join(texts)

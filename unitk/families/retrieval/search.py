@@ -1,0 +1,172 @@
+"""`unitk search`: find the texts that are nearest to queries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from unitk.api.answering import TOGETHER, Answering, check_words, open_generator
+from unitk.api.progress import progress
+from unitk.api.verb import verb
+from unitk.decoding.config import EmbedConfig
+from unitk.decoding.files.outputs import check_writable, write
+from unitk.errors import DataError, require
+from unitk.families.retrieval.nearest import nearest
+from unitk.families.retrieval.texts import Text, read_texts
+from unitk.options.config import Parsed
+from unitk.options.fields import Positive
+from unitk.registry import register
+from unitk.slots import Floats
+
+TAG = "unitk"
+"""The name of the system in a TREC run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(EmbedConfig, Answering):
+    """Find the texts whose vectors are nearest to those of queries, by their cosines. The search is
+    exact, and holds the vectors of some texts at a time.
+
+    unitk search "Who wrote it?" --checkpoint runs/vectors --documents texts.txt
+    unitk search --input questions.txt --checkpoint runs/vectors --documents texts --output run.trec
+    """
+
+    texts: tuple[str, ...] = ()
+    """Queries, each in quotes, instead of --input."""
+    checkpoint: Path
+    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    input: Path | None = None
+    """File of queries, one a line, or a table."""
+    source_field: tuple[str, ...] = ()
+    """Field of a table of queries that holds the text (default: source). Several are its parts."""
+    documents: tuple[Path, ...]
+    """Files of texts to find, one a line, or tables. A folder stands for all files in it."""
+    document_field: tuple[str, ...] = ()
+    """Field of a table of documents that holds the text (default: text). Several are its parts."""
+    id_field: str = "id"
+    """Field of a table that holds the id of a query or of a text. Where there is none, it is the
+    number of the text among all, from 0."""
+    vectors: Path | None = None
+    """Vectors of the documents, which `unitk embed --output NAME.npy` wrote with the same options.
+    Default: they are computed."""
+    top: Positive = 10
+    """Number of texts to find for each query."""
+    dimensions: Positive | None = None
+    """Number of first dimensions to compare, as of `unitk embed`. Default: all."""
+    output_format: Literal["auto", "jsonl", "trec"] = "auto"
+    """jsonl: an object a query, with the texts; trec: a line a text (query, Q0, text, rank, cosine,
+    unitk). auto: trec for an --output NAME.trec, else jsonl."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A query and the documents that are nearest to it, with their cosines."""
+
+    query: Text
+    documents: list[tuple[Text, float]]
+
+    def record(self) -> dict[str, Any]:
+        """As a json object."""
+        found = [
+            {"id": one.id, "score": round(score, 6), "text": one.text}
+            for one, score in self.documents
+        ]
+        return {"id": self.query.id, "source": self.query.text, "found": found}
+
+    def trec(self) -> Iterator[str]:
+        """As lines of a TREC run."""
+        for rank, (one, score) in enumerate(self.documents, start=1):
+            for own in (self.query.id, one.id):
+                if len(own.split()) != 1:
+                    raise DataError(f"id {own!r} has a blank, which no TREC run can have")
+            yield f"{self.query.id} Q0 {one.id} {rank} {score:.6f} {TAG}"
+
+
+def value(parsed: Parsed) -> list[dict[str, Any]]:
+    """The nearest texts of each query."""
+    return [one.record() for one in search(parsed.main)]
+
+
+@register("verb", "search")
+@verb(Options, words="texts", cure="lower --max-tokens", value=value)
+def run(parsed: Parsed) -> None:
+    """Read, search, write."""
+    given: Options = parsed.main
+    check_writable(given.output, given.overwrite)
+    trec = given.output_format == "trec"
+    trec |= given.output_format == "auto" and given.output.suffix == ".trec"
+    found = search(given)
+    lines = (json.dumps(one.record(), ensure_ascii=False) for one in found)
+    if trec:
+        lines = (line for one in found for line in one.trec())
+    write(lines, given.output, given.overwrite)
+
+
+def search(given: Options) -> list[Found]:
+    """The nearest documents of each query, in the order of the queries."""
+    check_words(given.texts)
+    require(given.pool != "none", "--pool none makes no vector of a text")
+    require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
+    if given.input is None:
+        queries = [Text(str(n), text.split("\t")) for n, text in enumerate(given.texts)]
+    else:
+        fields = given.source_field, given.id_field
+        queries = read_texts([given.input], "--input", "source", *fields)
+    documents = read_texts(
+        given.documents, "--documents", "text", given.document_field, given.id_field
+    )
+    stored = None if given.vectors is None else read_vectors(given.vectors, len(documents))
+    embed = partial(vectors_of, given, open_generator(given))
+    queries_QW = np.concatenate([*embed(queries)])
+    blocks = embed(documents)
+    if stored is not None:
+        width = given.dimensions or stored.shape[1]
+        narrow = f"--vectors {given.vectors} has {stored.shape[1]} dimensions"
+        require(queries_QW.shape[1] == width <= stored.shape[1], narrow)
+        blocks = (stored[at : at + TOGETHER, :width] for at in range(0, len(stored), TOGETHER))
+    scores_QK, number_QK = nearest(queries_QW, blocks, given.top)
+    return [
+        Found(
+            query,
+            [
+                (documents[number], score)
+                for number, score in zip(numbers.tolist(), scores.tolist(), strict=True)
+                if np.isfinite(score)
+            ],
+        )
+        for query, numbers, scores in zip(queries, number_QK, scores_QK, strict=True)
+    ]
+
+
+def vectors_of(given: Options, generator: Any, texts: Sequence[Text]) -> Iterator[Floats]:
+    """The vectors of texts [N, W], some at a time."""
+    from unitk.decoding.understand.embed import embed
+
+    with progress(len(texts)) as report:
+        for at in range(0, len(texts), TOGETHER):
+            sources = generator.encode([text.parts for text in texts[at : at + TOGETHER]])
+            model, task = generator.model, generator.task
+            found = np.array(embed(model, task, sources, given, first=at, report=report))
+            width, most = found.shape[1], given.dimensions
+            have = f"--dimensions {most}: vectors of this model have {width}"
+            require((most or 0) <= width, have)
+            yield found[:, :most]
+
+
+def read_vectors(path: Path, count: int) -> Floats:
+    """Stored vectors [N, W] of so many documents, which stay on disk."""
+    try:
+        found: Floats = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"--vectors {path} cannot be read: {error}") from error
+    whole = found.ndim == 2 and found.dtype.kind == "f" and len(found) == count
+    if not whole:
+        shape = " x ".join(map(str, found.shape))
+        raise DataError(f"--vectors {path} has {shape} numbers, but --documents {count:,} texts")
+    return found

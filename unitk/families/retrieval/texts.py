@@ -1,0 +1,141 @@
+"""Files of retrieval: texts with ids, what was found for queries, and what should be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from unitk.data.files.lines import name_of, numbered_lines
+from unitk.data.files.pairs import Fields, source_of
+from unitk.data.files.readers import Record, format_of, records
+from unitk.errors import DataError, UsageError
+
+
+class Text(NamedTuple):
+    """A query or a document."""
+
+    id: str
+    parts: list[str]
+
+    @property
+    def text(self) -> str | list[str]:
+        """The text, or its parts if there are several."""
+        return self.parts[0] if len(self.parts) == 1 else self.parts
+
+
+def read_texts(
+    paths: Sequence[Path], option: str, usual: str, fields: tuple[str, ...], id_field: str
+) -> list[Text]:
+    """The texts of files, and of all files of folders, in the order of their names.
+
+    A line is a text, a tab stands between its parts. Of tables `fields` are read, or the `usual`
+    one. Raises DataError where an id comes twice.
+    """
+    files = [
+        file
+        for path in paths
+        for file in (sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path])
+    ]
+    found, seen = list[Text](), set[str]()
+    for path in files:
+        for own, parts, where in _texts(path, option, fields, usual, id_field):
+            text = Text(str(len(found)) if own is None else str(own), parts)
+            if text.id in seen:
+                raise DataError(f"{where}: id {text.id!r} comes twice")
+            seen.add(text.id)
+            found.append(text)
+    if not found:
+        raise DataError(f"{option} {' '.join(map(str, paths))} holds no text")
+    return found
+
+
+def _texts(
+    path: Path, option: str, fields: tuple[str, ...], usual: str, id_field: str
+) -> Iterator[tuple[Any, list[str], str]]:
+    """The id of each text, None if it has none, its parts, and its place."""
+    if format_of(path) == "text":
+        if fields:
+            named = "--source-field" if option == "--input" else "--document-field"
+            raise UsageError(f"{named} has no effect on {name_of(path)}, which is text")
+        for line, where in numbered_lines(path):
+            yield None, [part.strip() for part in line.split("\t")], where
+        return
+    read = Fields(fields or (usual,), ())
+    for record in records(path, (*read.source, id_field)):
+        yield record.get(id_field), source_of(record, read), record.place
+
+
+def read_run(path: Path) -> dict[str, list[str]]:
+    """Query -> the ids that were found for it, the best one first.
+
+    Lines of a TREC run (query, Q0, id, rank, score, name), which are sorted by their scores, or
+    what `unitk search` writes as json-lines.
+    """
+    scored: dict[str, dict[str, float]] = {}
+    if format_of(path) == "text":
+        for line, where in numbered_lines(path):
+            if line.strip():
+                query, _, one, _, score, _ = _columns(line, 6, "of a TREC run", where)
+                _add(scored.setdefault(query, {}), one, _number(score, where), where)
+    else:
+        for record in records(path, ("id", "found")):
+            record.need("id")
+            record.need("found")
+            own = scored.setdefault(str(record.get("id")), {})
+            each = record.get("found")
+            if not isinstance(each, list) or not all(isinstance(one, dict) for one in each):
+                raise DataError(f"{record.where('found')} must be a list of objects")
+            for one in each:
+                _add(own, str(one.get("id")), -float(len(own)), record.place)
+    # sorting is stable: equal scores stay in the order of the file
+    return {query: sorted(own, key=lambda one: -own[one]) for query, own in scored.items()}
+
+
+def read_judgements(path: Path) -> dict[str, dict[str, float]]:
+    """Query -> id -> how relevant it is: 0 is not at all.
+
+    Lines of TREC's qrels (query, 0, id, relevance), or a table with the fields query-id, corpus-id
+    and score (BEIR).
+    """
+    found: dict[str, dict[str, float]] = {}
+    names = "query-id", "corpus-id", "score"
+    if format_of(path) == "text":
+        for line, where in numbered_lines(path):
+            if line.strip():
+                query, _, one, gain = _columns(line, 4, "of qrels", where)
+                _add(found.setdefault(query, {}), one, _number(gain, where), where)
+        return found
+    for record in records(path, names):
+        query, one, gain = (_field(record, name) for name in names)
+        _add(found.setdefault(query, {}), one, _number(gain, record.place), record.place)
+    return found
+
+
+def _field(record: Record, name: str) -> str:
+    record.need(name)
+    return str(record.get(name))
+
+
+def _columns(line: str, count: int, what: str, where: str) -> list[str]:
+    columns = line.split()
+    if len(columns) != count:
+        raise DataError(f"{where}: a line {what} has {count} columns, not {len(columns)}")
+    return columns
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if math.isnan(found):
+        raise DataError(f"{where}: {text!r} is no number")
+    return found
+
+
+def _add(own: dict[str, float], one: str, score: float, where: str) -> None:
+    if one in own:
+        raise DataError(f"{where}: id {one!r} comes twice for its query")
+    own[one] = score
