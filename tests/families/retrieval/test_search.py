@@ -87,7 +87,7 @@ def test_stored_vectors_find_the_same(run, files):
     [
         ("--documents docs --top 0", "--top"),
         ("--documents docs/a.txt --document-field text", "--document-field has no effect"),
-        ("--documents docs docs --pool none", "--pool none"),
+        ("--documents docs --pool none", "--pool none"),
         ("--documents docs/b.jsonl --documents docs/b.jsonl", "id 'x0' comes twice"),
         ("--documents docs/b.jsonl --document-field body", "field 'body'"),
         ("--documents docs/a.txt --dimensions 65", "--dimensions 65"),
