@@ -26,6 +26,7 @@ NAMES += [
     "lowdata",
     "mini",
     "ner",
+    "retrieval",
     "squad",
     "translate",
     "mass_translation",

@@ -75,6 +75,15 @@ def test_quickstart_goes_through_every_stage(tmp_path):
     assert len(lines[0]) == len(lines[1]) >= 5
 
 
+@pytest.mark.slow
+def test_retrieval_beside_search_by_words(tmp_path):
+    few_questions(tmp_path / "few")
+    printed = recipe("retrieval", tmp_path, DATA=str(tmp_path / "few"), STEPS="2", PAIRS="4")
+    cells = [line.split(" | ") for line in printed.splitlines() if line.startswith("| `")]
+    assert [row[0] for row in cells] == ["| `tfidf`", "| `bm25`", "| `learnt`"]
+    assert all(float(row[3]) > 50 for row in cells[:2])  # words tell most paragraphs
+
+
 TINY = {"SIZE": "tiny", "VOCAB": "2000", "MAX_TOKENS": "600"}
 TINY |= {
     "PRETRAIN_TOKENS": "600",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unitk.families.retrieval.nearest import nearest
+from unitk.families.retrieval.nearest import rank_nearest
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000])
@@ -16,7 +16,7 @@ def test_found_are_the_first_of_all_sorted(size, most):
     queries = rng.normal(size=(9, 6)).astype(np.float32)
     queries[0] = 2 * texts[10]
     blocks = (texts[at : at + size] for at in range(0, 200, size))
-    scores, numbers = nearest(queries, blocks, most)
+    scores, numbers = rank_nearest(queries, blocks, most)
     norms = np.linalg.norm(texts, axis=1)
     cosines = queries @ texts.T / np.linalg.norm(queries, axis=1)[:, None]
     cosines = np.where(norms > 0, cosines / np.where(norms > 0, norms, 1), -np.inf)

@@ -12,7 +12,7 @@ import numpy as np
 from unitk.slots import Floats, Ids
 
 
-def nearest(queries_QW: Floats, blocks: Iterable[Floats], most: int) -> tuple[Floats, Ids]:
+def rank_nearest(queries_QW: Floats, blocks: Iterable[Floats], most: int) -> tuple[Floats, Ids]:
     """The cosines [Q, K] and the numbers [Q, K] of the nearest texts, the nearest one first.
 
     Blocks [N, W] are the vectors of texts in order; only one is held at a time. K is `most`, or all

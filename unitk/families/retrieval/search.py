@@ -17,8 +17,8 @@ from unitk.api.verb import verb
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import DataError, require
-from unitk.families.retrieval.nearest import nearest
-from unitk.families.retrieval.texts import Text, read_texts
+from unitk.families.retrieval.nearest import rank_nearest
+from unitk.families.retrieval.texts import Passage, read_passages
 from unitk.options.config import Parsed
 from unitk.options.fields import Positive
 from unitk.registry import register
@@ -65,11 +65,11 @@ class Options(EmbedConfig, Answering):
 
 
 @dataclass(frozen=True)
-class Found:
+class Hits:
     """A query and the documents that are nearest to it, with their cosines."""
 
-    query: Text
-    documents: list[tuple[Text, float]]
+    query: Passage
+    documents: list[tuple[Passage, float]]
 
     def record(self) -> dict[str, Any]:
         """As a json object."""
@@ -90,7 +90,7 @@ class Found:
 
 def value(parsed: Parsed) -> list[dict[str, Any]]:
     """The nearest texts of each query."""
-    return [one.record() for one in search(parsed.main)]
+    return [one.record() for one in find_passages(parsed.main)]
 
 
 @register("verb", "search")
@@ -101,27 +101,27 @@ def run(parsed: Parsed) -> None:
     check_writable(given.output, given.overwrite)
     trec = given.output_format == "trec"
     trec |= given.output_format == "auto" and given.output.suffix == ".trec"
-    found = search(given)
+    found = find_passages(given)
     lines = (json.dumps(one.record(), ensure_ascii=False) for one in found)
     if trec:
         lines = (line for one in found for line in one.trec())
     write(lines, given.output, given.overwrite)
 
 
-def search(given: Options) -> list[Found]:
+def find_passages(given: Options) -> list[Hits]:
     """The nearest documents of each query, in the order of the queries."""
     check_words(given.texts)
     require(given.pool != "none", "--pool none makes no vector of a text")
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
     if given.input is None:
-        queries = [Text(str(n), text.split("\t")) for n, text in enumerate(given.texts)]
+        queries = [Passage(str(n), text.split("\t")) for n, text in enumerate(given.texts)]
     else:
         fields = given.source_field, given.id_field
-        queries = read_texts([given.input], "--input", "source", *fields)
-    documents = read_texts(
+        queries = read_passages([given.input], "--input", "source", *fields)
+    documents = read_passages(
         given.documents, "--documents", "text", given.document_field, given.id_field
     )
-    stored = None if given.vectors is None else read_vectors(given.vectors, len(documents))
+    stored = None if given.vectors is None else open_vectors(given.vectors, len(documents))
     embed = partial(vectors_of, given, open_generator(given))
     queries_QW = np.concatenate([*embed(queries)])
     blocks = embed(documents)
@@ -130,9 +130,9 @@ def search(given: Options) -> list[Found]:
         narrow = f"--vectors {given.vectors} has {stored.shape[1]} dimensions"
         require(queries_QW.shape[1] == width <= stored.shape[1], narrow)
         blocks = (stored[at : at + TOGETHER, :width] for at in range(0, len(stored), TOGETHER))
-    scores_QK, number_QK = nearest(queries_QW, blocks, given.top)
+    scores_QK, number_QK = rank_nearest(queries_QW, blocks, given.top)
     return [
-        Found(
+        Hits(
             query,
             [
                 (documents[number], score)
@@ -144,7 +144,7 @@ def search(given: Options) -> list[Found]:
     ]
 
 
-def vectors_of(given: Options, generator: Any, texts: Sequence[Text]) -> Iterator[Floats]:
+def vectors_of(given: Options, generator: Any, texts: Sequence[Passage]) -> Iterator[Floats]:
     """The vectors of texts [N, W], some at a time."""
     from unitk.decoding.understand.embed import embed
 
@@ -159,7 +159,7 @@ def vectors_of(given: Options, generator: Any, texts: Sequence[Text]) -> Iterato
             yield found[:, :most]
 
 
-def read_vectors(path: Path, count: int) -> Floats:
+def open_vectors(path: Path, count: int) -> Floats:
     """Stored vectors [N, W] of so many documents, which stay on disk."""
     try:
         found: Floats = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -13,7 +13,7 @@ from unitk.data.files.readers import Record, format_of, records
 from unitk.errors import DataError, UsageError
 
 
-class Text(NamedTuple):
+class Passage(NamedTuple):
     """A query or a document."""
 
     id: str
@@ -25,9 +25,9 @@ class Text(NamedTuple):
         return self.parts[0] if len(self.parts) == 1 else self.parts
 
 
-def read_texts(
+def read_passages(
     paths: Sequence[Path], option: str, usual: str, fields: tuple[str, ...], id_field: str
-) -> list[Text]:
+) -> list[Passage]:
     """The texts of files, and of all files of folders, in the order of their names.
 
     A line is a text, a tab stands between its parts. Of tables `fields` are read, or the `usual`
@@ -38,10 +38,10 @@ def read_texts(
         for path in paths
         for file in (sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path])
     ]
-    found, seen = list[Text](), set[str]()
+    found, seen = list[Passage](), set[str]()
     for path in files:
         for own, parts, where in _texts(path, option, fields, usual, id_field):
-            text = Text(str(len(found)) if own is None else str(own), parts)
+            text = Passage(str(len(found)) if own is None else str(own), parts)
             if text.id in seen:
                 raise DataError(f"{where}: id {text.id!r} comes twice")
             seen.add(text.id)

@@ -1,0 +1,27 @@
+"""The table of a search: measures of each run of TREC in RUN/found. Writes RUN/table.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stages import arguments, table
+
+import unitk
+
+METRICS = ["ndcg@10", "mrr@10", "recall@1", "recall@10", "recall@100"]
+ORDER = ["tfidf", "bm25", "before", "learnt"]
+
+
+def main(run: Path) -> None:
+    """Print the table and write it."""
+    rows = []
+    for path in sorted((run / "found").glob("*.trec"), key=lambda path: ORDER.index(path.stem)):
+        found = unitk.score(metric=METRICS, hypotheses=path, references=run / "text" / "qrels.txt")
+        rows.append([f"`{path.stem}`", *(f"{found[one].figures[one]:.1f}" for one in METRICS)])
+    text = table(["", *METRICS], rows)
+    (run / "table.md").write_text(text, encoding="utf-8")
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main(*arguments(__doc__, run=Path))
