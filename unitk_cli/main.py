@@ -35,8 +35,8 @@ from unitk.options import config
 from unitk.options.settings import read_options
 from unitk.registry import KINDS, PLUGIN, load_plugins, names, nearest, sources
 
-ORDER = "quickstart preprocess merge train sweep scale mix launch generate score embed"
-ORDER += " search predict serve evaluate analyse show latent list convert push fairseq_plugin average plot"
+ORDER = "quickstart preprocess merge train sweep scale mix launch generate score embed search"
+ORDER += " predict serve evaluate analyse show latent list convert push fairseq_plugin average plot"
 """The order in which verbs are listed; others follow."""
 ABOUT = re.compile(r'"""`unitk [^`]+`: (.+?)\.?(?:"""|$)')
 """What a verb does, as the first line of its module says."""
