@@ -69,7 +69,7 @@ def test_another_file_is_no_damaged_pickle(tmp_path):
 def test_a_pipe_is_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / name).symlink_to("pipe")
-    with pytest.raises(CheckpointError, match=f"{name} .* a pipe or a device, not a file"):
+    with pytest.raises(CheckpointError, match=f"{name} .* a pipe or"):
         read_tensors(tmp_path / name)
 
 

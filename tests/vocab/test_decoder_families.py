@@ -274,7 +274,7 @@ def test_merged_pieces_of_no_known_class_have_no_place_for_more(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "mistral"}')
     assert open_vocab(tmp_path).pieces(open_vocab(tmp_path).encode("The"))[0] == "▁"
     (tmp_path / "tokenizer_config.json").write_text('{"additional_special_tokens": ["<hl>"]}')
-    with pytest.raises(DataError, match="names '<hl>', but .*tokenizer.model, .* no place for it"):
+    with pytest.raises(DataError, match=r"'<hl>', but .*tokenizer\.model"):
         open_vocab(tmp_path)
 
 

@@ -402,5 +402,5 @@ def test_a_link_to_a_device_or_a_pipe_is_not_read(tmp_path, kind, name):
         (folder / name).unlink()
         (folder / name).symlink_to(end)
         for path in (folder, folder / name):
-            with pytest.raises(DataError, match=f"{name}.* a pipe or a device, not a file"):
+            with pytest.raises(DataError, match=f"{name}.* a pipe or"):
                 read_json(path) if path.suffix == ".json" else open_vocab(path)
