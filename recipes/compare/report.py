@@ -14,13 +14,14 @@ from pathlib import Path
 from statistics import mean, variance
 
 import numpy as np
-from stages import GLUE, answered_in, arguments, events, outputs, table, trivial
+from stages import GLUE, answered_in, arguments, events, outputs, records, table, trivial
 
+from unitk.comparison.bootstrap import difference, interval
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.data.files.documents import split_sentences
 from unitk.data.files.pairs import Fields, read_records
 from unitk.data.files.squad import read_squad
-from unitk.evaluation.pairs import read_pairs
+from unitk.evaluation.pairs import read_pairs, wins
 from unitk.metrics.qg import qg, treebank
 from unitk.metrics.rouge import rouge
 
@@ -132,6 +133,66 @@ def noise(rows: dict[str, Figures]) -> Figures:
     return {title: mean(values) ** 0.5 for title, values in pooled.items()}
 
 
+Items = tuple[np.ndarray, np.ndarray]
+"""What a figure is a mean of, [N], and the weight of each item."""
+
+
+def items(run: Path, name: str, references: list[list[str]]) -> dict[str, Items]:
+    """The items of those figures of a row that are means: pairs of BLiMP, summaries."""
+    row, found = run / "rows" / name, dict[str, Items]()
+    if (row / "pairs.jsonl").exists():
+        pairs = [*records(row / "pairs.jsonl")]
+        better, _ = wins(np.array([(one["score_good"], one["score_bad"]) for one in pairs]))
+        sets = [one["set"] for one in pairs]
+        _, of, sizes = np.unique(sets, return_inverse=True, return_counts=True)
+        found["BLiMP"] = 100 * better, 1 / sizes[of]  # each set counts once
+    if (row / "summaries" / ".generate").exists():
+        written = zip(outputs(row / "summaries"), references, strict=True)
+        scores = [summed([text], [several])["R-1"] for text, several in written]
+        found["R-1"] = np.array(scores), np.ones(len(scores))
+    return found
+
+
+def intervals(each: dict[str, dict[str, Items]]) -> dict[str, dict[str, dict[str, object]]]:
+    """Means of each objective over its seeds, with what is within the draws of seeds and items.
+
+    Beside them stand the differences to the best objective, and to the same model from scratch.
+    """
+    found: dict[str, dict[str, dict[str, object]]] = defaultdict(dict)
+    for title in dict.fromkeys(title for one in each.values() for title in one):
+        runs, weights = defaultdict(list), np.ones(0)
+        for name, own in each.items():
+            if title in own:
+                scores, weights = own[title]
+                runs[name.rpartition("-")[0]].append(scores * weights)
+        trained = {one: own for one, own in runs.items() if not one.startswith("scratch.")}
+        best = max(trained, key=lambda one: float(np.mean(trained[one])), default="")
+        for name, own in trained.items():
+            entry: dict[str, object] = {"mean": interval(own, weights).figures()}
+            if name != best:
+                entry[f"minus {best}"] = difference(own, trained[best], weights).figures()
+            if scratch := runs.get(f"scratch.{WRITES.get(name, name)}"):
+                entry["minus scratch"] = difference(own, scratch, weights).figures()
+            found[name][title] = entry
+    return dict(found)
+
+
+def interval_table(found: dict[str, dict[str, dict[str, object]]]) -> str:
+    """A line for each objective and figure."""
+    lines = []
+    for name, titles in found.items():
+        for title, entry in titles.items():
+            cells = [
+                f"{what}: {one['value']:.1f} [{one['low']:.1f}, {one['high']:.1f}]"
+                for what, one in entry.items()
+            ]
+            seeds = entry["mean"]["seeds"]
+            lines.append([f"`{name}`", title, str(seeds), cells[0].removeprefix("mean: ")])
+            lines[-1].append("; ".join(cells[1:]))
+    head = ["objective", "", "seeds", "mean [95 % of draws]", "differences"]
+    return table(head, lines) if lines else ""
+
+
 def verdicts(rows: dict[str, Figures], copied: Figures, spread: Figures) -> list[str]:
     """Each pre-trained row against the same model from scratch, and against copying."""
     lines = []
@@ -228,9 +289,11 @@ def main(run: Path, test: Path, blimp: Path, names: Sequence[str]) -> None:
     unfinished = [name for name in names if not (run / "rows" / name / "finished").exists()]
     missing = f"Not finished: {', '.join(unfinished)}.\n" * bool(unfinished)
     said = verdicts(rows, bases["the answer's sentence"], spread)
-    parts = [text, missing, "".join(said), phenomena(run, names)]
+    within = intervals({name: items(run, name, references) for name in rows})
+    parts = [text, missing, "".join(said), interval_table(within), phenomena(run, names)]
     (run / "table.md").write_text("\n".join(part for part in parts if part))
     everything = {"rows": rows, "baselines": bases, "noise": spread, "not finished": unfinished}
+    everything["intervals"] = within
     (run / "table.json").write_text(json.dumps(everything, indent=1) + "\n")
     draw(rows, bases, spread, run / "compare.png")
     print(f"\n{text}\n{missing}{''.join(said)}{run / 'table.md'}, {run / 'compare.png'}")

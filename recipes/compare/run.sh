@@ -111,7 +111,8 @@ for row in $ROWS; do
       "${run[@]}" --lr-schedule wsd:warmup=0.016,decay=0.3 --optimizer.weight-decay 0.05 --criterion.z-loss 1e-4 \
       --valid-every "$(((STEPS + 3) / 4))" --valid-texts 200 --save-every "$(((STEPS + 9) / 10))"
     begins=(--init-from "$dir/pretrain/last" --arch.dropout 0)
-    said "$dir/blimp.json" unitk evaluate --checkpoint "$dir/pretrain/last" "${judge[@]}" --pairs "$PAIRS" --output-format json
+    said "$dir/blimp.json" unitk evaluate --checkpoint "$dir/pretrain/last" "${judge[@]}" --pairs "$PAIRS" --output-format json \
+      --output "$dir/pairs.jsonl" --overwrite
     [ ! -e "$LAMBADA" ] ||
       said "$dir/lambada.json" unitk evaluate --checkpoint "$dir/pretrain/last" "${judge[@]}" --last-word "$LAMBADA" \
         --output-format json

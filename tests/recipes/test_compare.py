@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from unitk.evaluation.pairs import read_pairs
@@ -64,6 +65,29 @@ def test_noise_is_pooled_over_objectives_with_seeds(report):
     assert report.noise({"lm-1": {"BLiMP": 1.0}}) == {}
 
 
+def test_intervals_are_over_seeds_and_items(report):
+    """The mean counts each set once; a difference on the same items is narrower than the means."""
+    rng = np.random.default_rng(0)
+    hard, weights = rng.normal(60, 20, 200), np.ones(200)
+    sets = np.array([0.0, 0, 90]), 1 / np.array([2, 2, 1])
+    each = {
+        "lm-1": {"R-1": (hard, weights)},
+        "lm-2": {"R-1": (hard + 1, weights)},
+        "mlm-1": {"R-1": (hard - 5, weights), "BLiMP": sets},
+        "scratch.unilm-1": {"R-1": (hard - 20, weights)},
+    }
+    found = report.intervals(each)
+    lm, mlm = found["lm"]["R-1"], found["mlm"]["R-1"]
+    assert lm["mean"]["value"] == pytest.approx(hard.mean() + 0.5) and lm["mean"]["seeds"] == 2
+    apart = mlm["minus lm"]
+    assert apart["value"] == pytest.approx(-5.5) and -6.1 < apart["low"] < apart["high"] < -4.9
+    assert mlm["mean"]["high"] - mlm["mean"]["low"] > 2
+    assert mlm["minus scratch"]["value"] == pytest.approx(15) and "minus scratch" not in lm
+    assert found["mlm"]["BLiMP"]["mean"]["value"] == pytest.approx(45)
+    lines = report.interval_table(found)
+    assert "| `lm` | R-1 | 2 |" in lines and "minus lm: -5.5 [" in lines
+
+
 def test_what_is_said_of_a_row(report):
     scratch = {"QG loss": 5.0, "BLEU-4": 3.0}
     rows = {"mlm-1": {"QG loss": 4.0, "BLEU-4": 4.0}, "hybrid-1": {"QG loss": 4.9}}
@@ -89,6 +113,8 @@ def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
     run = tmp_path / "run"
     table = json.loads((run / "table.json").read_text())
     full = {"loss", "BLiMP", "LAMBADA", "sst2", "stsb", "QG loss", "BLEU-4", "TLDR loss", "R-1"}
+    means = {name: one["BLiMP"]["mean"] for name, one in table["intervals"].items()}
+    assert means["mlm"]["value"] == pytest.approx(table["rows"]["mlm-1"]["BLiMP"])
     assert full <= table["rows"]["mlm-1"].keys() and table["not finished"] == []
     assert {"loss", "BLiMP"} & table["rows"]["scratch.unilm-1"].keys() == set()
     assert (run / "compare.png").read_bytes().startswith(b"\x89PNG")
