@@ -5,7 +5,9 @@
 The data is a corpus folder (--data), or else the bundled sample, preprocessed into a temporary
 folder. Every update is made with each optimizer in turn, so that a busy machine slows all of them;
 printed are the median seconds of processor time (of the clock on a GPU), the ratio to the first
-optimizer (the median of the updates' own ratios), and the share of the optimizer's own step.
+optimizer (the median of the updates' own ratios), the time of the optimizer's own step, and the
+mean loss of each quarter of the updates. A name may have options:
+`--optimizers "adamw,adamw --optimizer.state bf16"`.
 """
 
 from __future__ import annotations
@@ -14,14 +16,15 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 import torch
 from train import sample
 
 from unitk.training.loop import Trainer
+from unitk.training.measures import Means
 from unitk.training.start import parse_train, prepare
 
 
@@ -48,7 +51,7 @@ def measure(given: argparse.Namespace, data: Path, folder: Path) -> None:
         words = (
             f"--data={data} --task={given.task} --arch={given.arch} --valid=none --max-steps=1000"
             f" --arch.dropout=0 --max-tokens={given.max_tokens} --precision={given.precision}"
-            f" --threads={given.threads} --optimizer={name} --save-dir={folder / name}"
+            f" --threads={given.threads} --optimizer={name} --save-dir={folder}/{len(trainers)}"
         )
         trainers[name] = Trainer(prepare(parse_train(words.split())))
         trainers[name].model.train()
@@ -57,15 +60,21 @@ def measure(given: argparse.Namespace, data: Path, folder: Path) -> None:
     print(f"{given.task}, {given.arch}: {size / 1e6:.1f} M parameters, {one.precision}")
     whole: dict[str, list[float]] = {name: [] for name in trainers}
     alone: dict[str, list[float]] = {name: [] for name in trainers}
+    losses: dict[str, list[float]] = {name: [] for name in trainers}
     for update, *_ in islice(one.updates(), 2 + given.updates):
         for name, trainer in trainers.items():
             trainer.plan.step = timed(type(trainer.plan).step, trainer.plan, alone[name])
             timed(Trainer.update, trainer, whole[name])(update)
+            losses[name].append(trainer.means.values("train", {})["train/loss"])
+            trainer.means = Means()
     first = whole[given.optimizers.split(",")[0]][2:]
     for name in trainers:
         took, own = whole[name][2:], alone[name][2:]  # the first two warm up
         ratio = median(a / b for a, b in zip(took, first, strict=True))
-        print(f"{name:<10} {median(took):.3f} s  x {ratio:.3f}  own step {median(own):.3f} s")
+        at = [len(losses[name]) * part // 4 for part in range(5)]
+        parts = [f"{mean(losses[name][a:b]):.4f}" for a, b in pairwise(at) if a < b]
+        shown = f"{name:<10} {median(took):.3f} s  x {ratio:.3f}  own step {median(own):.3f} s"
+        print(f"{shown}  loss {' '.join(parts)}")
     print(f"{given.updates} updates, {given.threads} threads, torch {torch.__version__}")
 
 

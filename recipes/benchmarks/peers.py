@@ -13,7 +13,8 @@ no token types; on a CPU it computes in fp32 beside our bf16 too. `--model` is B
 15 % of the tokens (`mlm`) or one of two classes of a text (`classify`), or XLNet, one token of six.
 `--task` compares other objectives of unitk with `mlm` instead, any but those that need labels:
 `--task pmlm,glm_infill`, or one of several within a task, `--task pmlm:ae,pmlm:par`. They train
-BERT with the tables that they need, or, where they have one, a family of their own.
+BERT with the tables that they need, or, where they have one, a family of their own. `--options`
+are more of unitk's own, such as `--options="--optimizer.state bf16"`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -53,12 +55,13 @@ def main() -> None:
     parser.add_argument("--task", help="of unitk (comma list), instead of a peer")
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--steps", type=int, default=3, help="measured in a turn")
+    parser.add_argument("--options", default="", help="of unitk's runs")
     parser.add_argument("--side", help="size, precision and side of one turn")
     given = parser.parse_args()
     if given.side:
         size, precision, side = given.side.split(",")
         peers = {"transformers": transformers_steps, "fairseq": fairseq_steps}
-        run = peers.get(side.partition(":")[0], unitk_steps)
+        run = peers.get(side.partition(":")[0], partial(unitk_steps, given.options))
         seconds, tokens = run(side, size, precision, given.shortest, given.steps + 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(json.dumps([tokens / seconds, peak - LIBRARIES[0] if LIBRARIES else peak, peak]))
@@ -96,7 +99,7 @@ def main() -> None:
 def turn(given: argparse.Namespace, size: str, precision: str, side: str) -> list[float]:
     """Tokens a second and GB (training, process) of one side, in a process of its own."""
     words = [f"--side={size},{precision},{side}", f"--shortest={given.shortest}"]
-    words += [f"--steps={given.steps}"]
+    words += [f"--steps={given.steps}", f"--options={given.options}"]
     done = subprocess.run(
         [sys.executable, __file__, *words], check=True, capture_output=True, text=True
     )
@@ -230,7 +233,7 @@ def fairseq_steps(
 
 
 def unitk_steps(
-    side: str, size: str, precision: str, shortest: int, steps: int
+    options: str, side: str, size: str, precision: str, shortest: int, steps: int
 ) -> tuple[float, float]:
     """Processor seconds of the best update, and its tokens on average."""
     from unitk.training.loop import Trainer
@@ -242,7 +245,7 @@ def unitk_steps(
         line = (
             f"--task {task} {architecture(task, size)} --save-dir {Path(name) / 'run'}"
             f" --data {data} --valid none --threads 1 --precision {precision} --writers none"
-            f" --batch-texts {rows} --max-tokens {4 * rows * LONGEST} --max-steps {steps}"
+            f" --batch-texts {rows} --max-tokens {4 * rows * LONGEST} --max-steps {steps} {options}"
         )
         if pretrains(task):
             line += f" --block-size {2 * LONGEST}"  # a text is a document, which is not cut

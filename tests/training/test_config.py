@@ -58,6 +58,8 @@ def test_adafactor_is_not_divided(start):
     assert start(words).config.shard
     with pytest.raises(UsageError, match="--shard and --optimizer adafactor exclude"):
         start(f"{words} --optimizer adafactor")
+    with pytest.raises(UsageError, match="--shard and --optimizer.state bf16 exclude each other"):
+        start(f"{words} --optimizer.state bf16")
 
 
 def test_hours_alone_suit_schedules_without_end(start):

@@ -112,7 +112,10 @@ def test_frozen_and_unthawed_parameters_keep_their_values(train, tmp_path):
     assert moved == tops  # two updates of the norm, then two of the top layer too
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "bert_adam", "lamb", "muon", "adafactor"])
+OPTIMIZERS = ["adamw", "adamw --optimizer.state bf16", "bert_adam", "lamb", "muon", "adafactor"]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_stopped_run_continues_bit_for_bit(train, curve, tmp_path, monkeypatch, long, optimizer):
     words = f"{long} --optimizer {optimizer}"
     check_resume(train, curve, tmp_path, monkeypatch, words, stops=[5])

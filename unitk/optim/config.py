@@ -64,6 +64,11 @@ class OptimizerConfig(Checked):
         """Build the optimizer of these groups; it reads each group's "lr" and "weight_decay"."""
         return imported(self.built_by)(self, groups)
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that it keeps of each weight, at most: two means in fp32."""
+        return 8
+
     def of(self, name: str, dims: int) -> OptimizerConfig:
         """The optimizer that trains a parameter with this name and number of dimensions."""
         return self
@@ -76,12 +81,10 @@ class OptimizerConfig(Checked):
         )
 
 
-@register("optimizer", "adamw")
 @dataclass(frozen=True, kw_only=True)
-class AdamWConfig(OptimizerConfig):
-    """Adam with decoupled weight decay; the defaults are GLM's."""
+class AdamConfig(OptimizerConfig):
+    """The options that all kinds of Adam have."""
 
-    built_by = "unitk.optim.optimizers:adamw"
     betas: tuple[Rate, Rate] = (0.9, 0.98)
     """Decay rates of the running means of the gradient and of its square."""
     eps: Above = 1e-6
@@ -89,9 +92,25 @@ class AdamWConfig(OptimizerConfig):
     weight_decay: Weight = 0.1
 
 
+@register("optimizer", "adamw")
+@dataclass(frozen=True, kw_only=True)
+class AdamWConfig(AdamConfig):
+    """Adam with decoupled weight decay; the defaults are GLM's."""
+
+    built_by = "unitk.optim.optimizers:adamw"
+    state: Literal["fp32", "bf16"] = "fp32"
+    """Precision of AdamW's two means. bf16 takes 4 bytes a weight instead of 8. Its values are
+    rounded up or down at random, so that they are right on average; a step takes two to three
+    times as long."""
+
+    @property
+    def state_bytes(self) -> int:
+        return 4 if self.state == "bf16" else super().state_bytes
+
+
 @register("optimizer", "bert_adam")
 @dataclass(frozen=True, kw_only=True)
-class BertAdamConfig(AdamWConfig):
+class BertAdamConfig(AdamConfig):
     """BertAdam of BERT's and UniLM's official code: Adam without bias correction."""
 
     built_by = "unitk.optim.optimizers:BertAdam"
@@ -104,7 +123,7 @@ class BertAdamConfig(AdamWConfig):
 
 @register("optimizer", "lamb")
 @dataclass(frozen=True, kw_only=True)
-class LambConfig(AdamWConfig):
+class LambConfig(AdamConfig):
     """LAMB: Adam whose update of each tensor is scaled to the norm of its weights."""
 
     built_by = "unitk.optim.optimizers:Lamb"
@@ -184,6 +203,9 @@ class MuonConfig(AdamWConfig):
             return self
         shared = {field.name: getattr(self, field.name) for field in fields(AdamWConfig)}
         return AdamWConfig(**shared)
+
+    def reads(self, option: str, decay: float, distance: int) -> bool:
+        return option != "state" and super().reads(option, decay, distance)  # Muon's own is fp32
 
 
 @dataclass(frozen=True)

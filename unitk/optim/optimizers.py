@@ -6,12 +6,15 @@ import torch
 from torch import nn
 
 from unitk.optim.config import AdamWConfig, BertAdamConfig, Groups, LambConfig
+from unitk.optim.half import HalfAdamW
 
 FUSED = {"cpu", "cuda"}  # devices with one kernel for the whole update
 
 
-def adamw(config: AdamWConfig, groups: Groups) -> torch.optim.AdamW:
-    """AdamW, fused where the device has the kernel."""
+def adamw(config: AdamWConfig, groups: Groups) -> torch.optim.Optimizer:
+    """AdamW, fused where the device has the kernel, or with means in bf16."""
+    if config.state == "bf16":
+        return HalfAdamW(config, groups)
     devices = {parameter.device.type for group in groups for _, parameter in group["params"]}
     return torch.optim.AdamW(groups, betas=config.betas, eps=config.eps, fused=devices <= FUSED)
 

@@ -115,8 +115,9 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
     config, data = start.config, start.data
     arch, vocabs = start.parsed.components["arch"].config, (data.vocab, data.task.source_vocab)
     parted = ranks.world if config.shard else 1
-    # a weight, its gradient and two averages of AdamW, four bytes each
-    check_room(arch, len(data.vocab), 16 / parted, device)
+    # a weight and its gradient of four bytes each, and what the optimizer keeps
+    each = 8 + start.parsed.components["optimizer"].config.state_bytes
+    check_room(arch, len(data.vocab), each / parted, device)
     folder = start.resumed or start.init_from
     with plugins_named(read_state(folder), folder) if folder else nullcontext():
         model = build(arch, *map(len, vocabs))

@@ -22,7 +22,7 @@ from unitk.errors import DataError, UsageError, require
 from unitk.files import sealed
 from unitk.models.base import Preset
 from unitk.models.config import UNSHAPED
-from unitk.optim.config import AdafactorConfig, parse_rules
+from unitk.optim.config import AdafactorConfig, AdamWConfig, parse_rules
 from unitk.optim.rates import choose_rates
 from unitk.options.config import NoOptions, Parsed, flag, options, peek, read_words, resolve
 from unitk.options.settings import Origin, Setting, Settings
@@ -251,6 +251,9 @@ def prepare(parsed: Parsed) -> Start:
     adafactor = any(isinstance(one, AdafactorConfig) for one in trained)
     why = "exclude each other: rows and columns are not divided"
     require(not (config.shard and adafactor), f"--shard and --optimizer adafactor {why}")
+    half = any(isinstance(one, AdamWConfig) and one.state == "bf16" for one in trained)
+    apart = "exclude each other: a shard keeps its means in fp32"
+    require(not (config.shard and half), f"--shard and --optimizer.state bf16 {apart}")
     _check_ends(parsed)
     data = open_data(parsed)
     parsed = with_heads(parsed, data.heads)

@@ -1,0 +1,101 @@
+"""AdamW whose two means are kept in bf16, and rounded up or down at random.
+
+A value between two of bf16 is rounded to the upper one with the probability of its distance from
+the lower one (Zamirai et al. 2020, arXiv 2010.06192, section 3): on average nothing is lost. To the
+nearest one, the second mean would stand still: a step changes it by less than half the distance
+between two values of bf16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unitk.optim.config import AdamWConfig, Groups
+
+BLOCK = {"cpu": 1 << 17, "cuda": 1 << 22}
+"""Weights of a device that are updated at once; on a CPU their means in fp32 stay in its cache."""
+MEANS = ("exp_avg", "exp_avg_sq")
+LOWER = 0xFFFF  # the bits of fp32 that bf16 lacks
+STRIDE = 7919  # a prime: by so much the random numbers of a block begin behind those of the last
+
+
+class HalfAdamW(torch.optim.Optimizer):
+    """AdamW with a state of 4 bytes a weight, for weights in fp32 on a CPU or on CUDA.
+
+    What is rounded up depends on the number of steps alone, so that a resumed run goes on as if it
+    had not been stopped.
+    """
+
+    def __init__(self, config: AdamWConfig, groups: Groups) -> None:
+        super().__init__(groups, {})
+        self.config = config
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a state; means in fp32 are rounded to the nearest bf16."""
+        super().load_state_dict(state_dict)
+        for one, state in self.state.items():  # torch has given the means the dtype of the weights
+            state |= {name: state[name].bfloat16() for name in MEANS}
+            state["step"] = state["step"].to(one.device)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Make one update with the gradients."""
+        each = ((one, group) for group in self.param_groups for one in group["params"])
+        trained = [(one, group) for one, group in each if one.grad is not None]
+        for one, _ in trained:
+            if not self.state[one]:
+                self.state[one]["step"] = torch.zeros((), device=one.device)
+                for name in MEANS:
+                    self.state[one][name] = torch.zeros_like(one, dtype=torch.bfloat16)
+            self.state[one]["step"] += 1
+        if not trained:
+            return
+        device = trained[0][0].device
+        count, block = 0, BLOCK[device.type]
+        step = int(torch.stack([state["step"] for state in self.state.values()]).max())
+        noise = draw(2 * block, step, device)
+        wide = torch.empty(2, block, device=device)
+        for one, group in trained:
+            state = self.state[one]
+            tables = one, one.grad.contiguous(), *(state[name] for name in MEANS)
+            for weight, grad, *means in zip(
+                *(part.view(-1).split(block) for part in tables), strict=True
+            ):
+                first, second = wide[:, : len(weight)]
+                first.copy_(means[0])
+                second.copy_(means[1])
+                torch._fused_adamw_(
+                    *([weight], [grad], [first], [second], [], [state["step"]]),
+                    lr=group["lr"],
+                    beta1=self.config.betas[0],
+                    beta2=self.config.betas[1],
+                    weight_decay=group["weight_decay"],
+                    eps=self.config.eps,
+                    amsgrad=False,
+                    maximize=False,
+                )
+                random = noise[count * STRIDE % block :][: len(weight)]
+                for own, mean in zip((first, second), means, strict=True):
+                    round_into(mean, own, random)
+                count += 1
+
+
+def draw(count: int, seed: int, device: torch.device) -> Tensor:
+    """Random whole numbers [count], each below 2^16; they depend on the seed and the device."""
+    generator = torch.Generator(device).manual_seed(seed)
+    words = torch.empty(count // 2, dtype=torch.int64, device=device)
+    words.random_(-(1 << 63), None, generator=generator)  # two in each: drawing is what they cost
+    return words.view(torch.int32).bitwise_and_(LOWER)
+
+
+def round_into(to: Tensor, values: Tensor, random: Tensor) -> None:
+    """Round fp32 `values`, which are overwritten, to the next bf16 away from or towards zero.
+
+    A value is `to` on average over all `random` numbers below 2^16; one of bf16 stays as it is.
+    """
+    # the random number is carried into the bits that stay as often as those that are cut off say
+    values.view(torch.int32).add_(random).bitwise_and_(~LOWER)
+    to.copy_(values)
