@@ -69,6 +69,7 @@ class TrainOptions(TypedDict, total=False):
     threads: int | str | None
     nproc: int | str
     shard: bool
+    save_shards: bool
     rank_timeout: float | str
     seed: int | str
     on_nonfinite: str

@@ -32,7 +32,7 @@ DEFAULT_SIZE = "100G"
 UNITS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 INDEX = "remote.json"
 """File of a mirrored run: its identity, and what the links in the run folder lead to."""
-OPTIMIZER = "optim.safetensors"
+OPTIMIZER = ("optim.safetensors", "optim.sharded")
 TOKENS, BLOCKS, ELSEWHERE = "tokens.bin", "blocks.sha256", ".remote"
 """Of a corpus: its tokens, the hashes of their blocks, and in a copy the address of the tokens."""
 HEAVY = (".safetensors", ".bin", ".npy", ".sha256", ".jsonl", ".pt")
@@ -219,7 +219,7 @@ def fetch_folder(store: Store, address: str, names: dict[str, Any], wanted: str)
         last = name.rpartition("/")[2]
         if wanted == "corpus":
             return last == TOKENS and name.replace(TOKENS, BLOCKS) in names
-        return wanted == "checkpoint" and last == OPTIMIZER
+        return wanted == "checkpoint" and not set(OPTIMIZER).isdisjoint(name.split("/"))
 
     if wanted == "vocab":
         names = {name: one for name, one in names.items() if not name.endswith(HEAVY)}

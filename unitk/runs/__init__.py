@@ -1,1 +1,1 @@
-"""What goes with training runs: scored outputs, dry runs, sweeps, scaling laws, clusters, views."""
+"""What goes with training runs: scores, dry runs, sweeps, scaling laws, clusters, views, shards."""

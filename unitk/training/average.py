@@ -17,7 +17,7 @@ from unitk.errors import CheckpointError
 from unitk.files import copy, create, seal, sealed
 from unitk.options.fields import flag
 from unitk.training.saving.checkpoint import IMPORTED, check_finite
-from unitk.training.saving.folder import OPTIMIZER
+from unitk.training.saving.folder import OPTIMIZER, stored
 from unitk.training.saving.snapshot import CARRY
 from unitk.training.saving.state import read_state, recorded
 from unitk.training.saving.weights import BASE, EMA, WEIGHTS, weights_of
@@ -55,7 +55,7 @@ def rewrite(
     create(folder / "state.json", text)
     anew = {WEIGHTS, EMA, BASE, CARRY, OPTIMIZER, "state.json"}
     anew |= set() if untrained else {IMPORTED}
-    for name in sealed(source):
+    for name in stored(source):
         if name not in anew:
             (folder / name).parent.mkdir(exist_ok=True)
             copy(source / name, folder / name)
@@ -94,7 +94,10 @@ def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
         files: list[dict[str, Callable[[], Tensor]]] = []
         for path in checkpoints:
             own = dict[str, Callable[[], Tensor]]()
-            if "base" in read_state(path):  # the mean of products is not the product of means
+            divided = WEIGHTS not in sealed(path)
+            if divided or "base" in read_state(
+                path
+            ):  # the mean of products is not the product of means
                 weights = weights_of(path, averages=True)
                 own |= {name: partial(weights.__getitem__, name) for name in weights}
             # statistics of batch normalization have no moving average

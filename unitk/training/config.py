@@ -61,7 +61,7 @@ class TrainConfig(Checked):
         " compile static capture",
         "Validation, checkpoints and logging": "valid_every valid_generate save_every best_metric"
         " log_every| valid_metric valid_beam"
-        " keep_last keep_best save_at_words writers panel_every panel_texts profile"
+        " keep_last keep_best save_at_words save_shards writers panel_every panel_texts profile"
         " detect_anomaly",
     }
 
@@ -204,6 +204,9 @@ class TrainConfig(Checked):
     shard: bool = False
     """Shard weights, gradients and optimizer state over the processes (FSDP2), for models that do
     not fit on one device."""
+    save_shards: bool = False
+    """With --shard: each process writes its own part of a checkpoint, which nothing gathers. Any
+    number of processes reads it, and `unitk convert --from unitk RUN --to unitk DIR` joins it."""
     rank_timeout: Finite = 600.0
     """Seconds without an answer after which a process counts as lost."""
     seed: Count = 1

@@ -332,7 +332,9 @@ class Trainer(Run):
         optimizers = self.plan.optimizers
         own = identity, task, copy, averages, rows, self.base
         taken = snapshot.take(self.model, optimizers, at, *own)
-        if self.ranks.leads:
+        if self.ranks.apart:
+            taken = registry.get("measure", "shards")(taken, self.ranks)
+        if self.ranks.leads or self.ranks.apart:
             self.saver.save(taken, at.best_steps(self.config.keep_best), dict(at.kept))
 
 

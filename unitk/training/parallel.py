@@ -52,6 +52,7 @@ class Ranks:
     world: int = 1
     sharded: bool = False  # whether each holds only a part of the parameters
     local: int = 0  # its number on this machine, which is the number of its GPU
+    apart: bool = False  # whether each writes its own part of the parameters
 
     @property
     def leads(self) -> bool:
@@ -118,7 +119,8 @@ class Ranks:
         """Let optimizers that need whole matrices gather them."""
 
     def copied(self, tensor: Tensor) -> Tensor:
-        """A copy in host memory; of a sharded tensor, the whole of it, on the leading rank only."""
+        """A copy in host memory; of a sharded tensor, the whole of it, on the leading rank only, or
+        with `apart` the part that this rank holds."""
         return tensor.detach().to("cpu", copy=True).contiguous()
 
     def shard_like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
@@ -335,6 +337,8 @@ class Sharded(Group):
     def copied(self, tensor: Tensor) -> Tensor:
         from torch.distributed.tensor import DTensor
 
+        if isinstance(tensor, DTensor) and self.apart:
+            return super().copied(tensor.to_local())
         whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         if not self.leads and whole.dim():
             whole = whole[:0]
@@ -366,12 +370,12 @@ def attempt() -> str:
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
 
 
-def join(shard: bool = False) -> Ranks:
+def join(shard: bool = False, apart: bool = False) -> Ranks:
     """This process among those that `--nproc` or `torchrun` started, or alone."""
     rank, world, local = process_ranks()
     if world == 1:
         return Ranks()
-    return (Sharded if shard else Group)(rank, world, local=local)
+    return (Sharded if shard else Group)(rank, world, local=local, apart=apart)
 
 
 def buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -51,7 +51,7 @@ class Run:
     def __init__(self, start: Start) -> None:
         config, parts = start.config, start.parsed.components
         self.start, self.config, self.data = start, config, start.data
-        self.ranks = join(config.shard)
+        self.ranks = join(config.shard, config.save_shards)
         self.device = choose_device(config.device, self.ranks.local)
         configure_torch(config, self.device)
         self.precision = choose_precision(config, self.device)

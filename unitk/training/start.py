@@ -8,6 +8,7 @@ the progress and the stateful rows. In loop.py: `events` puts later checkpoints 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -133,7 +134,7 @@ def parse_train(argv: Sequence[str]) -> Parsed:
             changed[other] = "none"
     nproc = (given if "nproc" in given else recorded).texts.get("nproc", "1")
     if process_ranks()[1] == 1 and (launched() or nproc == "1"):
-        changed["shard"] = "off"  # the number of processes may change
+        changed |= {"shard": "off", "save_shards": "off"}  # the number of processes may change
     given = Settings.of_texts(changed, Origin.FLAG).under(given)
     # for this run all of them are given; what they say of their origin is kept
     of_run = Settings.of_texts(recorded.texts, Origin.FILE, str(path))
@@ -243,7 +244,11 @@ def prepare(parsed: Parsed) -> Start:
         averages, retry = "averages are not divided", "ranks would wait for ever"
         for key, why in (("ema", averages), ("average_last", averages), ("oom_retry", retry)):
             require(not getattr(config, key), f"--shard and {flag(key)} exclude each other: {why}")
+    require(config.shard or not config.save_shards, "--save-shards has no effect without --shard")
     run = RunFolder.at(config.save_dir, config.resume)
+    on_one = os.environ.get("LOCAL_WORLD_SIZE", str(world)) == str(world)
+    shared = run.remote is None or on_one or not config.save_shards
+    require(shared, "--save-shards on several machines needs a --save-dir on a disk of all")
     run.check(config.resume)  # before data are opened, which may take longer
     choose_loggers(config.writers)
     optimizer = parsed.components["optimizer"].config

@@ -12,12 +12,13 @@ from typing import Literal
 
 from unitk import pretrained, registry
 from unitk.api.verb import verb
-from unitk.decoding.files.defaults import read_defaults
+from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, printable, require
 from unitk.files import create, new_folder
 from unitk.options import config
 from unitk.options.settings import HELP, Settings, read_flags
 from unitk.registry import register
+from unitk.training.saving.folder import holding
 
 OURS = "unitk"
 PUSH = """#!/bin/sh
@@ -42,7 +43,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Convert a checkpoint of another system to unitk (--from FORMAT PATH --to unitk DIR), or a
-    model of unitk to another system (--from unitk DIR --to FORMAT DIR). Formats: hf (Hugging Face's
+    model of unitk to another system (--from unitk DIR --to FORMAT DIR). --from unitk DIR --to unitk
+    DIR joins the files of --save-shards, and an adapter with its base. Formats: hf (Hugging Face's
     BERT, ERNIE, RoBERTa, ALBERT, ModernBERT, EuroBERT, GPT, GPT-2, GPT-NeoX, Llama, Mistral, Qwen2,
     Qwen3, SmolLM3, OLMo 2, Gemma 3, BART, T5, T5Gemma, XLNet), unilm, glm, mass, fairseq, optimus,
     diffusion (MDLM, BD3-LM, LLaDA), peft (adapters); to read only, elmo, ulmfit; to write only,
@@ -98,7 +100,7 @@ def run(argv: Sequence[str]) -> None:
     given: Options = config.resolve(Options, flags.without(inner)).main
     registry.load_plugins(given.user_dir)
     (source, path), (target, dest) = given.from_, given.to
-    require((source == OURS) != (target == OURS), "one of --from and --to is unitk, the other not")
+    require(OURS in (source, target), "one of --from and --to is unitk")
     format = None if target == OURS else registry.get("format", target, "--to")
     takes = (*format.options, *(CARD if format.usage else ())) if format else ()
     for name in FOR_FORMATS:
@@ -107,7 +109,10 @@ def run(argv: Sequence[str]) -> None:
     named = re.fullmatch(r"[\w.+ -]*", given.license)
     require(named is not None, f"--license must be a name such as mit, got {given.license!r}")
     with new_folder(Path(dest), "--to", CheckpointError) as folder:
-        if target == OURS:
+        if source == target:
+            require(not inner, "task and architecture stay as they are with --from and --to unitk")
+            join_parts(Path(path), folder)
+        elif target == OURS:
             import_checkpoint(source, Path(path), given, inner, folder)
         else:
             for key, one in inner.items():
@@ -118,6 +123,16 @@ def run(argv: Sequence[str]) -> None:
                 export_revisions(Path(path), folder, given, task)
             else:
                 export_model(Path(path), target, folder, given, task)
+
+
+def join_parts(path: Path, folder: Path) -> None:
+    """Write a checkpoint with whole files, whatever processes or adapters divided its weights."""
+    from unitk.training.average import mean, rewrite
+    from unitk.training.saving.checkpoint import imported_rows
+
+    with holding(path) as found:
+        rewrite(found, folder, mean([found]), {}, bool(imported_rows(found)))
+        write_defaults(folder, read_defaults(found))
 
 
 def import_checkpoint(

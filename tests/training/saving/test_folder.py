@@ -217,7 +217,7 @@ def test_what_cannot_be_removed_is_no_checkpoint_that_was_not_saved(run, monkeyp
     own = Saver(run, 1)
     monkeypatch.setattr(files, "move", refuses)
     monkeypatch.setattr(saver, "write", lambda path, snapshot: fill()(path))
-    own.save(SimpleNamespace(step=20), best=[20], named={})
+    own.save(SimpleNamespace(step=20, publish=None), best=[20], named={})
     own.finish()
     assert own.failed() == 0 and 20 in run.steps()
     assert "are kept: [Errno 13]" in caplog.text

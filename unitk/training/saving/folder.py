@@ -28,7 +28,7 @@ from unitk.errors import CheckpointError, DataError, UsageError, require
 from unitk.files import MANIFEST, TEMPORARY, damage, held, seal
 
 DAMAGED = "damaged-"
-OPTIMIZER = "optim.safetensors"
+OPTIMIZER, SHARDED = "optim.safetensors", ".sharded"
 LOCK = ".lock"
 CONFIG, SOURCES = "config.yaml", "sources.json"
 TRIES, PAUSE = 200, 0.01
@@ -166,7 +166,9 @@ class RunFolder:
                 continue
             with reader:
                 if number in named:
-                    files.leave_out(self.step(number), OPTIMIZER)
+                    for name in files.sealed(self.step(number)):
+                        if not used(name):
+                            files.leave_out(self.step(number), name)
                     continue
                 # renamed first: a checkpoint that is half removed must not look like one
                 doomed = self.checkpoints / f"{TEMPORARY}old-step-{number}"
@@ -291,7 +293,13 @@ def _checked(path: Path) -> tuple[Path, AbstractContextManager[Any] | None, str 
 
 def used(name: str) -> bool:
     """Whether a file of a checkpoint is needed to use the model."""
-    return name != OPTIMIZER
+    return not name.startswith("optim.")
+
+
+def stored(checkpoint: Path) -> set[str]:
+    """The names of a checkpoint's files; shards of one have the name of the whole."""
+    names = (name.partition(f"{SHARDED}/") for name in files.sealed(checkpoint))
+    return {f"{name}.safetensors" if divided else name for name, divided, _ in names}
 
 
 P = ParamSpec("P")

@@ -77,7 +77,10 @@ class Saver:
     def _write(self, snapshot: Snapshot, best: list[int], named: dict[str, int]) -> None:
         folder, step = self.folder, snapshot.step
         try:
-            folder.publish(step, lambda path: write(path, snapshot))
+            if snapshot.publish is None:
+                folder.publish(step, lambda path: write(path, snapshot))
+            elif not snapshot.publish(folder, snapshot):
+                return
             folder.link("last", step)  # only once the checkpoint has its name
             folder.link("best", best[0] if best else None)
             for name, number in named.items():

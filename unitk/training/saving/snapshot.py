@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from unitk.errors import CheckpointError
-from unitk.files import VERSION, create, sealed
+from unitk.files import VERSION, create
 from unitk.tasks.base import Task
 from unitk.training.ema import Average
 from unitk.training.parallel import Ranks
 from unitk.training.saving.checkpoint import tensors_of
-from unitk.training.saving.folder import OPTIMIZER
+from unitk.training.saving.folder import OPTIMIZER, RunFolder, stored
 from unitk.training.saving.state import Identity, Progress, read_state, write_files
 from unitk.training.saving.weights import EMA, WEIGHTS, Base, load_tensors, save_tensors
 
@@ -39,6 +39,9 @@ class Snapshot:
     state: str
     task: Task
     base: Base | None
+    metadata: dict[str, dict[str, str]] = field(default_factory=dict)  # of files that are shards
+    publish: Callable[[RunFolder, Snapshot], bool] | None = None
+    """How a part of one is written; returns whether the checkpoint is there then."""
 
 
 def write_model(folder: Path, model: nn.Module, identity: Identity, task: Task) -> None:
@@ -98,7 +101,8 @@ def take(
 def write(folder: Path, snapshot: Snapshot) -> None:
     """Write a snapshot into an existing folder. Raises OSError if the disk does."""
     for name, tensors in snapshot.files.items():
-        save_tensors(tensors, folder / name)
+        (folder / name).parent.mkdir(exist_ok=True)
+        save_tensors(tensors, folder / name, snapshot.metadata.get(name))
     if snapshot.base is not None:
         snapshot.base.write(folder)
     create(folder / "state.json", snapshot.state)
@@ -116,7 +120,7 @@ def restore(
     how far the run had come."""
     state = read_state(folder)
     parameters = dict(model.named_parameters())
-    if OPTIMIZER not in sealed(folder):
+    if OPTIMIZER not in stored(folder):
         lacks = "was kept without the optimizer's state (--save-at-words)"
         raise CheckpointError(f"--resume: {folder} {lacks}; --init-from takes its weights")
     tensors = load_tensors(folder / OPTIMIZER)
@@ -132,7 +136,7 @@ def restore(
         packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
         groups = optimizer.state_dict()["param_groups"]  # today's options, the checkpoint's state
         optimizer.load_state_dict({"state": packed, "param_groups": groups})
-    if average is not None and EMA in sealed(folder):
+    if average is not None and EMA in stored(folder):
         average.restore(load_tensors(folder / EMA))
     return Progress.of(state)
 
@@ -145,6 +149,6 @@ def _named_parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, n
 
 def load_carry(folder: Path | None, device: torch.device) -> dict[str, Tensor]:
     """The carried states of a resumed run's stateful rows."""
-    if folder is None or CARRY not in sealed(folder):
+    if folder is None or CARRY not in stored(folder):
         return {}
     return {name: table.to(device) for name, table in load_tensors(folder / CARRY).items()}

@@ -23,6 +23,7 @@ from unitk.foreign import read_json
 from unitk.options.fields import COMMA, SUFFIXES, options, render
 from unitk.options.settings import NOTHING, Origin, Settings, renamed
 from unitk.tasks.base import Task
+from unitk.training.saving.folder import stored
 
 if TYPE_CHECKING:
     from unitk.training.config import TrainConfig
@@ -235,7 +236,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     """Read the state.json of a checkpoint whose manifest is valid."""
     path = checkpoint / "state.json"
     for name in ("state.json", "model.safetensors", "vocab/vocab.json"):
-        if name not in sealed(checkpoint):
+        if name not in stored(checkpoint):
             raise CheckpointError(f"{checkpoint} has no {name} in its manifest")
     state = read_json(path, CheckpointError)
     for name, kind in FIELDS.items():

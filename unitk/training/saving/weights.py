@@ -10,24 +10,28 @@ can do that. A base that comes with unitk is named by its hash in state.json, an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unitk import pretrained
 from unitk.errors import CheckpointError
-from unitk.files import MANIFEST, create, damage, link_or_copy, sealed
+from unitk.files import MANIFEST, create, damage, link_or_copy
 from unitk.foreign import read_json, require_file
 from unitk.options.fields import parse_named
+from unitk.training.saving.folder import SHARDED, stored
 from unitk.training.saving.state import read_state
 
 WEIGHTS, EMA, BASE = "model.safetensors", "ema.safetensors", "base.safetensors"
+SHARDS, OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
+"""Where torch.distributed.checkpoint says in a file of safetensors which parts it has."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Base:
     def of(cls, tensors: Mapping[str, Tensor], folder: Path | None) -> Base:
         """The base of a new run, whose weights come from a checkpoint, or from several (None)."""
         own = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
-        if folder is None or {EMA, BASE} & sealed(folder) or "base" in read_state(folder):
+        if folder is None or {EMA, BASE} & stored(folder) or "base" in read_state(folder):
             return cls(own, {}, None)
         there = load_tensors(folder / WEIGHTS)
         alike = (name in there and torch.equal(there[name].float(), own[name]) for name in own)
@@ -66,7 +70,7 @@ class Base:
                 what = f"{folder} stands on the model {about['model']} of unitk"
                 version = read_state(folder).get("versions", {}).get("unitk", "another version")
                 raise CheckpointError(f"{what} {version}, which this version has not")
-        elif BASE not in sealed(folder):
+        elif BASE not in stored(folder):
             raise CheckpointError(f"{folder} has no {BASE} in its manifest")
         own = load_tensors(file)
         return cls({n: own[n] for n in own if n not in about.get("left_out", ())}, about, file)
@@ -93,7 +97,7 @@ def weights_of(folder: Path, averages: bool, merged: bool = True) -> dict[str, T
 
     An adapter is added to its base, unless they are not to be `merged`.
     """
-    averaged = averages and EMA in sealed(folder)
+    averaged = averages and EMA in stored(folder)
     tensors = load_tensors(folder / WEIGHTS)
     # buffers, such as the statistics of batch normalization, have no average
     tensors |= load_tensors(folder / EMA) if averaged else {}
@@ -106,17 +110,42 @@ def weights_of(folder: Path, averages: bool, merged: bool = True) -> dict[str, T
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Load the tensors of a checkpoint's file; `CheckpointError` if it is missing or damaged."""
+    """Load the tensors of a checkpoint's file, or of its shards.
+
+    Raises `CheckpointError` if it is missing or damaged.
+    """
     try:
+        if (parts := path.with_suffix(SHARDED)).is_dir():
+            return join_shards(parts)
         require_file(path)
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+def join_shards(folder: Path) -> dict[str, Tensor]:
+    """The whole tensors of files that have rows of them."""
+    parts = dict[str, dict[int, Tensor]]()
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as rows:
+            places = json.loads((rows.metadata() or {}).get(SHARDS, "{}"))
+            for name in rows.keys():
+                if name not in places:
+                    raise CheckpointError(f"{file} does not say which rows of {name} it has")
+                # ranks hold neighbouring rows, so where its rows begin orders the parts
+                first = places[name][OFFSETS][0] if places[name][OFFSETS] else 0
+                parts.setdefault(name, {})[first] = rows.get_tensor(name)
+    return {
+        name: torch.cat([own[at] for at in sorted(own)]) if len(own) > 1 else own[0]
+        for name, own in parts.items()
+    }
+
+
+def save_tensors(
+    tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None
+) -> None:
     """Write a file of tensors. Raises OSError if the disk does."""
     try:
-        save_file(tensors, create(path))
+        save_file(tensors, create(path), metadata)
     except SafetensorError as error:  # the library's name for a full disk
         raise OSError(f"{path.name}: {error}") from error

@@ -1,0 +1,106 @@
+"""Checkpoints whose tensors are divided among files, one of each process (`--save-shards`).
+
+    model.sharded/shard-00002-model-00001-of-00001.safetensors   in place of model.safetensors
+    optim.sharded/...                                            in place of optim.safetensors
+
+These are the safetensors files of torch.distributed.checkpoint (`HuggingFaceStorageReader`): the
+metadata of each say where in the whole tensors its parts begin. A process writes its own files
+beside the checkpoint that the first one is writing, which takes them in when all are there.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor
+
+from unitk.files import TEMPORARY, appearing, discard, finish
+from unitk.registry import register
+from unitk.training.parallel import Group
+from unitk.training.saving.folder import OPTIMIZER, SHARDED, RunFolder
+from unitk.training.saving.snapshot import Snapshot, write
+from unitk.training.saving.weights import OFFSETS, SHARDS, WEIGHTS, save_tensors
+
+LOOK = 0.02  # seconds between two looks for the files of other processes
+
+
+@register("measure", "shards")
+def divide_rows(taken: Snapshot, ranks: Group) -> Snapshot:
+    """A snapshot of the rows that this rank holds, which it writes; all ranks call it at once."""
+    whole, mine = dict(taken.files), dict[str, dict[str, Tensor]]()
+    for file in (WEIGHTS, OPTIMIZER):
+        tensors = whole.pop(file)
+        # what is not divided, such as the number of updates, is the first rank's
+        mine[file] = {name: one for name, one in tensors.items() if ranks.leads or one.dim()}
+    lengths = {
+        file: {name: len(one) for name, one in own.items() if one.dim()}
+        for file, own in mine.items()
+    }
+    # how many rows come before its own, each rank counts from what all of them hold
+    every = [json.loads(one) for one in ranks.all_gather_texts(json.dumps(lengths))]
+    files, metadata = whole if ranks.leads else {}, dict[str, dict[str, str]]()
+    for file, tensors in mine.items():
+        own = {name: one for name, one in tensors.items() if ranks.leads or len(one)}
+        before = {name: sum(one[file][name] for one in every[: ranks.rank]) for name in own}
+        places = {
+            name: {OFFSETS: [before[name], *[0] * (one.dim() - 1)] if one.dim() else []}
+            for name, one in own.items()
+        }
+        name = part_name(file, ranks.rank)
+        files[name], metadata[name] = own, {SHARDS: json.dumps(places)}
+    publish: Callable[[RunFolder, Snapshot], bool] = hand_over
+    if ranks.leads:
+        others = [part_name(file, rank) for file in mine for rank in range(1, ranks.world)]
+        publish = partial(take_in, others, ranks.timeout)
+    return replace(taken, files=files, metadata=metadata, publish=publish)
+
+
+def part_name(file: str, rank: int) -> str:
+    """The name of the part of a file that a rank writes."""
+    folder = Path(file).with_suffix(SHARDED)
+    return f"{folder}/shard-{rank + 1:05}-model-00001-of-00001.safetensors"
+
+
+def hand_over(folder: RunFolder, snapshot: Snapshot) -> bool:
+    """Write the part of a rank for the first one to take in; returns that nothing is published."""
+    for name, tensors in snapshot.files.items():
+        path = aside(folder, snapshot) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with appearing(path) as part:
+            save_tensors(tensors, part, snapshot.metadata[name])
+    return False
+
+
+def take_in(others: Sequence[str], patience: float, folder: RunFolder, snapshot: Snapshot) -> bool:
+    """Publish a checkpoint with the files of the other ranks; returns True.
+
+    Raises OSError if the disk does, or one of them is not there after `patience` seconds.
+    """
+
+    def fill(path: Path) -> None:
+        write(path, snapshot)
+        end = time.monotonic() + patience
+        for name in others:
+            part = aside(folder, snapshot) / name
+            while not part.exists():
+                if time.monotonic() > end:
+                    raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), str(part))
+                time.sleep(LOOK)
+            # in one rename: a part that exists is whole
+            finish(part, path / name)
+
+    folder.publish(snapshot.step, fill)
+    discard(aside(folder, snapshot), folder.checkpoints)
+    return True
+
+
+def aside(folder: RunFolder, snapshot: Snapshot) -> Path:
+    """Where ranks other than the first one write."""
+    return folder.checkpoints / f"{TEMPORARY}shards-{snapshot.step}"
