@@ -1,14 +1,14 @@
 """A server under load, beside `unitk generate` on the same texts.
 
     python recipes/benchmarks/serve.py --seconds 60 --clients 64
-    python recipes/benchmarks/serve.py --checkpoint unitk-base-en-questions
+    python recipes/benchmarks/serve.py --checkpoint unitk-base-en-questions --turns 3
     python recipes/benchmarks/serve.py --transformers
 
 Clients send one text each, again and again. Printed are the answered and the lost requests, the
-seconds that a client waits, the texts in a second of processor time of the server and of `unitk
-generate` (without its start), and the seconds of a short output beside eight long ones. Then come
-broken bodies, clients that hang up and clients that read slowly; the server must answer afterwards,
-and its memory must not have grown.
+seconds that a client waits, and the texts in a second of processor time of the server and of `unitk
+generate` without its start; these two are measured `--turns` times, one after the other. Then come
+the seconds of a short output beside eight long ones, broken bodies, clients that hang up and
+clients that read slowly; the server must answer afterwards, and its memory must not have grown.
 
 With `--transformers`, the model is a new GPT-2 of five million parameters, and the same weights
 also write with transformers' `generate`, which gets token ids in batches of 64 and has no server
@@ -26,6 +26,7 @@ import os
 import random
 import resource
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -153,8 +154,10 @@ async def load(
     return sorted(waited), lost
 
 
-async def beside(client: httpx.AsyncClient, body: dict[str, object], long: int) -> list[float]:
-    """The seconds that ten short outputs take, one after the other, beside `long` long ones."""
+async def beside(
+    client: httpx.AsyncClient, body: dict[str, object], long: int, short: int
+) -> list[float]:
+    """The seconds that short outputs take, one after the other, beside `long` long ones."""
 
     async def write() -> None:
         while True:
@@ -164,10 +167,10 @@ async def beside(client: httpx.AsyncClient, body: dict[str, object], long: int) 
     tasks = [asyncio.create_task(write()) for _ in range(long)]
     await asyncio.sleep(1)
     found = []
-    for _ in range(10):
+    for _ in range(short):
         begun = time.monotonic()
-        short = {"beam": 1, "min_len": 4, "max_len": 5}
-        answer = await client.post("/generate", json={**body, **short})
+        few = {"beam": 1, "min_len": 4, "max_len": 5}
+        answer = await client.post("/generate", json={**body, **few})
         assert answer.status_code == 200, answer.text
         found.append(time.monotonic() - begun)
     for task in tasks:
@@ -184,8 +187,8 @@ async def abuse(
     good = json.dumps({"texts": ["a"], "beam": 1, "max_len": 3}).encode()
     for number in range(1000):
         noise = bytes(draws.randrange(256) for _ in range(draws.randrange(60)))
-        body = noise if number % 2 else good[: draws.randrange(len(good) - 1)]
-        answer = await client.post(f"/{draws.choice(VERBS)}", content=body, headers=JSON)
+        bad = noise if number % 2 else good[: draws.randrange(len(good) - 1)]
+        answer = await client.post(f"/{draws.choice(VERBS)}", content=bad, headers=JSON)
         said[answer.status_code] += 1
     long = {**body, "beam": 5, "max_len": 500, "min_len": 499}
     for _ in range(20):
@@ -193,12 +196,12 @@ async def abuse(
             await client.post("/generate", json=long, timeout=0.1)
         except httpx.TimeoutException:
             pass
-    body = json.dumps({**long, "beam": 1, "sampling": True, "stream": True}).encode()
+    asked = json.dumps({**long, "beam": 1, "sampling": True, "stream": True}).encode()
     head = "POST /generate HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-    head += f"content-length: {len(body)}\r\n\r\n"
+    head += f"content-length: {len(asked)}\r\n\r\n"
     for _ in range(8):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(head.encode() + body)
+        writer.write(head.encode() + asked)
         await reader.read(10)  # and no more
     await asyncio.sleep(1)
     return said
@@ -210,7 +213,9 @@ async def main() -> None:
     parser.add_argument("--checkpoint", default=BUNDLED)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--long", type=int, default=8)
+    parser.add_argument("--short", type=int, default=10)
     parser.add_argument("--texts", type=int, default=1000)
     parser.add_argument("--transformers", action="store_true")
     given = parser.parse_args()
@@ -225,8 +230,7 @@ async def main() -> None:
 
 async def measure(given: argparse.Namespace, texts: list[str], peer: float | None) -> None:
     """Measure the server, and print that beside the rate of the peer."""
-    plain = generated(given.checkpoint, texts)
-    words = [sys.executable, "-m", "unitk_cli", "serve", "--port", "0"]
+    words = [sys.executable, "-m", "unitk_cli", "serve", "--port", "0", "--timeout", "600"]
     words += ["--checkpoint", given.checkpoint]
     server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     try:
@@ -234,26 +238,34 @@ async def measure(given: argparse.Namespace, texts: list[str], peer: float | Non
         address = server.stderr.readline().split()[-1]
         process, port = server.pid, int(address.rpartition(":")[2])
         limits = httpx.Limits(max_connections=2 * given.clients)
-        async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits) as client:
+        async with httpx.AsyncClient(base_url=address, timeout=600, limits=limits) as client:
             bodies = [request_of(given.checkpoint, text) for text in texts]
             await load(client, bodies, given.clients, 3)  # the first batches allocate
-            memory, spent = [memory_of(process)], processor_seconds(process)
-            waited, lost = await load(client, bodies, given.clients, given.seconds)
-            spent = processor_seconds(process) - spent
+            memory, rates = [memory_of(process)], list[tuple[float, float]]()
+            waited, lost = list[float](), list[int]()
+            for _ in range(given.turns):
+                plain, spent = generated(given.checkpoint, texts), processor_seconds(process)
+                some, refused = await load(client, bodies, given.clients, given.seconds)
+                spent = processor_seconds(process) - spent
+                waited, lost = sorted([*waited, *some]), [*lost, *refused]
+                rates.append((len(some) / spent, plain))
             memory.append(memory_of(process))
-            short = await beside(client, bodies[0], given.long)
+            short = await beside(client, bodies[0], given.long, given.short)
             said = await abuse(client, port, bodies[0])
             after = (await client.post("/generate", json=bodies[0])).status_code
             memory.append(memory_of(process))
     finally:
         server.terminate()
         server.wait(60)
-    served = len(waited) / spent
+    served, plain = (statistics.median(each) for each in zip(*rates, strict=True))
+    ratios = sorted(served / plain for served, plain in rates)
     print(f"{given.clients} clients: {len(waited)} answered, {len(lost)} lost {lost[:3]}")
     print(f"a client waits {waited[len(waited) // 2]:.2f} s (median), {waited[-1]:.2f} s at most")
-    print(f"beside {given.long} long outputs, a short one takes {short[5]:.2f} s (median)")
+    median = f"{statistics.median(short):.2f} s (median)"
+    print(f"beside {given.long} long outputs, a short one takes {median}")
     print(f"texts a processor second: {served:.1f} served, {plain:.1f} by unitk generate")
-    print(f"ratio {served / plain:.2f}")
+    each = " ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(f"ratio {statistics.median(ratios):.2f} (median of {each})")
     if peer is not None:
         ratio = f"ratio {served / peer:.2f}"
         print(f"texts a processor second by transformers: {peer:.1f}, {ratio}")
