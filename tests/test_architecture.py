@@ -170,7 +170,7 @@ PRICE |= {"route": 40}
 CLOSURES = {
     "generate": (81, 16_751),
     "train": (77, 16_781),
-    "serve": (92, 18_882),
+    "serve": (92, 18_885),
     "preprocess": (39, 8_913),
     "stack": (21, 4_833),
     "mlm": (11, 3_383),

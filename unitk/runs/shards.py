@@ -58,6 +58,7 @@ def divide_rows(taken: Snapshot, ranks: Group) -> Snapshot:
     publish: Callable[[RunFolder, Snapshot], bool] = hand_over
     if ranks.leads:
         others = [part_name(file, rank) for file in mine for rank in range(1, ranks.world)]
+        # bound here, as a saver knows nothing of ranks
         publish = partial(take_in, others, ranks.timeout)
     return replace(taken, files=files, metadata=metadata, publish=publish)
 
@@ -97,6 +98,7 @@ def take_in(others: Sequence[str], patience: float, folder: RunFolder, snapshot:
             finish(part, path / name)
 
     folder.publish(snapshot.step, fill)
+    # empty folders are left of it
     discard(aside(folder, snapshot), folder.checkpoints)
     return True
 

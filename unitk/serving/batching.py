@@ -249,6 +249,7 @@ class Batcher:
                 parts[:1]
             )
         small, wide = self.max_slots // SMALL, parts[0].size
+        # small groups have a room of their own, so that large ones do not keep them out
         held = [one.slots for one in self.running]
         little = sum(one for one in held if one <= small)
         large = sum(held) - little
@@ -258,6 +259,7 @@ class Batcher:
             if wide > room:
                 return []
         found = parts[:1]
+        # those of a similar size first: all rows are as wide as the widest one
         for one in sorted(parts[1:], key=lambda one: abs(one.size - parts[0].size)):
             wide = max(wide, one.size)
             if wide * (len(found) + 1) > room:

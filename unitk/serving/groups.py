@@ -69,6 +69,7 @@ class JobGroup:
     def advance(self) -> dict[int, Any]:
         """Take a step; returns the results of the parts that are finished, by number."""
         items = [part.item for part in self.parts]
+        # jobs with one key compute alike
         results = self.parts[0].job.act(items, lambda: all(part.job.gone for part in self.parts))
         assert len(results) == len(items), "a result for each item"
         return dict(enumerate(results))

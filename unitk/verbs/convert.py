@@ -131,6 +131,7 @@ def join_parts(path: Path, folder: Path) -> None:
     from unitk.training.saving.checkpoint import imported_rows
 
     with holding(path) as found:
+        # the mean of one checkpoint is its weights, whole
         rewrite(found, folder, mean([found]), {}, bool(imported_rows(found)))
         write_defaults(folder, read_defaults(found))
 

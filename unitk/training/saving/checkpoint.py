@@ -260,7 +260,7 @@ def add_rows(there: dict[str, Tensor], here: dict[str, Tensor], task: Task) -> N
     count = len(task.vocab.sentinels)
     for name in OF_WORDS & there.keys() & here.keys():
         table, drawn = there[name], here[name]
-        if len(drawn) - len(table) == count:
+        if count and len(drawn) - len(table) == count:
             more = table.float().mean(0) + drawn[len(table) :] / 10
             there[name] = torch.cat([table, more])
 
