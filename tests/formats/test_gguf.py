@@ -272,7 +272,7 @@ def test_a_task_that_does_not_continue_texts(task, parts, tmp_path):
 def test_an_encoder_is_told_where_it_can_go(parts, tmp_path):
     """Its task is named, and not the settings in which it differs from some decoder."""
     own, kind = parts("bert_tiny"), get("task", "mlm")
-    with pytest.raises(UsageError, match="task mlm does not; --to sentence-transformers"):
+    with pytest.raises(UsageError, match="task mlm .*--to sentence-transformers"):
         get("format", "gguf").write(replace(own, task=kind(kind.Config(), own.vocab)), tmp_path)
 
 

@@ -112,6 +112,8 @@ class Format:
     """Give weights, or their gradients, the names and shapes that they have in this format."""
     usage: Callable[[Loaded], str] | None = None
     """Markdown that shows how a written model is used; for formats that have a model card."""
+    carry: Callable[[Path, Path], None] = lambda source, folder: None
+    """Copy what stands beside a model and is no part of it, from a folder into another one."""
     cure: Callable[[Path], str] = lambda path: ""
     """What helps where there is no such path, for the error."""
 

@@ -33,6 +33,7 @@ TOKENIZER = (
 FILES = (
     *(*TOKENIZER, "generation_config.json", "model*.safetensors", "model.safetensors.index.json"),
     *(MANIFEST, "state.json", "imported.json", "generate.yaml", "vocab/*", "source_vocab/*"),
+    *("chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja"),
 )
 """What belongs to a model: of transformers, and a checkpoint of unitk."""
 SHOWN = 5  # names in a message

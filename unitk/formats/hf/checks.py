@@ -17,7 +17,7 @@ from unitk.formats.settings import check_value
 
 EXPERTS, SENSES = "a mixture of experts", "pictures or sound"
 SCALED, CAPS = "scaled parts", "soft caps"
-PARTS = {
+UNCOMPUTED = {
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), EXPERTS),
     **dict.fromkeys(("vision_config", "audio_config"), SENSES),
     **dict.fromkeys(("residual_multiplier", "embedding_multiplier"), SCALED),
@@ -26,7 +26,7 @@ PARTS = {
     "quantization_config": "quantized weights",
 }
 """Key -> what a model with it has, which the stack does not compute or the reader does not read."""
-KINDS: dict[str, type] = {
+TYPES: dict[str, type] = {
     **dict.fromkeys(("vocab_size", "max_position_embeddings", "sliding_window"), int),
     **dict.fromkeys(("num_hidden_layers", "head_dim", "max_window_layers"), int),
     **dict.fromkeys(
@@ -41,14 +41,14 @@ KINDS: dict[str, type] = {
 def check_config(given: Mapping[str, Any], family: Family, where: object) -> None:
     """Raise `CheckpointError` for parts that are not computed and for values of a wrong kind."""
     read = {*family.fixed, *(key for names in family.keys.values() for key in names)}
-    for key, what in PARTS.items():
+    for key, what in UNCOMPUTED.items():
         value = given.get(key)
         if key not in read and value not in (None, False, 0, 1, {}, []):
             shown = repr(value) if isinstance(value, int | float | str) else "set"
             raise CheckpointError(
                 f"{where}: unitk reads no model with {what}, but {key} is {shown}"
             )
-    for key, kind in KINDS.items():
+    for key, kind in TYPES.items():
         if given.get(key) is not None:
             check_value(given[key], kind, key, where)
 

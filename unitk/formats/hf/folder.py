@@ -50,6 +50,7 @@ from unitk.formats.hf.families import (
 )
 from unitk.formats.hf.generation import FILE, generation, read_generation
 from unitk.formats.hf.heads import KEPT, detect_task, head_settings, named_classes
+from unitk.formats.hf.templates import copy_templates
 from unitk.formats.hf.tokenizer import write_tokenizer
 from unitk.formats.names import count_from, current_name
 from unitk.formats.vocabs import vocab_beside
@@ -442,6 +443,7 @@ register("format", "hf")(
         write=write,
         translate=translate,
         usage=usage,
+        carry=copy_templates,
         cure=from_hub,
     )
 )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from unitk.files import create
-from unitk.formats.hf.vocabularies.byt5 import Bytes, write_bytes
+from unitk.formats.hf.vocabularies.byt5 import Bytes, write_byte_vocab
 from unitk.formats.hf.vocabularies.marian import Marian, write_marian
 from unitk.formats.vocabs import extra_ids
 from unitk.slots import NEVER, SEG, TOKEN, Ids, Slots
@@ -47,7 +47,7 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
         write_marian(model, folder)
         return
     if isinstance(model, Bytes):
-        write_bytes(folder)
+        write_byte_vocab(folder)
         return
     if isinstance(model, SentencePiece):
         create(folder / model.file, model.data)

@@ -90,7 +90,7 @@ def sentinels() -> dict[int, str]:
     return {Bytes.size + number: f"<extra_id_{number}>" for number in range(EXTRA)}
 
 
-def write_bytes(folder: Path) -> None:
+def write_byte_vocab(folder: Path) -> None:
     """Write tokenizer_config.json, which is all that AutoTokenizer needs."""
     roles = dict(zip(("pad_token", "eos_token", "unk_token"), NAMES, strict=True))
     about = {"tokenizer_class": CLASS, "extra_ids": EXTRA, **roles}
