@@ -119,7 +119,7 @@ def imports(name: str, types: bool = True) -> Iterator[str]:
 
 
 def named(name: str) -> Iterator[str]:
-    """Files that a file names by a string "module:name", for `registry.imported`."""
+    """Files that a file names by a string "module:name", for `registry.import_object`."""
     by_module = {module(one): one for one in files()}
     for node in ast.walk(tree(name)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -19,12 +19,12 @@ def parsed(html):
 
 
 def test_tokens_are_as_green_as_they_are_probable():
-    html = notebook.coloured([" <b>", "c"], [math.log(0.5), 0.0])
+    html = notebook.colour_tokens([" <b>", "c"], [math.log(0.5), 0.0])
     first, second = parsed(html).iter("span")
     assert (first.text, second.text) == ("<b>", "c")
     assert (first.get("title"), second.get("title")) == ("50.0%", "100.0%")
     assert "0.30" in first.get("style") and "0.60" in second.get("style")
-    assert parsed(notebook.coloured(["a"], [-math.inf])).find("span").get("title") == "0.0%"
+    assert parsed(notebook.colour_tokens(["a"], [-math.inf])).find("span").get("title") == "0.0%"
 
 
 def test_outputs_are_rows_and_fills_show_the_whole_text():

@@ -82,11 +82,11 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'unitk' has no attribute {name!r}")
-    from unitk.registry import imported
+    from unitk.registry import import_object
 
     if name in _MODULES:
-        return imported(f"unitk.{_MODULES[name]}:{name}")
-    globals()[name] = found = imported("unitk.api.functions:function")(name)
+        return import_object(f"unitk.{_MODULES[name]}:{name}")
+    globals()[name] = found = import_object("unitk.api.functions:function")(name)
     return found
 
 

@@ -148,7 +148,7 @@ def new_file(
     `UsageError` where another process writes `dest`, or has written it and it is not to `replace`.
     """
     check_plain(dest, f"{option} {dest}")
-    with _in_one_line(dest, option, fault), reserved(dest, option) as real:
+    with _in_one_line(dest, option, fault), reserve(dest, option) as real:
         check_free(dest, option, replace)
         with appearing(real) as part:
             yield part
@@ -186,7 +186,7 @@ def new_folder(
         try:
             if made:
                 real.parent.mkdir(parents=True, exist_ok=True)
-            with reserved(dest, option):
+            with reserve(dest, option):
                 there = dest if isinstance(dest, RemotePath) else real
                 empty = not there.exists() or (there.is_dir() and not any(there.iterdir()))
                 require(empty or replace, f"{option} {dest} exists already")
@@ -209,12 +209,12 @@ def real_path(dest: Path) -> Path:
 
 
 @contextmanager
-def reserved(dest: Path, option: str) -> Iterator[Path]:
+def reserve(dest: Path, option: str) -> Iterator[Path]:
     """The real path of `dest`, which no other process writes meanwhile: it gets a `UsageError`."""
     real = real_path(dest)
     name = re.escape(real.name)
     left = re.compile(rf"\.(tmp|old)-\d+-({name}|\.{name}\.progress)")
-    with held(real.with_name(f".{real.name}.lock"), f"{option} {dest}"):
+    with hold_lock(real.with_name(f".{real.name}.lock"), f"{option} {dest}"):
         for path in list(real.parent.iterdir()):
             if left.fullmatch(path.name):
                 discard(path, real)
@@ -222,7 +222,7 @@ def reserved(dest: Path, option: str) -> Iterator[Path]:
 
 
 @contextmanager
-def held(lock: Path, what: str) -> Iterator[None]:
+def hold_lock(lock: Path, what: str) -> Iterator[None]:
     """Hold a lock file, else `UsageError` that names who does; the system frees it at the end."""
     file = _lock(lock)
     if file is None:
@@ -426,7 +426,7 @@ def leave_out(folder: Path, name: str) -> None:
     (folder / name).unlink(missing_ok=True)
 
 
-def sealed(folder: Path) -> set[str]:
+def sealed_files(folder: Path) -> set[str]:
     """The names of the files that belong to a good checkpoint; others beside them are not read."""
     return set(read_json(folder / MANIFEST, CheckpointError)["files"])
 

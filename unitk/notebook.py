@@ -35,7 +35,7 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:
     return f"<table>{''.join(lines)}</table>"
 
 
-def coloured(tokens: Sequence[str], log_probs: Sequence[float]) -> str:
+def colour_tokens(tokens: Sequence[str], log_probs: Sequence[float]) -> str:
     """Tokens on a ground that is the greener the more probable they are; a pointer shows it."""
     found = []
     # an end that was never written has a probability and no token
@@ -57,7 +57,7 @@ def outputs(found: Iterable[tuple[str, Sequence[OutputRow]]]) -> str:
         for rank, one in enumerate(written):
             # the source stands beside its best output only
             shown = clip_text(source) if rank == 0 else ""
-            tokens = coloured(one.tokens, one.log_probs)
+            tokens = colour_tokens(one.tokens, one.log_probs)
             if "".join(one.tokens).strip(f" {END}") != one.text.strip():  # what fills its blanks
                 tokens = f"{escape(one.text)}<br/>{tokens}"
             rows.append((escape(shown), tokens, f"{one.score:.3f}"))

@@ -128,7 +128,7 @@ def _registering() -> dict[str, dict[str, set[str]]]:
     return found
 
 
-def imported(path: str) -> Any:
+def import_object(path: str) -> Any:
     """The object `module:name`, imported when it is needed.
 
     A registered config names what it builds by a string, so that it can be read without torch.

@@ -20,7 +20,7 @@ import torch
 
 from unitk import pretrained
 from unitk.decoding.files.defaults import NAME
-from unitk.files import new_folder, seal, sealed
+from unitk.files import new_folder, seal, sealed_files
 from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
 from unitk.training.saving.weights import EMA, WEIGHTS, load_tensors, save_tensors
@@ -62,7 +62,7 @@ def main() -> None:
 
 def best(checkpoint: Path) -> dict[str, torch.Tensor]:
     """Its weights, or their average if it has one."""
-    averages = load_tensors(checkpoint / EMA) if EMA in sealed(checkpoint) else {}
+    averages = load_tensors(checkpoint / EMA) if EMA in sealed_files(checkpoint) else {}
     return load_tensors(checkpoint / WEIGHTS) | averages
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unitk.data.files.lines import read_pieces, read_text
-from unitk.data.files.pairs import PairText, joined
+from unitk.data.files.pairs import PairText, join_sentences
 from unitk.errors import DataError
 from unitk.vocab.subwords import fields
 
@@ -62,8 +62,8 @@ def inside(message: bytes, wanted: int = 1) -> Iterator[bytes]:
 def read_story(path: Path) -> PairText:
     """A .story file of CNN/DailyMail (Hermann et al. 2015): article -> highlights, one a line."""
     article, *highlights = read_text(path).split(HIGHLIGHT)
-    lines = [joined(text.split("\n"), "") for text in highlights]
-    return PairText([joined(article.split("\n"), "")], "\n".join(lines))
+    lines = [join_sentences(text.split("\n"), "") for text in highlights]
+    return PairText([join_sentences(article.split("\n"), "")], "\n".join(lines))
 
 
 def read_bbc(path: Path) -> PairText:
@@ -74,4 +74,6 @@ def read_bbc(path: Path) -> PairText:
         if name not in sections:
             raise DataError(f"{path}: no section [SN]{name}[SN], so this is no page of XSum's")
     rest = [line for line in sections["RESTBODY"].split("\n") if line.strip() not in BUTTONS]
-    return PairText([joined(rest, "")], joined(sections["FIRST-SENTENCE"].split("\n"), ""))
+    return PairText(
+        [join_sentences(rest, "")], join_sentences(sections["FIRST-SENTENCE"].split("\n"), "")
+    )

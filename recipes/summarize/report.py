@@ -18,7 +18,7 @@ from rules import announcing
 from stages import examples, outputs, save, table, training
 
 from unitk.data.files.documents import split_sentences
-from unitk.data.files.pairs import Fields, PairText, joined, pair_blocks, read_records
+from unitk.data.files.pairs import Fields, PairText, join_sentences, pair_blocks, read_records
 from unitk.metrics.rouge import rouge
 from unitk.metrics.stats import stats
 
@@ -82,7 +82,9 @@ def main() -> None:
     pairs, written = read_test(given), outputs(given.run)
     assert len(pairs) == len(written), f"{len(written)} outputs for {len(pairs)} sources"
     leads = [split_sentences(pair.source[-1], "punct") for pair in pairs]
-    first, three = ([joined(lead[:n], given.sentence_mark) for lead in leads] for n in (1, 3))
+    first, three = (
+        [join_sentences(lead[:n], given.sentence_mark) for lead in leads] for n in (1, 3)
+    )
     by_rule = [announcing(lead) for lead in leads]
     sources = [pair.source[-1] for pair in pairs]
     save(run, written=written, first=first, announcing=by_rule, sources=sources)

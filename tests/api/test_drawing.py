@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unitk import masks
-from unitk.api.drawing import drawings, laid_out, page
+from unitk.api.drawing import drawings, lay_out_text, page
 from unitk.registry import get, names
 from unitk.vocab.words import word_vocab
 
@@ -18,7 +18,7 @@ def drawn(name, target=None):
     vocab, task = word_vocab(TEXT), get("task", name)
     made = task(task.Config(), vocab)
     rng = np.random.default_rng(0)
-    example = laid_out(made, [TEXT] if not made.predicts else ["a b", "c d"], target, rng)
+    example = lay_out_text(made, [TEXT] if not made.predicts else ["a b", "c d"], target, rng)
     return example, drawings(name, made, example)
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("starlette")
 
 from unitk.errors import UsageError  # noqa: E402  (after what may be missing)
 from unitk.options.config import parse  # noqa: E402
-from unitk.verbs.serve import Options, run, served, watched  # noqa: E402
+from unitk.verbs.serve import Options, run, watch_checkpoint, with_all_tasks  # noqa: E402
 
 
 def test_a_port_in_use_is_named():
@@ -45,7 +45,7 @@ def test_options_that_cannot_be_meant(words, said):
 
 
 def test_every_task_of_a_checkpoint_is_served_with_the_same_weights():
-    service = served(Path("unitk-base-en"), Options(max_beam=3))
+    service = with_all_tasks(Path("unitk-base-en"), Options(max_beam=3))
     assert list(service.tasks) == ["glm_infill", "lm"] and service.limits.max_beam == 3
     assert len({id(one.model) for one in service.tasks.values()}) == 1
     assert {type(one.task).__name__ for one in service.tasks.values()} == {"GLMInfill", "LM"}
@@ -54,7 +54,7 @@ def test_every_task_of_a_checkpoint_is_served_with_the_same_weights():
 def test_a_replaced_checkpoint_is_said_once(make_checkpoint, tmp_path, caplog):
     path = tmp_path / "model"
     shutil.copytree(make_checkpoint("lm", "gpt2_tiny"), path)
-    replaced = watched(path)
+    replaced = watch_checkpoint(path)
     assert not replaced() and not caplog.records
     shutil.rmtree(path)
     assert replaced()
@@ -67,7 +67,7 @@ def test_weights_are_read_again_only_if_something_changed(make_checkpoint, monke
 
     path, found = make_checkpoint("lm", "gpt2_tiny"), []
     monkeypatch.setattr(command, "find", lambda path: found.append(path) or path)
-    replaced = watched(path)
+    replaced = watch_checkpoint(path)
     assert not any(replaced() for _ in range(9)) and len(found) == 1
     os.utime(path / "manifest.json", ns=(1, 1))
     assert not any(replaced() for _ in range(9)) and len(found) == 2

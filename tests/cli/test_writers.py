@@ -9,7 +9,7 @@ import pytest
 
 from unitk.api.verb import find
 from unitk.errors import UsageError
-from unitk.files import below, held
+from unitk.files import below, hold_lock
 
 VERBS = ["preprocess", "generate", "convert", "average", "merge", "plot", "embed"]
 
@@ -57,7 +57,7 @@ def content(dest):
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_destination_that_is_being_written_is_refused(verb, inputs, tmp_path):
     dest = tmp_path / "out.png"
-    with held(tmp_path / ".out.png.lock", "this test"):
+    with hold_lock(tmp_path / ".out.png.lock", "this test"):
         with pytest.raises(UsageError, match=r"out.png .*being.*process \d+ on "):
             find(verb)(words_of(verb, inputs, dest, 1))
         assert [path.name for path in tmp_path.iterdir()] == [".out.png.lock"]

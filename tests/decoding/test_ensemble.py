@@ -11,7 +11,7 @@ from rounding import near
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import decode, generate
-from unitk.decoding.ensemble import Ensemble, alike, join
+from unitk.decoding.ensemble import Ensemble, are_alike, join
 from unitk.errors import CheckpointError, DataError
 from unitk.slots import collate
 
@@ -98,7 +98,7 @@ def task(name, vocab, **options):
 
 def test_tasks_that_write_alike(toy_vocab):
     def same(one, other, **options):
-        return alike(task(one, toy_vocab), task(other, toy_vocab, **options))
+        return are_alike(task(one, toy_vocab), task(other, toy_vocab, **options))
 
     for name in registry.names("task"):
         assert same(name, name)

@@ -9,7 +9,7 @@ import torch
 
 import unitk
 from tests.conftest import toy_lines
-from unitk.decoding.config import GenerateConfig, made
+from unitk.decoding.config import GenerateConfig, make_config
 from unitk.decoding.files.defaults import read_defaults
 from unitk.decoding.generator import Generator
 from unitk.errors import CheckpointError, UnitkError
@@ -342,7 +342,7 @@ def test_settings_of_generation(toy_vocab, tmp_path, given, found, left):
     task = get("task", "seq2seq")
     task = task(task.Config(opening="pad"), toy_vocab)
     assert hf_generation.read_generation(tmp_path / "x.json", task) == (found, left)
-    made(GenerateConfig, found)
+    make_config(GenerateConfig, found)
 
 
 def test_convert_keeps_the_options_both_ways(exported, kit, caplog):

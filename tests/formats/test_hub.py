@@ -18,7 +18,7 @@ from unitk.errors import UsageError
 from unitk.formats.hf.folder import write
 from unitk.formats.hub import DATA, MODEL, fetch
 from unitk.models.archs import preset
-from unitk.pretrained import located
+from unitk.pretrained import locate
 from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded
 
@@ -174,5 +174,5 @@ def test_a_folder_of_that_name_wins(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("hf:me").mkdir()
     Path("hf:me/small").mkdir()
-    assert located(Path("hf:me/small")) == Path("hf:me/small")
-    assert located(Path("C:/models/x")) == Path("C:/models/x")
+    assert locate(Path("hf:me/small")) == Path("hf:me/small")
+    assert locate(Path("C:/models/x")) == Path("C:/models/x")

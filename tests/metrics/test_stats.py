@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unitk.metrics.stats import grams, repeated, stats, words
+from unitk.metrics.stats import grams, repetition, stats, words
 
 
 def test_by_hand():
@@ -29,9 +29,9 @@ def test_shares_are_over_all_texts_together():
 
 def test_repetition_by_hand():
     # a b c, b c a, c a b, a b c, b c d: one of five stood before
-    assert repeated([words("A b c. a b c d")]) == pytest.approx(100 / 5)
-    assert repeated([words("a b c"), words("a b c")]) == 0
-    assert repeated([[]]) == 0
+    assert repetition([words("A b c. a b c d")]) == pytest.approx(100 / 5)
+    assert repetition([words("a b c"), words("a b c")]) == 0
+    assert repetition([[]]) == 0
 
 
 @given(st.text(alphabet="ab c", max_size=30))

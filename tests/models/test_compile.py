@@ -4,9 +4,9 @@ import pytest
 import torch
 from rounding import near
 
-from unitk.kernels.lean import mapped, norm, unit_rms
+from unitk.kernels.lean import map_normed, norm, unit_rms
 from unitk.models import archs, attention
-from unitk.models.relative import rotation, turned
+from unitk.models.relative import rotate, rotation
 from unitk.models.stack import Stack
 from unitk.models.state import Reading
 from unitk.slots import Example, collate, stay
@@ -59,9 +59,9 @@ def test_a_traced_norm_and_rotation_have_the_values_and_gradients_of_eager_code(
         torch.nn.Linear(config.key_width, 3, bias=False),
     )
     ways = {
-        "rotated": lambda x: turned(x, turns),
+        "rotated": lambda x: rotate(x, turns),
         "normed": lambda x: unit_rms(x, config.norm_eps),
-        "mapped": lambda x: mapped(inside, down, x),
+        "mapped": lambda x: map_normed(inside, down, x),
     }
     for way in ways.values():
         found = []

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from rounding import near
 from torch.autograd.graph import saved_tensors_hooks
 
-from unitk.kernels.lean import Dropout, Table, mapped, norm
+from unitk.kernels.lean import Dropout, Table, map_normed, norm
 from unitk.models import archs
 from unitk.models.layers import FeedForward
 
@@ -96,7 +96,7 @@ def test_a_norm_before_a_map_may_scale_its_outputs(kind, bias):
     config = replace(archs.preset("modern_tiny"), norm=kind)
     inside, linear = norm(config, 24, inside=True), torch.nn.Linear(24, 10, bias=bias)
     x, found = torch.randn(3, 5, 24, requires_grad=True), []
-    for y in (mapped(inside, linear, x), linear(inside(x))):
+    for y in (map_normed(inside, linear, x), linear(inside(x))):
         found.append([y, *torch.autograd.grad(y.sin().sum(), [x, *linear.parameters()])])
     for one, other in zip(*found, strict=True):
         near(one, other)

@@ -13,7 +13,7 @@ from unitk.models import archs
 from unitk.models.attention import Attention, View
 from unitk.models.config import ModelConfig
 from unitk.models.layers import ACTIVATIONS, FeedForward, Layer
-from unitk.models.relative import rotation, turned
+from unitk.models.relative import rotate, rotation
 from unitk.slots import POS, POS2, Example, collate, stay
 
 PLAIN = ModelConfig(
@@ -35,7 +35,7 @@ def slots(pos, pos2=0):
 
 def scores(config, x_TK, table):
     """Scores of every slot with every other, where queries and keys are the same vectors."""
-    x_1HTK = turned(x_TK[None, None], rotation(config, table, config.rotary_base))
+    x_1HTK = rotate(x_TK[None, None], rotation(config, table, config.rotary_base))
     return (x_1HTK @ x_1HTK.mT)[0, 0]
 
 
@@ -284,4 +284,4 @@ def test_weights_of_query_and_key_norms_are_qwen3s():
     norms = attention.query_norm, attention.key_norm
     for part, norm, made in zip(parts, norms, found, strict=False):
         unit = part / part.square().mean(-1, keepdim=True).sqrt()
-        near(made, turned(unit * norm.weight, turns))
+        near(made, rotate(unit * norm.weight, turns))

@@ -8,7 +8,7 @@ from rounding import near
 
 from unitk.errors import UsageError
 from unitk.models import archs
-from unitk.models.attention import fused
+from unitk.models.attention import fused_parameters
 from unitk.optim import muon
 from unitk.optim.config import AdamWConfig, MuonConfig, parse_rules
 from unitk.optim.muon import Muon, orthogonal
@@ -138,7 +138,7 @@ def test_what_has_no_gradient_stays_and_has_no_state():
 
 def plan_of(model, config, groups=()):
     rules = parse_rules(groups, config)
-    return OptimPlan(model, config, 0.01, Constant(), rules, fused=fused(model))
+    return OptimPlan(model, config, 0.01, Constant(), rules, fused=fused_parameters(model))
 
 
 def test_matrices_of_layers_are_muons_and_the_rest_adamws():
@@ -173,7 +173,7 @@ def test_what_the_stack_fuses_is_split():
         "ffn.up.weight": 2,
     }
     named = dict(model.named_parameters())
-    for name, count in fused(model).items():
+    for name, count in fused_parameters(model).items():
         assert len(named[name]) % count == 0
 
 

@@ -9,7 +9,7 @@ import torch
 
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.models import archs
-from unitk.models.attention import fused
+from unitk.models.attention import fused_parameters
 from unitk.optim.config import AdamWConfig, MuonConfig
 from unitk.optim.plan import OptimPlan
 from unitk.optim.rates import BASE_WIDTH, RATES
@@ -40,7 +40,7 @@ def sizes(width, optimizer, rate, base):
     shape = {"num_layers": 1, "width": width, "ffn_width": width, "num_heads": width // 16}
     model = replace(archs.preset("qwen3_mini"), **shape, base_width=base).build(40)
     own = replace(optimizer, base_width=base)
-    plan = OptimPlan(model, own, rate, Constant(), fused=fused(model))
+    plan = OptimPlan(model, own, rate, Constant(), fused=fused_parameters(model))
     batch, criterion, found = texts(), CrossEntropy(), {}
     for step in range(UPDATES):
         plan.begin(step, None, 0)

@@ -15,7 +15,7 @@ from unitk.options.config import flag, options, parse, resolve
 from unitk.options.fields import parse_value, render
 from unitk.options.help import groups, help_page
 from unitk.options.settings import HELP, Origin, Setting, read_yaml
-from unitk.training.config import TrainConfig, weighted
+from unitk.training.config import TrainConfig, parse_weighted
 from unitk.verbs import generate
 
 
@@ -332,9 +332,9 @@ def test_a_comma_or_an_equals_sign_may_be_part_of_a_path(tmp_path, monkeypatch):
         assert parse_value(render(value), paths, "--x") == value
     assert parse_value(r"a\,b,c", paths, "--x") == (Path("a,b"), Path("c"))
     Path("a=2.5").mkdir()
-    assert weighted("a=2.5") == (Path("a=2.5"), 1.0)
-    assert weighted("a=2.5=3") == (Path("a=2.5"), 3.0)
-    assert weighted("b=2.5") == (Path("b"), 2.5)
+    assert parse_weighted("a=2.5") == (Path("a=2.5"), 1.0)
+    assert parse_weighted("a=2.5=3") == (Path("a=2.5"), 3.0)
+    assert parse_weighted("b=2.5") == (Path("b"), 2.5)
 
 
 def test_addresses_are_refused_as_paths():
@@ -344,7 +344,7 @@ def test_addresses_are_refused_as_paths():
         with pytest.raises(UsageError, match=f"--x: {text} .*download"):
             parse_value(text, Path, "--x")
         with pytest.raises(UsageError, match="--data: .*address"):
-            weighted(text)
+            parse_weighted(text)
     assert parse_value("C:/a", Path, "--x") == Path("C:/a")
 
 

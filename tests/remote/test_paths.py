@@ -12,7 +12,7 @@ from unitk.data.files.files import expand
 from unitk.data.files.lines import head, numbered_lines, size_of
 from unitk.errors import DataError, UsageError
 from unitk.options.fields import local
-from unitk.pretrained import located
+from unitk.pretrained import locate
 from unitk.remote import paths
 
 
@@ -78,17 +78,17 @@ def test_options_take_addresses_wildcards_and_folders(bucket):
 def test_a_folder_is_copied_once_and_again_when_it_changes(bucket, machine):
     path, folder = bucket
     with pytest.raises(Exception, match="file:.*/no"):
-        located(path / "no", "files")
+        locate(path / "no", "files")
     (folder / "a" / "b").mkdir(parents=True)
     (folder / "a" / "b" / "c").write_text("1")
     (folder / "a" / "d.bin").write_text("22")
-    copy = located(path / "a", "files")
+    copy = locate(path / "a", "files")
     assert files.below(copy).keys() == {"b/c", "d.bin"}
-    assert located(path / "a", "files") == copy
-    assert files.below(located(path / "a", "vocab")).keys() == {"b/c"}
+    assert locate(path / "a", "files") == copy
+    assert files.below(locate(path / "a", "vocab")).keys() == {"b/c"}
     machine("here")
     (folder / "a" / "b" / "c").write_text("333")
-    assert (located(path / "a", "files") / "b" / "c").read_text() == "333"
+    assert (locate(path / "a", "files") / "b" / "c").read_text() == "333"
 
 
 def test_the_cache_removes_what_nobody_has_used_for_long(bucket, machine, monkeypatch):
@@ -97,16 +97,16 @@ def test_the_cache_removes_what_nobody_has_used_for_long(bucket, machine, monkey
     for name in "abc":
         (folder / name).mkdir()
         (folder / name / "x").write_bytes(os.urandom(60_000))
-    a, b = (located(path / name, "files") for name in "ab")
+    a, b = (locate(path / name, "files") for name in "ab")
     assert a.exists() and b.exists()  # both are in use: they stay
     machine("here")
-    b = located(path / "b", "files")
-    c = located(path / "c", "files")
+    b = locate(path / "b", "files")
+    c = locate(path / "c", "files")
     assert (a.exists(), b.exists(), c.exists()) == (False, True, True)
     monkeypatch.setenv("UNITK_CACHE_SIZE", "lots")
     with pytest.raises(UsageError, match="--cache-size.*'lots'"):
         machine("here")
-        located(path / "a", "files")
+        locate(path / "a", "files")
 
 
 def test_a_new_file_or_folder_appears_as_a_whole(bucket):

@@ -46,12 +46,12 @@ def serving(listening):
     @contextmanager
     def serve(checkpoint, **limits):
         from unitk.serving.app import Server
-        from unitk.verbs.serve import Options, served, watched
+        from unitk.verbs.serve import Options, watch_checkpoint, with_all_tasks
 
         paths = tuple(map(Path, checkpoint if isinstance(checkpoint, tuple) else (checkpoint,)))
         given = Options(checkpoint=paths, **limits)
-        services = [served(path, given) for path in paths]
-        app = Server(*services, replaced=watched(paths[0])).app()
+        services = [with_all_tasks(path, given) for path in paths]
+        app = Server(*services, replaced=watch_checkpoint(paths[0])).app()
         with listening(app, given) as port:
             yield f"http://127.0.0.1:{port}"
 
@@ -66,9 +66,9 @@ def listening():
     def listen(app, limits):
         from unitk.serving.connections import listener
         from unitk.serving.hosts import Guard
-        from unitk.verbs.serve import bound
+        from unitk.verbs.serve import bind
 
-        with bound("127.0.0.1", 0) as listening:
+        with bind("127.0.0.1", 0) as listening:
             server = listener(Guard(app, ["127.0.0.1"]), limits)
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
             thread.start()

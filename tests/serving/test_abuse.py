@@ -15,7 +15,7 @@ httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-from unitk.pretrained import located  # noqa: E402  (after what may be missing)
+from unitk.pretrained import locate  # noqa: E402  (after what may be missing)
 from unitk.serving.app import Server  # noqa: E402
 from unitk.serving.route import routes  # noqa: E402
 
@@ -89,7 +89,7 @@ def test_a_checkpoint_that_is_replaced_goes_on_being_served(serving, tmp_path, c
     monkeypatch.setattr(Server, "WATCH", 0.05)
     path, (old, new) = (
         tmp_path / "model",
-        map(located, map(Path, ("unitk-base-en", "unitk-vae-en"))),
+        map(locate, map(Path, ("unitk-base-en", "unitk-vae-en"))),
     )
     shutil.copytree(old, path)
     with serving(path) as where, httpx.Client(base_url=where, timeout=60) as client:

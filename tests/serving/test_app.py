@@ -18,7 +18,7 @@ import unitk
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("starlette")
 
-from unitk.api.drawing import drawings, laid_out  # noqa: E402  (after what may be missing)
+from unitk.api.drawing import drawings, lay_out_text  # noqa: E402  (after what may be missing)
 from unitk.decoding.generator import Generator  # noqa: E402
 from unitk.errors import UnitkError  # noqa: E402
 from unitk.families.diffusion.mdlm import MDLM  # noqa: E402
@@ -492,10 +492,10 @@ def test_the_objective_of_a_text_is_shown_as_on_the_command_line(serve, mini):
         ("/show", body | {"target": "a dog"}),
     )
     task, rng = mini["glm_infill"].task, np.random.default_rng([3, 0, 0])
-    found = drawings("glm_infill", task, laid_out(task, body["texts"], None, rng))
+    found = drawings("glm_infill", task, lay_out_text(task, body["texts"], None, rng))
     assert shown.json()["towers"] == [one.record() for one in found]
     assert missing.status_code == 400 and "the text has no words" in missing.text
     assert long.status_code == 400 and "can be shown" in long.text
     rng = np.random.default_rng([3, 0, 0])
-    found = drawings("glm_infill", task, laid_out(task, body["texts"], "a dog", rng))
+    found = drawings("glm_infill", task, lay_out_text(task, body["texts"], "a dog", rng))
     assert pair.json()["towers"] == [one.record() for one in found]

@@ -5,7 +5,7 @@ import torch
 
 from unitk.errors import UsageError
 from unitk.options.config import parse
-from unitk.training.config import TrainConfig, named, weighted
+from unitk.training.config import TrainConfig, parse_named_set, parse_weighted
 from unitk.training.device import choose_device
 
 NEEDED = "--data d --save-dir s --max-steps 5"
@@ -75,8 +75,14 @@ def test_hours_alone_suit_schedules_without_end(start):
 
 
 def test_data_and_valid_are_taken_apart():
-    assert weighted("a=b=0.5") == (Path("a=b"), 0.5) and weighted("a") == (Path("a"), 1.0)
-    assert named("dev=a=b") == ("dev", Path("a=b")) and named("a") == ("valid", Path("a"))
+    assert parse_weighted("a=b=0.5") == (Path("a=b"), 0.5) and parse_weighted("a") == (
+        Path("a"),
+        1.0,
+    )
+    assert parse_named_set("dev=a=b") == ("dev", Path("a=b")) and parse_named_set("a") == (
+        "valid",
+        Path("a"),
+    )
     assert config(f"{NEEDED} --valid none").named_valid == []
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from unitk.errors import DataError
 from unitk.vocab.open import open_vocab
-from unitk.vocab.untrusted import nested
+from unitk.vocab.untrusted import has_nested_repeats
 
 WORDS = {"type": "WordLevel", "vocab": {"[UNK]": 0, "x": 1}, "unk_token": "[UNK]"}
 GROWN = {"type": "Replace", "pattern": {"String": "x"}, "content": "x" * 30}
@@ -127,7 +127,7 @@ def test_a_crafted_file_is_refused(tmp_path, fields, named):
     ],
 )
 def test_nested_repetitions_are_found(pattern, is_nested):
-    assert nested(pattern) == is_nested
+    assert has_nested_repeats(pattern) == is_nested
 
 
 def test_a_text_always_has_the_same_ids(tmp_path):

@@ -127,12 +127,12 @@ def answers(inputs: Texts, answer: Answer, done: int = 0) -> Iterator[list[tuple
 
         for group in inputs:
             numbered = list(enumerate(group, first))
-            found = isolated(numbered, answered) if stream else answered(numbered)
+            found = isolate_errors(numbered, answered) if stream else answered(numbered)
             yield list(zip(group, found, strict=True))
             first += len(group)
 
 
-def isolated(
+def isolate_errors(
     items: Sequence[Any],
     answer: Callable[[Sequence[Any]], list[Any]],
     wrong: tuple[type[UnitkError], ...] = (DataError,),
@@ -144,7 +144,7 @@ def isolated(
         if len(items) == 1:
             return [error]
     # which one is wrong is found by each alone
-    return [found for item in items for found in isolated([item], answer, wrong)]
+    return [found for item in items for found in isolate_errors([item], answer, wrong)]
 
 
 def check_read(texts: Iterable[Input]) -> None:
@@ -172,10 +172,10 @@ def sink_of(given: Any, values: dict[str, str]) -> OutputFile | Printed:
     """Where the lines of --output go; --resume needs the same `values` and files as before."""
     if given.output == STDOUT:
         return Printed()
-    return OutputFile(given.output, made_of(given, values), given.resume)
+    return OutputFile(given.output, dependencies_of(given, values), given.resume)
 
 
-def made_of(given: Any, values: dict[str, str]) -> dict[str, str]:
+def dependencies_of(given: Any, values: dict[str, str]) -> dict[str, str]:
     """Everything that the output depends on; files are represented by their contents."""
     free = ("output", "overwrite", "resume", "config", "user_dir", "texts")
     found = {name: text for name, text in values.items() if name not in free}

@@ -89,7 +89,7 @@ class Drawings(list[Drawing]):
         return notebook.frame(page(self), 200 + 24 * rows)
 
 
-def laid_out(
+def lay_out_text(
     task: Task, texts: Sequence[str], target: str | None, rng: np.random.Generator
 ) -> Example:
     """Lay out a text for pre-training or, with a `target`, for fine-tuning.

@@ -59,7 +59,7 @@ def load(
     device = named_device(device)
     paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
     require(len(paths) > 0, "--checkpoint is needed: a list of models is empty")
-    loaded = _opened(paths, device, task, format, vocab, options, user_dir)
+    loaded = _open_each(paths, device, task, format, vocab, options, user_dir)
     model = loaded[0].model.to(device)
     size = sum(one.numel() for every in loaded for one in every.model.parameters())
     about = {"model": " + ".join(one.name or str(one) for one in paths)}
@@ -104,13 +104,13 @@ def load_module(
     from unitk.training.device import named_device
 
     device = named_device(device)
-    [found] = _opened([Path(path)], device, task, format, vocab, options, user_dir)
+    [found] = _open_each([Path(path)], device, task, format, vocab, options, user_dir)
     dtypes = {"fp32": torch.float32, "fp64": torch.float64}
     require(dtype in dtypes, f"--dtype must be one of {', '.join(dtypes)}, got {dtype!r}")
     return TextModel(found).to(device, dtypes[dtype])
 
 
-def _opened(
+def _open_each(
     paths: list[Path],
     device: str | torch.device,
     task: str | None,

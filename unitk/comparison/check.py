@@ -68,7 +68,7 @@ def subjects_of(given: CheckOptions) -> Subjects:
     from unitk.comparison.checks.base import DataSplit, Subjects, TrainedRun  # imports torch
 
     runs, splits, scores = list[TrainedRun](), list[DataSplit](), list[Path]()
-    for path in map(pretrained.located, given.paths):
+    for path in map(pretrained.locate, given.paths):
         # a folder of runs is one whose folders have checkpoints
         inner = [one.parent for one in sorted(path.glob("*/checkpoints")) if one.is_dir()]
         if path.is_file():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from unitk.errors import require
 from unitk.options.fields import Checked, Rate, Weight
-from unitk.registry import imported, register
+from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
     from unitk.criterions.base import Criterion
@@ -43,5 +43,5 @@ class CrossEntropyConfig(Checked):
 
     def build(self, vocab: Vocab) -> Criterion:
         pad = vocab.pad if self.smoothed_over == "others" else None
-        build = imported("unitk.criterions.cross_entropy:CrossEntropy")
+        build = import_object("unitk.criterions.cross_entropy:CrossEntropy")
         return build(self.label_smoothing, pad, self.z_loss, self.ar, self.tar)

@@ -145,7 +145,9 @@ class LaidTexts(Laid):
             notes += [f"{long:,} lines are cut off at {size} tokens (--block-size)"] * (long > 0)
         if task.source_vocab is not task.vocab:
             self.begin(0)
-            notes += _truncated(task, len(self.items.lengths), lambda i: self.items.text(i).parts)
+            notes += _truncation_note(
+                task, len(self.items.lengths), lambda i: self.items.text(i).parts
+            )
         self.shortened = "; ".join(notes)
 
     def begin(self, epoch: int) -> None:
@@ -204,7 +206,7 @@ class LaidRecords(Laid):
             cut = f"parts of up to {long:,} of {count:,} {noun} are shortened"
             notes += [f"{cut} to the {room} positions of --arch"] * (long > 0)
         if task.source_vocab is not task.vocab:
-            notes += _truncated(task, count, lambda i: items.record(i)[0])
+            notes += _truncation_note(task, count, lambda i: items.record(i)[0])
         self.shortened = "; ".join(notes)
 
     def bounds(self, epoch: int) -> Ids:
@@ -255,7 +257,7 @@ def lay_out_made_up(
     return example
 
 
-def _truncated(task: Task, count: int, source: Callable[[int], list[Ids]]) -> list[str]:
+def _truncation_note(task: Task, count: int, source: Callable[[int], list[Ids]]) -> list[str]:
     """How many sources an encoder with its own vocabulary does not read whole, as a message."""
     looked = spread(count, LOOKED)
     few = sum(task.truncates(source(i)) for i in looked.tolist())

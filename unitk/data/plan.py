@@ -167,12 +167,12 @@ class Seeded(np.random.bit_generator.ISeedSequence):
 
 def states(numbers: Words) -> npt.NDArray[np.uint64]:
     """`SeedSequence(column).generate_state(4, np.uint64)` of each column [4, n], as rows."""
-    pool = _hashed(numbers, IN[:5])
+    pool = _hash(numbers, IN[:5])
     for i in range(4):  # each word is mixed into the three others
-        others, own = np.delete(np.arange(4), i), _hashed(pool[i], IN[4 + 3 * i : 8 + 3 * i])
+        others, own = np.delete(np.arange(4), i), _hash(pool[i], IN[4 + 3 * i : 8 + 3 * i])
         mixed = np.uint32(0xCA01F9DD) * pool[others] - np.uint32(0x4973F715) * own
         pool[others] = mixed ^ mixed >> HALF
-    words = _hashed(pool[np.arange(8) % 4], OUT)
+    words = _hash(pool[np.arange(8) % 4], OUT)
     return np.ascontiguousarray(words.T, "<u4").view("<u8").astype(np.uint64)
 
 
@@ -187,6 +187,6 @@ HALF = np.uint32(16)
 IN, OUT = _powers(0x43B0D7E5, 0x931E8875, 17), _powers(0x8B51F9DD, 0x58F38DED, 9)
 
 
-def _hashed(words: Words, constants: Words) -> Words:
+def _hash(words: Words, constants: Words) -> Words:
     words = (words ^ constants[:-1]) * constants[1:]
     return words ^ words >> HALF

@@ -64,7 +64,7 @@ def pad_batch(batch: Batch, rows: int, width: int) -> Batch:
     found = replace(
         batch,
         towers={name: wide},
-        asks={ask: _padded(one, before, width) for ask, one in batch.asks.items()},
+        asks={ask: _pad(one, before, width) for ask, one in batch.asks.items()},
         num_keys={name: width},
         sight={name: "rule"},
         docs=extended(batch.docs, -1),
@@ -82,7 +82,7 @@ def pad_batch(batch: Batch, rows: int, width: int) -> Batch:
     return replace(found, packed={name: replace(documents, bounds=bounds)})
 
 
-def _padded(ask: Ask, before: int, width: int) -> Ask:
+def _pad(ask: Ask, before: int, width: int) -> Ask:
     """An ask whose rows are numbers in wider rows; if words are asked, with further ones."""
     rows = np.where(ask.rows < 0, -1, ask.rows // before * width + ask.rows % before)
     if ask.head != "lm" or ask.among is not None:

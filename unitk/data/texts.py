@@ -129,8 +129,8 @@ class Texts(Joined):
             return Text(parts, lambda: _sentences(corpus, runs), notes, flag, when, *place)
         inside = block.breaks[slice(*block.inside[i])] - runs[0][0]
         # a separator closes each document that ends inside the block
-        parts = [_inserted(parts[0], inside, self.separator)]
-        notes = None if notes is None else _inserted(notes, inside, 0)
+        parts = [_insert(parts[0], inside, self.separator)]
+        notes = None if notes is None else _insert(notes, inside, 0)
 
         def borders() -> Ids:
             # it moves by one place what stands behind it; the first sentence begins at 0
@@ -153,7 +153,7 @@ class Texts(Joined):
         return before, behind
 
 
-def _inserted(tokens: Ids, places: Ids, symbol: int) -> Ids:
+def _insert(tokens: Ids, places: Ids, symbol: int) -> Ids:
     """As `np.insert`, which takes several times as long."""
     found = np.full(len(tokens) + len(places), symbol)
     words = np.ones(len(found), bool)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from unitk.decoding.config import GenerateConfig, length, slope
-from unitk.decoding.fill import filled_in
+from unitk.decoding.fill import fill_in
 from unitk.decoding.search import Output
 from unitk.errors import require
 from unitk.slots import Floats, Ids
@@ -119,6 +119,6 @@ def refill(
 ) -> list[list[Output]]:
     """Outputs for texts with blanks, which keep the other characters of their text."""
     return [
-        [replace(one, text=filled_in(task, text, source, one.hypothesis.ids)) for one in outputs]
+        [replace(one, text=fill_in(task, text, source, one.hypothesis.ids)) for one in outputs]
         for text, source, outputs in zip(texts, sources, found, strict=True)
     ]

@@ -264,7 +264,7 @@ BLANKS_ONLY = ("rerank",)
 """Options that concern blanks alone."""
 
 
-def made(kind: type[Config], options: Mapping[str, object]) -> Config:
+def make_config(kind: type[Config], options: Mapping[str, object]) -> Config:
     """Build the configuration from options by name, whose values the command line could give.
 
     Raises UsageError for an unknown name, with the nearest one, and for a value that cannot be.

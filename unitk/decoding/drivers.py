@@ -13,7 +13,7 @@ from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, RulesConfig, slope
 from unitk.decoding.constraints.base import Constraint, spellings
 from unitk.decoding.constraints.searches import OnStep
-from unitk.decoding.fit import check_length, check_places, overrun, shortened
+from unitk.decoding.fit import check_length, check_places, overrun, shorten_source
 from unitk.decoding.search import Hypothesis
 from unitk.errors import require
 from unitk.models.base import Decoder
@@ -104,7 +104,7 @@ class Driver(ABC):
         def over(laid: tuple[Example, Constraint]) -> int:
             return overrun(laid[0], protocol, laid[1].max_len, limits)[0]
 
-        source, laid, fits = shortened(
+        source, laid, fits = shorten_source(
             shorten(source, config.max_source_len),
             lay_out,
             over,

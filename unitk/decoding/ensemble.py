@@ -145,7 +145,7 @@ def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
             raise CheckpointError(f"{what}: their heads read different numbers of layers")
         if other.trained.labels != task.trained.labels or labels_of(other) != labels_of(task):
             raise CheckpointError(f"{what}: their labels differ")
-        if not alike(task, other):
+        if not are_alike(task, other):
             kinds = " and ".join(type(one).__name__ for one in (task, other))
             raise CheckpointError(f"{what}: tasks {kinds} lay out sources or outputs differently")
     return Ensemble([model for _, model, _ in members], [task for _, _, task in members])
@@ -156,7 +156,7 @@ def labels_of(task: Task) -> set[str]:
     return {*cast("Understanding", task).labels} if task.predicts else set()
 
 
-def alike(one: Task, other: Task) -> bool:
+def are_alike(one: Task, other: Task) -> bool:
     """Whether two tasks lay out and decode sources alike, or predict what can be averaged.
 
     The former is tested on a few sources, one of them with a blank.

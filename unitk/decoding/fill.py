@@ -64,7 +64,7 @@ class Once(Driver):
         return found
 
 
-def filled_in(task: Task, text: str, source: list[Ids], written: Ids) -> str:
+def fill_in(task: Task, text: str, source: list[Ids], written: Ids) -> str:
     """A text with what was `written` in the place of its blanks; `source` are its ids.
 
     Its other characters stay as they are, whatever the vocabulary makes of them. Tasks that write

@@ -158,7 +158,7 @@ def fill_up(prompts: Sequence[Example]) -> Batch:
     return replace(batch, towers=towers, sight=sight, inputs=inputs, num_keys=num_keys)
 
 
-def shortened(
+def shorten_source(
     source: list[Ids],
     lay_out: Callable[[list[Ids]], T],
     over: Callable[[T], int],
@@ -248,7 +248,9 @@ def overrun(
     return over[0], over[1]
 
 
-def parted(texts: str | Sequence[str | Sequence[str]], name: str = "texts") -> list[Sequence[str]]:
+def split_parts(
+    texts: str | Sequence[str | Sequence[str]], name: str = "texts"
+) -> list[Sequence[str]]:
     """Each text as its parts; a string is a single text of one part."""
     texts = [texts] if isinstance(texts, str) or not isinstance(texts, Iterable) else texts
     found: list[Sequence[str]] = []
@@ -263,6 +265,6 @@ def parted(texts: str | Sequence[str | Sequence[str]], name: str = "texts") -> l
 
 def strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:
     """The texts, none of which has several parts; a string is a single text."""
-    found = parted(texts, name)
+    found = split_parts(texts, name)
     require(all(len(parts) == 1 for parts in found), f"{name} must be a list of strings")
     return [text for (text,) in found]

@@ -15,7 +15,7 @@ from unitk.data.texts import shorten
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig, length
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher
-from unitk.decoding.fit import batches, by_example, overrun, shortened
+from unitk.decoding.fit import batches, by_example, overrun, shorten_source
 from unitk.decoding.search import Hypothesis, Output
 from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.attention import CrossAttention
@@ -40,7 +40,7 @@ def score(
 ) -> list[Floats]:
     """Score unrolled outputs [2, words]: log-probability, and 1 where a word is the likeliest."""
     found: list[Floats] = [np.empty((2, 0), np.float32)] * len(examples)
-    for numbers, batch in _collated(model, examples, max_tokens, PACKED):
+    for numbers, batch in _collate(model, examples, max_tokens, PACKED):
         [ask] = batch.asks.values()
         gain = model.judged(batch, ask)
         if not gain.isfinite().all():
@@ -74,7 +74,7 @@ def logits(model: Decoder, examples: Sequence[Example], max_tokens: int) -> list
     whole = not read or {*model.config.towers} <= read
     require(whole, "targets are needed: the model has an encoder")
     found: list[Floats] = [np.empty((0, 0), np.float32)] * len(examples)
-    for numbers, batch in _collated(model, examples, max_tokens):
+    for numbers, batch in _collate(model, examples, max_tokens):
         [ask] = batch.asks.values()
         states, _ = own(batch, own.condition(batch))
         table = own.head(gather(states, batch, [ask]), ask.head).float()
@@ -115,7 +115,7 @@ class Given(Driver):
             return overrun(example, protocol, words, limits)[0]
 
         source = shorten(source, config.max_source_len)
-        source, example, _ = shortened(source, self.task.prompt, over, truncate)
+        source, example, _ = shorten_source(source, self.task.prompt, over, truncate)
         beyond = max(overrun(example, protocol, words, limits))
         if beyond > 0:
             raise DataError(
@@ -180,7 +180,7 @@ def attention(
     special = [id_ for id_ in vocab.symbols.values() if id_ != vocab.unk]
     found = [(np.empty((0, 0), np.float32), np.empty(0, np.int64))] * len(examples)
     with watch(model, layer) as seen:
-        for numbers, batch in _collated(model, examples, max_tokens):
+        for numbers, batch in _collate(model, examples, max_tokens):
             model(batch, model.condition(batch))
             weight = torch.stack([table.float() for table in seen]).mean(0).flatten(0, 1)
             if not weight.isfinite().all():
@@ -196,7 +196,7 @@ def attention(
     return found
 
 
-def attended(
+def add_attention(
     driver: Driver,
     prompts: Sequence[Prompt],
     found: Sequence[list[Output]],
@@ -250,7 +250,7 @@ def watch(model: Decoder, layer: int) -> Iterator[list[Tensor]]:
         yield seen
 
 
-def _collated(
+def _collate(
     model: Decoder, examples: Sequence[Example], max_tokens: int, packed: int = 0
 ) -> Iterator[tuple[list[int], Batch]]:
     """Batches of examples of like length, with their numbers; rows hold `packed` slots if given."""

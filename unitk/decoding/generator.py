@@ -13,12 +13,18 @@ import numpy as np
 
 from unitk import notebook, registry
 from unitk.decoding.blanks import fill
-from unitk.decoding.config import INFILL_LENPEN, EmbedConfig, GenerateConfig, PredictConfig, made
+from unitk.decoding.config import (
+    INFILL_LENPEN,
+    EmbedConfig,
+    GenerateConfig,
+    PredictConfig,
+    make_config,
+)
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher
-from unitk.decoding.files.defaults import beside, naming
-from unitk.decoding.fit import check_parts, parted, strings, usable, warn_of_shortened
-from unitk.decoding.forced import Given, attended, check_layer, logits, predicting
+from unitk.decoding.files.defaults import naming, select_defaults
+from unitk.decoding.fit import check_parts, split_parts, strings, usable, warn_of_shortened
+from unitk.decoding.forced import Given, add_attention, check_layer, logits, predicting
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis, Output
 from unitk.decoding.texts.outputs import OutputTable
@@ -100,7 +106,7 @@ class Generator(Sources):
         string is a single source. The output for an empty source is empty.
         """
         given = {**self.defaults, **options}
-        sources, config = self.read(parted(texts), self._meant(options), given)
+        sources, config = self.read(split_parts(texts), self._meant(options), given)
         config.idle("has no effect without blanks", "rerank")
         each = self.constraints(prefixes, constraints)
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
@@ -109,7 +115,7 @@ class Generator(Sources):
             outputs if sum(map(len, source)) else [NO_WORDS]
             for source, outputs in zip(sources, found, strict=True)
         ]
-        return OutputTable(written, parted(texts), self.vocab)
+        return OutputTable(written, split_parts(texts), self.vocab)
 
     def stream(
         self,
@@ -134,7 +140,7 @@ class Generator(Sources):
         config = self._meant(options)
         alone = config.nbest == 1 and (config.sampling or config.beam == 1)
         require(alone, "stream writes one output: --nbest must be 1, and --beam 1 or --sampling on")
-        sources, config = self.read(parted([text]), config, {**self.defaults, **options})
+        sources, config = self.read(split_parts([text]), config, {**self.defaults, **options})
         each = self.constraints([prefix] if prefix else [])
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
 
@@ -159,9 +165,9 @@ class Generator(Sources):
         return [(best or [NO_WORDS])[0] for best in self.outputs([[]] * count, config)]
 
     def _meant(self, options: Mapping[str, Any]) -> GenerateConfig:
-        used = beside(self.defaults, options)
+        used = select_defaults(self.defaults, options)
         with naming(used):
-            return made(GenerateConfig, {**used, **options})
+            return make_config(GenerateConfig, {**used, **options})
 
     def infill(
         self, texts: str | Sequence[str], **options: Unpack[GenerateOptions]
@@ -170,10 +176,10 @@ class Generator(Sources):
 
         `options` are GenerateConfig's, but `lenpen` is `INFILL_LENPEN` unless given.
         """
-        config = made(GenerateConfig, {"lenpen": INFILL_LENPEN, **options})
+        config = make_config(GenerateConfig, {"lenpen": INFILL_LENPEN, **options})
         texts = strings(texts)
         found = self.fill(texts, [self.encode_blanks(text) for text in texts], config)
-        return OutputTable(found, parted(texts), self.vocab)
+        return OutputTable(found, split_parts(texts), self.vocab)
 
     def fill(
         self,
@@ -203,8 +209,8 @@ class Generator(Sources):
 
         With pool="none", the result is a list of the states of each text, [T, D].
         """
-        config = made(EmbedConfig, options)
-        found = embed(self.model, self.task, self.encode(parted(texts)), config)
+        config = make_config(EmbedConfig, options)
+        found = embed(self.model, self.task, self.encode(split_parts(texts)), config)
         return found if config.pool == "none" else np.array(found)
 
     def predict(
@@ -216,7 +222,7 @@ class Generator(Sources):
         probability; nothing for an empty text. A text is a string or its parts: two texts, a
         question and a passage, a text and its choices, or words.
         """
-        return self.predictions(parted(texts), made(PredictConfig, options))
+        return self.predictions(split_parts(texts), make_config(PredictConfig, options))
 
     def predictions(
         self,
@@ -248,7 +254,7 @@ class Generator(Sources):
         """
         given = {**self.defaults, **options}
         ids = self._ids(targets, "targets")
-        sources, config = self.read(parted(texts), self._meant(options), given)
+        sources, config = self.read(split_parts(texts), self._meant(options), given)
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
         found = self.scores(sources, ids, config, truncate=cut, layer=alignment_layer)
         empty = [number for number, outputs in enumerate(found, 1) if not outputs]
@@ -372,7 +378,7 @@ class Generator(Sources):
         if layer is None:
             return found
         given = Given(self.model, self.task, self._ordered("--print-alignment"))
-        return attended(given, prompts, found, layer, config.max_tokens)
+        return add_attention(given, prompts, found, layer, config.max_tokens)
 
     def texts(self, prompt: Prompt, best: Sequence[Hypothesis]) -> list[Output]:
         """The outputs for a prompt as texts."""

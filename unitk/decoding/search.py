@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.constraints.base import Constraints
-from unitk.decoding.constraints.rules import Rules, avoided
+from unitk.decoding.constraints.rules import Rules, phrases_to_avoid
 from unitk.errors import NonFiniteError, UsageError
 from unitk.models.state import put
 from unitk.slots import Floats, Ids, Protocol
@@ -140,7 +140,7 @@ class Search:
             least=least,
             limit=limit,
             prefix=prefix,
-            avoid=avoided(each).to(homes.device),
+            avoid=phrases_to_avoid(each).to(homes.device),
             score=fill(0.0),
             count=fill(0),
             blank=fill(0),

@@ -39,7 +39,7 @@ def share(examples: Sequence[Example], together: bool = True) -> list[Tree]:
     found, begin = list[Tree](), 0
     prompts = [_prompt(example) for example in examples]
     for end in range(1, len(examples) + 1):
-        if end == len(examples) or not _alike(prompts[begin], prompts[end]):
+        if end == len(examples) or not _are_alike(prompts[begin], prompts[end]):
             head = prompts[begin][-1].shape[1]
             found += _trees(examples[begin:end], head)
             begin = end
@@ -55,7 +55,7 @@ def _prompt(example: Example) -> list[Ids]:
     return [*(tower.table for _, tower in others), slots.table[:, :head]]
 
 
-def _alike(one: Sequence[Ids], other: Sequence[Ids]) -> bool:
+def _are_alike(one: Sequence[Ids], other: Sequence[Ids]) -> bool:
     return all(map(np.array_equal, one, other))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import regex
 
-from unitk.data.files.labels import chosen, label_of
+from unitk.data.files.labels import label_of, number_of_choice
 from unitk.data.files.readers import records
 from unitk.errors import DataError
 from unitk.evaluation.base import Judged, Progress, Scoring, Writing, lines_of
@@ -68,7 +68,7 @@ def last_word_at(text: str) -> int:
     return units[-1].start() if joint else start
 
 
-def between(context: str, choice: str) -> str:
+def separator_of(context: str, choice: str) -> str:
     """What stands between a context and a choice: a blank, where their scripts part words by it."""
     if not context or context[-1].isspace() or choice[0].isspace():
         return ""
@@ -80,7 +80,7 @@ def between(context: str, choice: str) -> str:
 def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Question]:
     """Read records with the fields `choices`, and optionally `context` and `label`.
 
-    The `delimiter` stands between context and choice; by default what `between` says.
+    The `delimiter` stands between context and choice; by default what `separator_of` says.
     """
     found = []
     for record in (one for path in paths for one in records(path)):
@@ -88,11 +88,11 @@ def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Qu
         choices, label = record.texts("choices", least=2, blank=False), record.get("label")
         if label is not None:
             where = record.where("label")
-            label = chosen(label_of(label, "choice", where)[0], choices, where)
+            label = number_of_choice(label_of(label, "choice", where)[0], choices, where)
         if delimiter is not None and context:
             after = tuple(delimiter + one for one in choices)
         else:
-            after = tuple(between(context, one) + one for one in choices)
+            after = tuple(separator_of(context, one) + one for one in choices)
         found.append(Question(context, after, label, record.place))
     return found
 
@@ -149,7 +149,7 @@ class Choices(Continuations):
 
     def judge(self, generator: Generator, texts: Sequence[Question], progress: Progress) -> Judged:
         found = self.score(generator, texts, progress)
-        figures = ranked(texts, found)
+        figures = rank_choices(texts, found)
         return Judged(figures, lines_of(figures), lines_about(texts, found, True))
 
 
@@ -166,7 +166,9 @@ def last_words(questions: Sequence[Question], found: Sequence[Sequence[Floats]])
     }
 
 
-def ranked(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> dict[str, Any]:
+def rank_choices(
+    questions: Sequence[Question], found: Sequence[Sequence[Floats]]
+) -> dict[str, Any]:
     """Accuracies in per cent, of the questions with a label; where n choices tie for the first
     place, each counts 1 / n."""
     shares = [

@@ -26,7 +26,7 @@ from unitk.training.config import CUT, TrainConfig
 from unitk.training.measures import Means
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import finding
-from unitk.training.saving.state import asked_as, read_state, recorded
+from unitk.training.saving.state import asked_as, read_state, recorded_options
 from unitk.training.start import check_data, check_stateful
 
 TEXT = "lm"  # the ask whose labels are a text's words, named like its head
@@ -100,7 +100,7 @@ def open_setup(
     options = {k: state["config"][k] for k in (*CUT, "max_epochs") if k in state["config"]}
     most = state.get("lengths") or ()
     options |= {key: str(tokens) for key, tokens in zip(CUT[2:], most, strict=False)}
-    for name, part in recorded(state).tasks().items():
+    for name, part in recorded_options(state).tasks().items():
         known = registry.get("task", name).hides if name in registry.names("task") else {}
         hidden = {} if asked else known
         options |= {f"{part}.{key}": to for key, to in hidden.items()}

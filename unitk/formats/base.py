@@ -30,7 +30,7 @@ from unitk.models.config import ModelConfig
 from unitk.models.model import build
 from unitk.options.config import Component, NoOptions, Parsed, resolve
 from unitk.options.settings import NOTHING, Origin, Settings
-from unitk.pretrained import located
+from unitk.pretrained import locate
 from unitk.tasks.base import Task
 from unitk.training.saving.checkpoint import IMPORTED, Loaded
 from unitk.training.saving.snapshot import write_model
@@ -133,7 +133,7 @@ class Format:
         """
         if self.find is None:
             raise UsageError(f"{asked}: unitk only writes this format")
-        path = located(path, "files")
+        path = locate(path, "files")
         if not path.exists():
             raise CheckpointError(f"there is no {path}{self.cure(path)}")
         return self.find(path, vocab).build(given)

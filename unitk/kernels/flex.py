@@ -116,8 +116,8 @@ def block_mask(
         some &= (there_0 - at_1 <= window) & (at_0 - there_1 <= window)
         full &= (there_1 - at_0 <= window) & (at_1 - there_0 <= window)
     return BlockMask.from_kv_blocks(
-        *_listed(some & ~full),
-        *_listed(full),
+        *_list_blocks(some & ~full),
+        *_list_blocks(full),
         BLOCK_SIZE=BLOCK,
         mask_mod=visible,
         seq_lengths=(num_queries, num_keys),
@@ -160,7 +160,7 @@ def _ends(field: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     return blocks.amin(1).unsqueeze(axis), blocks.amax(1).unsqueeze(axis)
 
 
-def _listed(blocks_QK: Tensor) -> tuple[Tensor, Tensor]:
+def _list_blocks(blocks_QK: Tensor) -> tuple[Tensor, Tensor]:
     """How many blocks of keys each block of queries has, and which, those it has first."""
     # sorted by whether they are seen; stable, so that keys are read in the order of memory
     which = blocks_QK.int().argsort(dim=1, descending=True, stable=True)

@@ -94,7 +94,7 @@ def norm(config: ModelConfig, width: int = 0, inside: bool = False) -> nn.Module
     return RMSNorm(*given) if config.norm == "rms" else nn.LayerNorm(*given, config.norm_bias)
 
 
-def mapped(norm: nn.Module, linear: nn.Module, x: Tensor) -> Tensor:
+def map_normed(norm: nn.Module, linear: nn.Module, x: Tensor) -> Tensor:
     """linear(norm(x)).
 
     A norm without weights before a map without a bias is one factor for each row of the outputs;
@@ -160,7 +160,7 @@ def unit_rms(x: Tensor, eps: float) -> Tensor:
     return _Unit.apply(x, eps)  # type: ignore[no-untyped-call]
 
 
-def applied_again(
+def apply_again(
     function: Callable[[Tensor], Tensor], x: Tensor, y: Tensor
 ) -> AbstractContextManager[None]:
     """While entered, whoever keeps y = function(x) for backward keeps x and computes y again.

@@ -307,7 +307,7 @@ def computing(
             yield
 
 
-def recomputed(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
+def recompute(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
     """The value of a function, which backward computes again with the same products."""
     if Products.entered:
         parts = Products.entered[-1].parts

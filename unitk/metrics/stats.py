@@ -36,7 +36,7 @@ def stats(
         figures[f"{name}words"] = sum(map(len, written)) / len(written)
         for n in ORDERS:
             figures[f"{name}new{n}"] = new(written, known, n)
-        figures[f"{name}repeated"] = repeated(written)
+        figures[f"{name}repeated"] = repetition(written)
     figures["source_words"] = sum(map(len, known)) / len(known)
     figures["empty"] = sum(not text.strip() for text in hypotheses)
     return Score(
@@ -62,7 +62,7 @@ def new(texts: Sequence[Sequence[str]], sources: Sequence[Sequence[str]], n: int
     return 100 * found / max(total, 1)
 
 
-def repeated(texts: Sequence[Sequence[str]]) -> float:
+def repetition(texts: Sequence[Sequence[str]]) -> float:
     """The share of the texts' trigrams that occur earlier in the same text, in per cent."""
     all_of = [grams(text, REPEATED) for text in texts]
     total = sum(map(len, all_of))

@@ -28,7 +28,7 @@ from unitk.registry import get, register
 Config = TypeVar("Config", bound=ModelConfig)
 
 
-def sized(config: Config, num_layers: int, width: int, num_heads: int) -> Config:
+def resize(config: Config, num_layers: int, width: int, num_heads: int) -> Config:
     """The same family in another size; the feed-forward part is four times as wide."""
     return replace(
         config, num_layers=num_layers, width=width, num_heads=num_heads, ffn_width=4 * width
@@ -41,7 +41,7 @@ def small(config: Config, num_layers: int, width: int, num_heads: int) -> Config
     The papers' deviation of 0.02 was made for 768 and more: far narrower models hardly learn
     during their first hundreds of updates with it (docs/benchmarks/cpu.md).
     """
-    config = sized(config, num_layers, width, num_heads)
+    config = resize(config, num_layers, width, num_heads)
     return config if config.fan_in_init else replace(config, init_std=width**-0.5)
 
 
@@ -59,7 +59,7 @@ def for_cpu(config: Config, num_layers: int = 4) -> Config:
 def modern(config: Config, num_layers: int, width: int, num_heads: int, ffn_width: int) -> Config:
     """A size of the modern stack; weights vary as LTG-BERT's, less in wider models."""
     std = round((2 / (5 * width)) ** 0.5, 4)
-    return replace(sized(config, num_layers, width, num_heads), ffn_width=ffn_width, init_std=std)
+    return replace(resize(config, num_layers, width, num_heads), ffn_width=ffn_width, init_std=std)
 
 
 BERT = ModelConfig(
@@ -192,12 +192,12 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "bert_tiny": (tiny(BERT), TESTS),
     "bert_small": (for_cpu(BERT), CPU),
     "bert_base": (BERT, "BERT-base, 110 M parameters."),
-    "bert_large": (sized(BERT, 24, 1024, 16), "BERT-large, 336 M parameters."),
+    "bert_large": (resize(BERT, 24, 1024, 16), "BERT-large, 336 M parameters."),
     "spanbert_tiny": (tiny(SPANBERT), TESTS),
     "spanbert_small": (for_cpu(SPANBERT), CPU),
     "spanbert_base": (SPANBERT, "BERT-base with SpanBERT's head, 110 M parameters."),
     "spanbert_large": (
-        sized(SPANBERT, 24, 1024, 16),
+        resize(SPANBERT, 24, 1024, 16),
         "BERT-large with SpanBERT's head, 337 M parameters.",
     ),
     "albert_tiny": (
@@ -208,32 +208,32 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         replace(for_cpu(ALBERT), embedding_width=64),
         "4 layers of 256 with the same weights, embeddings of 64: for a CPU.",
     ),
-    "albert_base": (sized(ALBERT, 12, 768, 12), "ALBERT-base, 12 M parameters."),
-    "albert_large": (sized(ALBERT, 24, 1024, 16), "ALBERT-large, 18 M parameters."),
-    "albert_xlarge": (sized(ALBERT, 24, 2048, 16), "ALBERT-xlarge, 59 M parameters."),
-    "albert_xxlarge": (sized(ALBERT, 12, 4096, 64), "ALBERT-xxlarge, 223 M parameters."),
+    "albert_base": (resize(ALBERT, 12, 768, 12), "ALBERT-base, 12 M parameters."),
+    "albert_large": (resize(ALBERT, 24, 1024, 16), "ALBERT-large, 18 M parameters."),
+    "albert_xlarge": (resize(ALBERT, 24, 2048, 16), "ALBERT-xlarge, 59 M parameters."),
+    "albert_xxlarge": (resize(ALBERT, 12, 4096, 64), "ALBERT-xxlarge, 223 M parameters."),
     "ernie_tiny": (tiny(ERNIE), TESTS),
     "ernie_small": (for_cpu(ERNIE), CPU),
     "ernie_base": (ERNIE, "ERNIE 1.0, 100 M parameters: BERT-base with ReLU."),
     "ernie2_tiny": (tiny(ERNIE2), TESTS),
     "ernie2_small": (for_cpu(ERNIE2), CPU),
     "ernie2_base": (ERNIE2, "ERNIE 2.0 base, 111 M parameters."),
-    "ernie2_large": (sized(ERNIE2, 24, 1024, 16), "ERNIE 2.0 large, 338 M parameters."),
+    "ernie2_large": (resize(ERNIE2, 24, 1024, 16), "ERNIE 2.0 large, 338 M parameters."),
     "roberta_tiny": (tiny(ROBERTA), TESTS),
     "roberta_small": (for_cpu(ROBERTA), CPU),
     "roberta_base": (ROBERTA, "RoBERTa-base, 125 M parameters."),
-    "roberta_large": (sized(ROBERTA, 24, 1024, 16), "RoBERTa-large, 355 M parameters."),
+    "roberta_large": (resize(ROBERTA, 24, 1024, 16), "RoBERTa-large, 355 M parameters."),
     "gpt_base": (GPT, "GPT, 117 M parameters."),
     "gpt2_tiny": (tiny(GPT2), TESTS),
     "gpt2_mini": (for_cpu(GPT2), CPU),
     "gpt2_small": (GPT2, "GPT-2 small, 124 M parameters."),
-    "gpt2_medium": (sized(GPT2, 24, 1024, 16), "GPT-2 medium, 355 M parameters."),
-    "gpt2_large": (sized(GPT2, 36, 1280, 20), "GPT-2 large, 774 M parameters."),
-    "gpt2_xl": (sized(GPT2, 48, 1600, 25), "GPT-2 XL, 1.56 billion parameters."),
+    "gpt2_medium": (resize(GPT2, 24, 1024, 16), "GPT-2 medium, 355 M parameters."),
+    "gpt2_large": (resize(GPT2, 36, 1280, 20), "GPT-2 large, 774 M parameters."),
+    "gpt2_xl": (resize(GPT2, 48, 1600, 25), "GPT-2 XL, 1.56 billion parameters."),
     "unilm_tiny": (tiny(UNILM), TESTS),
     "unilm_small": (for_cpu(UNILM), CPU),
     "unilm_base": (UNILM, "UniLM-base, 109 M parameters."),
-    "unilm_large": (sized(UNILM, 24, 1024, 16), "UniLM-large, 335 M parameters."),
+    "unilm_large": (resize(UNILM, 24, 1024, 16), "UniLM-large, 335 M parameters."),
     "unilm2_tiny": (tiny(UNILM2), TESTS),
     "unilm2_small": (for_cpu(UNILM2), CPU),
     "unilm2_base": (UNILM2, "UniLMv2-base with relative positions, 110 M parameters."),
@@ -241,57 +241,57 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "mass_small": (for_cpu(MASS, 2), CPU2),
     "mass_base": (MASS, "MASS-base for summarisation: 6 + 6 layers, 123 M parameters."),
     "mass_middle": (
-        sized(MASS, 6, 1024, 16),
+        resize(MASS, 6, 1024, 16),
         "MASS-middle for summarisation: 6 + 6 layers of 1024, 209 M parameters.",
     ),
     "bart_tiny": (tiny(BART), TESTS2),
     "bart_small": (for_cpu(BART, 2), CPU2),
     "bart_base": (BART, "BART-base: 6 + 6 layers, 139 M parameters."),
-    "bart_large": (sized(BART, 12, 1024, 16), "BART-large: 12 + 12 layers of 1024, 406 M."),
+    "bart_large": (resize(BART, 12, 1024, 16), "BART-large: 12 + 12 layers of 1024, 406 M."),
     "t5_tiny": (
         replace(tiny(T5), head_width=24),
         "2 + 2 layers of 64, heads of 24, no dropout: for tests.",
     ),
     "t5_mini": (for_cpu(T5, 2), CPU2),
-    "t5_small": (sized(T5, 6, 512, 8), "T5-small: 6 + 6 layers of 512, 61 M parameters."),
-    "t5_base": (sized(T5, 12, 768, 12), "T5-base: 12 + 12 layers, 223 M parameters."),
-    "t5_large": (sized(T5, 24, 1024, 16), "T5-large: 24 + 24 layers of 1024, 738 M."),
+    "t5_small": (resize(T5, 6, 512, 8), "T5-small: 6 + 6 layers of 512, 61 M parameters."),
+    "t5_base": (resize(T5, 12, 768, 12), "T5-base: 12 + 12 layers, 223 M parameters."),
+    "t5_large": (resize(T5, 24, 1024, 16), "T5-large: 24 + 24 layers of 1024, 738 M."),
     "t5_v1_1_small": (
-        replace(sized(T5_1_1, 8, 512, 6), ffn_width=1024),
+        replace(resize(T5_1_1, 8, 512, 6), ffn_width=1024),
         "T5 1.1 small: gated feed-forward part, output matrix of its own; 77 M parameters.",
     ),
     "t5_v1_1_base": (
-        replace(sized(T5_1_1, 12, 768, 12), ffn_width=2048),
+        replace(resize(T5_1_1, 12, 768, 12), ffn_width=2048),
         "T5 1.1 base: 12 + 12 layers, 248 M parameters.",
     ),
     "ul2_tiny": (tiny(UL2), TESTS2),
     "ul2_small": (for_cpu(UL2, 2), CPU2),
     "ul2_20b": (
-        replace(sized(UL2, 32, 4096, 16), head_width=256),
+        replace(resize(UL2, 32, 4096, 16), head_width=256),
         "UL2: 32 + 32 layers of 4096, 20 billion parameters.",
     ),
     "glm_tiny": (tiny(GLM), TESTS),
     "glm_small": (for_cpu(GLM), CPU),
-    "glm_base": (sized(GLM, 12, 768, 12), "GLM-base, 109 M parameters."),
+    "glm_base": (resize(GLM, 12, 768, 12), "GLM-base, 109 M parameters."),
     "glm_large": (
-        sized(GLM, 24, 1024, 16),
+        resize(GLM, 24, 1024, 16),
         "GLM-large, also GLM-doc and GLM-sent: 335 M parameters.",
     ),
-    "glm_410m": (sized(GLM, 30, 1024, 16), "GLM-410M, 410 M parameters."),
-    "glm_515m": (sized(GLM, 30, 1152, 18), "GLM-515M, 515 M parameters."),
+    "glm_410m": (resize(GLM, 30, 1024, 16), "GLM-410M, 410 M parameters."),
+    "glm_515m": (resize(GLM, 30, 1152, 18), "GLM-515M, 515 M parameters."),
     "glm_roberta": (
-        sized(GLM, 24, 1024, 16),
+        resize(GLM, 24, 1024, 16),
         "GLM-RoBERTa: GLM-large with RoBERTa's vocabulary, 355 M parameters.",
     ),
-    "glm_2b": (sized(GLM_LONG, 36, 2048, 32), "GLM-2B, 1.92 billion parameters."),
-    "glm_10b": (sized(GLM_LONG, 48, 4096, 64), "GLM-10B, 9.88 billion parameters."),
+    "glm_2b": (resize(GLM_LONG, 36, 2048, 32), "GLM-2B, 1.92 billion parameters."),
+    "glm_10b": (resize(GLM_LONG, 48, 4096, 64), "GLM-10B, 9.88 billion parameters."),
     "mdlm_tiny": (tiny(MDLM), TESTS),
     "mdlm_small": (for_cpu(MDLM), "4 layers of 256 and an output matrix of its own, for a CPU."),
     "mdlm_base": (MDLM, "MDLM and BD3-LM: 12 layers of 768, 162 M parameters."),
     "llada_tiny": (tiny(LLADA), TESTS),
     "llada_small": (for_cpu(LLADA), CPU),
     "llada_8b": (
-        replace(sized(LLADA, 32, 4096, 32), ffn_width=12288),
+        replace(resize(LLADA, 32, 4096, 32), ffn_width=12288),
         "LLaDA: 32 layers of 4096, 8.0 billion parameters.",
     ),
     "modern_tiny": (modern(tiny(MODERN), 2, 64, 4, 176), TESTS),

@@ -16,10 +16,10 @@ from unitk import masks
 from unitk.errors import require
 from unitk.kernels.flash import Flash
 from unitk.kernels.flex import Flex, render_flex, render_flex_cross
-from unitk.kernels.lean import RMSNorm, mapped, norm, unit_rms
+from unitk.kernels.lean import RMSNorm, map_normed, norm, unit_rms
 from unitk.kernels.products import multiply, scores_by_products
 from unitk.models.config import ModelConfig
-from unitk.models.relative import RelativeBias, turned
+from unitk.models.relative import RelativeBias, rotate
 from unitk.packed import PackedDocs
 from unitk.slots import POS, WIDTH
 
@@ -271,7 +271,7 @@ class Fused(nn.Linear):
         self.count = count
 
 
-def fused(model: nn.Module) -> dict[str, int]:
+def fused_parameters(model: nn.Module) -> dict[str, int]:
     """The parameters that stack several matrices, and how many."""
     counts = {part.weight: part.count for part in model.modules() if isinstance(part, Fused)}
     return {name: counts[p] for name, p in model.named_parameters() if p in counts}
@@ -319,7 +319,7 @@ class Heads(nn.Module):
         if weighed is not None and not self.joint:
             made_BHSK = weighed(made_BHSK)
         if rotation_B1SP is not None:
-            made_BHSK = turned(made_BHSK, rotation_B1SP)
+            made_BHSK = rotate(made_BHSK, rotation_B1SP)
         if self.query_scale is not None:
             made_BHSK = unit_rms(made_BHSK, self.eps)
         return made_BHSK.type_as(x_BSM)
@@ -335,7 +335,7 @@ class Heads(nn.Module):
             mixed_BTHK = mixed_BTHK * (2 * self.gate(x_BTD).sigmoid())[..., None]
         if self.gates is not None:
             mixed_BTHK = mixed_BTHK * self.gates[..., None, :, None]
-        return mapped(self.norm, self.out, mixed_BTHK.flatten(2))
+        return map_normed(self.norm, self.out, mixed_BTHK.flatten(2))
 
 
 class Attention(Heads):

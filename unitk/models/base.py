@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from unitk import registry
 from unitk.errors import check_option
 from unitk.options.fields import Checked
-from unitk.registry import imported
+from unitk.registry import import_object
 
 if TYPE_CHECKING:
     import torch
@@ -88,7 +88,7 @@ class ArchConfig(Checked):
 
         `source_vocab_size` is that of an encoder with its own vocabulary.
         """
-        return imported(self.network)(self, vocab_size)
+        return import_object(self.network)(self, vocab_size)
 
     def _require(self, name: str, holds: bool, what: str) -> None:
         """Raise a `UsageError` unless an option holds `what` it must be."""

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unitk.kernels.lean import Dropout, Table, applied_again, mapped, norm
+from unitk.kernels.lean import Dropout, Table, apply_again, map_normed, norm
 from unitk.models.attention import Attention, CrossAttention, Fused, Source, Store, View, take
 from unitk.models.config import ModelConfig
 from unitk.models.state import Condition, Reading
-from unitk.registry import imported
+from unitk.registry import import_object
 from unitk.slots import POS, POS2, SEG, TOKEN, Batch
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -120,9 +120,9 @@ class FeedForward(nn.Module):
         # with dropout, what `down` keeps is another tensor, which the activation alone cannot give
         again: AbstractContextManager[None] = nullcontext()
         if self.lean and self.training and not self.dropout.p:
-            again = applied_again(self.activate, raw_BTF, active_BTF)
+            again = apply_again(self.activate, raw_BTF, active_BTF)
         with again:
-            x_BTD = mapped(self.norm, self.down, self.dropout(active_BTF))
+            x_BTD = map_normed(self.norm, self.down, self.dropout(active_BTF))
         return x_BTD
 
     def activate(self, raw_BTF: Tensor) -> Tensor:
@@ -150,11 +150,11 @@ class Layer(nn.Module):
         self.norm_first, self.parallel = config.norm_first, config.parallel_residual
         own, after = config.norm_first or not config.norm_after, config.norm_after
         self.attention_norm, self.attention_after = _norm(config, own), _norm(config, after)
-        self.attention: Attention = imported(config.attention_type)(config)
+        self.attention: Attention = import_object(config.attention_type)(config)
         self.cross_norm, self.cross_after = (_norm(config, cross and one) for one in (own, after))
         self.cross_attention: CrossAttention | None = None
         if cross:
-            self.cross_attention = imported(config.cross_attention_type)(config)
+            self.cross_attention = import_object(config.cross_attention_type)(config)
         self.ffn_norm, self.ffn_after = _norm(config, own), _norm(config, after)
         self.ffn = FeedForward(config)
         self.dropout = Dropout(config.dropout)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from unitk.errors import UsageError
 from unitk.models.base import ArchConfig, families
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
-from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, layered
+from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, layers_key
 from unitk.models.heads.words import WordHead
 from unitk.models.layers import Embedding, Tower, init_weights
 from unitk.models.stack import Stack
@@ -193,7 +193,7 @@ class Model(Answers):
         reading = Reading.of(batch, name, condition, asked=asked, every=every)
         states = {name: self.tower(name).encode(reading)}
         if mixed and every is not None:
-            states[layered(name)] = torch.stack([every[number] for number in numbers], dim=2)
+            states[layers_key(name)] = torch.stack([every[number] for number in numbers], dim=2)
         return states
 
     def embed(self, batch: Batch, depth: int) -> Tensor:

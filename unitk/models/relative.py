@@ -70,13 +70,13 @@ def rotation(config: ModelConfig, slots: Tensor, base: float) -> Tensor | None:
     pairs = config.key_width // (2 * len(places))
     turning = round(pairs * config.rotary_share)  # the other pairs have a speed of 0
     each = torch.arange(turning, dtype=torch.float64, device=slots.device)
-    speed_P = F.pad(slowed(config, base ** (-each / turning)), (0, pairs - turning))
+    speed_P = F.pad(slow_down(config, base ** (-each / turning)), (0, pairs - turning))
     # in doubles: in floats, far positions lose their differences
     angle_BTP = torch.cat([place_BT[..., None] * speed_P for place_BT in places], -1)
     return torch.polar(torch.ones_like(angle_BTP), angle_BTP)[:, None].to(torch.complex64)
 
 
-def slowed(config: ModelConfig, speed_P: Tensor) -> Tensor:
+def slow_down(config: ModelConfig, speed_P: Tensor) -> Tensor:
     """The angles of a position, divided by a factor for longer texts.
 
     Llama 3 leaves out the pairs that turn often enough in the texts that it was trained on (Meta
@@ -89,7 +89,7 @@ def slowed(config: ModelConfig, speed_P: Tensor) -> Tensor:
     return speed_P * (kept_P + (1 - kept_P) / config.rotary_factor)
 
 
-def turned(x_BHTK: Tensor, rotation_B1TP: Tensor) -> Tensor:
+def rotate(x_BHTK: Tensor, rotation_B1TP: Tensor) -> Tensor:
     """Rotate pairs of channels (2i, 2i + 1) of queries or keys, in 32 bits at least."""
     wide_BHTK = x_BHTK.float() if x_BHTK.dtype.itemsize < 4 else x_BHTK
     if torch.compiler.is_compiling():  # which makes no code for complex numbers

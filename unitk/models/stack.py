@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unitk.kernels import flash
 from unitk.kernels.lean import RMSNorm, norm
-from unitk.kernels.products import few, recomputed, scores_by_products
+from unitk.kernels.products import few, recompute, scores_by_products
 from unitk.masks import cross, within
 from unitk.models.attention import (
     CrossAttention,
@@ -148,7 +148,7 @@ class Stack(Tower):
                 view, source = view.of(last), source and source.of(last)
             entering = x_BTD, view, store, source, last, embedded_BTD
             if self.recompute and self.training:
-                x_BTD = recomputed(layer, *entering)
+                x_BTD = recompute(layer, *entering)
             else:
                 x_BTD = layer(*entering)
         return self.norm(x_BTD)

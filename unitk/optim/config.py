@@ -20,7 +20,7 @@ from unitk.options.fields import (
     options,
     parse_value,
 )
-from unitk.registry import get, imported, nearest, register
+from unitk.registry import get, import_object, nearest, register
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -62,7 +62,7 @@ class OptimizerConfig(Checked):
 
     def build(self, groups: Groups) -> Optimizer:
         """Build the optimizer of these groups; it reads each group's "lr" and "weight_decay"."""
-        return imported(self.built_by)(self, groups)
+        return import_object(self.built_by)(self, groups)
 
     @property
     def state_bytes(self) -> int:
@@ -145,7 +145,7 @@ class AdafactorConfig(OptimizerConfig):
     """
 
     def build(self, groups: Groups) -> Optimizer:
-        return imported("unitk.optim.optimizers:adafactor")(groups)
+        return import_object("unitk.optim.optimizers:adafactor")(groups)
 
 
 @register("optimizer", "adagrad")
@@ -162,7 +162,7 @@ class AdagradConfig(OptimizerConfig):
     """Epsilon, added to the root of the sum."""
 
     def build(self, groups: Groups) -> Optimizer:
-        return imported("torch.optim:Adagrad")(
+        return import_object("torch.optim:Adagrad")(
             groups, initial_accumulator_value=self.accumulator, eps=self.eps
         )
 
@@ -176,7 +176,7 @@ class SGDConfig(OptimizerConfig):
     """Decay rate of the sum of past gradients, which is the update. 0: the gradient is."""
 
     def build(self, groups: Groups) -> Optimizer:
-        return imported("torch.optim:SGD")(groups, momentum=self.momentum)
+        return import_object("torch.optim:SGD")(groups, momentum=self.momentum)
 
 
 @register("optimizer", "muon")

@@ -66,7 +66,7 @@ class Muon(torch.optim.Optimizer):
                 torch._foreach_lerp_(momenta, grads, 1 - self.config.momentum)
                 torch._foreach_mul_(parameters, 1 - decay)
             else:
-                grads = cleaned(grads, self.found_inf)
+                grads = zero_if_bad(grads, self.found_inf)
                 change = torch._foreach_sub(grads, momenta)
                 torch._foreach_mul_(change, (1 - self.config.momentum) * (1 - self.found_inf))
                 torch._foreach_add_(momenta, change)
@@ -112,7 +112,7 @@ class Muon(torch.optim.Optimizer):
         return torch.bfloat16 if chosen == "bf16" else torch.float32
 
 
-def cleaned(grads: Sequence[Tensor], bad: Tensor) -> list[Tensor]:
+def zero_if_bad(grads: Sequence[Tensor], bad: Tensor) -> list[Tensor]:
     """Copies of gradients, zeros if `bad` is 1: a product with 0 would not remove NaN."""
     line = torch.cat([one.flatten() for one in grads]).masked_fill_(bad.bool(), 0.0)
     parts = line.split([one.numel() for one in grads])

@@ -42,7 +42,7 @@ from unitk.options.settings import (
     Setting,
     Settings,
     read_options,
-    renamed,
+    rename_old,
 )
 
 __all__ = ["Component", "Parsed", "flag", "options", "parse", "resolve"]
@@ -190,7 +190,7 @@ def read_words(
 
 def resolve(main: type, given: Settings, kinds: Sequence[str] = ()) -> Parsed:
     """Build the dataclasses from what is given, and check that each setting landed."""
-    given = renamed(given)
+    given = rename_old(given)
     components: dict[str, Component] = {}
     known: dict[str, list[str]] = {}
     mixture = _mixture(given) if "task" in kinds else {}

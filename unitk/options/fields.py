@@ -231,15 +231,15 @@ def check_values(config: Any, called: Callable[[str], str]) -> None:
         fault = option.rule.fault(value) if option.rule and value is not None else ""
         if get_origin(option.type) is Literal and value not in get_args(option.type):
             fault = f"must be one of {', '.join(get_args(option.type))}"
-        require(not fault, f"{called(option.name)} {fault}, got {_shown(value)}")
+        require(not fault, f"{called(option.name)} {fault}, got {_show(value)}")
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     """A value as messages show it; of a schedule its highest one."""
     if isinstance(value, tuple):
-        return ",".join(map(_shown, value))
+        return ",".join(map(_show, value))
     if callable(value):
-        return _shown(value.value) if hasattr(value, "value") else type(value).__name__
+        return _show(value.value) if hasattr(value, "value") else type(value).__name__
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -43,7 +43,7 @@ def help_page(
     brief = not everything and "HELP" in vars(main)
     sections = [(head, common + (rare, [])[brief]) for head, common, rare in groups(main)]
     rows = {o.name: (o.flag, o, o.default) for o in options(main)}
-    left = _left([rows[name] for _, names in sections for name in names])
+    left = _column([rows[name] for _, names in sections for name in names])
     for heading, names in sections:
         own = [rows[name] for name in names]
         lines += ["", *filter(None, [heading]), *_table(own, width, left, brief)] if own else []
@@ -91,11 +91,11 @@ def _component_pages(parts: dict[str, Component], width: int) -> list[str]:
             for o in options(type(component.config))
         ]
         kind = key.partition(".")[0]
-        lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width, _left(rows))]
+        lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width, _column(rows))]
     return lines
 
 
-def _left(rows: Sequence[tuple[str, Option, Any]]) -> int:
+def _column(rows: Sequence[tuple[str, Option, Any]]) -> int:
     """The column in which explanations begin."""
     return min(max((len(_head(*row[:2])) for row in rows), default=0), 24) + 4
 

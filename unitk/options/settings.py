@@ -161,7 +161,7 @@ def _names(choice: Setting) -> list[str]:
     return [word.partition("=")[0] for word in words]
 
 
-def renamed(given: Settings) -> Settings:
+def rename_old(given: Settings) -> Settings:
     """Settings of an earlier version under the names of now."""
     if (heads := given.get("arch.class_heads")) is None:
         return given

@@ -34,7 +34,7 @@ def about(name: str) -> str:
         return card.readline().strip("# \n").removeprefix(f"{name}: ")
 
 
-def located(path: Path, part: str = "checkpoint") -> Path:
+def locate(path: Path, part: str = "checkpoint") -> Path:
     """The folder of a model, where `path` is the name of one; anything else as it is given.
 
     A name that begins with that of a registered hub, such as hf:ORG/NAME@REVISION, is fetched;

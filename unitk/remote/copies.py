@@ -115,7 +115,7 @@ def _remove_copy(lock: Path) -> bool:
     return True
 
 
-def copied(key: str, size: int, fill: Callable[[Path], None]) -> Path:
+def fill_once(key: str, size: int, fill: Callable[[Path], None]) -> Path:
     """The folder of a key in the cache, which `fill` fills if it is not there.
 
     Processes of this machine wait for the one that fills it. It stays as long as this one lives.
@@ -149,7 +149,7 @@ def fetch_file(address: str) -> Path:
         raise FileNotFoundError(2, "there is no such file", address)
     key = json.dumps([address, _tag(info)])
     fill = lambda part: store.download(address, part / name)  # noqa: E731
-    return copied(key, info.get("size") or 0, fill) / name
+    return fill_once(key, info.get("size") or 0, fill) / name
 
 
 def _tag(info: dict[str, Any]) -> list[str]:
@@ -165,7 +165,7 @@ def fetch_part(address: str, wanted: str) -> Path:
     if info is not None and info["type"] == "file":
         return fetch_file(address)
     names = store.names(address, deep=True)
-    if not names and (found := _linked(store, address)):
+    if not names and (found := _follow_link(store, address)):
         return fetch_part(found, wanted)
     if not names:
         fault = DataError if wanted == "corpus" else CheckpointError
@@ -175,7 +175,7 @@ def fetch_part(address: str, wanted: str) -> Path:
     return fetch_folder(store, address, names, wanted)
 
 
-def _linked(store: Store, address: str) -> str:
+def _follow_link(store: Store, address: str) -> str:
     """The checkpoint that RUN/best and the like stand for; "" if there is no such run."""
     run, _, name = address.rstrip("/").rpartition("/")
     target = index_of(store, run).get("links", {}).get(name)
@@ -240,4 +240,4 @@ def fetch_folder(store: Store, address: str, names: dict[str, Any], wanted: str)
     # what changes in the store is another key: a copy is never written to
     key = json.dumps([address, wanted, {name: _tag(one) for name, one in names.items()}])
     size = sum(one.get("size") or 0 for name, one in names.items() if not left_out(name))
-    return copied(key, size, lambda part: fill(part / "x")) / "x"
+    return fill_once(key, size, lambda part: fill(part / "x")) / "x"

@@ -154,7 +154,7 @@ class Server:
         request.scope[RECORD].verb = next(
             name for name, one in listings().items() if one is listing
         )
-        with explained(self.limits.timeout):
+        with explain_errors(self.limits.timeout):
             return JSONResponse(listing.tell(self.services, request.path_params.get("name", "")))
 
     async def counted(self, verb: str, request: Request) -> Response:
@@ -183,7 +183,7 @@ class Server:
         def on_text(text: Any) -> None:
             loop.call_soon_threadsafe(put, text)
 
-        with explained(timeout):
+        with explain_errors(timeout):
             how = verb, body, on_text, claim, record
             read = loop.run_in_executor(self.readers, self.read, *how)
             self.batcher.preparing += 1
@@ -253,7 +253,7 @@ class Server:
                 else:
                     news.clear()
                     await news.wait()
-            with explained(self.limits.timeout):
+            with explain_errors(self.limits.timeout):
                 yield job.stream.answer(result.result())
         except HTTPException as error:
             yield job.stream.error(error.status_code, error.detail)
@@ -270,7 +270,7 @@ class Server:
         too_large = HTTPException(413, f"the request has more than {most} bytes")
         if size > most:
             raise too_large
-        with explained(self.limits.timeout):
+        with explain_errors(self.limits.timeout):
             claim.resize(size)  # refused before it is sent, if there is no room
             try:
                 # counted while it is read: who announces much and sends little takes little
@@ -321,7 +321,7 @@ class Lines(StreamingResponse):
 
 
 @contextmanager
-def explained(timeout: float) -> Iterator[None]:
+def explain_errors(timeout: float) -> Iterator[None]:
     """A context in which errors of a request become an HTTPException with status and message."""
     try:
         yield

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 
 from unitk import registry
 from unitk.decoding.config import BLANKS_ONLY, LOCAL
-from unitk.decoding.fit import parted
+from unitk.decoding.fit import split_parts
 from unitk.decoding.generator import Generator
 from unitk.decoding.search import Output
 from unitk.errors import UsageError, require
@@ -97,7 +97,7 @@ class Route(ABC):
     @cached_property
     def texts(self) -> list[Sequence[str]]:
         """The parts of each text."""
-        return self.read_texts("texts", parted)
+        return self.read_texts("texts", split_parts)
 
     def each(self, values: Iterable[Kind]) -> Iterator[Kind]:
         """Values one after the other, as long as the client waits."""
@@ -166,7 +166,7 @@ class Route(ABC):
         require(right, f"{name} must be a string or a list of one or more")
         self.few(name, len(given) if isinstance(given, list) else 1)
         found = read(given, name)
-        for number, one in enumerate(parted(found, name), 1):
+        for number, one in enumerate(split_parts(found, name), 1):
             chars, most = sum(map(len, one)), self.limits.max_chars
             over = f"{name}: text {number} has {chars} characters; the server allows {most}"
             require(chars <= most, over)
@@ -198,15 +198,15 @@ class Listing(ABC):
 
 def routes() -> dict[str, type[Route]]:
     """The addresses that compute, by name."""
-    return {name: one for name, one in registered() if issubclass(one, Route)}
+    return {name: one for name, one in registered_routes() if issubclass(one, Route)}
 
 
 def listings() -> dict[str, type[Listing]]:
     """The addresses that tell of models, by name."""
-    return {name: one for name, one in registered() if issubclass(one, Listing)}
+    return {name: one for name, one in registered_routes() if issubclass(one, Listing)}
 
 
-def registered() -> list[tuple[str, type]]:
+def registered_routes() -> list[tuple[str, type]]:
     """All addresses that are registered, and what they are."""
     return [(name, registry.get("route", name)) for name in registry.names("route")]
 

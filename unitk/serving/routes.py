@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from unitk.api.drawing import drawings, laid_out
+from unitk.api.drawing import drawings, lay_out_text
 from unitk.decoding.blanks import is_ranked, refill, searches
 from unitk.decoding.config import INFILL_LENPEN, LOCAL, EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.drivers import Prompt, Running, Watcher
@@ -301,12 +301,14 @@ class EmbedRoute(Route):
     Options = EmbedConfig
 
     def job(self) -> Job:
-        return embedded(
+        return embed_sources(
             self, self.encode(self.texts), lambda found: {"vectors": [*map(numbers, found)]}
         )
 
 
-def embedded(route: Route, sources: list[list[Ids]], answer: Callable[[list[Any]], Any]) -> Job:
+def embed_sources(
+    route: Route, sources: list[list[Ids]], answer: Callable[[list[Any]], Any]
+) -> Job:
     """The job of vectors for sources, with the options of `EmbedConfig`."""
     generator, config = route.generator, route.config
     model, cost = model_of(generator), count(sources)
@@ -340,7 +342,7 @@ class ShowRoute(Route):
         require(not more, f"target must be one string, got {1 + len(more)}")
         rng = np.random.default_rng([self.config.seed, 0, 0])
         # laid out at once: that needs no model, so no request has to wait for it
-        found = drawings(task.name, task, laid_out(task, parts, target, rng))
+        found = drawings(task.name, task, lay_out_text(task, parts, target, rng))
         slots = max(len(one.slots) for one in found)
         require(slots <= SHOWN, f"texts: {slots} slots; {SHOWN} can be shown")
         towers = [one.record() for one in found]

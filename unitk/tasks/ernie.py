@@ -55,7 +55,7 @@ def begin_units(begins: Bools, notes: Ids, marks: tuple[int, int]) -> Bools:
     return (begins & ~inside) | first | behind
 
 
-def chosen(unit: Ids, share: float, rng: np.random.Generator) -> Ids:
+def choose_units(unit: Ids, share: float, rng: np.random.Generator) -> Ids:
     """Places of units that are chosen by a chance of their own, one unit at least.
 
     `unit` [n] has the number of each place's unit, rising.
@@ -131,7 +131,7 @@ class ERNIE(Masked):
         units[np.cumsum([0, *map(len, parts)])[:-1]] = True
         units[1:] |= ~kept[:-1]
         share = share_at(c.mask_ratio, text.when)
-        hidden = places[chosen(units.cumsum()[kept], share, rng)]
+        hidden = places[choose_units(units.cumsum()[kept], share, rng)]
         example = self.corrupted(tokens, seg, hidden, rng)
         if c.nsp and len(parts) > 1:
             ask = sentences("nsp", 1 - text.flag)

@@ -14,12 +14,12 @@ from safetensors import safe_open
 from torch import Tensor
 
 from unitk.errors import CheckpointError
-from unitk.files import copy, create, seal, sealed
+from unitk.files import copy, create, seal, sealed_files
 from unitk.options.fields import flag
 from unitk.training.saving.checkpoint import IMPORTED, check_finite
 from unitk.training.saving.folder import OPTIMIZER, stored
 from unitk.training.saving.snapshot import CARRY
-from unitk.training.saving.state import read_state, recorded
+from unitk.training.saving.state import read_state, recorded_options
 from unitk.training.saving.weights import BASE, EMA, WEIGHTS, weights_of
 from unitk.training.saving.weights import save_tensors as save
 
@@ -34,7 +34,7 @@ def average(checkpoints: Sequence[Path], folder: Path) -> None:
     for path, state in zip(checkpoints, states, strict=True):
         check_alike(checkpoints[0], states[0], path, state)
     more: dict[str, Any] = {"averaged": [str(path) for path in checkpoints]}
-    untrained = all(IMPORTED in sealed(path) for path in checkpoints)
+    untrained = all(IMPORTED in sealed_files(path) for path in checkpoints)
     rewrite(checkpoints[-1], folder, mean(checkpoints), more, untrained)
 
 
@@ -77,7 +77,7 @@ def check_alike(first: Path, one: dict[str, Any], path: Path, other: dict[str, A
 
 def _kind(state: dict[str, Any]) -> dict[str, str]:
     """What determines the meaning of weights: tasks, and the architecture without dropout."""
-    there = recorded(state)
+    there = recorded_options(state)
     arch = there.of("arch").texts
     idle = ("dropout", "init_std", "scaled_init")  # change training alone, not what weights mean
     kept = {f"arch.{k}": v for k, v in arch.items() if not k.endswith(idle)}
@@ -94,14 +94,14 @@ def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
         files: list[dict[str, Callable[[], Tensor]]] = []
         for path in checkpoints:
             own = dict[str, Callable[[], Tensor]]()
-            divided = WEIGHTS not in sealed(path)
+            divided = WEIGHTS not in sealed_files(path)
             if divided or "base" in read_state(
                 path
             ):  # the mean of products is not the product of means
                 weights = weights_of(path, averages=True)
                 own |= {name: partial(weights.__getitem__, name) for name in weights}
             # statistics of batch normalization have no moving average
-            kept = [] if own else [name for name in (WEIGHTS, EMA) if name in sealed(path)]
+            kept = [] if own else [name for name in (WEIGHTS, EMA) if name in sealed_files(path)]
             for name in kept:
                 file = stack.enter_context(safe_open(path / name, "pt"))
                 own |= {name: partial(file.get_tensor, name) for name in file.keys()}

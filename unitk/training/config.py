@@ -268,7 +268,7 @@ class TrainConfig(Checked):
             self.batch_tokens is None or self.batch_texts is None,
             "--batch-tokens and --batch-texts exclude each other",
         )
-        alone = self.nproc == 1 and not launched()
+        alone = self.nproc == 1 and not is_launched()
         require(
             alone or not self.seeds,
             "--seeds excludes several processes: its runs follow each other in one",
@@ -295,7 +295,7 @@ class TrainConfig(Checked):
             "one of --max-steps, --max-epochs, --max-words and --max-hours is needed",
         )
         for text in self.data:
-            weighted(text)
+            parse_weighted(text)
         names = [name for name, _ in self.named_valid]
         twice = next((name for name in names if names.count(name) > 1), None)
         require(twice is None, f"--valid: two sets are called {twice!r}; write NAME=DIR")
@@ -321,12 +321,12 @@ class TrainConfig(Checked):
     @property
     def weighted_data(self) -> list[tuple[Path, float]]:
         """The folders of `--data` and their weights."""
-        return [weighted(text) for text in self.data]
+        return [parse_weighted(text) for text in self.data]
 
     @property
     def named_valid(self) -> list[tuple[str, Path]]:
         """The sets of `--valid`."""
-        return [] if self.valid == ("none",) else [named(text) for text in self.valid]
+        return [] if self.valid == ("none",) else [parse_named_set(text) for text in self.valid]
 
 
 def figure(metric: str) -> str:
@@ -340,7 +340,7 @@ LAUNCHER = "UNITK_LAUNCHER"
 """Environment variable: the number of the process that has started them."""
 
 
-def launched() -> bool:
+def is_launched() -> bool:
     """Whether `--nproc`, torchrun or another launcher with its variables started this process."""
     return "WORLD_SIZE" in os.environ
 
@@ -363,7 +363,7 @@ def bad_steps(text: str) -> int:
     return int(number)
 
 
-def weighted(text: str) -> tuple[Path, float]:
+def parse_weighted(text: str) -> tuple[Path, float]:
     """`DIR=WEIGHT` or `DIR`."""
     path, equals, weight = text.rpartition("=")
     if not equals or Path(text).exists():  # a path may have a = itself
@@ -379,7 +379,7 @@ def weighted(text: str) -> tuple[Path, float]:
     return local(path, "--data"), number
 
 
-def named(text: str) -> tuple[str, Path]:
+def parse_named_set(text: str) -> tuple[str, Path]:
     """`NAME=DIR`, or `DIR` for the set called valid."""
     name, equals, path = text.partition("=")
     if not equals or Path(text).exists():

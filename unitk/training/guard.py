@@ -53,7 +53,7 @@ def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: 
 
 
 @contextmanager
-def watched(model: Model) -> Iterator[list[str]]:
+def watch_nonfinite(model: Model) -> Iterator[list[str]]:
     """A context that records the modules that output NaN or infinity, in order."""
     found: list[str] = []
 
@@ -81,7 +81,7 @@ def culprit(
     words, or nothing."""
     first: list[str] = []
     for number, batch, seed in zip(update.numbers, update.batches, seeds, strict=True):
-        with watched(model) as found:
+        with watch_nonfinite(model) as found:
             sums = loss(batch, seed).sums
         found += [f"loss {name}" for name, total in sums.items() if not total.isfinite()]
         first += [f"{found[0]} in micro-batch {number}"] if found else []
@@ -139,7 +139,7 @@ def save_batches(path: Path, update: Update) -> None:
     np.savez(create(path), **arrays)
 
 
-def halved(update: Update) -> Update:
+def halve(update: Update) -> Update:
     """The same update with each micro-batch split in two; dropout then differs."""
     batches, numbers = [], []
     for number, batch in zip(update.numbers, update.batches, strict=True):
@@ -212,7 +212,7 @@ def fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, float
         if not (config.oom_retry and ranks.all_reduce_max(error is not None)[0]):
             return found
         run.plan.zero_grad()
-        update = halved(update)
+        update = halve(update)
         log.warning(
             "step %d: out of memory: tried again with half as large micro-batches, whose"
             " dropout differs",

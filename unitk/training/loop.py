@@ -33,7 +33,7 @@ from unitk.training.measures import (
     Means,
     Speed,
     count_asks,
-    profiled,
+    start_profile,
     valid_line,
     values_line,
 )
@@ -80,7 +80,7 @@ class Trainer(Run):
             journal as self.journal,
             closing(updates),
             frozen_objects(self.device),
-            profiled(traced) as profiler,
+            start_profile(traced) as profiler,
             torch.autograd.set_detect_anomaly(config.detect_anomaly),
         ):
             while True:

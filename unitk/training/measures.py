@@ -261,7 +261,7 @@ WARM_UP, PROFILED = 2, 5
 
 
 @contextmanager
-def profiled(folder: Path | None) -> Iterator[Callable[[], None]]:
+def start_profile(folder: Path | None) -> Iterator[Callable[[], None]]:
     """A function to call after each update, whose trace `--profile` puts into a folder, if any."""
     if folder is None:
         yield lambda: None

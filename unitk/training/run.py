@@ -17,7 +17,7 @@ from unitk.criterions.base import undivided
 from unitk.data.batching import Feed
 from unitk.errors import CheckpointError, require
 from unitk.kernels.products import choose_products
-from unitk.models.attention import fused
+from unitk.models.attention import fused_parameters
 from unitk.models.model import Model, build
 from unitk.models.state import StatefulRows
 from unitk.optim.config import parse_rules
@@ -62,7 +62,7 @@ class Run:
         self.criterion = parts["criterion"].config.build(self.data.vocab)
         own = parts["optimizer"].config
         given = config.lr, config.lr_schedule, parse_rules(config.group, own), config.thaw
-        self.plan = OptimPlan(self.model, own, *given, fused(self.model))
+        self.plan = OptimPlan(self.model, own, *given, fused_parameters(self.model))
         self.ranks.prepare(self.plan.optimizers)
         averaged = config.ema, config.average_last
         self.average = Average(self.model, *averaged) if any(averaged) else None

@@ -52,7 +52,7 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
             log.info("seed %d of %d to %d: %s", seed, seeds[0], seeds[-1], own.save_dir)
             train(start)
         found.append({"seed": seed, **best_of(own.save_dir)})
-        summary = summed_up(found)
+        summary = sum_up(found)
         files.write(folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
     for line in table(summary):
         log.info("%s", line)
@@ -69,7 +69,7 @@ def best_of(folder: Path) -> dict[str, Any]:
     raise CheckpointError(f"{folder / LOG} has no best validation: {lacks}")
 
 
-def summed_up(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def sum_up(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The runs, and each score's mean and standard deviation (of a sample, n - 1)."""
     each = {name: [run["scores"].get(name) for run in runs] for name in runs[0]["scores"]}
     finite = {name: values for name, values in each.items() if None not in values}

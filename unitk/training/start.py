@@ -20,7 +20,7 @@ from unitk import registry
 from unitk.data.corpus.corpus import VOCAB
 from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
-from unitk.files import sealed
+from unitk.files import sealed_files
 from unitk.models.base import Preset
 from unitk.models.config import UNSHAPED
 from unitk.optim.config import AdafactorConfig, AdamWConfig, parse_rules
@@ -35,9 +35,9 @@ from unitk.training.config import (
     SCORES,
     TrainConfig,
     figure,
-    launched,
+    is_launched,
+    parse_weighted,
     process_ranks,
-    weighted,
 )
 from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
@@ -46,7 +46,7 @@ from unitk.training.saving.state import (
     layout_in,
     plugins_named,
     read_state,
-    recorded,
+    recorded_options,
     settings_of,
 )
 from unitk.vocab.base import Vocab
@@ -120,7 +120,7 @@ class Start:
 def parse_train(argv: Sequence[str]) -> Parsed:
     """Parse the options of a run; with `--resume`, missing ones come from the run's config.yaml."""
     given = read_words("train", TrainConfig, argv, KINDS)
-    if (path := _resumed(given)) is None:
+    if (path := _config_to_resume(given)) is None:
         return _with_parent(given)
     recorded = Settings.read(path)
     plugins = recorded.texts.get("user_dir", "none")  # never loaded unasked: plug-ins are code
@@ -133,7 +133,7 @@ def parse_train(argv: Sequence[str]) -> Parsed:
         if one in given:
             changed[other] = "none"
     nproc = (given if "nproc" in given else recorded).texts.get("nproc", "1")
-    if process_ranks()[1] == 1 and (launched() or nproc == "1"):
+    if process_ranks()[1] == 1 and (is_launched() or nproc == "1"):
         changed |= {"shard": "off", "save_shards": "off"}  # the number of processes may change
     given = Settings.of_texts(changed, Origin.FLAG).under(given)
     # for this run all of them are given; what they say of their origin is kept
@@ -142,7 +142,7 @@ def parse_train(argv: Sequence[str]) -> Parsed:
     return replace(parsed, given=Settings({**parsed.given, **recorded.without(given)}))
 
 
-def _resumed(given: Settings) -> Path | None:
+def _config_to_resume(given: Settings) -> Path | None:
     """The config.yaml of the run that these options continue, if they name no other file."""
     folder: Path | None = peek(TrainConfig, given, "save_dir") if "save_dir" in given else None
     if not peek(TrainConfig, given, "resume") or folder is None or "config" in given:
@@ -239,7 +239,7 @@ def prepare(parsed: Parsed) -> Start:
     config: TrainConfig = parsed.main
     _, world, _ = process_ranks()
     if config.shard:
-        alone = world == 1 and (launched() or config.nproc == 1)
+        alone = world == 1 and (is_launched() or config.nproc == 1)
         require(not alone, "--shard has no effect in one process: --nproc N starts several")
         averages, retry = "averages are not divided", "ranks would wait for ever"
         for key, why in (("ema", averages), ("average_last", averages), ("oom_retry", retry)):
@@ -343,7 +343,7 @@ def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
     require(rows % 2 == 0 or not data.task.both_ways, f"{name} must be even: {half}")
     ordered = data.kind == "text" and data.task.cut is None and not parsed.mixture
     require(ordered, f"{name} needs texts in their order: no pairs, sentence pairs or mixed tasks")
-    even = all(weighted(text)[1] == 1 for text in parsed.main.data)
+    even = all(parse_weighted(text)[1] == 1 for text in parsed.main.data)
     require(even, f"{name} reads each text once: --data takes no weight")
     for option in ("batch_tokens", "batch_texts"):
         given = parsed.settings.given(option, Origin.FLAG)
@@ -374,7 +374,7 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
         )
         state = read_state(path)
         check_vocab(state, data.task.source_vocab if name == "encoder" else data.vocab, path)
-        changed += _differences(parsed, recorded(state), path, name[:3])
+        changed += _differences(parsed, recorded_options(state), path, name[:3])
     require(
         not (arch.config.shared_embeddings and len(set(towers.values())) > 1),
         "--init-encoder and --init-decoder have a token embedding each: they need"
@@ -417,11 +417,14 @@ def _check_frozen(
     """
     # of files that are copied, the run's own are named; what they contain is compared
     for name, text in data.task.files.items():
-        if name in sealed(checkpoint) and (checkpoint / name).read_text(encoding="utf-8") != text:
+        if (
+            name in sealed_files(checkpoint)
+            and (checkpoint / name).read_text(encoding="utf-8") != text
+        ):
             copy = f"{checkpoint / name}, a copy of a file that was changed"
             raise UsageError(f"a resumed run keeps the contents of {copy}")
     # an option the run did not know yet has its default there
-    there, here = parsed.differing(recorded(state)), parsed.settings
+    there, here = parsed.differing(recorded_options(state)), parsed.settings
     components = here.only(*KINDS)
     free = CUT if parsed.main.new_data else ()
     changed = {key for key in free if key in there}

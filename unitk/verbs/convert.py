@@ -145,7 +145,7 @@ def import_checkpoint(
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
     fetched = pretrained.fetched.get(str(path))
     form.save(parts, folder, (source, path), fetched, user_dir)
-    form.carry(pretrained.located(path, "files"), folder)
+    form.carry(pretrained.locate(path, "files"), folder)
     weights = sum(weight.numel() for weight in parts.model.parameters())
     size = f"{weights / 1e6:,.1f} M parameters, vocabulary of {len(parts.task.vocab):,}"
     print(printable(f"{given.to[1]}: task {parts.task.name}, {size}"))
@@ -182,7 +182,7 @@ def export_model(path: Path, target: str, folder: Path, given: Options, task: st
     # as long as it is not trained, what was added to the tables of that system means nothing
     own = {name: getattr(given, name) for name in format.options}
     format.write(replace(loaded, decoding=read_defaults(path)), folder, **own)
-    format.carry(pretrained.located(path), folder)
+    format.carry(pretrained.locate(path), folder)
     if format.usage is not None:
         about = About(given.license, given.language, given.dataset, given.scores)
         create(folder / "README.md", card(path, loaded, about, format.usage(loaded)))

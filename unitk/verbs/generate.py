@@ -16,7 +16,7 @@ from unitk.api.answering import (
     check_output,
     check_read,
     check_words,
-    isolated,
+    isolate_errors,
     open_generator,
     sink_of,
 )
@@ -40,16 +40,16 @@ from unitk.decoding.files.inputs import (
     open_pairs,
     read_beside,
     read_inputs,
+    read_typed,
     split,
     stream_reader,
-    typed,
     warn_of_blanks,
     with_blanks,
 )
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, Tally
-from unitk.decoding.files.sink import finished
+from unitk.decoding.files.sink import is_finished
 from unitk.errors import QUIET, DataError, UnitkError, UsageError, require, say
-from unitk.files import reserved
+from unitk.files import reserve
 from unitk.options import config
 from unitk.options.config import With
 from unitk.options.fields import Positive, render
@@ -184,9 +184,9 @@ def run(argv: Sequence[str]) -> None:
     given: Options = parsed.main
     if told and QUIET not in os.environ:
         say(told)
-    if given.resume and not given.overwrite and finished(given.output):
+    if given.resume and not given.overwrite and is_finished(given.output):
         return
-    with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
+    with nullcontext() if given.output == STDOUT else reserve(given.output, "--output"):
         generate(given, parsed)
 
 
@@ -356,7 +356,7 @@ def read(given: Options) -> Inputs | Path:
         require(given.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
         return path
     if path is None:
-        return typed()
+        return read_typed()
     beside = (given.prefix_file, given.constraints, given.references)
     if (by_line := stream_reader(path, kind, fields)) and beside == (None, None, None):
         stream = arriving(by_line, given.buffer_size, path, fields)
@@ -439,7 +439,7 @@ def answer_each(
 ) -> tuple[list[Item], list[list[Output]]]:
     """The outputs for some inputs of a stream, or its error for one that cannot be decoded."""
     wrong = (DataError, UsageError) if asks else (DataError,)
-    found, told, outputs = isolated(items, answer, wrong), list[Item](), list[list[Any]]()
+    found, told, outputs = isolate_errors(items, answer, wrong), list[Item](), list[list[Any]]()
     for item, one in zip(items, found, strict=True):
         if isinstance(one, UnitkError):
             say(f"unitk generate: {one}")

@@ -21,9 +21,9 @@ from unitk.api.verb import verb
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import STDOUT
-from unitk.decoding.files.sink import finished
+from unitk.decoding.files.sink import is_finished
 from unitk.errors import DataError, require
-from unitk.files import reserved
+from unitk.files import reserve
 from unitk.options.config import Parsed
 from unitk.registry import register
 
@@ -79,9 +79,9 @@ def run(parsed: Parsed) -> None:
     without = "--probabilities has no effect with --output-format text"
     require(given.output_format == "jsonl" or not given.probabilities, without)
     check_output(given)
-    if given.resume and not given.overwrite and finished(given.output):
+    if given.resume and not given.overwrite and is_finished(given.output):
         return
-    with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
+    with nullcontext() if given.output == STDOUT else reserve(given.output, "--output"):
         sink = sink_of(given, parsed.settings.texts | parsed.aside.texts)
         number = sink.done
         for group in predict_texts(parsed, number):

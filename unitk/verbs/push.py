@@ -119,14 +119,14 @@ def files_of(folder: Path, given: Options, revision: str) -> list[str]:
     links = [prefix + name for name, path in names.items() if path.is_symlink()]
     require(not links, f"--model {given.model}: {_list(links)}: a link is not uploaded")
     files = [name for name, path in names.items() if path.is_file()]
-    others = [name for name in files if not (_written(name) or name in own)]
+    others = [name for name in files if not (_is_written(name) or name in own)]
     _refuse(given.model, (prefix + name for name in others))
     lacking = sorted(own - set(files))
     require(not lacking, f"--include {_list(lacking)}: there is no such file in {folder}")
     return files
 
 
-def _written(name: str) -> bool:
+def _is_written(name: str) -> bool:
     return any(fnmatchcase(name, one) and name.count("/") == one.count("/") for one in WRITTEN)
 
 

@@ -13,7 +13,7 @@ from unitk import registry
 from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.data.files.columns import Side, by_id, read_column, read_labels, read_predictions
-from unitk.data.files.labels import chosen
+from unitk.data.files.labels import number_of_choice
 from unitk.errors import DataError, require
 from unitk.metrics import Score
 from unitk.metrics.bleu import Tokenize
@@ -147,7 +147,9 @@ def _of_labels(given: Options) -> dict[str, Score]:
         pairs = list(zip(found, wanted, strict=True))
         if form == "class" and all(guess.choices for guess in found):
             # of choices, which are predicted by number
-            right = [str(chosen(one.label, guess.choices, one.where)) for guess, one in pairs]
+            right = [
+                str(number_of_choice(one.label, guess.choices, one.where)) for guess, one in pairs
+            ]
         else:
             right = [one.label for one in wanted]
         for guess, one in pairs if form == "tags" else ():

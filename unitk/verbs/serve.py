@@ -21,7 +21,7 @@ from unitk.api.verb import verb
 from unitk.errors import UnitkError, UsageError, check_option, require
 from unitk.files import MANIFEST, digest
 from unitk.options.config import Parsed
-from unitk.pretrained import located
+from unitk.pretrained import locate
 from unitk.registry import register
 from unitk.serving.config import Limits
 from unitk.training.saving.folder import find
@@ -148,13 +148,13 @@ def open_server(given: Options) -> tuple[Listener, socket.socket]:
     given = replace(given, max_connections=affordable(given.max_connections))
     keys = read_keys(given.api_key) if given.api_key else []
     write = access_log(given.access_log) if given.access_log else None
-    listening = bound(given.host, given.port)
+    listening = bind(given.host, given.port)
     require(len(given.checkpoint) > 0, "--checkpoint needs a model")
     names = [path.name or str(path) for path in given.checkpoint]
     twice = next((name for name in names if names.count(name) > 1), None)
     require(twice is None, f"--checkpoint: two models have the name {twice}")
-    each = [watched(path) for path in given.checkpoint]
-    services = [served(path, given) for path in given.checkpoint]
+    each = [watch_checkpoint(path) for path in given.checkpoint]
+    services = [with_all_tasks(path, given) for path in given.checkpoint]
 
     def replaced() -> bool:
         return any([one() for one in each])  # each is looked at, and says so
@@ -183,7 +183,7 @@ def address_of(listening: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """A bound socket, made before the model is loaded, so that an error is reported at once."""
     try:
         family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -203,7 +203,7 @@ def bound(host: str, port: int) -> socket.socket:
     return found
 
 
-def served(path: Path, given: Options) -> Service:
+def with_all_tasks(path: Path, given: Options) -> Service:
     """A model with each of the tasks it was trained with, the default one first."""
     from unitk.decoding.generator import Generator
     from unitk.kernels.products import keep_memory
@@ -226,15 +226,15 @@ def served(path: Path, given: Options) -> Service:
         reader = other.reader and Generator(model, other.reader.task)
         each.append(Generator(model, other.task, first.defaults, reader))
     weights = sum(weight.numel() for weight in weights_of(folder, False).values())
-    about = {"parameters": weights, "vocabulary": len(first.vocab), **told(path)}
+    about = {"parameters": weights, "vocabulary": len(first.vocab), **read_card(path)}
     created = int((folder / MANIFEST).stat().st_mtime)
     tasks = dict(zip(names, each, strict=True))
     return Service(path.name or str(path), tasks, given, about, created)
 
 
-def told(path: Path) -> dict[str, str]:
+def read_card(path: Path) -> dict[str, str]:
     """What the card of a model says of it: its title, first paragraph, limits and licence."""
-    card = located(path) / "README.md"
+    card = locate(path) / "README.md"
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
     found = re.match(r"# [^\n:]+: (?P<title>.+)\n+(?P<summary>(?:.+\n)+)", text)
     plain = {"title": found["title"], "summary": found["summary"]} if found else {}
@@ -247,7 +247,7 @@ def told(path: Path) -> dict[str, str]:
     return plain
 
 
-def watched(path: Path) -> Callable[[], bool]:
+def watch_checkpoint(path: Path) -> Callable[[], bool]:
     """Whether `path` now names another checkpoint; the first time, this is logged."""
 
     def identity() -> tuple[Path, str] | None:
@@ -262,7 +262,7 @@ def watched(path: Path) -> Callable[[], bool]:
         found: list[tuple[int, int] | None] = []
         for name in ("", MANIFEST, f"best/{MANIFEST}", "checkpoints"):
             try:
-                one = (located(path) / name).stat()
+                one = (locate(path) / name).stat()
                 found.append((one.st_ino, one.st_mtime_ns))
             except OSError:
                 found.append(None)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from unitk.api.drawing import Drawing, drawings, laid_out, page
+from unitk.api.drawing import Drawing, drawings, lay_out_text, page
 from unitk.api.verb import verb
 from unitk.errors import require
 from unitk.files import create, new_file
@@ -62,7 +62,7 @@ def value(parsed: Parsed) -> list[Drawing]:
     if task.predicts:
         parsed.idle(f"with --task {task_choice.name}: each text in quotes is a part", "target")
     texts = options.text if task.predicts else [text]
-    example = laid_out(task, texts, options.target, rng)
+    example = lay_out_text(task, texts, options.target, rng)
     return drawings(task_choice.name, task, example, options.order)
 
 

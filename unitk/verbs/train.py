@@ -18,7 +18,7 @@ from unitk import registry
 from unitk.api.verb import verb
 from unitk.errors import REPORT, RanksError, UsageError, require
 from unitk.registry import register
-from unitk.training.config import LAUNCHER, MEETING, TrainConfig, launched, process_ranks
+from unitk.training.config import LAUNCHER, MEETING, TrainConfig, is_launched, process_ranks
 from unitk.training.signals import EXIT, Signals
 from unitk.training.start import parse_train, prepare
 
@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> None:
 
             train_seeds(parsed)
             return
-        several = parsed.main.nproc > 1 and not launched()
+        several = parsed.main.nproc > 1 and not is_launched()
         if several:
             check_room(parsed.main.nproc)
         start = prepare(parsed)

@@ -29,7 +29,7 @@ from unitk.vocab.tokenizer_files import (
     MAP,
     SETTINGS,
     Files,
-    spelled,
+    text_of,
 )
 from unitk.vocab.tokenizer_json import Tokenizers
 from unitk.vocab.untrusted import failures, load, naming
@@ -55,7 +55,7 @@ def open_vocab(path: Path) -> Vocab:
     merges.txt. Symbols that these lack are appended, see `Vocab.added`. The name of a model that
     comes with unitk means its vocabulary.
     """
-    path = pretrained.located(path, "vocab")
+    path = pretrained.locate(path, "vocab")
     if not path.exists():
         raise DataError(f"vocabulary {path}: no such file or folder{pretrained.hint(path)}")
     if path.is_dir() and is_released(path):
@@ -117,7 +117,7 @@ def open_released(
         for token in files.added:
             if model.find(token.content) != token.index:
                 raise DataError(f"{token.where}: {token.content!r}, but {lacks}")
-        for content in map(spelled, (*files.own_roles, *files.extra[0])):
+        for content in map(text_of, (*files.own_roles, *files.extra[0])):
             if model.find(content) is None:
                 raise DataError(f"{files.folder / SETTINGS} names {content!r}, but {lacks}")
         return model, None
@@ -147,7 +147,7 @@ def _assemble(files: Files) -> Any:
             what = f"{token.content!r} the id {token.index:,}, but transformers gives it {index:,}"
             raise DataError(f"{token.where} gives {what}")
     for one, is_named, is_role in _further(files):
-        content = spelled(one)
+        content = text_of(one)
         beyond = files.rows is not None and tokenizer.get_vocab_size() >= files.rows
         # a token that no file names, and that the model has no row for, is none
         if content in there or not is_named and beyond and tokenizer.token_to_id(content) is None:
@@ -191,7 +191,7 @@ def _of_pieces(files: Files) -> Any:
             check_model(name, files.fast)
         if name == "T5Tokenizer" and not files.fast:
             pieces = _with_sentinels(files, pieces)
-        unk = spelled(files.roles.get("unk", "<unk>"))
+        unk = text_of(files.roles.get("unk", "<unk>"))
         tokenizer = CLASSES[name].build(pieces, files.flag, unk)
     return tokenizer
 
@@ -229,10 +229,10 @@ def _symbols(files: Files, model: Tokenizers, spellings: Mapping[str, str]) -> d
     """
     ids: dict[str, int] = {}
     for role, token in files.roles.items():
-        index = model.find(spelled(token))
+        index = model.find(text_of(token))
         # a token that only the class names says less than an id that the model uses
         is_new = index is not None and index >= files.size and not files.declares(role)
-        if is_new and _said(files, f"{role}_token_id", model.size) is not None:
+        if is_new and _declared_id(files, f"{role}_token_id", model.size) is not None:
             continue
         if index is not None:
             ids[role] = index
@@ -247,18 +247,18 @@ def _symbols(files: Files, model: Tokenizers, spellings: Mapping[str, str]) -> d
     ):
         has = next((role for role in roles if role in ids), None)
         if has is None:
-            said = (_said(files, f"{role}_token_id", model.size) for role in roles)
+            said = (_declared_id(files, f"{role}_token_id", model.size) for role in roles)
             index = next((one for one in said if one is not None), None)
         else:
             index = ids[has]
-            said_id = _said(files, f"{used}_token_id", model.size, index) if used else None
+            said_id = _declared_id(files, f"{used}_token_id", model.size, index) if used else None
             if said_id not in (None, index):
                 assert said_id is not None
                 theirs = f"the tokenizer's {has}_token {model.piece(index)!r} is {index:,}"
                 what = f"{used}_token_id is {said_id:,} ({model.piece(said_id)!r})"
                 raise DataError(f"{files.folder / CONFIG}: {what}, but {theirs}")
         if name == "pad" and files.kind == "t5":
-            start = _said(files, "decoder_start_token_id", model.size)
+            start = _declared_id(files, "decoder_start_token_id", model.size)
             index = index if start is None or start == found.get("sep") else start
         if index is not None and index not in found.values():
             found.setdefault(name, index)
@@ -269,7 +269,7 @@ def _symbols(files: Files, model: Tokenizers, spellings: Mapping[str, str]) -> d
     return found
 
 
-def _said(files: Files, key: str, size: int, wanted: int | None = None) -> int | None:
+def _declared_id(files: Files, key: str, size: int, wanted: int | None = None) -> int | None:
     """An id that config.json has, if there is such an id; of several, `wanted` or the first."""
     given = files.config.get(key)
     several = given if isinstance(given, list) else [given]

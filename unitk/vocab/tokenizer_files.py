@@ -175,7 +175,7 @@ class Files:
             with naming(self.slow_file):
                 slow = pieces_of_file(self.slow_file)
                 known = CLASSES[self.class_name]
-                roles = {**known.roles, **{one: spelled(self.roles[one]) for one in self.roles}}
+                roles = {**known.roles, **{one: text_of(self.roles[one]) for one in self.roles}}
                 slow = known.arrange(slow, roles)
         if not self.fast:
             assert slow is not None
@@ -233,7 +233,7 @@ class Files:
 
     def _decoder(self) -> Iterator[Token]:
         where = f"{self.folder / SETTINGS}: added_tokens_decoder"
-        special = {spelled(one) for one in (*self.roles.values(), *self.own_roles)}
+        special = {text_of(one) for one in (*self.roles.values(), *self.own_roles)}
         for index, token in self.setting("added_tokens_decoder", {}).items():
             if not index.isdecimal():
                 raise DataError(f"{where} must have whole numbers as names, got {index!r}")
@@ -247,7 +247,7 @@ class Files:
 
     def _listed(self) -> Iterator[Token]:
         where = self.folder / ADDED
-        special = {spelled(one) for one in (*self.roles.values(), *self.extra[0])}
+        special = {text_of(one) for one in (*self.roles.values(), *self.extra[0])}
         for content, index in self.listed.items():
             if type(index) is not int or index < 0:
                 raise DataError(f"{where}: {content!r} must be a whole number, got {index!r}")
@@ -274,7 +274,7 @@ class Files:
             for file, given in ((MAP, self._legacy), (SETTINGS, self.settings)):
                 if key in given:
                     if given[key] is not None:
-                        spelled(given[key], f"{self.folder / file}: {key}")
+                        text_of(given[key], f"{self.folder / file}: {key}")
                         found[role] = given[key]
                     break
             else:
@@ -298,7 +298,7 @@ class Files:
         for file, given in ((SETTINGS, self.settings), (MAP, self._legacy)):
             several = given.get(EXTRA_TOKENS[0])
             for key, value in several.items() if isinstance(several, dict) else ():
-                spelled(value, f"{self.folder / file}: {EXTRA_TOKENS[0]}: {key}")
+                text_of(value, f"{self.folder / file}: {EXTRA_TOKENS[0]}: {key}")
                 found.append(value)
             found += (
                 value
@@ -324,23 +324,23 @@ class Files:
             extra, is_said = [*(extra or []), *listed], True
         more = self._legacy.get(EXTRA_TOKENS[1], more)
         if not self.fast and self.slow_file and self.slow_file.suffix == ".model":
-            more = [_flagged(one, special) for one, special in self.pieces.symbols.items()]
+            more = [_special(one, special) for one, special in self.pieces.symbols.items()]
         default = [] if is_said else self._extra_of_class(more)
         named = (extra if is_said else more) or []
         for one in named:
-            spelled(one, f"{self.folder / SETTINGS}: {EXTRA_TOKENS[0]}")
+            text_of(one, f"{self.folder / SETTINGS}: {EXTRA_TOKENS[0]}")
         return named, default
 
     def _extra_of_class(self, more: list[Any] | None) -> list[Any]:
         known = CLASSES.get(self.class_name)
         if self.class_name == "T5Tokenizer":
-            if any("<extra_id_" in spelled(one) for one in more or []):
+            if any("<extra_id_" in text_of(one) for one in more or []):
                 return []
             return [f"<extra_id_{number}>" for number in range(self.num_sentinels)]
         return list(known.extra) if known and more is None else []
 
 
-def spelled(token: Any, where: str = "") -> str:
+def text_of(token: Any, where: str = "") -> str:
     """The text of a token that is a text or an object with `content`."""
     content = token.get("content") if isinstance(token, dict) else token
     if not isinstance(content, str) or not content:
@@ -352,12 +352,12 @@ def spelled(token: Any, where: str = "") -> str:
 
 
 def _token(index: int, given: Any, where: str) -> Token:
-    content = spelled(given if isinstance(given, dict) else None, where)
+    content = text_of(given if isinstance(given, dict) else None, where)
     flags = {name: given.get(name, name == "normalized") for name in FLAGS}
     if "normalized" not in given:
         flags["normalized"] = not given.get("special", False)
     return Token(index, content, flags, where)
 
 
-def _flagged(content: str, special: bool) -> dict[str, Any]:
+def _special(content: str, special: bool) -> dict[str, Any]:
     return {"content": content, "normalized": False, "special": special}

@@ -105,7 +105,7 @@ def train_vocab(
     try:
         trained = SentencePiece(fit(chosen, settings))
     except RuntimeError as error:
-        raise _refused(str(error), size) from error
+        raise _explain(str(error), size) from error
     report(counts, trained.find)
     report_changes(raw, normalization)
     return adopt(trained)
@@ -116,7 +116,7 @@ def _short(line: str) -> list[str]:
     return [line] if len(line) <= LONG else [one.strip() for one in PART.findall(line)]
 
 
-def _refused(message: str, size: int) -> UsageError | DataError:
+def _explain(message: str, size: int) -> UsageError | DataError:
     """What sentencepiece says about a size, in the words of the command line."""
     if most := re.search(r"too high .* value <= (\d+)", message):
         return UsageError(
@@ -215,18 +215,18 @@ def _part(
     """How many characters are a part of others, their share in percent, and a list of them."""
     ranked = sorted(part.items(), key=lambda one: -one[1])
     some = ", ".join(
-        f"{_shown(one)}{_becomes(to[one]) if to else ''} {times:,}" for one, times in ranked[:SHOWN]
+        f"{_show(one)}{_becomes(to[one]) if to else ''} {times:,}" for one, times in ranked[:SHOWN]
     )
     more = f", and {len(part) - SHOWN:,} more" if len(part) > SHOWN else ""
     return f"{len(part):,}", 100 * sum(part.values()) / sum(whole.values()), some + more
 
 
 def _becomes(text: str) -> str:
-    shown = "a blank" if text == " " else "".join(map(_shown, text)) or "nothing"
+    shown = "a blank" if text == " " else "".join(map(_show, text)) or "nothing"
     return f" \u2192 {shown}"
 
 
-def _shown(one: str) -> str:
+def _show(one: str) -> str:
     plain = one.isprintable() and unicodedata.category(one)[0] != "M"  # marks need a letter
     return one if plain else f"U+{ord(one):04X}"
 

@@ -45,7 +45,7 @@ def check(spec: Any) -> None:
         if times[name] > MOST_GROWTH:
             raise DataError(f"has a {where} that makes a text {times[name]:,.0f} times as long")
         pattern = step.get("pattern")
-        if isinstance(pattern, dict) and nested(str(pattern.get("Regex", ""))):
+        if isinstance(pattern, dict) and has_nested_repeats(str(pattern.get("Regex", ""))):
             what = f"{pattern['Regex']!r} repeats a repetition, which may match for hours"
             raise DataError(f"has a {where}.pattern that is refused: {what}")
 
@@ -152,7 +152,7 @@ def _growth(where: str, step: Mapping[str, Any]) -> float:
     return 1 + len(content)  # an expression may match between all characters
 
 
-def nested(pattern: str) -> bool:
+def has_nested_repeats(pattern: str) -> bool:
     """Whether a regular expression repeats a group that repeats something itself.
 
     The time for such a pattern may double with each character of a text.

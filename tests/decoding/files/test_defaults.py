@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from unitk.decoding.config import GenerateConfig, made
-from unitk.decoding.files.defaults import NAME, beside, naming, read_defaults, write_defaults
+from unitk.decoding.config import GenerateConfig, make_config
+from unitk.decoding.files.defaults import (
+    NAME,
+    naming,
+    read_defaults,
+    select_defaults,
+    write_defaults,
+)
 from unitk.errors import CheckpointError, UsageError
 
 SEARCH = {"beam": 4, "search": "fairseq", "min_len": 3, "lenpen": 2.0}
@@ -78,14 +84,14 @@ def test_mistakes_name_the_file_and_the_option(tmp_path, text, told):
     ],
 )
 def test_given_options_drop_what_has_no_effect_beside_them(given, defaults, gone):
-    used = beside(defaults, given)
+    used = select_defaults(defaults, given)
     assert used == {name: value for name, value in defaults.items() if name not in gone}
-    made(GenerateConfig, used | given)
+    make_config(GenerateConfig, used | given)
 
 
 def test_an_error_says_which_options_are_the_checkpoints():
     told = r"at most --max-len 2, got 3 \(--min-len 3: the checkpoint's generate.yaml\)"
     with pytest.raises(UsageError, match=told), naming({"min_len": 3, "beam": 4}):
-        made(GenerateConfig, {"min_len": 3, "max_len": 2})
+        make_config(GenerateConfig, {"min_len": 3, "max_len": 2})
     with pytest.raises(UsageError, match="got 0$"), naming({"min_len": 3}):
-        made(GenerateConfig, {"beam": 0})
+        make_config(GenerateConfig, {"beam": 0})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unitk.decoding.files.outputs import STDOUT, check_writable
-from unitk.decoding.files.sink import OutputFile, finished
+from unitk.decoding.files.sink import OutputFile, is_finished
 from unitk.errors import DataError, UsageError
 
 GROUPS = [(["one", "two"], 2), (["three"], 1), (["vier", "fünf", ""], 3), (["end"], 1)]
@@ -184,12 +184,12 @@ def test_what_may_be_replaced(tmp_path, kill_at, monkeypatch):
 
 def test_a_finished_output_has_nothing_to_resume(tmp_path, kill_at, monkeypatch, caplog):
     path = tmp_path / "out.txt"
-    assert not finished(path)
+    assert not is_finished(path)
     path.touch()
-    assert not finished(path) and not caplog.text
+    assert not is_finished(path) and not caplog.text
     path.write_text("old")
     killed(path, kill_at, monkeypatch)
-    assert not finished(path)
+    assert not is_finished(path)
     go(path, resume=True)
-    assert finished(path)
+    assert is_finished(path)
     assert "out.txt is finished; --overwrite" in caplog.text

@@ -9,7 +9,7 @@ import torch
 
 from unitk import registry
 from unitk.decoding.blanks import refill
-from unitk.decoding.fill import filled_in
+from unitk.decoding.fill import fill_in
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
 from unitk.slots import collate
@@ -134,4 +134,4 @@ def test_blanks_beside_a_fill_are_those_of_its_tokens(tmp_path):
     ]:
         ids = np.array(vocab.encode_marked(text))
         written = np.array([vocab.model.find(word) for word in words])
-        assert filled_in(task, text, [ids], written) == wanted
+        assert fill_in(task, text, [ids], written) == wanted

@@ -17,7 +17,7 @@ from unitk.evaluation.continuations import (
     Question,
     last_words,
     lines_about,
-    ranked,
+    rank_choices,
     read_choices,
     read_last_words,
     scores,
@@ -45,7 +45,7 @@ def test_choices_are_ranked_three_ways():
     assert own["sum"].tolist() == [-4, -3, -6]
     assert own["per_token"].tolist() == [-2, -3, -2]
     assert own["per_byte"].tolist() == [-2, -3, -1.5]
-    figures = ranked([question], [found])
+    figures = rank_choices([question], [found])
     assert figures["accuracy_sum"] == 0 and figures["accuracy_per_token"] == 50  # a tie of two
     assert figures["accuracy_per_byte"] == 0 and figures["chance"] == pytest.approx(100 / 3)
 
@@ -119,10 +119,10 @@ def test_questions_without_a_label_are_ranked_but_not_counted(tmp_path):
     questions = read_choices([path])
     assert [one.label for one in questions] == [1, None, None]
     found = [[gains(-2), gains(-1)]] * 3
-    figures = ranked(questions, found)
+    figures = rank_choices(questions, found)
     assert figures["accuracy_sum"] == 100 and figures["labelled"] == 1
     assert figures["questions"] == len([*lines_about(questions, found, True)]) == 3
-    assert not any("accuracy" in name for name in ranked(questions[1:], found[1:]))
+    assert not any("accuracy" in name for name in rank_choices(questions[1:], found[1:]))
 
 
 def test_windows_predict_every_token_once():

@@ -10,7 +10,7 @@ import torch
 from unitk import registry
 from unitk.api.progress import progress
 from unitk.decoding.generator import Generator
-from unitk.evaluation.continuations import Choices, ranked, read_choices
+from unitk.evaluation.continuations import Choices, rank_choices, read_choices
 from unitk.models.archs import tiny
 
 lm_eval = pytest.importorskip("lm_eval")
@@ -99,5 +99,5 @@ def test_a_task_of_theirs_gives_our_accuracy(model, tmp_path):
     }
     found = lm_eval.simple_evaluate(model=model, tasks=[task], bootstrap_iters=0)
     questions = read_choices([path])
-    ours = ranked(questions, Choices().score(model.generator, questions, progress))
+    ours = rank_choices(questions, Choices().score(model.generator, questions, progress))
     assert found["results"]["toy"]["acc,none"] == pytest.approx(ours["accuracy_sum"] / 100)

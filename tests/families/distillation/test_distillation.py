@@ -13,7 +13,7 @@ from unitk import registry
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.errors import UsageError
 from unitk.families.distillation.config import DistillConfig
-from unitk.families.distillation.criterion import PROJECT, attended_to, distance, diverge
+from unitk.families.distillation.criterion import PROJECT, distance, diverge, log_attention
 from unitk.slots import Example, collate, lm, stay
 
 V = 60
@@ -138,7 +138,7 @@ def test_attention_is_what_the_model_attends_to(arch, causal):
     for handle in handles:
         handle.remove()
     for attention, x, view, output in seen:
-        weight = attended_to(attention, x, view).exp()
+        weight = log_attention(attention, x, view).exp()
         near(weight.sum(-1), torch.ones(weight.shape[:-1]))
         value = attention.project(x, view.num_keys, view.rotation)[2]
         near(attention.join(weight @ value, x), output)

@@ -16,7 +16,7 @@ from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import CheckpointError, UsageError
 from unitk.families.electra.config import DETECT, ElectraLossConfig
-from unitk.families.electra.criterion import draw_words, replaced
+from unitk.families.electra.criterion import draw_words, replace_words
 from unitk.families.electra.task import Electra
 from unitk.models.state import Reading
 from unitk.slots import TOKEN, collate
@@ -63,13 +63,13 @@ def test_the_discriminator_reads_the_text_with_what_was_drawn(batch):
     other[::2] = (other[::2] + 1) % 60
     text = batch.towers["x"][TOKEN].flatten().clone()
     text[ask.first] = ask.label
-    read = replaced(batch, ask, other)
+    read = replace_words(batch, ask, other)
     token, asked = read.towers["x"][TOKEN].flatten(), read.asks["detect"]
     assert torch.equal(asked.label, (token != text).long())
     assert asked.label[ask.first].tolist() == [i % 2 == 0 for i in range(len(other))]
     # pads weigh nothing
     assert asked.weight.sum() == batch.num_real
-    assert torch.equal(replaced(batch, ask, ask.label).asks["detect"].label, 0 * asked.label)
+    assert torch.equal(replace_words(batch, ask, ask.label).asks["detect"].label, 0 * asked.label)
 
 
 def test_the_loss_is_that_of_both_networks_by_hand(batch):
@@ -198,7 +198,7 @@ def test_both_networks_are_those_of_transformers_both_ways(kit, pair, batch, tmp
         wanted = models["generator"](ids, attention_mask=seen).logits.flatten(0, 1)[ask.first]
         found = ours.output(batch, ask)[:, :60]
         near(found, wanted)
-        told = replaced(batch, ask, ask.label)
+        told = replace_words(batch, ask, ask.label)
         wanted = models["discriminator"](told.towers["x"][TOKEN], attention_mask=seen).logits
         near(ours.output(told, told.asks["detect"])[seen.flatten() > 0], wanted[seen > 0])
     back = kit.from_unitk(tmp_path / "ours", "electra_pair", tmp_path / "back")

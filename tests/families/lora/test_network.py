@@ -9,7 +9,7 @@ from rounding import near
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.models.attention import fused
+from unitk.models.attention import fused_parameters
 from unitk.models.model import build
 from unitk.optim.config import MuonConfig
 from unitk.optim.muon import Muon
@@ -182,7 +182,7 @@ def test_muon_orthogonalises_each_matrix_that_is_stacked():
     model = built("gpt2_tiny", lora())
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(".lora_" in name)
-    plan = OptimPlan(model, MuonConfig(), 1e-3, Constant(), fused=fused(model))
+    plan = OptimPlan(model, MuonConfig(), 1e-3, Constant(), fused=fused_parameters(model))
     [optimizer] = plan.optimizers
     assert isinstance(optimizer, Muon)
     counts = {

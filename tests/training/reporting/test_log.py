@@ -9,7 +9,7 @@ import pytest
 
 from unitk.errors import DataError, UsageError
 from unitk.training.reporting.log import Journal, Terminal, console
-from unitk.training.reporting.plots import LATENT, drawn, panels_of, plot
+from unitk.training.reporting.plots import LATENT, curves_of, panels_of, plot
 from unitk.training.reporting.report import about
 from unitk.training.reporting.sinks import (
     LOGGERS,
@@ -183,9 +183,9 @@ def test_mixed_tasks_have_a_panel_each():
     logged += ["train.mlm/mlm", "train/kl/beta", "panel/beta", "panel/lr", "lr", "gnorm"]
     panels = panels_of(logged)
     assert list(panels)[0] == "/loss" and list(panels)[-2:] == [".lm/loss", ".mlm/loss"]
-    assert drawn("/loss", logged) == ["train/loss", "valid/loss"]
-    assert drawn(".mlm/loss", logged) == ["train.mlm/loss", "valid.mlm/loss"]
-    assert drawn("lr", logged) == ["lr"]
+    assert curves_of("/loss", logged) == ["train/loss", "valid/loss"]
+    assert curves_of(".mlm/loss", logged) == ["train.mlm/loss", "valid.mlm/loss"]
+    assert curves_of("lr", logged) == ["lr"]
     # beta as it was in the updates, not only where there was a panel
     assert panels["train/kl/beta"] == "beta" and "panel/beta" not in panels
     assert set(panels_of(["train/loss", "lr"])) == {"/loss", "lr", "gnorm", "tokens/s"}

@@ -14,7 +14,7 @@ from unitk.options.config import Parsed
 from unitk.training.config import TrainConfig
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import find
-from unitk.training.saving.state import Progress, read_state, recorded
+from unitk.training.saving.state import Progress, read_state, recorded_options
 
 Status = Literal["ok", "note", "FAULT"]
 HELD_OUT = ("valid", "test")
@@ -83,14 +83,14 @@ class TrainedRun:
     @cached_property
     def config(self) -> dict[str, str]:
         """Every option of the run as text."""
-        return recorded(self.state).texts
+        return recorded_options(self.state).texts
 
     @cached_property
     def parsed(self) -> Parsed:
         """The options of the run as it would be started, or on other data."""
         wanted = ("task", "arch", "criterion", "optimizer")
         return checkpoint.components(
-            self.state, self.checkpoint, recorded(self.state), wanted, TrainConfig
+            self.state, self.checkpoint, recorded_options(self.state), wanted, TrainConfig
         )
 
     @cached_property

@@ -21,7 +21,7 @@ def check_equal(subjects: Subjects) -> Found:
     if len(runs) < 2:
         return
     yield agree("train data", {run.name: run.state["data"] for run in runs})
-    yield agree("valid data", {run.name: held_out(run) for run in runs})
+    yield agree("valid data", {run.name: valid_fingerprints(run) for run in runs})
     yield agree("vocabulary", {run.name: run.state["vocab"] for run in runs})
     for what, slack in (("step", 0.0), ("texts", SLACK), ("tokens", SLACK)):
         yield near(what, {run.name: int(getattr(run.progress, what)) for run in runs}, slack)
@@ -29,7 +29,7 @@ def check_equal(subjects: Subjects) -> Found:
     yield seeds(runs)
 
 
-def held_out(run: TrainedRun) -> str:
+def valid_fingerprints(run: TrainedRun) -> str:
     """The fingerprints of what a run was judged by."""
     # what a set is called is a part of it: curves of runs compare by name
     return " ".join(f"{name}={corpus.fingerprint}" for name, corpus in run.split.opened())

@@ -61,7 +61,7 @@ class Phrases:
             if size:
                 places.append((found[at][1], found[at + size - 1][2]))
             at += size or 1
-        return marked(text, ids, vocab, places, self.marks)
+        return mark_tokens(text, ids, vocab, places, self.marks)
 
 
 @register("annotator", "entities")
@@ -89,7 +89,7 @@ class Jieba:
     def __call__(self, text: str, ids: list[int], vocab: Vocab) -> Notes:
         words = self.tokenizer.tokenize(text)
         places = [(a, b) for word, a, b in words if b > a + 1 and CHINESE.fullmatch(word)]
-        return marked(text, ids, vocab, places, (FIRST, INSIDE))
+        return mark_tokens(text, ids, vocab, places, (FIRST, INSIDE))
 
 
 @register("annotator", "roles")
@@ -114,7 +114,7 @@ def _listed(annotator: Annotator, path: Path | None) -> Iterable[str]:
     return read_lines(path)
 
 
-def marked(
+def mark_tokens(
     text: str, ids: list[int], vocab: Vocab, places: list[tuple[int, int]], marks: tuple[int, int]
 ) -> Notes:
     """The first mark on the first token of each place in a text, the second on its others."""

@@ -41,7 +41,7 @@ from unitk.data.corpus.columns import (
 from unitk.errors import DataError
 from unitk.files import MANIFEST, create
 from unitk.foreign import read_json
-from unitk.pretrained import fetched, located
+from unitk.pretrained import fetched, locate
 from unitk.slots import Ids
 
 FORMAT = 2
@@ -141,7 +141,7 @@ class Corpus(Stored):
             self._tokens = TOKENS.read(path, self.counts, self.dtype)
             self._hashes = self._block_hashes(self._tokens.nbytes)
             if (mark := path / ELSEWHERE).exists():
-                there = located(Path(mark.read_text(encoding="utf-8")), "file")
+                there = locate(Path(mark.read_text(encoding="utf-8")), "file")
                 assert isinstance(there, files.RemotePath)
                 self._tokens = there.blocks(self._hashes, self.dtype)
         except (KeyError, TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ from unitk import files, registry
 from unitk.data.corpus.corpus import SIDES, VOCAB, Corpus, Labelled, Pairs, manifest_of
 from unitk.errors import DataError, UsageError, require
 from unitk.files import MANIFEST
-from unitk.pretrained import from_hub, located
+from unitk.pretrained import from_hub, locate
 from unitk.vocab.base import Vocab
 
 
@@ -84,7 +84,7 @@ def open_corpus(path: Path) -> Corpus | Pairs:
     """Open a corpus, or the train/ in what `unitk preprocess` or another system made."""
     if split := find_split(path) or find_split(path / "train"):
         return split.open()
-    folder = located(_folder(path), "corpus")
+    folder = locate(_folder(path), "corpus")
     kind = str(manifest_of(folder)["kind"])
     if kind not in CORPORA:
         known = f"this unitk reads {', '.join(CORPORA)}"
@@ -96,7 +96,7 @@ def corpus_vocab(path: Path) -> Vocab:
     """The vocabulary that a corpus was made with."""
     if split := find_split(path) or find_split(path / "train"):
         return split.vocab()
-    folder = located(_folder(path), "corpus")
+    folder = locate(_folder(path), "corpus")
     vocab = Vocab.load(folder / VOCAB)
     if vocab.hash != manifest_of(folder).get("vocab"):
         raise DataError(f"{folder / VOCAB} is not the vocabulary that the corpus was made with")

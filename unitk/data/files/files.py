@@ -22,7 +22,7 @@ from unitk.errors import DataError, UsageError, require
 from unitk.files import RemotePath
 from unitk.options.fields import Checked, Positive, flag
 from unitk.options.settings import Settings
-from unitk.pretrained import from_hub, located
+from unitk.pretrained import from_hub, locate
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+]+:(/|[\w-]+/)", re.IGNORECASE)
 """How https:// and hf:name/ begin; a path object has dropped one of two strokes."""
@@ -32,7 +32,7 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
     """The files that a user named, in order; wildcards and folders are expanded."""
     found: list[Path] = []
     for pattern in patterns:
-        path = located(Path(pattern), "file")
+        path = locate(Path(pattern), "file")
         if path.is_dir():
             found += _inside(path, option)
         elif path == STDIN or path.exists():

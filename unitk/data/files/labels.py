@@ -71,14 +71,14 @@ def _name(value: Any) -> str:
     return str(int(text.partition(".")[0])) if WHOLE.fullmatch(text) else text
 
 
-def chosen(label: str, choices: Sequence[str], where: str) -> int:
+def number_of_choice(label: str, choices: Sequence[str], where: str) -> int:
     """The number of a choice: given as a number from 0, else a letter from A, else its text."""
     letters = [chr(ord("A") + i) for i in range(len(choices))]
     for names in ([*map(str, range(len(choices)))], letters, choices):
         if label in names:
             return names.index(label)
     if (number := _name(label)) != label:
-        return chosen(number, choices, where)
+        return number_of_choice(number, choices, where)
     most = f"{len(choices) - 1} or {letters[-1]}"
     raise DataError(f"{where} must be 0 or A to {most}, or one of the choices, got {label!r}")
 

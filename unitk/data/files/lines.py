@@ -94,7 +94,7 @@ def strip_packing(path: Path) -> Path:
 
 
 @functools.cache
-def _spooled(path: Path, stdin: Any) -> IO[bytes]:
+def _spool(path: Path, stdin: Any) -> IO[bytes]:
     """Copy a stream to a temporary file."""
     file = tempfile.TemporaryFile()
     with nullcontext(stdin) if stdin else path.open("rb") as stream:
@@ -106,7 +106,7 @@ def open_file(path: Path) -> AbstractContextManager[IO[bytes]]:
     """Open a file, or the copy of a stream, at its beginning."""
     if not is_stream(path):
         return path.open("rb")
-    file = _spooled(path.absolute(), sys.stdin.buffer if path == STDIN else None)
+    file = _spool(path.absolute(), sys.stdin.buffer if path == STDIN else None)
     file.seek(0)
     return nullcontext(file)
 
@@ -222,10 +222,10 @@ def check_ends(path: Path, start: bytes) -> None:
 def lines_of(block: Block) -> list[str]:
     """The lines of a block as text."""
     # only a newline ends a line: other separators that Unicode knows may stand inside a text
-    return _decoded(block).removesuffix("\n").split("\n")
+    return _decode(block).removesuffix("\n").split("\n")
 
 
-def _decoded(block: Block) -> str:
+def _decode(block: Block) -> str:
     data = text_of(block)
     try:
         return data.decode("utf-8")
@@ -269,4 +269,4 @@ def read_text(path: Path) -> str:
     """The whole text of a file that cannot be read in blocks."""
     data = b"".join(piece for piece, _ in read_pieces(path))
     _check_text(path, data)
-    return _decoded(Block(path, 1, 0, True, data))
+    return _decode(Block(path, 1, 0, True, data))

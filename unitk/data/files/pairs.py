@@ -13,7 +13,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from unitk.data.files.labels import NO_SPAN, Label, chosen, find_answer, label_of, split_words
+from unitk.data.files.labels import (
+    NO_SPAN,
+    Label,
+    find_answer,
+    label_of,
+    number_of_choice,
+    split_words,
+)
 from unitk.data.files.lines import blocks, in_groups, lines_of, read_lines
 from unitk.data.files.readers import Record, records
 from unitk.errors import DataError
@@ -84,7 +91,7 @@ def record_blocks(
 ) -> Iterator[PairBlock]:
     """The pairs of a file of records in this format."""
     wanted = (*fields.source, *fields.target, *filter(None, [fields.label]))
-    read = _labelled if fields.form else _pair
+    read = _read_label if fields.form else _pair
     for some in in_groups(records(path, wanted, name)):
         pairs = [pair for record in some if (pair := read(record, fields))]
         skipped = len(some) - len(pairs)
@@ -111,7 +118,7 @@ def _check_skipped(record: Record, empty: tuple[str, ...], fields: Fields) -> No
         raise DataError(f"{record.place}: {', '.join(empty)} is empty; {cure}")
 
 
-def _labelled(record: Record, fields: Fields) -> PairText | None:
+def _read_label(record: Record, fields: Fields) -> PairText | None:
     name, form = fields.label, fields.form
     record.need(name, option="--label-field")
     source = {"tags": words_of, "choice": choices_of}.get(form, source_of)(record, fields)
@@ -123,7 +130,7 @@ def _labelled(record: Record, fields: Fields) -> PairText | None:
         value, moved = _place(value, record.get(fields.source[-1]), where)
     label = label_of(value, form, where)
     if form == "choice":
-        label = [chosen(label[0], source[1:], where)]
+        label = [number_of_choice(label[0], source[1:], where)]
     if form == "tags" and len(label) != len(source):
         wanted = f"{name!r} needs {len(source)} tags, one a word, not {len(label)}"
         raise DataError(f"{record.place}: {wanted}")
@@ -203,9 +210,9 @@ def targets_of(record: Record, fields: Fields) -> list[str]:
     """The targets of a record, the first one first, each on one line; empty ones are dropped."""
     record.need(*fields.target, option="--target-field")
     each = (text for name in fields.target if name in record for text in record.texts(name))
-    return [one for text in each if (one := joined(text.split("\n"), fields.mark))]
+    return [one for text in each if (one := join_sentences(text.split("\n"), fields.mark))]
 
 
-def joined(lines: Iterable[str], mark: str) -> str:
+def join_sentences(lines: Iterable[str], mark: str) -> str:
     """Join sentences into one line, with a mark between them."""
     return (f" {mark} " if mark else " ").join(line for text in lines if (line := text.strip()))

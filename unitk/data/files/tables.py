@@ -180,7 +180,7 @@ class Columns(Reader):
                     step = size_of(path) / count if count else batch.nbytes / max(len(batch), 1)
                     for values in batch.select(columns).to_pylist():
                         for column in classes.keys() & values.keys():
-                            values[column] = _named(values[column], classes[column])
+                            values[column] = _name_classes(values[column], classes[column])
                         yield Record(values, f"{path}, row {number}", int(at))
                         number, at = number + 1, at + step
         except pyarrow.ArrowNotImplementedError as error:
@@ -232,17 +232,17 @@ def classes_of(schema: Any) -> dict[str, Any]:
     return {name: one for name, one in features.items() if "ClassLabel" in repr(one)}
 
 
-def _named(value: Any, feature: Any) -> Any:
+def _name_classes(value: Any, feature: Any) -> Any:
     """A value with its classes by name, wherever they stand in it; -1 and None are no class."""
     if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):  # of a list
         feature = feature["feature"]
     if isinstance(value, list):
         inner = feature[0] if isinstance(feature, list) else feature
-        return [_named(one, inner) for one in value]
+        return [_name_classes(one, inner) for one in value]
     if not isinstance(feature, dict):
         return value
     if isinstance(value, dict):
-        return {name: _named(one, feature.get(name)) for name, one in value.items()}
+        return {name: _name_classes(one, feature.get(name)) for name, one in value.items()}
     names = feature.get("names", []) if feature.get("_type") == "ClassLabel" else []
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 

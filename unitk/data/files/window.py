@@ -65,7 +65,7 @@ def _widest(pair: PairText, unit: Any, fits: Callable[[str], bool]) -> PairText:
 
     # tokens of a window grow with its words: the largest that fits, by bisection
     least = bisect.bisect_left(range(before + after + 1), True, key=too_long)
-    return _kept(pair, *cut(max(least - 1, 0)))
+    return _crop(pair, *cut(max(least - 1, 0)))
 
 
 def sentences_of(pair: PairText, form: str) -> PairText:
@@ -81,10 +81,10 @@ def sentences_of(pair: PairText, form: str) -> PairText:
     end = min(end for end in ends if end >= stop)
     kept = passage[start:end]
     start += len(kept) - len(kept.lstrip())
-    return _kept(pair, start, start + len(kept.strip()))
+    return _crop(pair, start, start + len(kept.strip()))
 
 
-def _kept(pair: PairText, start: int, end: int) -> PairText:
+def _crop(pair: PairText, start: int, end: int) -> PairText:
     """The pair with these characters of its passage."""
     answer, passage = pair.source
     first, stop = _focus(pair)

@@ -97,13 +97,13 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
 def _pieces_of(words: list[str], vocab: Vocab) -> Iterator[int]:
     """All ids that spell one of the words, at the beginning of a word or within one."""
     for word in words:
-        if word not in _spelt(vocab):
+        if word not in _group_by_text(vocab):
             raise UsageError(f"--no-repeat-ngram-ignore: {word!r} is not a piece of the vocabulary")
-        yield from sorted(_spelt(vocab)[word])
+        yield from sorted(_group_by_text(vocab)[word])
 
 
 @functools.lru_cache(maxsize=4)
-def _spelt(vocab: Vocab) -> dict[str, set[int]]:
+def _group_by_text(vocab: Vocab) -> dict[str, set[int]]:
     """Ids grouped by the text they stand for."""
     found: dict[str, set[int]] = defaultdict(set)
     for index, piece in enumerate(vocab.pieces(range(len(vocab)))):

@@ -13,7 +13,7 @@ from unitk.decoding.constraints.base import Constraint, Constraints
 from unitk.slots import Protocol
 
 
-def avoided(each: Sequence[Constraint]) -> Tensor:
+def phrases_to_avoid(each: Sequence[Constraint]) -> Tensor:
     """[B, N, L] the phrases that the outputs of each input avoid, with -1 in front of the shorter
     ones, and -1 for those that are lacking."""
     count = max(len(one.avoid) for one in each)
@@ -72,7 +72,7 @@ class Rules:
 
         `written_RL` are their L words so far, the last `count_R` of them in the blank at hand,
         which needs `least_R`. Where `forced_R` is a word, not -1, only that can follow. Phrases
-        that a hypothesis itself avoids are `avoid_RPL`, as `avoided` gives them.
+        that a hypothesis itself avoids are `avoid_RPL`, as `phrases_to_avoid` gives them.
         """
         if forced_R is not None:
             forced_R1 = forced_R[:, None]

@@ -37,7 +37,7 @@ def read_defaults(path: Path) -> dict[str, Any]:
 
     Raises `CheckpointError`, which names the file and the option.
     """
-    folder = pretrained.located(path).resolve()
+    folder = pretrained.locate(path).resolve()
     run = [folder.parent.parent] if folder.parent.name == "checkpoints" else []
     file = next((one for place in (folder, *run) if (one := place / NAME).is_file()), None)
     if file is None:
@@ -66,7 +66,7 @@ def write_defaults(folder: Path, values: Mapping[str, Any]) -> None:
         create(folder / NAME, text)
 
 
-def beside(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def select_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults of a checkpoint that apply where some options are given, by name.
 
     Options of a search drop those of sampling, and the other way round.
@@ -86,7 +86,7 @@ def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
         return path, {}
     if "sampling" in found:
         found["sampling"] = parse_value(found["sampling"], bool, "--sampling")
-    return path, beside(read_defaults(Path(path)), found)
+    return path, select_defaults(read_defaults(Path(path)), found)
 
 
 @contextmanager

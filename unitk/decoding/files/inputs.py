@@ -108,7 +108,7 @@ def groups(
     """
     if isinstance(inputs, Iterator):
         for texts in inputs:
-            yield _encoded(generator, first, texts, blanks, limit)
+            yield _encode(generator, first, texts, blanks, limit)
             first += len(texts)
         return
     for at in range(first, len(inputs), size):
@@ -116,13 +116,13 @@ def groups(
             numbers = range(at, min(at + size, len(inputs)))
             items = [_of_pair(generator, number, *inputs.record(number)) for number in numbers]
         else:
-            items = _encoded(generator, at, inputs[at : at + size], blanks, limit)
+            items = _encode(generator, at, inputs[at : at + size], blanks, limit)
         if constraints:
             items = [replace(item, constraint=constraints[item.number]) for item in items]
         yield items
 
 
-def _encoded(
+def _encode(
     generator: Generator, first: int, texts: Sequence[Input], blanks: Blanks, limit: int | None
 ) -> list[Item]:
     focus = [text.focus for text in texts]
@@ -200,18 +200,18 @@ def arriving(
     number = 0
     stdin = cast(io.BufferedReader, sys.stdin.buffer)
     with nullcontext(stdin) if path == STDIN else path.open("rb") as stream:
-        for lines in _arrived(stream, size):
+        for lines in _read_arrived(stream, size):
             if not number:  # without a newline, it is the whole stream
                 check_ends(path, b"".join(lines))
             # errors name lines as an editor counts them
             each = [Block(path, i, 0, True, line) for i, line in enumerate(lines, number + 1)]
             number += len(lines)
-            yield [_tried(line, own, fields) for line in each]
+            yield [_try_line(line, own, fields) for line in each]
     if not number:
         raise DataError(f"--input {path} is empty")
 
 
-def _tried(block: Block, own: LineReader, fields: Fields | None) -> Input:
+def _try_line(block: Block, own: LineReader, fields: Fields | None) -> Input:
     """The input of a line."""
     try:
         if len(block.data.removesuffix(b"\n")) > LONGEST:
@@ -261,17 +261,17 @@ def split(items: Sequence[Item]) -> Iterator[tuple[bool, list[list[Ids]]]]:
             yield fills, [item.source if item.fills == fills else NO_SOURCE for item in items]
 
 
-def typed() -> Iterator[list[Input]]:
+def read_typed() -> Iterator[list[Input]]:
     """Read standard input line by line, with a prompt for each on standard error."""
     for number in count(1):
         print("> ", end="", file=sys.stderr, flush=True)
         if not (line := sys.stdin.buffer.readline()):
             print(file=sys.stderr)
             return
-        yield [_tried(Block(STDIN, number, 0, True, line), Text(), None)]
+        yield [_try_line(Block(STDIN, number, 0, True, line), Text(), None)]
 
 
-def _arrived(stream: io.BufferedReader, size: int) -> Iterator[list[bytes]]:
+def _read_arrived(stream: io.BufferedReader, size: int) -> Iterator[list[bytes]]:
     """One line, and those that arrive within moments of it: at most `size` lines."""
     lines: list[bytes] = []
     rest, ended = bytearray(), False

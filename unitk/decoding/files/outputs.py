@@ -182,7 +182,7 @@ def one_line(text: str) -> str:
     return text.replace("\n", " ").replace("\t", " ")
 
 
-def shown(line: str) -> str:
+def escape_controls(line: str) -> str:
     """A line of outputs as standard output gets it: a terminal obeys nothing in it."""
     return "\t".join(map(printable, line.split("\t"))) if sys.stdout.isatty() else line
 
@@ -199,7 +199,7 @@ def write(lines: Iterable[str], path: Path, replace: bool) -> None:
     """
     if path == STDOUT:
         for line in lines:
-            print(shown(line), flush=True)
+            print(escape_controls(line), flush=True)
         return
     with new_file(path, "--output", replace=replace) as part:
         with open_plain(part, "w", newline="\n") as file:

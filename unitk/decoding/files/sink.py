@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from unitk import files
-from unitk.decoding.files.outputs import shown
+from unitk.decoding.files.outputs import escape_controls
 from unitk.errors import DataError, require
 from unitk.files import open_plain
 from unitk.foreign import read_json
@@ -25,7 +25,7 @@ from unitk.foreign import read_json
 log = logging.getLogger(__name__)
 
 
-def finished(path: Path) -> bool:
+def is_finished(path: Path) -> bool:
     """Whether there is nothing to continue, because the output is there; says so."""
     done = path.exists() and path.stat().st_size > 0 and not all(map(Path.exists, parts(path)))
     if done:
@@ -46,7 +46,7 @@ class Printed:
 
     def add(self, lines: Iterable[str], inputs: int) -> None:
         """Print the lines at once."""
-        print("".join(shown(line) + "\n" for line in lines), end="", flush=True)
+        print("".join(escape_controls(line) + "\n" for line in lines), end="", flush=True)
 
     def close(self) -> None:
         """Nothing is left to do."""

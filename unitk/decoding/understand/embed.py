@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.config import EmbedConfig
-from unitk.decoding.fit import batches, beyond, shortened
+from unitk.decoding.fit import batches, beyond, shorten_source
 from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.base import Decoder, families
 from unitk.models.model import Model
@@ -67,7 +67,7 @@ def embed(
             states_BTD, token_BT = own.embed(batch, depth), tower(batch.towers)[TOKEN]
             sizes = [len(tower(read[i].towers)) for i in numbers]
             each = zip(states_BTD.float().cpu(), token_BT.cpu(), sizes, strict=True)
-            pooled = [_pooled(x[:n], token[:n], symbols, config) for x, token, n in each]
+            pooled = [_pool(x[:n], token[:n], symbols, config) for x, token, n in each]
         for i, vector in zip(numbers, pooled, strict=True):
             if not vector.isfinite().all():
                 raise NonFiniteError("the model gives states that are not finite: no vector is one")
@@ -81,7 +81,7 @@ def embed(
     return [next(rest) if some else nothing for some in words]
 
 
-def _pooled(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig) -> Tensor:
+def _pool(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig) -> Tensor:
     """The vector of a text, pooled from its states."""
     if config.pool == "none":
         return x_TD
@@ -96,7 +96,7 @@ def _pooled(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig)
 def fit_text(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Example:
     """A source laid out by `Task.to_embed`, shortened where necessary."""
     limits = model.config
-    _, example, _ = shortened(source, task.to_embed, lambda one: beyond(one, limits), truncate)
+    _, example, _ = shorten_source(source, task.to_embed, lambda one: beyond(one, limits), truncate)
     if (over := beyond(example, limits)) > 0:
         rows = model.reader.config.max_positions
         raise DataError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from unitk.options.fields import Checked
-from unitk.registry import imported, register
+from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
     from unitk.criterions.base import Criterion
@@ -26,4 +26,4 @@ class ClozeConfig(Checked):
     answer. mixed: cross_entropy plus generative."""
 
     def build(self, vocab: Vocab) -> Criterion:
-        return imported("unitk.families.cloze.criterion:Cloze")(self.loss)
+        return import_object("unitk.families.cloze.criterion:Cloze")(self.loss)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from unitk.models.archs import CPU, TESTS, for_cpu, sized, tiny
+from unitk.models.archs import CPU, TESTS, for_cpu, resize, tiny
 from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
 from unitk.options.fields import Positive
@@ -73,15 +73,15 @@ LTG_BERT = DisentangledConfig(
 
 
 def _ltg(width: int, heads: int, ffn_width: int) -> DisentangledConfig:
-    return replace(sized(LTG_BERT, 12, width, heads), ffn_width=ffn_width)
+    return replace(resize(LTG_BERT, 12, width, heads), ffn_width=ffn_width)
 
 
 for _name, _config, _about in (
     ("deberta_v3_tiny", replace(tiny(DEBERTA), position_rows=16, relative_distance=24), TESTS),
     ("deberta_v3_mini", for_cpu(DEBERTA), CPU),
-    ("deberta_v3_xsmall", sized(DEBERTA, 12, 384, 6), "DeBERTa v3 xsmall, 71 M parameters."),
+    ("deberta_v3_xsmall", resize(DEBERTA, 12, 384, 6), "DeBERTa v3 xsmall, 71 M parameters."),
     ("deberta_v3_base", DEBERTA, "DeBERTa v3 base, 184 M parameters."),
-    ("deberta_v3_large", sized(DEBERTA, 24, 1024, 16), "DeBERTa v3 large, 434 M parameters."),
+    ("deberta_v3_large", resize(DEBERTA, 24, 1024, 16), "DeBERTa v3 large, 434 M parameters."),
     ("ltg_bert_tiny", replace(tiny(LTG_BERT), position_rows=15, relative_distance=24), TESTS),
     ("ltg_bert_small", _ltg(384, 6, 1024), "LTG-BERT small: BabyLM's 10 M words, 24 M."),
     ("ltg_bert_base", _ltg(768, 12, 2048), "LTG-BERT base: BabyLM's 100 M words, 98 M."),

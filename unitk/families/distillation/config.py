@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from unitk.errors import UsageError, require
 from unitk.options.fields import Above, Checked, Weight
-from unitk.registry import imported, register
+from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
     from unitk.criterions.base import Criterion
@@ -72,4 +72,4 @@ class DistillConfig(Checked):
         return [(int(a), int(b)) for a, b in (pair.split("=") for pair in self.layers)]
 
     def build(self, vocab: Vocab) -> Criterion:
-        return imported("unitk.families.distillation.criterion:Distillation")(self, vocab.hash)
+        return import_object("unitk.families.distillation.criterion:Distillation")(self, vocab.hash)

@@ -19,7 +19,7 @@ from unitk.criterions.base import Loss, Network, totals
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.errors import UsageError, require
 from unitk.families.distillation.config import DistillConfig
-from unitk.kernels.products import recomputed
+from unitk.kernels.products import recompute
 from unitk.models.attention import Attention, Rendering, View
 from unitk.models.heads import compare
 from unitk.models.heads.base import Asked, Categorical, Terms, gather
@@ -144,7 +144,7 @@ class Distillation:
 
         # logits of many rows are made again in backward, which bounds their memory
         count, size = len(ask.label), compare.CHUNK
-        run = chunk if count <= size else partial(recomputed, chunk)
+        run = chunk if count <= size else partial(recompute, chunk)
         some = [slice(i, i + size) for i in range(0, count, size)]
         each = [run(ours.part(i), theirs.part(i), ask.label[i], ask.weight[i]) for i in some]
         columns = [None if one[0] is None else torch.cat(one) for one in zip(*each, strict=True)]
@@ -200,9 +200,9 @@ def look(model: Model, batch: Batch, config: DistillConfig) -> Seen:
     name, every = batch.decoded, list[Tensor]()
     model.check_tower(name, batch)
     condition = model.condition(batch)
-    with _observed(model.tower(name), inside) as calls:
+    with _observe(model.tower(name), inside) as calls:
         states = model.read(name, batch, condition, every)
-        attention = [attended_to(*call) for call in calls]
+        attention = [log_attention(*call) for call in calls]
     if condition.cross is not None:
         states = {model.config.towers[0]: condition.cross, **states}
     return Seen(states, every, attention)
@@ -219,7 +219,7 @@ def _real(batch: Batch) -> Tensor:
 
 
 @contextmanager
-def _observed(tower: nn.Module, wanted: bool) -> Iterator[list[tuple[Attention, Tensor, View]]]:
+def _observe(tower: nn.Module, wanted: bool) -> Iterator[list[tuple[Attention, Tensor, View]]]:
     """While entered, what enters each attention of a tower is listed, layer by layer."""
     calls: list[tuple[Attention, Tensor, View]] = []
     if not wanted:
@@ -246,7 +246,7 @@ def _observed(tower: nn.Module, wanted: bool) -> Iterator[list[tuple[Attention, 
             hook.remove()
 
 
-def attended_to(attention: Attention, x_BTD: Tensor, view: View) -> Tensor:
+def log_attention(attention: Attention, x_BTD: Tensor, view: View) -> Tensor:
     """The logarithm of how much each slot attends to each key, [B, H, T, S]; -inf: not at all."""
     query, key, _ = attention.project(x_BTD, view.num_keys, view.rotation)
     # of grouped heads, several queries have one key

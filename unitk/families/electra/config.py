@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from unitk.models.archs import BERT, CPU, TESTS, for_cpu, sized, tiny
+from unitk.models.archs import BERT, CPU, TESTS, for_cpu, resize, tiny
 from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
 from unitk.options.fields import Checked, Count, Weight
-from unitk.registry import imported, register
+from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
     from unitk.criterions.base import Criterion
@@ -86,11 +86,11 @@ class ElectraLossConfig(Checked):
     """Weight of the discriminator's mean loss beside the generator's (lambda, appendix A)."""
 
     def build(self, vocab: Vocab) -> Criterion:
-        return imported("unitk.families.electra.criterion:ReplacedTokens")(self.detect_weight)
+        return import_object("unitk.families.electra.criterion:ReplacedTokens")(self.detect_weight)
 
 
 ELECTRA = ElectraConfig(**asdict(replace(BERT, heads=(DETECT,), head_dense="gelu")))
-SMALL = replace(sized(ELECTRA, 12, 256, 4), embedding_width=128)
+SMALL = replace(resize(ELECTRA, 12, 256, 4), embedding_width=128)
 
 for _name, _config, _about in (
     ("electra_tiny", replace(tiny(ELECTRA), embedding_width=32, generator_divisor=2), TESTS),
@@ -108,7 +108,7 @@ for _name, _config, _about in (
     ),
     (
         "electra_large",
-        sized(ELECTRA, 24, 1024, 16),
+        resize(ELECTRA, 24, 1024, 16),
         "ELECTRA-large: 335 M parameters, and a generator of 256.",
     ),
 ):

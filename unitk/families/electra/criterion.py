@@ -15,7 +15,7 @@ from torch import Tensor
 from unitk.criterions.base import Loss, Network, totals
 from unitk.errors import UsageError, require
 from unitk.families.electra.config import DETECT
-from unitk.kernels.products import recomputed
+from unitk.kernels.products import recompute
 from unitk.models.heads import compare
 from unitk.models.heads.base import LM, Asked, gather
 from unitk.slots import BORN, NEVER, TOKEN, Ask, Batch
@@ -56,7 +56,7 @@ class ReplacedTokens:
             raise UsageError("--criterion electra is for --task electra, whose texts have draws")
         [ask] = batch.asks.values()
         nll_K, correct_K, drawn_K = self.fill(model, batch, ask)
-        read = replaced(batch, ask, drawn_K)
+        read = replace_words(batch, ask, drawn_K)
         found = Loss(
             {"mlm": (ask.weight * nll_K).sum()},
             {
@@ -88,7 +88,7 @@ class ReplacedTokens:
 
         # logits of many rows are made again in backward, which bounds their memory
         count, size = len(ask.label), compare.CHUNK
-        run = chunk if count <= size else partial(recomputed, chunk)
+        run = chunk if count <= size else partial(recompute, chunk)
         some = [slice(i, i + size) for i in range(0, count, size)]
         each = [run(asked.part(one), ask.label[one], draw_K[one]) for one in some]
         nll_K, correct_K, drawn_K = (torch.cat(parts) for parts in zip(*each, strict=True))
@@ -103,7 +103,7 @@ def draw_words(logp_KV: Tensor, draw_K: Tensor) -> Tensor:
     return torch.searchsorted(until_KV, at_K1, right=True)[:, 0].clamp(max=logp_KV.shape[1] - 1)
 
 
-def replaced(batch: Batch, ask: Ask, drawn_K: Tensor) -> Batch:
+def replace_words(batch: Batch, ask: Ask, drawn_K: Tensor) -> Batch:
     """What the discriminator reads: the text with words drawn at the hidden slots of `ask`.
 
     It is asked at every slot whether the token differs from the text's (1); pads weigh nothing.

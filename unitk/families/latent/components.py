@@ -13,7 +13,7 @@ from unitk.models.archs import for_cpu, preset, tiny
 from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
 from unitk.options.fields import Checked, Count, Part, Positive, Schedule, Weight, parse_schedule
-from unitk.registry import get, imported, register
+from unitk.registry import get, import_object, register
 
 if TYPE_CHECKING:
     from unitk.criterions.base import Criterion
@@ -92,7 +92,7 @@ class LatentConfig(ModelConfig):
         return min((size for size in tables if size), default=0)
 
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Network:
-        build = imported("unitk.families.latent.model:LatentModel")
+        build = import_object("unitk.families.latent.model:LatentModel")
         return build(self, vocab_size, source_vocab_size or vocab_size)
 
 
@@ -160,7 +160,7 @@ class ELBOConfig(Checked):
             )
 
     def build(self, vocab: Vocab) -> Criterion:
-        return imported("unitk.families.latent.elbo:ELBO")(self)
+        return import_object("unitk.families.latent.elbo:ELBO")(self)
 
 
 @register("criterion", "fusion")
@@ -181,4 +181,4 @@ class FusionConfig(Checked):
     """Standard deviation of the normal noise added to the latent between context and response."""
 
     def build(self, vocab: Vocab) -> Criterion:
-        return imported("unitk.families.latent.elbo:Fusion")(self)
+        return import_object("unitk.families.latent.elbo:Fusion")(self)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unitk.errors import require
 from unitk.evaluation.base import CorpusEvaluation, Judged, Progress
 from unitk.options.fields import Count, Positive
-from unitk.registry import imported, register
+from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
     from unitk.evaluation.objective import Setup
@@ -31,8 +31,8 @@ class LatentMeasures(CorpusEvaluation):
 
     @classmethod
     def fits(cls, setup: Setup) -> bool:
-        return bool(imported("unitk.families.latent.measures:has_latent")(setup))
+        return bool(import_object("unitk.families.latent.measures:has_latent")(setup))
 
     def judge(self, setup: Setup, progress: Progress) -> Judged:
-        found: Judged = imported("unitk.families.latent.measures:judge")(self, setup, progress)
+        found: Judged = import_object("unitk.families.latent.measures:judge")(self, setup, progress)
         return found

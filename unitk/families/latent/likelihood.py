@@ -53,14 +53,14 @@ class Importance(Estimator):
             found.append(collate([[examples[i]] for i in some]).to(model.device))
         bound = -gather(network, found, how.draws, how.report).bound.numpy()
         costs = [Cost(np.zeros(len(text))) for _, text in texts]
-        tokens = _given_mean(network, found, examples, order)
+        tokens = _cost_at_mean(network, found, examples, order)
         for i, total in zip(order, bound.tolist(), strict=True):
             own = tokens[i][:-1].astype(np.float64)  # without the end
             costs[numbers[i]] = Cost(own, total - float(own.sum()))
         return costs
 
 
-def _given_mean(
+def _cost_at_mean(
     network: Any,
     found: list[Batch],
     examples: list[Example],

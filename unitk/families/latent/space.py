@@ -20,11 +20,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unitk.decoding.config import GenerateConfig, made, slope
+from unitk.decoding.config import GenerateConfig, make_config, slope
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.decode import generate
-from unitk.decoding.fit import batches, overrun, shortened, strings, usable
+from unitk.decoding.fit import batches, overrun, shorten_source, strings, usable
 from unitk.decoding.search import Output
 from unitk.errors import DataError, UsageError, require
 from unitk.families.latent.geometry import Points
@@ -130,7 +130,7 @@ class LatentSpace:
 
         `on_step` follows the steps of the search.
         """
-        config = made(GenerateConfig, options) if config is None else config
+        config = make_config(GenerateConfig, options) if config is None else config
         for name in ("min_len", "max_len"):
             follows = slope(getattr(config, name)) > 0
             require(not follows, f"{flag(name)} must be a number: a point has no source to follow")
@@ -169,7 +169,7 @@ class LatentSpace:
         def over(prompt: Example) -> int:
             return overrun(prompt, self.protocol, 1, self.model.config)[0]
 
-        _, prompt, _ = shortened([ids.astype(np.int64)], self.task.prompt, over, truncate)
+        _, prompt, _ = shorten_source([ids.astype(np.int64)], self.task.prompt, over, truncate)
         if over(prompt) > 0:
             raise DataError(
                 f"{text[:40]!r}... is too long for the encoder by {over(prompt)} tokens; --truncate"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from unitk.models.base import AdapterConfig
 from unitk.options.fields import Above, Positive, Rate
-from unitk.registry import imported, register
+from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,10 +51,10 @@ class LoRA(AdapterConfig):
         return any(fnmatchcase(name, PARTS.get(one, one)) for one in self.on.split("+"))
 
     def apply(self, model: Any) -> None:
-        imported("unitk.families.lora.network:apply")(self, model)
+        import_object("unitk.families.lora.network:apply")(self, model)
 
     def merge(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = imported("unitk.families.lora.network:merge_adapters")(
+        found: dict[str, Tensor] = import_object("unitk.families.lora.network:merge_adapters")(
             self, tensors
         )
         return found

@@ -84,7 +84,7 @@ def write(parts: Loaded, folder: Path) -> None:
     for number, one in enumerate(found):
         weight = named(f"{one.module}.weight")
         found[number] = replace(one, module=weight.removesuffix(".weight"))
-    whole = [line.theirs for line in layout.lines(_trained_whole(parts.path, stays))]
+    whole = [line.theirs for line in layout.lines(_wholly_trained(parts.path, stays))]
     kept = [named(name) for names in whole for name in names if name]
     ranks = {one.module: len(one.lower) for one in found if len(one.lower) != config.rank}
     about = {
@@ -132,7 +132,7 @@ def split_delta(
     return found
 
 
-def _trained_whole(path: Path, stays: Mapping[str, Tensor]) -> list[str]:
+def _wholly_trained(path: Path, stays: Mapping[str, Tensor]) -> list[str]:
     """The names of weights that a run has trained beside its adapter."""
     return [name for name in read_tensors(path / "model.safetensors") if name in stays]
 

@@ -22,7 +22,7 @@ from unitk.families.recurrent.characters import CharacterEmbedding, Highway
 from unitk.families.recurrent.config import RecurrentConfig
 from unitk.families.recurrent.heads import Concat
 from unitk.families.recurrent.lstm import LSTM, State
-from unitk.models.heads.base import LM, Terms, gather, layered
+from unitk.models.heads.base import LM, Terms, gather, layers_key
 from unitk.models.layers import Embedding, Tower
 from unitk.models.model import Model
 from unitk.models.state import Carry, Condition, Reading
@@ -288,7 +288,7 @@ class RecurrentModel(Model):
             )
             carry = carry or left
         if read:
-            states[layered(last)] = self.for_heads(states, every)
+            states[layers_key(last)] = self.for_heads(states, every)
         if self.training:
             states[f"{last}/raw"] = raw_BTD
         return states, carry

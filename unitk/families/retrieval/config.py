@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from unitk.errors import require
 from unitk.options.fields import Above, Checked
-from unitk.registry import imported, register
+from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
     from unitk.criterions.base import Criterion
@@ -35,4 +35,4 @@ class ContrastiveConfig(Checked):
         require(rising, f"--criterion.widths must rise from above 0, got {self.widths}")
 
     def build(self, vocab: Vocab) -> Criterion:
-        return imported("unitk.families.retrieval.criterion:Contrast")(self)
+        return import_object("unitk.families.retrieval.criterion:Contrast")(self)

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from unitk.families.thu_ernie.candidates import Candidates
 from unitk.families.thu_ernie.config import CANDIDATES, THUERNIEConfig
-from unitk.kernels.lean import mapped, norm
-from unitk.kernels.products import recomputed
+from unitk.kernels.lean import map_normed, norm
+from unitk.kernels.products import recompute
 from unitk.models.attention import Attention, Source, Store, View, compute_dtype, render, take
 from unitk.models.layers import Layer
 from unitk.models.model import Model
@@ -69,7 +69,7 @@ class Fusion(nn.Module):
         ffn = layer.ffn
         # both streams are made of the same inner values
         h_BTF = ffn.dropout(ffn.activate(ffn.up(w_BTD) + self.up(e_BTE)))
-        x_BTD = layer.add(w_BTD, layer.ffn_norm, lambda _: mapped(ffn.norm, ffn.down, h_BTF))
+        x_BTD = layer.add(w_BTD, layer.ffn_norm, lambda _: map_normed(ffn.norm, ffn.down, h_BTF))
         if self.down is not None:
             down = self.down
             e_BTE = layer.add(e_BTE, self.norm, lambda _: down(h_BTF)) * linked_BT1
@@ -111,11 +111,11 @@ class KnowledgeStack(Stack):
             if every is not None:
                 every.append(x_BTD)
             if number < plain:
-                x_BTD = recomputed(layer, x_BTD, view) if again else layer(x_BTD, view)
+                x_BTD = recompute(layer, x_BTD, view) if again else layer(x_BTD, view)
                 continue
             fusion = self.fusions[number - plain]
             given = layer, x_BTD, e_BTE, view, between, linked_BT1
-            x_BTD, e_BTE = recomputed(fusion, *given) if again else fusion(*given)
+            x_BTD, e_BTE = recompute(fusion, *given) if again else fusion(*given)
         states_BTD: Tensor = self.norm(x_BTD)
         return states_BTD if asked is None else take(states_BTD, asked)
 

@@ -23,11 +23,11 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.errors import require
 from unitk.models.archs import MASS as SUMMARIZING
-from unitk.models.archs import sized
+from unitk.models.archs import resize
 from unitk.models.base import Preset
 from unitk.models.config import EncoderDecoderConfig
 from unitk.options.fields import Checked, Count, Rate, Weight
-from unitk.registry import imported, register
+from unitk.registry import import_object, register
 from unitk.slots import Example, Ids, Slots
 from unitk.tasks.mass import MASS
 from unitk.tasks.seq2seq import Seq2Seq
@@ -69,7 +69,7 @@ BASE = TranslationConfig(**asdict(SUMMARIZING))
 register("arch", PRESET)(
     Preset(
         replace(
-            sized(BASE, 6, 1024, 8),
+            resize(BASE, 6, 1024, 8),
             position_offset=0,
             embedding_scale=False,
             num_segments=2,
@@ -196,5 +196,5 @@ class BackTranslationConfig(Checked):
     """Temperature at which translations are sampled. 0: greedy search (XLM)."""
 
     def build(self, vocab: Vocab) -> Criterion:
-        build = imported("unitk.families.translation.back:BackTranslating")
+        build = import_object("unitk.families.translation.back:BackTranslating")
         return build(self.label_smoothing, temperature=self.temperature, vocab=vocab)

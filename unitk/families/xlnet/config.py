@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unitk.models.archs import CPU, TESTS, for_cpu, sized, tiny
+from unitk.models.archs import CPU, TESTS, for_cpu, resize, tiny
 from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
 from unitk.options.fields import Count
@@ -46,6 +46,6 @@ for _name, _config, _about in (
     ("xlnet_tiny", tiny(XLNET), TESTS),
     ("xlnet_small", for_cpu(XLNET), CPU),
     ("xlnet_base", XLNET, "XLNet-base, 117 M parameters."),
-    ("xlnet_large", sized(XLNET, 24, 1024, 16), "XLNet-large, 360 M parameters."),
+    ("xlnet_large", resize(XLNET, 24, 1024, 16), "XLNet-large, 360 M parameters."),
 ):
     register("arch", _name)(Preset(_config, _about))

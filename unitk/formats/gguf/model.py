@@ -24,7 +24,7 @@ from unitk.formats.gguf.vocabulary import Framing, tokenizer_entries
 from unitk.formats.names import HALVES, Form, Layout, Theirs, prefix_names
 from unitk.formats.settings import check_family
 from unitk.models.config import ModelConfig
-from unitk.models.relative import slowed
+from unitk.models.relative import slow_down
 from unitk.registry import register
 from unitk.slots import NEVER
 from unitk.tasks.base import Task
@@ -232,7 +232,7 @@ def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
         # by what each pair's angle is divided: by the same without scaling, if it were one
         pairs = config.key_width // 2
         speed = config.rotary_base ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
-        theirs["rope_freqs.weight"] = (speed / slowed(config, speed)).float()
+        theirs["rope_freqs.weight"] = (speed / slow_down(config, speed)).float()
     if importlib.util.find_spec("gguf") is None:
         raise UsageError("--to gguf needs the package gguf: pip install 'unitk[gguf]'")
     _save(

@@ -80,7 +80,7 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
         "max_length": "max_length" in given and "max_len" not in limits,
         "min_length": "min_length" in given and "min_len" not in limits,
         "eos_token_id": given.get("eos_token_id", end) not in (end, [end]),
-        "bad_words_ids": not _banned(given, task),
+        "bad_words_ids": not _bans_only_symbols(given, task),
     }
     first, second, *_ = [*(start or []), None, None]
     for name, index in {"decoder_start_token_id": first, "forced_bos_token_id": second}.items():
@@ -140,7 +140,7 @@ def decoder_opening(told: Told) -> dict[str, str]:
     return {"opening": {vocab.cls: "cls", vocab.sep: "sep"}.get(ids[0], "none")}
 
 
-def _banned(given: Mapping[str, Any], task: Task) -> bool:
+def _bans_only_symbols(given: Mapping[str, Any], task: Task) -> bool:
     """Whether all words that a setting bans are those that the task never writes."""
     own = [[index] for index in task.protocol.banned] if task.protocol else []
     banned = given.get("bad_words_ids") or []

@@ -21,7 +21,7 @@ from unitk.models.archs import (
     T5_1_1,
     TESTS,
     TESTS2,
-    sized,
+    resize,
     tiny,
 )
 from unitk.models.base import Preset
@@ -71,28 +71,28 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "mpnet_tiny": (tiny(MPNET), TESTS),
     "mpnet_base": (MPNET, "MPNet-base, 109 M parameters."),
     "xlmr_base": (ROBERTA, "XLM-R base, 278 M parameters with 250,000 ids."),
-    "xlmr_large": (sized(ROBERTA, 24, 1024, 16), "XLM-R large, 560 M parameters."),
+    "xlmr_large": (resize(ROBERTA, 24, 1024, 16), "XLM-R large, 560 M parameters."),
     "camembert_base": (ROBERTA, "CamemBERT, 111 M parameters."),
     "mt5_small": (
-        replace(sized(T5_1_1, 8, 512, 6), ffn_width=1024),
+        replace(resize(T5_1_1, 8, 512, 6), ffn_width=1024),
         "mT5-small, 300 M parameters with 250,000 ids.",
     ),
-    "mt5_base": (replace(sized(T5_1_1, 12, 768, 12), ffn_width=2048), "mT5-base, 582 M."),
+    "mt5_base": (replace(resize(T5_1_1, 12, 768, 12), ffn_width=2048), "mT5-base, 582 M."),
     "opt_tiny": (tiny(OPT), TESTS),
     "opt_125m": (OPT, "OPT-125M."),
-    "opt_1.3b": (sized(OPT, 24, 2048, 32), "OPT-1.3B; further sizes come in by their own."),
+    "opt_1.3b": (resize(OPT, 24, 2048, 32), "OPT-1.3B; further sizes come in by their own."),
     "gpt_neo_tiny": (replace(tiny(GPT_NEO), layer_windows=(0, 7)), TESTS),
     "gpt_neo_125m": (GPT_NEO, "GPT-Neo-125M."),
     "pegasus_tiny": (tiny(PEGASUS), TESTS2),
-    "pegasus_large": (sized(PEGASUS, 16, 1024, 16), "Pegasus-large, 571 M parameters."),
+    "pegasus_large": (resize(PEGASUS, 16, 1024, 16), "Pegasus-large, 571 M parameters."),
     "marian_tiny": (tiny(MARIAN), TESTS2),
     "marian_base": (
-        sized(MARIAN, 6, 512, 8),
+        resize(MARIAN, 6, 512, 8),
         "OPUS-MT's models, 74 M parameters with 58,101 ids.",
     ),
     "bert2bert_tiny": (tiny(BERT2BERT), TESTS2),
     "bert2bert_base": (BERT2BERT, "Two BERT-base, the second with cross-attention: 248 M."),
-    "gpt_neo_1.3b": (sized(GPT_NEO, 24, 2048, 16), "GPT-Neo 1.3B."),
+    "gpt_neo_1.3b": (resize(GPT_NEO, 24, 2048, 16), "GPT-Neo 1.3B."),
 }
 
 for _name, (_config, _about) in PRESETS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,12 @@ def _templates(given: Any, path: Path) -> Mapping[str, str]:
     if value is None:
         return {}
     records = value if isinstance(value, list) else [{"name": OWN, "template": value}]
-    found = {}
+    found: dict[str, str] = {}
     for one in records:
         name, text = (one.get(key) if isinstance(one, dict) else None for key in RECORD)
         # a name becomes that of a file
-        fits = isinstance(name, str) and name.replace("_", "").replace("-", "").isalnum()
+        fits = isinstance(name, str) and re.fullmatch(r"[\w-]+", name)
         if not fits or not isinstance(text, str):
             raise CheckpointError(f"{path}: {TEMPLATE} must be a text, or names with texts")
-        found[name] = text
+        found[str(name)] = text
     return found

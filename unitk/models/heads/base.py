@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unitk.errors import UsageError, require
-from unitk.kernels.products import recomputed
+from unitk.kernels.products import recompute
 from unitk.models.heads import compare as fused
 from unitk.registry import get, nearest
 from unitk.slots import Ask, Batch
@@ -234,7 +234,7 @@ class Answers(nn.Module):
         return self.head(gather(states, batch, [ask]), ask.head)
 
 
-def layered(tower: str) -> str:
+def layers_key(tower: str) -> str:
     """The key under which a tower's states of several layers [B, T, L, D] are returned."""
     return f"{tower}/layers"
 
@@ -243,7 +243,7 @@ def gather(states: Mapping[str, Tensor], batch: Batch, asks: Sequence[Ask]) -> A
     """The states that the rows of a tower's and a head's asks read."""
     states_BTD = states[asks[0].tower]
     if asks[0].head != LM:
-        states_BTD = states.get(layered(asks[0].tower), states_BTD)
+        states_BTD = states.get(layers_key(asks[0].tower), states_BTD)
     widest = max(ask.rows.shape[1] for ask in asks)
     # -1 stands behind rows that read fewer slots; its state is any one, and is never used
     row_Ka = torch.cat([F.pad(ask.rows, (0, widest - ask.rows.shape[1]), value=-1) for ask in asks])
@@ -272,7 +272,7 @@ def _in_chunks(chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K
     """The terms of all rows, in chunks of `CHUNK` rows, which bounds the memory of logits."""
     if len(price_K) <= fused.CHUNK:
         return chunk(asked, label, price_K)
-    again = partial(recomputed, chunk)  # a chunk's logits are made again in backward
+    again = partial(recompute, chunk)  # a chunk's logits are made again in backward
     some = [slice(i, i + fused.CHUNK) for i in range(0, len(price_K), fused.CHUNK)]
     each = [again(asked.part(one), label[one], price_K[one]) for one in some]
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.outputs import numbers
-from unitk.decoding.fit import parted, strings
+from unitk.decoding.fit import split_parts, strings
 from unitk.errors import require
 from unitk.registry import register
 from unitk.serving.batching import Job
 from unitk.serving.openai.fields import check_fields, error_body, whole
 from unitk.serving.openai.prompts import given_ids
 from unitk.serving.route import Route, count, model_of
-from unitk.serving.routes import embedded
+from unitk.serving.routes import embed_sources
 from unitk.slots import Ids
 
 FORMATS = "float", "base64"
@@ -44,7 +44,7 @@ class Embeddings(Route):
         """The ids of each text."""
         if (ids := given_ids(self, "input")) is not None:
             return self.short([one] for one in ids)
-        return self.encode(parted(self.read_texts("input", strings)))
+        return self.encode(split_parts(self.read_texts("input", strings)))
 
     def job(self) -> Job:
         form = self.given.get("encoding_format", "float")
@@ -65,7 +65,7 @@ class Embeddings(Route):
             usage = {"prompt_tokens": used, "total_tokens": used}
             return {"object": "list", "data": data, "model": self.given["model"], "usage": usage}
 
-        return embedded(self, self.sources, answer)
+        return embed_sources(self, self.sources, answer)
 
 
 def vector_as(vector: Any, form: str) -> Any:

@@ -185,7 +185,7 @@ class Labelling(Headed):
     """A task with a head that learns from labelled texts."""
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
-        return labelled(self.asking(parts), labels)
+        return with_labels(self.asking(parts), labels)
 
 
 def side_by_side(each: Sequence[Encoded]) -> tuple[Example, Ids]:
@@ -214,7 +214,7 @@ def softmax(logits: Floats) -> Floats:
     return odds
 
 
-def labelled(example: Example, labels: Any, weight: Any = None) -> Example:
+def with_labels(example: Example, labels: Any, weight: Any = None) -> Example:
     """The example with labels, and optionally weights, for its first ask."""
     first, *others = example.asks
     weight = first.weight if weight is None else np.asarray(weight, np.float32)

@@ -14,7 +14,7 @@ from unitk.metrics.labels import spans
 from unitk.registry import register
 from unitk.slots import DOC, Example, Floats, Ids
 from unitk.tasks.base import Encoded
-from unitk.tasks.understanding.base import Headed, Labelling, labelled, side_by_side, softmax
+from unitk.tasks.understanding.base import Headed, Labelling, side_by_side, softmax, with_labels
 
 
 class Whole(Labelling):
@@ -75,7 +75,7 @@ class Whole(Labelling):
         return self.laid(parts)
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
-        return labelled(self.laid(parts), labels)
+        return with_labels(self.laid(parts), labels)
 
 
 @register("task", "classify")
@@ -111,7 +111,7 @@ class Classify(Whole):
         weights = np.array(self.config.class_weights or np.ones(len(names)))
         few = f"--task.class-weights needs {len(names)} weights above 0, for {', '.join(names)}"
         require(len(weights) == len(names) and min(weights) > 0, few)
-        return labelled(self.laid(parts), labels, weights[labels])
+        return with_labels(self.laid(parts), labels, weights[labels])
 
 
 @register("task", "regress")

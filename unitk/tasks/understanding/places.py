@@ -12,7 +12,7 @@ from unitk.options.fields import Positive
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
 from unitk.tasks.base import Encoded, Task
-from unitk.tasks.understanding.base import SYMBOLS, Headed, Labelling, labelled, side_by_side
+from unitk.tasks.understanding.base import SYMBOLS, Headed, Labelling, side_by_side, with_labels
 
 
 @register("task", "span")
@@ -37,7 +37,7 @@ class Span(Headed):
         passage = encoded.parts[-1]
         borders = passage[span - [0, 1]] if span[0] >= 0 else np.repeat(encoded.whole, 2)
         asked = self.asked(encoded.example, encoded.tower, self.rows(encoded))
-        return labelled(asked, borders[None])
+        return with_labels(asked, borders[None])
 
     def decide(self, parts: list[Ids], output: Floats, null_threshold: float) -> dict[str, Any]:
         """The likeliest answer as tokens [start, stop) of the last part; [-1, -1] for no answer.

@@ -40,7 +40,7 @@ def panels_of(logged: Iterable[str]) -> dict[str, str]:
     return panels
 
 
-def drawn(value: str, logged: Iterable[str]) -> list[str]:
+def curves_of(value: str, logged: Iterable[str]) -> list[str]:
     """The logged values that a panel shows as curves."""
     if not value.endswith(LOSS):
         return [name for name in logged if name == value]
@@ -91,7 +91,7 @@ def _events(run: Path) -> list[dict[str, Any]]:
 def _draw(axis: Any, value: str, events: list[dict[str, Any]], run: str, color: str) -> None:
     """Draw the curves of a value; a run has one colour, and its validation sets are dashed."""
     logged = dict.fromkeys(name for event in events for name in event)
-    for i, name in enumerate(drawn(value, logged)):
+    for i, name in enumerate(curves_of(value, logged)):
         points = [(e["step"], e[name]) for e in events if e.get(name) is not None]
         style = "-" if i == 0 else ("--", ":", "-.")[(i - 1) % 3]  # the first is the training set
         data = re.split("[./]", name)[0] if value.endswith(LOSS) else ""

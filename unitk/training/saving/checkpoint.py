@@ -34,7 +34,7 @@ from torch.overrides import TorchFunctionMode
 
 from unitk import registry
 from unitk.errors import CheckpointError, NonFiniteError, UsageError, require
-from unitk.files import sealed
+from unitk.files import sealed_files
 from unitk.foreign import read_json
 from unitk.models.model import Model, build
 from unitk.options.config import NoOptions, Parsed, resolve
@@ -147,7 +147,7 @@ class Undrawn(TorchFunctionMode):
 
 def imported_rows(folder: Path) -> dict[str, int]:
     """The number of rows that each table of an imported checkpoint had, by the tensor's name."""
-    if IMPORTED not in sealed(folder):
+    if IMPORTED not in sealed_files(folder):
         return {}
     return read_json(folder / IMPORTED, CheckpointError)["rows"]
 

@@ -25,7 +25,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from unitk import files, pretrained
 from unitk.errors import CheckpointError, DataError, UsageError, require
-from unitk.files import MANIFEST, TEMPORARY, damage, held, seal
+from unitk.files import MANIFEST, TEMPORARY, damage, hold_lock, seal
 
 DAMAGED = "damaged-"
 OPTIMIZER, SHARDED = "optim.safetensors", ".sharded"
@@ -91,7 +91,7 @@ class RunFolder:
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from training into this folder; the lock ends with the process."""
         self.path.mkdir(parents=True, exist_ok=True)
-        return held(self.path / LOCK, f"--save-dir {self.path}")
+        return hold_lock(self.path / LOCK, f"--save-dir {self.path}")
 
     def describe(self, text: str) -> None:
         """Write README.md; a disk error is only logged."""
@@ -166,8 +166,8 @@ class RunFolder:
                 continue
             with reader:
                 if number in named:
-                    for name in files.sealed(self.step(number)):
-                        if not used(name):
+                    for name in files.sealed_files(self.step(number)):
+                        if not is_used(name):
                             files.leave_out(self.step(number), name)
                     continue
                 # renamed first: a checkpoint that is half removed must not look like one
@@ -213,7 +213,7 @@ def holding(path: Path) -> Iterator[Path]:
     a model that comes with unitk means that model. The optimizer's tensors are not read. Raises
     `CheckpointError`, which names the damage, if there is no good checkpoint.
     """
-    path = pretrained.located(path)
+    path = pretrained.locate(path)
     for _ in range(TRIES):
         before = _state_of(path)
         try:
@@ -256,7 +256,7 @@ def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
         if runs := sorted(path.glob("seed-*/checkpoints")):
             each = f"{path} holds a run for each of its --seeds"
             raise CheckpointError(f"{each}: name one, such as {runs[0].parent}")
-        found, reader, fault = _checked(path)
+        found, reader, fault = _check(path)
         if fault is not None and not (found / "manifest.json").exists():
             what = "is a file" if path.is_file() else "has no checkpoints/ and no manifest.json"
             foreign = path.is_file() or (path / "config.json").is_file()
@@ -266,17 +266,17 @@ def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
             raise CheckpointError(f"{path} is not a good checkpoint: {fault}")
         return found, reader
     if (path / "best").exists():
-        found, reader, fault = _checked(path / "best")
+        found, reader, fault = _check(path / "best")
         if fault is None:
             return found, reader
         log.warning("checkpoint %s is damaged (%s): it is passed over", found, fault)
-    newest = RunFolder(path).newest(hashed=used)
+    newest = RunFolder(path).newest(hashed=is_used)
     if newest is None:
         raise CheckpointError(f"the run {path} has no checkpoint yet")
     return newest.resolve(), hold(newest.resolve())
 
 
-def _checked(path: Path) -> tuple[Path, AbstractContextManager[Any] | None, str | None]:
+def _check(path: Path) -> tuple[Path, AbstractContextManager[Any] | None, str | None]:
     """The checkpoint that a link points to, what holds it, and its damage.
 
     One that was removed meanwhile has neither.
@@ -284,21 +284,21 @@ def _checked(path: Path) -> tuple[Path, AbstractContextManager[Any] | None, str 
     found = path.resolve()
     if (reader := hold(found)) is None:
         return found, None, None
-    fault = damage(found, used)
+    fault = damage(found, is_used)
     if fault is None:
         return found, reader, None
     with reader:  # on a disk without locks, it may be gone after all
         return found, None, fault if found.exists() else None
 
 
-def used(name: str) -> bool:
+def is_used(name: str) -> bool:
     """Whether a file of a checkpoint is needed to use the model."""
     return not name.startswith("optim.")
 
 
 def stored(checkpoint: Path) -> set[str]:
     """The names of a checkpoint's files; shards of one have the name of the whole."""
-    names = (name.partition(f"{SHARDED}/") for name in files.sealed(checkpoint))
+    names = (name.partition(f"{SHARDED}/") for name in files.sealed_files(checkpoint))
     return {f"{name}.safetensors" if divided else name for name, divided, _ in names}
 
 

@@ -1,9 +1,9 @@
 """The contents of a checkpoint's state.json: how far a run has come, and what it is.
 
-Those of earlier versions are read here: `read_state` renames options, and `recorded` adds what they
-lack (`Task.earlier`). An option that is gone is ignored if it is in `GONE` of options/settings.py.
-Fields that state.json lacks have a default where they are read. Weights: `checkpoint.load_weights`;
-corpora: `manifest_of` in data/corpus/corpus.py.
+Those of earlier versions are read here: `read_state` renames options, and `recorded_options` adds
+what they lack (`Task.earlier`). An option that is gone is ignored if it is in `GONE` of
+options/settings.py. Fields that state.json lacks have a default where they are read. Weights:
+`checkpoint.load_weights`; corpora: `manifest_of` in data/corpus/corpus.py.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from unitk import registry
 from unitk.errors import CheckpointError, UsageError
-from unitk.files import create, sealed
+from unitk.files import create, sealed_files
 from unitk.foreign import read_json
 from unitk.options.fields import COMMA, SUFFIXES, options, render
-from unitk.options.settings import NOTHING, Origin, Settings, renamed
+from unitk.options.settings import NOTHING, Origin, Settings, rename_old
 from unitk.tasks.base import Task
 from unitk.training.saving.folder import stored
 
@@ -41,7 +41,7 @@ FIELDS: dict[str, Any] = {
 """What state.json must hold beside the progress."""
 
 
-def recorded(state: dict[str, Any]) -> Settings:
+def recorded_options(state: dict[str, Any]) -> Settings:
     """Every option of the run, as it was written.
 
     A task fills in options that an earlier version did not have.
@@ -55,7 +55,7 @@ def recorded(state: dict[str, Any]) -> Settings:
 
 def settings_of(state: dict[str, Any], folder: Path) -> Settings:
     """Every option of the run; files that the checkpoint copied are named as copies."""
-    there = recorded(state)
+    there = recorded_options(state)
     texts = there.texts
     for name, part in there.tasks().items():
         own = copies_of(name, there.of(part).texts, folder)
@@ -66,7 +66,7 @@ def settings_of(state: dict[str, Any], folder: Path) -> Settings:
 def copies_of(task: str, texts: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Those options of a task that name files which the checkpoint copied, with its copies."""
     every = options(registry.get("task", task).Config) if registry.has("task", task) else ()
-    files = sealed(folder)
+    files = sealed_files(folder)
     there = [one for one in every if one.name in texts and one.copied in files]
     found = {one.name: str(folder / one.copied.partition("/")[0]) for one in there}
     if "layout" in texts:  # of an objective whose inputs are read: its options, in one
@@ -245,14 +245,14 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     config = state["config"]
     if not ({"task", "arch"} <= set(config) and all(isinstance(v, str) for v in config.values())):
         raise CheckpointError(f"{path} is damaged: its 'config' is not that of a run")
-    now = renamed(Settings.of_texts(config, Origin.CHECKPOINT))
+    now = rename_old(Settings.of_texts(config, Origin.CHECKPOINT))
     return {**state, "config": now.texts}
 
 
 def asked_as(state: dict[str, Any], task: str | None) -> Settings:
     """The options with which a checkpoint is read as a task that it was not trained with, but that
     needs no training; none where it was."""
-    there = recorded(state)
+    there = recorded_options(state)
     known = task is not None and task not in there.tasks() and registry.has("task", task)
     if task is None or not known or not registry.get("task", task).untrained:
         return NOTHING

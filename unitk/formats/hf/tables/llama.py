@@ -101,7 +101,7 @@ def table(norms: Mapping[str, str] = NORMS, forms: Mapping[str, Form] = TURNING)
     )
 
 
-def grouped(checkpoint: Checkpoint) -> Changes:
+def head_groups(checkpoint: Checkpoint) -> Changes:
     """Heads of keys and values, and what no released model has."""
     config, _, given, _ = checkpoint
     # as many heads as queries have are no groups, and one matrix with the queries
@@ -117,7 +117,7 @@ def complete(checkpoint: Checkpoint) -> Changes:
     _, _, given, where = checkpoint
     rope = ropes(given, where)
     refuse({**given, **rope}, {SHARE: 1.0, "rope_interleaved": False}, where)
-    return grouped(checkpoint) | rotary(rope, where, given.get(BASE, 10000.0))
+    return head_groups(checkpoint) | rotary(rope, where, given.get(BASE, 10000.0))
 
 
 def entries(config: ModelConfig) -> Changes:
@@ -213,7 +213,7 @@ def _gemma3(checkpoint: Checkpoint) -> Changes:
     if given.get(BIDIRECTIONAL) and SLIDING in types:
         window = check_value(seen["sliding_window"], int, "sliding_window", where)
         seen |= {CAUSAL: False, "sliding_window": window // 2}
-    changes = grouped(checkpoint) | rotary_of_types(given, bases, types, where)
+    changes = head_groups(checkpoint) | rotary_of_types(given, bases, types, where)
     return changes | {"layer_windows": read_windows(seen, types, where)}
 
 

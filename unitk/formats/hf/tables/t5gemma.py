@@ -8,7 +8,7 @@ from typing import Any
 from unitk.errors import CheckpointError, require
 from unitk.formats.hf.families import Changes, Checkpoint, Family
 from unitk.formats.hf.layers import BASE, FULL, SLIDING, about_rotary, layer_types, ropes, rotary
-from unitk.formats.hf.tables.llama import LAYER, LONGEST, ROTARY, grouped
+from unitk.formats.hf.tables.llama import LAYER, LONGEST, ROTARY, head_groups
 from unitk.formats.names import HALVES, LESS_ONE, Layout, cross_layer, prefix_names, same
 from unitk.formats.settings import check_value, keys, refuse
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
@@ -130,7 +130,7 @@ def _t5gemma(checkpoint: Checkpoint) -> Changes:
     # transformers ties the output to the decoder's embedding, and leaves the encoder's alone
     first, second = (tensors.get(f"model.{side}.{EMBED}") for side in SIDES)
     shared = first is None or second is None or same(first, second)
-    changes = grouped(checkpoint) | rotary(ropes(given, where), where, given[BASE])
+    changes = head_groups(checkpoint) | rotary(ropes(given, where), where, given[BASE])
     return changes | {"shared_embeddings": shared}
 
 
