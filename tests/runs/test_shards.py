@@ -119,7 +119,7 @@ def test_one_that_is_missing_or_says_nothing_is_told(written, tmp_path, monkeypa
     from safetensors.torch import save_file
 
     save_file({"a": torch.ones(2)}, bare / "shard-1.safetensors")
-    with pytest.raises(CheckpointError, match="does not say which rows of a"):
+    with pytest.raises(CheckpointError, match="which rows of a"):
         load_tensors(tmp_path / WEIGHTS)
 
 
@@ -133,7 +133,7 @@ def test_the_optimizer_is_left_out_of_one_that_is_kept_by_name(written):
 
 def test_it_needs_shards(toy_data, tmp_path):
     words = f"--task lm --arch gpt2_tiny --data {toy_data}/text --save-dir {tmp_path / 'run'}"
-    with pytest.raises(UsageError, match="--save-shards has no effect without --shard"):
+    with pytest.raises(UsageError, match="--save-shards .*--shard$"):
         prepare(parse_train(f"{words} --save-shards --max-steps 1".split()))
 
 

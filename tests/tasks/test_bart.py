@@ -7,7 +7,7 @@ import pytest
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
-from unitk.tasks.bart import BART, infill
+from unitk.tasks.bart import BART, infill_spans
 from unitk.tasks.seq2seq import Seq2Seq
 
 
@@ -17,7 +17,7 @@ def task(vocab, **config):
 
 def test_layout_is_the_table(ids, toy_vocab, labels):
     text, mask = ids("a b c d e f"), ids("M")
-    read = infill(text[[3, 4, 5, 0, 1, 2]], np.array([[1, 3]]), mask)
+    read = infill_spans(text[[3, 4, 5, 0, 1, 2]], np.array([[1, 3]]), mask)
     read = np.insert(read, 3, mask)
     assert read.tolist() == ids("d M a M b c").tolist()
     made, v = task(toy_vocab), toy_vocab
@@ -34,7 +34,7 @@ def test_spans_that_meet_or_overlap(ids):
     text, masks = ids("a b c d e f"), ids("M M")
 
     def shown(*spans):
-        return infill(text, np.array(spans), masks[: len(spans)]).tolist()
+        return infill_spans(text, np.array(spans), masks[: len(spans)]).tolist()
 
     assert shown((1, 3), (3, 5)) == ids("a M M f").tolist()
     assert shown((1, 4), (3, 5)) == shown((3, 5), (1, 4)) == ids("a M f").tolist()

@@ -58,7 +58,7 @@ def test_adafactor_is_not_divided(start):
     assert start(words).config.shard
     with pytest.raises(UsageError, match="--shard and --optimizer adafactor exclude"):
         start(f"{words} --optimizer adafactor")
-    with pytest.raises(UsageError, match="--shard and --optimizer.state bf16 exclude each other"):
+    with pytest.raises(UsageError, match="--shard .*--optimizer.state bf16"):
         start(f"{words} --optimizer.state bf16")
 
 

@@ -158,6 +158,7 @@ class MixtureSearch:
         `behind` is what a choice goes by: the mean over the judged objectives of how far a loss is
         behind that of the objective alone, in nats.
         """
+        # a mixture whose loss is not finite is no candidate
         own = {one: found for one in mixtures if (found := losses[f"{kind}/{shares_text(one)}"])}
         for name, one in zip(self.given.tasks, self.singles, strict=True):
             require(one in own, f"{name} alone has no finite loss, so that nothing is compared")

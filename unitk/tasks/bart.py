@@ -33,7 +33,7 @@ from unitk.tasks.base import largest, share_at
 from unitk.tasks.seq2seq import Seq2Seq
 
 
-def infill(tokens: Ids, spans: Spans, shown: Ids) -> Ids:
+def infill_spans(tokens: Ids, spans: Spans, shown: Ids) -> Ids:
     """Tokens with one of `shown` for each span; one that begins inside another leaves nothing."""
     start, stop = spans.T
     depth = np.zeros(len(tokens) + 1, np.int64)  # of places behind the first one of a span
@@ -105,7 +105,7 @@ class BART(Seq2Seq):
         shown = np.full(len(lengths) + zeros, v.mask)
         random = rng.random(len(shown)) < c.mask_random
         shown[random] = rng.choice(self.words, random.sum())
-        read = infill(tokens, spans, shown[zeros:])
+        read = infill_spans(tokens, spans, shown[zeros:])
         # spans of length 0, at any places of the result
         places = np.sort(rng.permutation(len(read) + zeros)[:zeros]) - np.arange(zeros)
         return np.insert(read, places, shown[:zeros])

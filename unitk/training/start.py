@@ -226,9 +226,8 @@ def _differences(parsed: Parsed, there: Settings, checkpoint: Path, tower: str =
             preset[what] = f"{flag(key)} {text}"
         named.append(what)
     if preset:
-        cure = f"add {' '.join(preset.values())}" + (
-            ", or leave out --arch" if tower == "x" else ""
-        )
+        other = ", or leave out --arch" if tower == "x" else ""
+        cure = f"add {' '.join(preset.values())}{other}"
         cure = cure if own.config is arch.config else "choose another --arch.encoder"
         raise UsageError(f"{next(iter(preset))}: {cure}")
     return named
@@ -416,11 +415,9 @@ def _check_frozen(
     the options that differ, in words.
     """
     # of files that are copied, the run's own are named; what they contain is compared
+    kept = sealed_files(checkpoint)
     for name, text in data.task.files.items():
-        if (
-            name in sealed_files(checkpoint)
-            and (checkpoint / name).read_text(encoding="utf-8") != text
-        ):
+        if name in kept and (checkpoint / name).read_text(encoding="utf-8") != text:
             copy = f"{checkpoint / name}, a copy of a file that was changed"
             raise UsageError(f"a resumed run keeps the contents of {copy}")
     # an option the run did not know yet has its default there

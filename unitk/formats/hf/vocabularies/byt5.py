@@ -58,6 +58,7 @@ class Bytes(VocabModel):
         return self.encode(text), found
 
     def decode(self, ids: list[int]) -> str:
+        # what is no whole character is left out, as transformers does
         own = bytes(index - len(NAMES) for index in ids if len(NAMES) <= index < self.size)
         return own.decode("utf-8", "ignore")
 
@@ -80,6 +81,7 @@ class Bytes(VocabModel):
         return index < len(NAMES)
 
     def _bytes(self, text: str) -> bytes:
+        # half of a pair of UTF-16 has no bytes in UTF-8
         if half := HALF.search(text):
             raise DataError(HALF_MESSAGE.format(half[0]))
         return text.encode("utf-8")

@@ -50,6 +50,7 @@ class Marian(VocabModel):
             raise DataError(f"needs {SOURCE} and {TARGET}") from error
         self._ids: Mapping[str, int] = ids
         self._pieces = {index: piece for piece, index in ids.items()}
+        # of two pieces with one number only one could be written
         if len(self._pieces) < len(ids):
             raise DataError(f"{NUMBERS} has two pieces of one id")
         self._source = sentencepiece.SentencePieceProcessor()
@@ -57,6 +58,7 @@ class Marian(VocabModel):
             self._source.LoadFromSerializedProto(self.models[SOURCE])
         except RuntimeError as error:
             raise DataError(f"needs a sentencepiece model as {SOURCE}") from error
+        # numbers may have gaps, so that there are more ids than pieces
         self.size = max(self._pieces) + 1
         self.unk: int = ids["<unk>"]
         self._made = {piece: index for piece, index in ids.items() if piece not in SYMBOLS}
