@@ -18,7 +18,7 @@ from tests.conftest import toy_lines
 ORDER = ("preprocess", "train", "evaluate", "load", "load_module", "generate", "embed", "score")
 ORDER += ("show", "plot", "convert", "open_run")
 ELSEWHERE = {"average", "merge", "predict", "push", "check", "compare", "fairseq_plugin", "list"}
-ELSEWHERE |= {"quickstart", "serve", "sweep", "launch"}
+ELSEWHERE |= {"quickstart", "serve", "sweep", "launch", "scale", "mix", "search"}
 """What needs several checkpoints, shards, labels or a hub, takes minutes, or needs no model."""
 GROUPS = {"analyse", "latent"}
 """Names of groups of functions."""
