@@ -83,6 +83,7 @@ OTHER = {
     "attention_dropout": 0.5,
     "activation_dropout": 0.5,
     "init_std": 0.1,
+    "base_width": 4,
     "scaled_init": False,
     "zero_init": True,
     "fan_in_init": True,

@@ -170,8 +170,9 @@ def config_beside(weights: Path) -> Path:
     return old[0] if len(old) == 1 else where
 
 
-KIN = "camembert", "xlm-roberta", "mt5"
-"""Families with the names of an older one, which is meant where nothing but tensors is known."""
+KIN = {"camembert", "xlm-roberta", "mt5", "marian", "pegasus", "opt", "gpt_neo", "deberta-v2"}
+KIN |= {"ltgbert", "encoder-decoder"}
+"""Families with names of an older one, which is meant where nothing but tensors is known."""
 
 
 def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> str:
