@@ -19,6 +19,7 @@ or below a heading that has one.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import re
 import subprocess
@@ -154,18 +155,23 @@ def command_faults(command: str) -> Iterator[str]:
             yield f"made_by: there is no {word}"
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str]) -> int:
     """Check all capsules, or make one."""
-    if not names:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("capsules.py", description=__doc__, formatter_class=raw)
+    parser.add_argument("name", nargs="?")
+    parser.add_argument("--list", action="store_true")
+    given = parser.parse_args(words)
+    if given.name is None and not given.list:
         found = faults()
         print("\n".join(found) or f"{len(capsules())} capsules agree with the pages")
         return bool(found)
-    if names == ["--list"]:
+    if given.list:
         print("\n".join(f"{name}: {one['made_by']}" for name, one in capsules().items()))
         return 0
-    one = capsules().get(names[0])
+    one = capsules().get(given.name)
     if one is None:
-        print(f"no capsule {names[0]}: there are {', '.join(capsules())}", file=sys.stderr)
+        print(f"no capsule {given.name}: there are {', '.join(capsules())}", file=sys.stderr)
         return 2
     how = f"measured on {one['hardware']}, {one['versions']}, seed {one['seed']}"
     print(f"{one['made_by']}\n{how}", flush=True)
