@@ -73,7 +73,7 @@ def test_an_evaluation_is_an_option_with_the_help_of_its_docstring(tmp_path):
     """Bits per byte of each text, and of all, are those of its log-probabilities."""
     plugin = ["evaluate", "--user-dir", str(PLUGIN)]
     page = run("-m", "unitk_cli", *plugin, "--help").stdout
-    assert re.search("--compression +Texts, one a line", page)
+    assert re.search("--compression PATH +Texts, one a line", page)
     (tmp_path / "x.txt").write_text("The cats sleep.\n\nThe dog ran.\n")
     words = [
         *plugin,

@@ -34,7 +34,7 @@ class Options(EmbedConfig, Answering):
     exact, and holds the vectors of some texts at a time.
 
     unitk search "Who wrote it?" --checkpoint runs/vectors --documents texts.txt
-    unitk search --input questions.txt --checkpoint runs/vectors --documents texts --output run.trec
+    unitk search --checkpoint runs/x --input in.txt --documents texts.txt
     """
 
     texts: tuple[str, ...] = ()
