@@ -70,6 +70,7 @@ def others(runs, toy_data, tmp_path_factory):
         shutil.copytree(toy_data / "text" / "valid", folder)
     text, lm, small = place / "text.txt", place / "lm", {"max-len": "4", "device": "cpu"}
     files = {"hypotheses": text, "references": text}
+    behind = f"--task lm --arch gpt2_tiny --data {place / 'text'} --max-steps 1 --valid none"
     return {
         "preprocess": {"input": text, "dest": place / "new", "vocab": lm / "last", "workers": "1"},
         "merge": {"": f"{place / 'text'} {place / 'more'}", "dest": place / "merged"},
@@ -86,6 +87,19 @@ def others(runs, toy_data, tmp_path_factory):
         "average": {"checkpoint": lm, "last": "2", "dest": place / "mean"},
         "plot": {"": lm, "output": place / "curves.png"},
         "fairseq-plugin": {"dest": place / "plugin"},
+        "search": {"": "bada", "checkpoint": lm, "documents": text, "top": "2", "device": "cpu"},
+        "check": {"": toy_data / "text", "shared": "1.0", "device": "cpu"},
+        "compare": {"": lm, "data": text, "table": place / "table.csv", "device": "cpu"},
+        "launch": {"scheduler": "slurm", "gpus": "2", "time": "60", "": f"-- train {behind}"},
+        "sweep": {"over": "lr=.01", "save-dir": place / "sweep", "seed": "1", "": f"-- {behind}"},
+        # refused: they need held-out texts
+        "scale": {
+            "sizes": "32x1",
+            "tokens": "1k",
+            "save-dir": place / "ladder",
+            "": f"-- {behind}",
+        },
+        "mix": {"tasks": "lm,mlm", "save-dir": place / "mix", "grid": "2", "": f"-- {behind}"},
     }
 
 
@@ -175,5 +189,6 @@ def test_wrong_options_of_other_verbs(others, tmp_path, monkeypatch, capfd, verb
             # the last message, with a further line for each further wrong option
             assert told.count(f"unitk {verb}: ") == 1, (words, told)
             message = told.partition(f"unitk {verb}: ")[2].splitlines()
-            assert all(line.startswith("--") for line in message[1:]), (words, told)
+            whole = all(line.startswith(("--", "unexpected word ")) for line in message[1:])
+            assert whole, (words, told)
     assert refused > OTHER / 3
