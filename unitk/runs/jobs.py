@@ -86,6 +86,8 @@ def time_jobs(jobs: Mapping[Hashable, TrainingJob]) -> dict[Hashable, tuple[floa
 
 def check_memory(plan: Sequence[dict[str, Any]], at_a_time: int) -> None:
     """Raise a UsageError where the largest runs do not fit the memory side by side."""
+    if not hasattr(os, "sysconf"):  # Windows does not say
+        return
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     # the largest runs may meet
     sizes = sorted((row["bytes"] for row in plan), reverse=True)[:at_a_time]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -128,9 +127,13 @@ def time_validation(trainer: Trainer) -> float:
 
 
 def peak(device: torch.device) -> int:
-    """The most bytes that this process has held, on its GPU or in memory."""
+    """The most bytes that this process has held, on its GPU or in memory; 0 where none can say."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows has none
+        return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
