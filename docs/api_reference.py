@@ -11,7 +11,7 @@ import unitk
 from unitk import errors
 from unitk.api.functions import Functions
 from unitk.api.text_model import TextModel
-from unitk.api.verb import Verb, find
+from unitk.api.verb import Verb, find_verb
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.search import Hypothesis, Output
@@ -65,7 +65,7 @@ def function(heading: str, called: Callable[..., Any]) -> Iterator[str]:
     config = OPTIONS.get(called.__name__)
     if hasattr(called, "__signature__"):
         name, _, own = called.__qualname__.partition(".")
-        verb = find(name)
+        verb = find_verb(name)
         config = (verb if isinstance(verb, Verb) else verb.verbs[own]).options
     given = [one for one in inspect.signature(called).parameters.values() if one.name != "self"]
     if hasattr(called, "__signature__"):  # its options are arguments

@@ -13,10 +13,10 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from unitk.api.arguments import argument
-from unitk.api.verb import Verb, VerbGroup, find
+from unitk.api.verb import Verb, VerbGroup, find_verb
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.options.fields import options
-from unitk.training.config import KINDS, TrainConfig
+from unitk.training.config import COMPONENTS, TrainConfig
 
 STUB = Path(__file__).resolve().parents[1] / "unitk" / "keywords.pyi"
 HEAD = '''"""Keyword arguments of unitk's functions. Written by docs/keywords.py."""
@@ -91,7 +91,7 @@ def entries(name: str, config: type, loose: bool) -> list[str]:
     if config is TrainConfig:  # several tasks are a mixture
         kinds |= {name: f"{kinds[name]} | Records" for name in ("data", "valid")}
         kinds["preprocess"] = "Mapping[str, object] | None"
-        kinds |= {"task": "Strings | None", **dict.fromkeys(KINDS[1:], "str | None")}
+        kinds |= {"task": "Strings | None", **dict.fromkeys(COMPONENTS[1:], "str | None")}
     lines = [f"    {one}: {kind}" for one, kind in kinds.items()]
     return [f"class {name}Options(TypedDict, total=False):", *map(broken, lines)]
 
@@ -121,7 +121,7 @@ def function(name: str, verb: Verb, returns: str) -> str:
 
 def group(name: str) -> str:
     """A group of verbs as a class with a static function for each."""
-    found, lines = find(name), [f"class {name}:"]
+    found, lines = find_verb(name), [f"class {name}:"]
     assert isinstance(found, VerbGroup)
     for own, returns in GROUPS[name].items():
         written = function(own, found.verbs[own], returns)
@@ -136,7 +136,7 @@ def stub() -> str:
         found += ["\n".join(entries(*one, loose)) + "\n" for one in configs.items()]
     # a first option that is needed stands before all that are not
     for name, returns in RETURNS.items():
-        verb = find(name)
+        verb = find_verb(name)
         assert isinstance(verb, Verb)
         found.append(function(name, verb, returns))
     whole = "\n".join([*found, *("\n" + group(name) for name in GROUPS), ""])

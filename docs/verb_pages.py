@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 
-from unitk.api.verb import VerbGroup, find
+from unitk.api.verb import VerbGroup, find_verb
 from unitk_cli.main import describe, verb_names
 
 GUIDES = {
@@ -58,7 +58,7 @@ def pages() -> dict[str, str]:
 
 def page(verb: str) -> str:
     """A verb's page: where it is explained, and what `--help-all` prints."""
-    does, found = describe(verb), find(verb)
+    does, found = describe(verb), find_verb(verb)
     lines = [f"# unitk {verb}", "", f"{does[0].upper()}{does[1:]}.", ""]
     guides = [f"[{name}](../{place})" for name, place in GUIDES.get(verb, {}).items()]
     lines += [f"Explained in {' and '.join(guides)}.", ""] if guides else []
@@ -76,5 +76,5 @@ def help_page(verb: str, words: list[str]) -> str:
     """The text of `unitk VERB ... --help-all`."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        find(verb)([*words, "--help-all"])
+        find_verb(verb)([*words, "--help-all"])
     return printed.getvalue()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unitk.data.files.documents import Reading, read_documents
+from unitk.data.files.documents import Separators, read_documents
 from unitk.data.files.readers import format_of
 
 SHORTEST = 6
@@ -24,7 +24,7 @@ SHORTEST = 6
 def passages(paths, longest):
     """The sentences of each document, and the places of those that may be copied."""
     for path in paths:
-        reading = Reading(format=format_of(path, "auto", "--texts"), sentences="punct")
+        reading = Separators(format=format_of(path, "auto", "--texts"), sentences="punct")
         for document in read_documents(path, reading):
             sentences = [" ".join(one.split()) for one in document]
             sizes = [one.count(" ") + 1 for one in sentences]

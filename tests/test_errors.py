@@ -12,7 +12,7 @@ from typing import get_origin
 import pytest
 
 from unitk import registry
-from unitk.api.verb import find
+from unitk.api.verb import find_verb
 from unitk.decoding.config import EmbedConfig, GenerateConfig
 from unitk.errors import DataError, UnitkError, UsageError, printable, say
 from unitk.options.fields import flag, options
@@ -100,11 +100,11 @@ def test_several_mistakes_have_a_line_each():
 
 def test_only_options_that_a_verb_has_are_said_to_save_memory():
     for verb in verb_names():
-        advice = find(verb).cure
+        advice = find_verb(verb).cure
         with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, UnitkError):
-            find(verb)(["--help-all"] if verb != "analyse" else ["heads", "--help-all"])
+            find_verb(verb)(["--help-all"] if verb != "analyse" else ["heads", "--help-all"])
         with redirect_stdout(page), suppress(SystemExit):
             if verb in ("scale", "mix"):  # a training stands behind --
-                find("train")(["--help-all"])
+                find_verb("train")(["--help-all"])
         for option in re.findall(r"--[\w-]+", advice):
             assert option in page.getvalue(), f"{verb} has no {option}"

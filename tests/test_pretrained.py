@@ -32,7 +32,7 @@ from unitk.pretrained import from_hub
 from unitk.registry import get
 from unitk.training.loop import train
 from unitk.training.saving.checkpoint import load
-from unitk.training.saving.folder import find
+from unitk.training.saving.folder import find_checkpoint
 from unitk.training.start import parse_train, prepare
 from unitk.verbs import list as listing
 from unitk.vocab.open import open_vocab
@@ -90,7 +90,7 @@ def test_a_released_model_is_the_runs_rounded(tiny, run):
 
 def test_its_name_is_a_checkpoint_and_a_vocabulary(tiny, capsys):
     loaded = load(Path("tiny-model"))
-    assert find(Path("tiny-model")) == tiny and type(loaded.task).__name__ == "GLMInfill"
+    assert find_checkpoint(Path("tiny-model")) == tiny and type(loaded.task).__name__ == "GLMInfill"
     assert type(load(Path("tiny-model"), task_name="lm").task).__name__ == "LM"
     assert open_vocab(Path("tiny-model")).hash == loaded.vocab.hash
     [[best]] = unitk.load("tiny-model").generate(["the bade"], max_len=3)
@@ -112,24 +112,24 @@ def test_training_begins_with_it(tiny, tmp_path, toy_data):
 
 def test_what_is_there_on_disk_wins(tiny, tmp_path, run):
     (tmp_path / "tiny-model").symlink_to(run)
-    assert find(Path("tiny-model")) == find(run)
+    assert find_checkpoint(Path("tiny-model")) == find_checkpoint(run)
 
 
 @pytest.mark.parametrize("name", ["tiny-modle", "tiny"])
 def test_an_unknown_name_gets_the_nearest(tiny, name):
     with pytest.raises(CheckpointError, match=f"checkpoint {name}; .*mean tiny-model"):
-        find(Path(name))
+        find_checkpoint(Path(name))
     with pytest.raises(DataError, match="no .*file.*mean tiny-model"):
         open_vocab(Path(name))
     with pytest.raises(CheckpointError, match="checkpoint runs/qg$"):
-        find(Path("runs/qg"))
+        find_checkpoint(Path("runs/qg"))
 
 
 @pytest.mark.parametrize("name", ["google/bert-base", "bert-base-uncased", "meta-llama/Llama-3.1"])
 def test_a_name_of_the_hub_is_told_with_what_gets_it(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     error, told = (CheckpointError, DataError), f"hub, write hf:{name}$"
-    for read in (find, open_vocab, lambda path: get("format", "hf").read(path)):
+    for read in (find_checkpoint, open_vocab, lambda path: get("format", "hf").read(path)):
         with pytest.raises(error, match=told):
             read(Path(name))
     with pytest.raises(DataError, match=f"no such file;.*hf://datasets/{name}/FILE"):
@@ -146,12 +146,12 @@ def test_a_path_of_this_machine_is_none_of_the_hub(name):
 def test_a_name_of_nothing_gets_all_names(tiny):
     for path in ("nosuch", "zzz"):
         with pytest.raises(CheckpointError, match=rf"checkpoint {path} \(models .*: tiny-model\)"):
-            find(Path(path))
+            find_checkpoint(Path(path))
         with pytest.raises(DataError, match="no .*file.*folder .*: tiny-model"):
             open_vocab(Path(path))
     for path in ("runs/nosuch", "nosuch.txt"):
         with pytest.raises(CheckpointError, match=f"{path}$"):
-            find(Path(path))
+            find_checkpoint(Path(path))
 
 
 LARGEST = {
@@ -269,7 +269,7 @@ def test_a_wheel_brings_them_along(tmp_path):
 
 def test_messages_name_a_model_as_options_take_it(capsys, toy_data):
     """Not by the folder of the installation."""
-    path = find(Path("unitk-base-en"))
+    path = find_checkpoint(Path("unitk-base-en"))
     assert str(CheckpointError(f"{path}: no; {path / 'vocab'}")) == (
         "unitk-base-en: no; unitk-base-en/vocab"
     )

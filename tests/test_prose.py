@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unitk import registry
-from unitk.api.verb import Verb, VerbGroup, find
+from unitk.api.verb import Verb, VerbGroup, find_verb
 from unitk.options.fields import options
 from unitk_cli.main import describe, verb_names
 
@@ -82,7 +82,7 @@ def helps() -> dict[str, str]:
     found = {verb: describe(verb) for verb in verb_names()}
     classes = dict[str, type]()
     for verb in verb_names():
-        one = find(verb)
+        one = find_verb(verb)
         inner = one.verbs.items() if isinstance(one, VerbGroup) else ()
         classes |= {f"{verb} {name}": own.options for name, own in inner}
         classes |= {verb: one.options} if isinstance(one, Verb) else {}

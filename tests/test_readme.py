@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pytest
 
 from unitk import registry
-from unitk.api.verb import find
+from unitk.api.verb import find_verb
 from unitk.errors import UsageError
 from unitk.options import config
 from unitk.training import start
@@ -91,7 +91,8 @@ def only_parse(monkeypatch, own_registry):  # a documented --user-dir registers 
 
     for module in (config, start):
         monkeypatch.setattr(module, "resolve", stop)
-    monkeypatch.setattr(start, "find", lambda path: None)  # a checkpoint that a page names
+    # a checkpoint that a page names
+    monkeypatch.setattr(start, "find_checkpoint", lambda path: None)
     # a model of the hub, which tests do not fetch
     registry.get("hub", "hf")
     monkeypatch.setitem(registry._entries["hub"], "hf", lambda name, part: ROOT / name)
@@ -129,7 +130,7 @@ def check_unitk(words: list[str]) -> None:
     if verb == "train" and "--resume" in rest:  # the rest stands in the run's config.yaml
         rest = ["--task=lm", "--data=x", "--max-steps=1", *rest]
     with pytest.raises(Accepted):
-        find(verb)(rest)
+        find_verb(verb)(rest)
 
 
 ALL = [block for page in PAGES for block in blocks(page.read_text(), str(page.relative_to(ROOT)))]
@@ -150,13 +151,13 @@ def test_commands_exist(page, only_parse):
     "verb",
     [
         *(verb for verb in verb_names() if verb not in ("analyse", "latent")),
-        *(f"analyse {verb}" for verb in find("analyse").verbs),
+        *(f"analyse {verb}" for verb in find_verb("analyse").verbs),
     ],
 )
 def test_every_help_page_has_examples_that_work(verb, only_parse, capsys):
     name, *rest = verb.split()
     with suppress(SystemExit):
-        find(name)([*rest, "--help"])
+        find_verb(name)([*rest, "--help"])
     lines = re.findall(rf"^ +(unitk {verb}(?: .*)?)$", capsys.readouterr().out, re.M)
     assert lines
     for line in lines:

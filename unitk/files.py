@@ -44,7 +44,7 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # what a disk answers th
 SETTLED = 2 * 10**9
 """Nanoseconds after which a time stamp tells a file from what is written into it later."""
 
-KINDS = {
+INSTEAD = {
     stat.S_IFLNK: "a link",
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -86,7 +86,7 @@ def check_plain(path: Path, what: str = "", hint: str = "") -> None:
     except OSError:  # nothing is there, or who opens it will say
         return
     if not stat.S_ISREG(mode):
-        kind = KINDS.get(stat.S_IFMT(mode), "something else")
+        kind = INSTEAD.get(stat.S_IFMT(mode), "something else")
         leads = f" (to {os.readlink(path)})" if stat.S_ISLNK(mode) else ""
         raise UsageError(f"{what or path} is not a file but {kind}{leads}{hint}")
 

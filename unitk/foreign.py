@@ -78,7 +78,7 @@ def read_json(path: Path, error: type[UnitkError] = DataError) -> dict[str, Any]
     return found
 
 
-class Line(str):
+class YamlText(str):
     """A text of a YAML file; `line` is where it stands, from 1."""
 
     line: int
@@ -87,7 +87,7 @@ class Line(str):
 def parse_yaml(path: Path, named: str) -> Any:
     """The mappings, lists and texts of a YAML file; `named` is how errors name it.
 
-    Every scalar is a `Line`: nothing becomes a number or a truth value (YAML 1.1 has No as false).
+    Every scalar is a `YamlText`: nothing becomes a number or true or false (YAML 1.1: No is false).
     """
     import yaml
 
@@ -99,8 +99,8 @@ def parse_yaml(path: Path, named: str) -> Any:
                 raise yaml.YAMLError("it has aliases (*name); write their values out")
             return super().compose_node(parent, index)
 
-        def construct_scalar(self, node: Any) -> Line:
-            found = Line(super().construct_scalar(node))
+        def construct_scalar(self, node: Any) -> YamlText:
+            found = YamlText(super().construct_scalar(node))
             found.line = node.start_mark.line + 1
             return found
 

@@ -112,7 +112,7 @@ def _slots(tokens: npt.ArrayLike, *columns: npt.ArrayLike) -> Slots:
     return Slots(table)
 
 
-def one_by_one(table: Ids) -> bool:
+def reads_one_by_one(table: Ids) -> bool:
     """Whether slots [9, T] are texts that a recurrent network can read.
 
     Those of a doc stay and have a time each, and their positions all rise or all fall with it.

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 from unitk import __version__
 from unitk.api.arguments import settle
-from unitk.api.verb import find
+from unitk.api.verb import find_verb
 from unitk.errors import (
     QUIET,
     REPORT,
@@ -45,7 +45,7 @@ SET = {"--cache-dir": "UNITK_CACHE_DIR", "--cache-size": "UNITK_CACHE_SIZE"}
 TOO_MANY = "too many files are open for this process: raise the limit (`ulimit -n`)"
 
 
-class Record(logging.LogRecord):
+class LogLine(logging.LogRecord):
     """A line of unitk's log that a terminal may have."""
 
     def getMessage(self) -> str:  # noqa: N802
@@ -53,7 +53,7 @@ class Record(logging.LogRecord):
         return printable(text) if str(self.name).startswith("unitk") else text
 
 
-class Verb(click.Command):
+class Command(click.Command):
     """One verb; its options are completed from its own help page."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -61,7 +61,7 @@ class Verb(click.Command):
         kind = words[-1].removeprefix("--") if words else ""
         if incomplete.startswith("-"):
             with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, UnitkError):
-                find(str(self.name))([*words, "--help-all"])
+                find_verb(str(self.name))([*words, "--help-all"])
             # the help page depends on the words so far: --task mass brings the options of mass
             found = ["--quiet", *SET, *re.findall(r"^ +(--[\w.-]+)", page.getvalue(), re.M)]
         elif kind in KINDS:
@@ -87,7 +87,7 @@ class Verbs(click.Group):
             hint = nearest(name, verb_names()) or f" (known: {', '.join(verb_names())})"
             require(name in verb_names(), f"there is no verb {name!r}{hint}")
         # help is the verb's own: click knows none of its options
-        return Verb(
+        return Command(
             name,
             callback=lambda: call(name, ctx.meta["words"]),
             short_help=describe(name),
@@ -142,7 +142,7 @@ def call(verb: str, words: list[str]) -> None:
     words = set_variables([word for word in words if word != "--quiet"])
     try:
         try:
-            find(verb)(words)
+            find_verb(verb)(words)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # here, as click would make it exit code 1
@@ -197,7 +197,7 @@ def main() -> None:
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in verb_names() else ""
     sys.excepthook = show
     UnitkError.with_flags = True
-    logging.setLogRecordFactory(Record)
+    logging.setLogRecordFactory(LogLine)
     try:
         cli.main(prog_name="unitk", standalone_mode=False)
     except UnitkError as error:
@@ -212,7 +212,7 @@ def main() -> None:
             sys.exit(1)
         if not out_of_memory(error):
             raise
-        cure = find(verb).cure if verb else ""
+        cure = find_verb(verb).cure if verb else ""
         report(f"unitk {verb}: out of memory" + f": {cure}" * bool(cure))
         sys.exit(2)
     except click.ClickException as error:

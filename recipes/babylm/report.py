@@ -13,7 +13,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from stages import arguments, events, table
 
-from unitk.training.saving.folder import find
+from unitk.training.saving.folder import find_checkpoint
 from unitk.training.saving.state import read_state
 
 LOSSES = {"valid/loss": "causal", "valid.lm/loss": "causal", "valid.mlm/loss": "masked"}
@@ -27,7 +27,7 @@ def rows(run):
     """A record for each checkpoint, in the order of their words."""
     valid, found = events(run / "train", "valid"), []
     for link in (run / "train").glob("words_*"):
-        state = read_state(find(link))
+        state = read_state(find_checkpoint(link))
         last = [event for event in valid if event["step"] <= state["step"]][-1:]
         judged = {
             title: json.loads(path.read_text())["mean_of_sets"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from unitk.data.corpus.encode import count_words
-from unitk.data.files.documents import Reading, read_documents
+from unitk.data.files.documents import Separators, read_documents
 from unitk.data.files.files import expand
 from unitk.data.files.readers import format_of
 from unitk.options.fields import parse_value
@@ -28,7 +28,7 @@ def main():
     given = parser.parse_args()
     wanted, documents = parse_value(given.words, int, "--words"), []
     for path in expand(tuple(given.texts), "--texts"):
-        reading = Reading(format=format_of(path, "auto", "--texts"), sentences="punct")
+        reading = Separators(format=format_of(path, "auto", "--texts"), sentences="punct")
         found = read_documents(path, reading)
         documents += ["\n".join(" ".join(one.split()) for one in some) + "\n" for some in found]
     taken = 0

@@ -23,7 +23,7 @@ import torch
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
 from unitk.kernels.capture import Recorded
-from unitk.kernels.weights import prepare
+from unitk.kernels.weights import prepare_weights
 from unitk.models.model import Model
 from unitk.slots import Ids
 
@@ -58,7 +58,7 @@ def main() -> None:
     )
     print("| | seconds a batch | words/s | recorded before, then |\n| --- | --- | --- | --- |")
     every = case.rows * case.new
-    ready = prepare(deepcopy(model).to(given.device), given.precision)
+    ready = prepare_weights(deepcopy(model).to(given.device), given.precision)
     found = {}
     for label, capture in (("unitk", "auto"), ("unitk, not recorded", "off")):
         some = batches if capture == "auto" else batches[:SLOW]

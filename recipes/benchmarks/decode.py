@@ -41,7 +41,7 @@ from unitk.decoding.decode import generate
 from unitk.formats.hf.tables.bart import BART
 from unitk.formats.hf.tables.gpt import GPT2
 from unitk.kernels.products import keep_memory
-from unitk.kernels.weights import prepare
+from unitk.kernels.weights import prepare_weights
 from unitk.models import archs
 from unitk.models.model import Model
 from unitk.slots import Example, Ids, Protocol, probe, stay
@@ -226,7 +226,7 @@ def ours(
     if fairseq_peer.decodes(case, precision, given):
         ways[THEIRS] = replace(config, search="fairseq")
     keep_memory()
-    ready = prepare(deepcopy(model).to(given.device), precision)
+    ready = prepare_weights(deepcopy(model).to(given.device), precision)
 
     def run(config: GenerateConfig) -> list[list[int]]:
         return [best.ids.tolist() for best, *_ in generate(ready, prompts, protocol, config)]

@@ -24,7 +24,7 @@ from unitk.decoding.config import PredictConfig
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.understand.predict import predict
 from unitk.kernels.products import keep_memory
-from unitk.kernels.weights import prepare
+from unitk.kernels.weights import prepare_weights
 from unitk.models import archs
 from unitk.registry import get
 from unitk.slots import Ids
@@ -88,7 +88,7 @@ def pairs(count: int) -> tuple[Run, Run]:
         bad[rng.integers(1, len(good))] = 99
         texts += [good, bad]
     keep_memory()
-    ready = prepare(model, "fp32")
+    ready = prepare_weights(model, "fp32")
 
     def ours() -> np.ndarray:
         found = likelihoods(ready, task, [(text[:0], text) for text in texts])
@@ -118,7 +118,7 @@ def labels(count: int) -> tuple[Run, Run]:
     config = replace(archs.preset("bert_base"), heads=task.heads)
     size = 30_522
     keep_memory()
-    ready = prepare(config.build(size).eval(), "fp32")
+    ready = prepare_weights(config.build(size).eval(), "fp32")
     theirs = hf.BertForSequenceClassification(hf.BertConfig(vocab_size=size)).eval()
     rng = np.random.default_rng(0)
     texts = [rng.integers(100, size, rng.integers(8, 65)) for _ in range(count)]

@@ -21,7 +21,7 @@ import torch
 from unitk import pretrained
 from unitk.decoding.files.defaults import NAME
 from unitk.files import new_folder, seal, sealed_files
-from unitk.training.saving.folder import find
+from unitk.training.saving.folder import find_checkpoint
 from unitk.training.saving.state import read_state
 from unitk.training.saving.weights import EMA, WEIGHTS, load_tensors, save_tensors
 from unitk.vocab.base import Vocab
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--task", help="of several tasks the one that it decodes as by default")
     parser.add_argument("--dest", type=Path, default=pretrained.FOLDER)
     given = parser.parse_args()
-    checkpoint = find(given.run)
+    checkpoint = find_checkpoint(given.run)
     weights = best(checkpoint)
     state = read_state(checkpoint) | {"optimizer": {}, "default_task": given.task}
     # where it was trained is no matter

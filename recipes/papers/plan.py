@@ -17,7 +17,7 @@ from stages import arguments
 
 from unitk.models.model import build
 from unitk.options.config import parse
-from unitk.training.config import KINDS, TrainConfig
+from unitk.training.config import COMPONENTS, TrainConfig
 
 PAIRS = {
     "squad_qg": 75_722,
@@ -54,7 +54,7 @@ def plan(paper: str, name: str, options: list[str]) -> str:
     """One line: weights, memory of their state, updates, hours."""
     arch = [f"--arch={ARCHS[paper]}"] if paper in ARCHS else []
     words = [*arch, "--task.layout=mlm"] if "classify" in options else arch
-    parsed = parse("train", TrainConfig, [*options, *words, "--data=d", "--save-dir=s"], KINDS)
+    parsed = parse("train", TrainConfig, [*options, *words, "--data=d", "--save-dir=s"], COMPONENTS)
     run, config = parsed.main, parsed.components["arch"].config
     with torch.device("meta"):  # shapes only
         model = build(config, VOCAB)

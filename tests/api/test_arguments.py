@@ -13,7 +13,7 @@ from unitk.api.arguments import words
 from unitk.errors import UsageError
 from unitk.optim.schedules import Linear
 from unitk.options.config import options, parse
-from unitk.training.config import KINDS, TrainConfig
+from unitk.training.config import COMPONENTS, TrainConfig
 
 GIVEN = {
     "data": ["a,b", Path("c")],
@@ -28,7 +28,7 @@ GIVEN = {
 
 
 def test_values_are_those_of_the_dataclass():
-    parsed = parse("train", TrainConfig, words({**GIVEN, "task": "lm"}), KINDS)
+    parsed = parse("train", TrainConfig, words({**GIVEN, "task": "lm"}), COMPONENTS)
     wanted = {
         **GIVEN,
         "data": ("a,b", "c"),
@@ -44,7 +44,7 @@ def test_components_and_mixtures():
     given = {"data": {"x": 2.5}, "save_dir": "y", "max_steps": 1, "task": shares}
     more = {"task.glm_infill.mask_ratio": 0.3, "arch.num_layers": 3}
     parsed = parse(
-        "train", TrainConfig, words(given | {"arch": "glm_tiny", "options": more}), KINDS
+        "train", TrainConfig, words(given | {"arch": "glm_tiny", "options": more}), COMPONENTS
     )
     assert parsed.main.weighted_data == [(Path("x"), 2.5)]
     assert parsed.mixture["lm"].share(0, None) == 0.25
@@ -71,7 +71,7 @@ def test_signatures_name_every_option():
     assert list(shown)[: len(every)] == [option.name for option in every]
     assert [shown[option.name].annotation for option in every] == [o.type for o in every]
     assert shown["keep_last"].default == 2
-    assert set(KINDS) | {"options"} <= set(shown)
+    assert set(COMPONENTS) | {"options"} <= set(shown)
 
 
 def test_what_unitk_offers():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import unitk
-from unitk.api.verb import Verb, find
+from unitk.api.verb import Verb, find_verb
 from unitk.errors import UsageError
 from unitk.options.config import options
 from unitk.registry import names
@@ -26,7 +26,7 @@ def test_every_verb_is_a_function():
 def functions():
     """Function of unitk, with its name and its verb."""
     for name in sorted({*unitk.__all__} - OTHERS - {"train"}):
-        verb = find(name)
+        verb = find_verb(name)
         if isinstance(verb, Verb):
             yield name, getattr(unitk, name), verb
         else:
@@ -58,7 +58,7 @@ def test_answers_are_those_of_the_command(tmp_path, capsys):
         [one.text for one in some] for some in found
     ]
     vectors = unitk.embed(TEXTS[0], checkpoint="unitk-base-en")  # with a comma in it
-    find("embed")([TEXTS[0], "--checkpoint", "unitk-base-en"])
+    find_verb("embed")([TEXTS[0], "--checkpoint", "unitk-base-en"])
     np.testing.assert_allclose([json.loads(capsys.readouterr().out)["vector"]], vectors, rtol=1e-6)
 
 

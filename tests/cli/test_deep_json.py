@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from unitk.api.verb import find
+from unitk.api.verb import find_verb
 from unitk.errors import UnitkError
 from unitk.files import MANIFEST, seal
 
@@ -66,7 +66,7 @@ def test_deep_json_is_a_line_that_names_the_file(trained, toy_data, tmp_path, na
     places = {"file": tmp_path / name, "model": trained, "vocab": corpus, "tmp": tmp_path}
     verb, *words = line.format(**places).split()
     with pytest.raises(UnitkError) as caught:
-        find(verb)(words)
+        find_verb(verb)(words)
     message = str(caught.value)
     assert name.rpartition("/")[2] in message or "holds no byte-level BPE" in message
     assert "\n" not in message and len(message) < 300

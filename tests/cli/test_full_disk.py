@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from unitk.api.verb import find
+from unitk.api.verb import find_verb
 from unitk.errors import CheckpointError
 
 LIMIT = 3000
@@ -64,4 +64,4 @@ def test_printing(line, tmp_path):
 def test_what_is_no_optimus(models, tmp_path):
     with pytest.raises(CheckpointError, match="has .*latent.*Optimus"):
         words = f"--from unitk {models['unilm']} --to optimus {tmp_path}/out"
-        find("convert")(words.split())
+        find_verb("convert")(words.split())

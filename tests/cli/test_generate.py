@@ -15,7 +15,7 @@ from unitk.api.answering import inputs_of
 from unitk.data.corpus.corpus import write_manifest
 from unitk.data.corpus.writer import CorpusWriter
 from unitk.data.files.columns import read_column
-from unitk.data.files.documents import Text
+from unitk.data.files.documents import PlainText
 from unitk.data.files.pairs import Fields
 from unitk.decoding.files import outputs as outputs_module
 from unitk.decoding.files.inputs import arriving, read_inputs
@@ -582,9 +582,9 @@ def test_a_stream_of_carriage_returns_is_told(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"one\rtwo\r")
     with pytest.raises(DataError, match="x: lines.*returns"):
-        next(arriving(Text(), 8, path))
+        next(arriving(PlainText(), 8, path))
     path.write_bytes(b"one\r\ntwo\rthree")
-    [texts] = arriving(Text(), 8, path)
+    [texts] = arriving(PlainText(), 8, path)
     assert [text.source for text in texts] == [["one"], ["two\rthree"]]
 
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from safetensors.torch import load_file, save_file
 
-from unitk.api.verb import find
+from unitk.api.verb import find_verb
 from unitk.errors import NonFiniteError
 from unitk.files import MANIFEST, seal
 
@@ -90,5 +90,5 @@ def test_no_answer_is_written(task, line, overflowing, toy_data, tmp_path, monke
     before = sorted(path.name for path in tmp_path.iterdir())
     verb, *words = shlex.split(line.format(overflowing(task)))
     with pytest.raises(NonFiniteError, match="not finite|NaN or infinity"):
-        find(verb)(words)
+        find_verb(verb)(words)
     assert sorted(path.name for path in tmp_path.iterdir()) == before

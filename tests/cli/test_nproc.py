@@ -12,7 +12,13 @@ import pytest
 
 from unitk.errors import UsageError
 from unitk.verbs import train
-from unitk.verbs.train import check_room, conclude, received_signals, variables, watch
+from unitk.verbs.train import (
+    check_processes,
+    conclude,
+    received_signals,
+    variables,
+    watch_processes,
+)
 
 HOOK = """
 import os, sys
@@ -49,7 +55,7 @@ def test_the_cause_is_printed_and_all_processes_end(
         if "kill" not in lines[rank]:
             (tmp_path / f"report-{rank}").write_text(f"what rank {rank} says\n")
     children = shell(*lines)
-    codes = watch(children, [], 0.5)
+    codes = watch_processes(children, [], 0.5)
     assert all(child.returncode is not None for child in children)
     if code is None:
         conclude(codes, [], tmp_path)
@@ -72,7 +78,7 @@ def test_signals_are_passed_on(name, code, tmp_path, capfd):
         time.sleep(0.02)
     with received_signals() as received:
         os.kill(os.getpid(), getattr(signal, name))
-        codes = watch(children, received, 60)
+        codes = watch_processes(children, received, 60)
     assert {path.name for path in tmp_path.glob("[0-9]*")} == {str(c.pid) for c in children}
     with pytest.raises(SystemExit) as exit:
         conclude(codes, received, tmp_path)
@@ -85,7 +91,7 @@ def test_what_does_not_heed_a_signal_is_killed(tmp_path, capfd):
     time.sleep(0.3)
     with received_signals() as received:
         os.kill(os.getpid(), signal.SIGTERM)
-        codes = watch(children, received, 0.2)
+        codes = watch_processes(children, received, 0.2)
     with pytest.raises(SystemExit) as exit:
         conclude(codes, received, tmp_path)
     assert exit.value.code == 137  # nothing was saved
@@ -94,11 +100,11 @@ def test_what_does_not_heed_a_signal_is_killed(tmp_path, capfd):
 
 def test_more_processes_than_memory_are_refused_and_than_cores_warned_of(caplog):
     with pytest.raises(UsageError, match=r"--nproc 100000 needs.*GB of memory"):
-        check_room(100_000)
+        check_processes(100_000)
     cores = len(os.sched_getaffinity(0))
-    check_room(cores)
+    check_processes(cores)
     assert not caplog.text
-    check_room(cores + 1)
+    check_processes(cores + 1)
     assert re.search(rf"--nproc {cores + 1}: .* cores \({cores}\)", caplog.text)
 
 

@@ -15,7 +15,7 @@ import pytest
 from unitk.data.corpus.columns import Counts
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
-from unitk.data.files.documents import Reading, read_documents
+from unitk.data.files.documents import Separators, read_documents
 from unitk.errors import DataError, UsageError
 from unitk.verbs import merge, preprocess
 from unitk.vocab.open import open_vocab
@@ -92,7 +92,7 @@ def test_a_table_of_any_format_is_the_same_corpus(here, name):
 
 def test_quotes_are_characters_of_tsv(here):
     (here / "x.tsv").write_text('text\tid\n"the cat" sat\t1\n"a dog\t2\n')
-    found = read_documents(here / "x.tsv", Reading(format="tsv"))
+    found = read_documents(here / "x.tsv", Separators(format="tsv"))
     assert list(found) == [['"the cat" sat'], ['"a dog']]
 
 
@@ -298,7 +298,7 @@ def test_a_ctrl_c_is_one_word(monkeypatch, capsys):
     def stopped(words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(main, "find", lambda name: stopped)
+    monkeypatch.setattr(main, "find_verb", lambda name: stopped)
     monkeypatch.setattr(sys, "argv", ["unitk", "preprocess"])
     with pytest.raises(SystemExit) as ended:
         main.main()

@@ -6,11 +6,11 @@ import shlex
 
 import pytest
 
-from unitk.api.verb import find
+from unitk.api.verb import find_verb
 from unitk.errors import DataError, UsageError
 from unitk.options import config
 from unitk.training import start
-from unitk.training.config import KINDS
+from unitk.training.config import COMPONENTS
 from unitk.verbs import quickstart
 
 
@@ -25,7 +25,7 @@ def stopped(monkeypatch, tmp_path):
     def first(name):
         raise Reached(name)
 
-    monkeypatch.setattr(quickstart, "find", first)
+    monkeypatch.setattr(quickstart, "find_verb", first)
     return lambda *words: quickstart.run(["--save-dir", str(tmp_path / "run"), *words])
 
 
@@ -71,9 +71,11 @@ def test_its_commands_are_commands(monkeypatch, tmp_path):
         raise Accepted
 
     monkeypatch.setattr(config, "resolve", stop)
-    monkeypatch.setattr(start, "_with_parent", lambda given: stop(start.TrainConfig, given, KINDS))
+    monkeypatch.setattr(
+        start, "_with_parent", lambda given: stop(start.TrainConfig, given, COMPONENTS)
+    )
     for commands in quickstart.STAGES.values():
         for command in commands:
             verb, *words = shlex.split(command.format(**places))
             with pytest.raises(Accepted):
-                find(verb)(words)
+                find_verb(verb)(words)

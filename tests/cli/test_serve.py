@@ -66,7 +66,7 @@ def test_weights_are_read_again_only_if_something_changed(make_checkpoint, monke
     import unitk.verbs.serve as command
 
     path, found = make_checkpoint("lm", "gpt2_tiny"), []
-    monkeypatch.setattr(command, "find", lambda path: found.append(path) or path)
+    monkeypatch.setattr(command, "find_checkpoint", lambda path: found.append(path) or path)
     replaced = watch_checkpoint(path)
     assert not any(replaced() for _ in range(9)) and len(found) == 1
     os.utime(path / "manifest.json", ns=(1, 1))

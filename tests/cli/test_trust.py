@@ -10,7 +10,7 @@ import pytest
 
 import unitk
 from unitk import files
-from unitk.api.verb import find
+from unitk.api.verb import find_verb
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import MANIFEST, seal
 from unitk.training.saving import checkpoint, folder
@@ -62,7 +62,7 @@ def test_a_checkpoint_never_decides_which_code_runs(
     change(copy, user_dir=user_dir)
     for line in verbs(copy, tmp_path, toy_data):
         name, *words = line.split()
-        find(name)(words)
+        find_verb(name)(words)
     unitk.load(copy)
     assert not list(tmp_path.rglob("OWNED"))
 
@@ -92,11 +92,11 @@ def test_a_checkpoint_that_needs_a_plug_in_names_it(copy, tmp_path, toy_data):
     for line in (generate, evaluate, convert):
         name, *words = line.split()
         with pytest.raises(UsageError, match="no task 'theirs_own'.*give --user-dir .*trust"):
-            find(name)(words)
-    find("average")(average.split()[1:])  # builds no model
+            find_verb(name)(words)
+    find_verb("average")(average.split()[1:])  # builds no model
     for line in (generate, evaluate):
         name, *words = line.split()
-        find(name)([*words, "--user-dir", str(tmp_path / "theirs")])
+        find_verb(name)([*words, "--user-dir", str(tmp_path / "theirs")])
 
 
 def test_files_beside_the_manifest_are_not_read(copy, trained, make_checkpoint, tmp_path):
@@ -110,12 +110,12 @@ def test_files_beside_the_manifest_are_not_read(copy, trained, make_checkpoint, 
         for path in (copy, trained)
     )
     assert found == expected
-    find("average")(f"--checkpoint {copy} {copy} --dest {tmp_path}/mean".split())
+    find_verb("average")(f"--checkpoint {copy} {copy} --dest {tmp_path}/mean".split())
     listed = json.loads((tmp_path / "mean" / MANIFEST).read_text())["files"]
     own = json.loads((trained / MANIFEST).read_text())["files"]
     assert listed.keys() == own.keys()
     assert listed["model.safetensors"] == own["model.safetensors"]
-    find("convert")(f"--from unitk {copy} --to hf {tmp_path}/hf".split())
+    find_verb("convert")(f"--from unitk {copy} --to hf {tmp_path}/hf".split())
 
 
 def test_using_a_model_reads_no_optimizer(copy, monkeypatch):
@@ -239,8 +239,8 @@ def test_a_hundred_readers_of_a_run_that_saves_all_the_time_are_served(trained, 
 
 def test_a_process_keeps_what_it_found(trained, run):
     """As --init-from, which is read long after it was found."""
-    found = folder.find(run.path)
-    assert folder.find(run.path / "best") == found == run.step(1).resolve()
+    found = folder.find_checkpoint(run.path)
+    assert folder.find_checkpoint(run.path / "best") == found == run.step(1).resolve()
     saves(trained, run, 2)
     assert found.exists() and run.steps() == [2, 1]
     folder._held.pop(found).close()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from unitk.api.verb import find
+from unitk.api.verb import find_verb
 from unitk.errors import UsageError
 from unitk.files import below, hold_lock
 
@@ -29,7 +29,7 @@ def inputs(make_checkpoint, tmp_path_factory):
         (folder / f"run{i}" / "log.jsonl").write_text(log)
         model, text = folder / "model1", folder / f"text{i}.txt"
         words = f"--input {text} --documents line --vocab {model} --dest {folder}/corpus{i}"
-        find("preprocess")(words.split())
+        find_verb("preprocess")(words.split())
     return folder
 
 
@@ -59,9 +59,9 @@ def test_a_destination_that_is_being_written_is_refused(verb, inputs, tmp_path):
     dest = tmp_path / "out.png"
     with hold_lock(tmp_path / ".out.png.lock", "this test"):
         with pytest.raises(UsageError, match=r"out.png .*being.*process \d+ on "):
-            find(verb)(words_of(verb, inputs, dest, 1))
+            find_verb(verb)(words_of(verb, inputs, dest, 1))
         assert [path.name for path in tmp_path.iterdir()] == [".out.png.lock"]
-    find(verb)(words_of(verb, inputs, dest, 1))
+    find_verb(verb)(words_of(verb, inputs, dest, 1))
     assert [path.name for path in tmp_path.iterdir()] == ["out.png"]
 
 
@@ -73,7 +73,7 @@ def test_nothing_is_written_through_a_link(verb, name, inputs, tmp_path):
     (tmp_path / "d" / name).symlink_to("../thesis")
     if verb == "generate" or "partial" not in name:
         with pytest.raises(UsageError, match=f"{name} (is (.*file but )?a link|exists)"):
-            find(verb)(words_of(verb, inputs, tmp_path / "d" / "out.png", 1))
+            find_verb(verb)(words_of(verb, inputs, tmp_path / "d" / "out.png", 1))
     assert (tmp_path / "thesis").read_text() == "ten years of work"
     assert [path.name for path in (tmp_path / "d").iterdir()] == [name]
 
@@ -85,7 +85,7 @@ def test_a_run_that_somebody_packed_harms_no_other_file(name, hard, toy_data, tm
     path, thesis = run / name, tmp_path / "thesis"
     begin = "--task lm --arch gpt2_tiny --max-tokens 200 --blocks line --block-size 32 --device cpu"
     words = f"--data {toy_data / 'text'} --save-dir {run} --writers csv".split()
-    find("train")([*words, *begin.split(), "--max-steps", "1"])
+    find_verb("train")([*words, *begin.split(), "--max-steps", "1"])
     if path.exists():
         path.rename(thesis)
     else:
@@ -93,7 +93,7 @@ def test_a_run_that_somebody_packed_harms_no_other_file(name, hard, toy_data, tm
     before = thesis.read_bytes()
     path.hardlink_to(thesis) if hard else path.symlink_to("../thesis")
     try:
-        find("train")([*words, "--resume", "--max-steps", "2"])
+        find_verb("train")([*words, "--resume", "--max-steps", "2"])
     except UsageError as error:
         assert str(path) in str(error)  # noqa: PT017
     else:
@@ -106,7 +106,7 @@ def test_a_run_that_somebody_packed_harms_no_other_file(name, hard, toy_data, tm
 def test_pairs_of_processes(verb, inputs, tmp_path, pairs=20):
     alone = []
     for i in (1, 2):
-        find(verb)(words_of(verb, inputs, tmp_path / f"alone{i}.png", i))
+        find_verb(verb)(words_of(verb, inputs, tmp_path / f"alone{i}.png", i))
         alone.append(content(tmp_path / f"alone{i}.png"))
     assert alone[0] != alone[1]
     refused = 0

@@ -15,7 +15,7 @@ from unitk.decoding.search import best
 from unitk.errors import UsageError
 from unitk.kernels import weights
 from unitk.kernels.products import SCORES_WIDTH, has_onednn
-from unitk.kernels.weights import FUSED, Int8, Packed, Padded, prepare
+from unitk.kernels.weights import FUSED, Int8, Packed, Padded, prepare_weights
 from unitk.models import archs
 from unitk.models.heads.words import WordHead
 from unitk.models.layers import ACTIVATIONS
@@ -38,7 +38,7 @@ def test_packed_weights_change_nothing(toy, kind):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(9)
     expected = generate(case.model, prompts, case.protocol, CONFIG)
-    packed = prepare(copy.deepcopy(case.model), "fp32")
+    packed = prepare_weights(copy.deepcopy(case.model), "fp32")
     assert not any(isinstance(part, nn.Linear) for part in packed.modules())
     found = generate(packed, prompts, case.protocol, CONFIG)
     assert words(found) == words(expected)
@@ -64,7 +64,7 @@ def test_bf16_and_int8_write_what_a_trained_model_writes(toy):
     prompts = [case.prompt((i + 3 * n[:3]) % 20) for i in range(20)]
     config = GenerateConfig(beam=3, min_len=10, max_len=10)
     for precision in ("fp32", "bf16", "int8"):
-        model = prepare(copy.deepcopy(case.model), precision)
+        model = prepare_weights(copy.deepcopy(case.model), precision)
         found = generate(model, prompts, case.protocol, config)
         right = [
             one[0][:-1] == ((i + 9 + 3 * n[:10]) % 20).tolist()
@@ -114,7 +114,7 @@ def test_output_matrix_is_packed_tied_or_not(toy):
         model = type(config)(**{**config.__dict__, "tied": tied}).build(11)
         states = torch.randn(4, config.width)
         wanted = model.head(states)
-        head = prepare(model, "fp32").heads["lm"]
+        head = prepare_weights(model, "fp32").heads["lm"]
         assert isinstance(head, WordHead) and isinstance(head.product, Packed)
         assert torch.allclose(model.head(states), wanted, atol=1e-6)
 
@@ -123,18 +123,18 @@ def test_another_processor_decodes_with_torch(toy, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     case = toy.Case("shift", words=8)
     for precision in ("fp32", "bf16"):
-        model = prepare(copy.deepcopy(case.model), precision)
+        model = prepare_weights(copy.deepcopy(case.model), precision)
         assert not any(isinstance(part, Packed) for part in model.modules())
         assert all(generate(model, case.prompts(3), case.protocol, CONFIG))
     with pytest.raises(UsageError, match="--precision int8 needs an x86-64 processor"):
-        prepare(copy.deepcopy(case.model), "int8")
+        prepare_weights(copy.deepcopy(case.model), "int8")
 
 
 def test_int8_is_for_a_cpu():
     with torch.device("meta"):
         model = nn.Linear(2, 2)
     with pytest.raises(UsageError, match="--precision int8 is for --device cpu"):
-        prepare(model, "int8")
+        prepare_weights(model, "int8")
 
 
 @pytest.mark.parametrize("words", [100, 4096, 50257, 65536])

@@ -15,7 +15,7 @@ from unitk.decoding.generator import Generator
 from unitk.errors import CheckpointError, UnitkError
 from unitk.formats.hf import folder as there
 from unitk.formats.hf import generation as hf_generation
-from unitk.kernels.weights import prepare
+from unitk.kernels.weights import prepare_weights
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded
@@ -45,7 +45,7 @@ def exported(kit, tmp_path, toy_vocab):
         if task_name != "mlm" and (bias is None or model.config.head_transform):
             aim_at_end(model, task, stack)
         there.write(Loaded(model, task, {"arch": arch}, {}, decoding or {}), tmp_path)
-        return hf, Generator(prepare(model, "fp32"), task, decoding), tmp_path
+        return hf, Generator(prepare_weights(model, "fp32"), task, decoding), tmp_path
 
     return made
 

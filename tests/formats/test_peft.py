@@ -9,7 +9,7 @@ import torch
 from tests.conftest import toy_lines
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import seal
-from unitk.formats.archive import read_tensors, save_tensors
+from unitk.formats.archive import read_tensors, write_safetensors
 from unitk.models.model import build
 from unitk.options.fields import parse_named
 from unitk.registry import get
@@ -52,7 +52,7 @@ def run(kit, toy_vocab, tmp_path):
         parts = model, (), Progress(), given, task, Ranks().copied
         folder = tmp_path / "run"
         folder.mkdir()
-        snapshot.write(folder, snapshot.take(*parts, base=base))
+        snapshot.write(folder, snapshot.take_snapshot(*parts, base=base))
         seal(folder)
         return folder
 
@@ -177,7 +177,7 @@ def test_what_does_not_come_in(kit, run, tmp_path, change, message):
         first = next(name for name in tensors if name.endswith(change))
         del tensors[first]
         file.unlink()
-        save_tensors(tensors, file)
+        write_safetensors(tensors, file)
     with pytest.raises(CheckpointError, match=message):
         kit.to_unitk("peft", there, tmp_path / "ours")
     assert not (tmp_path / "ours").exists()

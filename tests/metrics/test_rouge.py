@@ -3,7 +3,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from unitk.data.files.lines import read_lines
 from unitk.errors import DataError
-from unitk.metrics.rouge import KINDS, rouge
+from unitk.metrics.rouge import ROUGE, rouge
 
 
 def test_the_example_of_the_paper():
@@ -35,9 +35,9 @@ def test_the_best_reference_counts():
 def test_figures_are_those_of_the_library():
     hypotheses = ["The quick foxes were running, quickly!", "", "12 monkeys and naïve cities"]
     references = ["Quick foxes run.", "nothing", "A dozen monkeys of the naive city"]
-    scorer = RougeScorer(KINDS, use_stemmer=True)
+    scorer = RougeScorer(ROUGE, use_stemmer=True)
     found = rouge(hypotheses, [[text] for text in references]).figures
-    for kind in KINDS:
+    for kind in ROUGE:
         each = [scorer.score(r, h)[kind] for r, h in zip(references, hypotheses, strict=True)]
         assert found[kind] == pytest.approx(100 * sum(s.fmeasure for s in each) / 3)
 

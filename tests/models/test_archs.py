@@ -148,6 +148,6 @@ def test_weights_begin_as_their_width_asks():
 
 
 def test_a_family_is_named_as_a_whole_where_all_of_it_can():
-    assert base.families(lambda arch: arch.latent > 0) == "optimus_*"
-    able = base.families(lambda arch: arch.cross_attention).split(", ")
+    assert base.families_with(lambda arch: arch.latent > 0) == "optimus_*"
+    able = base.families_with(lambda arch: arch.cross_attention).split(", ")
     assert {"bart_*", "mass_*", "t5_*"} <= set(able) and "modern_*" not in able

@@ -11,7 +11,7 @@ needs_onednn = pytest.mark.skipif(not products.has_onednn(), reason="no oneDNN h
 
 
 @needs_onednn
-@pytest.mark.parametrize("parts", [["forward"], ["inputs"], ["weights"], products.PARTS])
+@pytest.mark.parametrize("parts", [["forward"], ["inputs"], ["weights"], products.PRODUCTS])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_linear_map_and_its_gradients_are_torchs(parts, bias, monkeypatch):
     monkeypatch.setattr(products, "SMALL", 0)

@@ -13,7 +13,7 @@ from unitk.families.latent import verbs as latent
 from unitk.options import config
 from unitk.options.config import flag, options, parse, resolve
 from unitk.options.fields import parse_value, render
-from unitk.options.help import groups, help_page
+from unitk.options.help import group_options, help_page
 from unitk.options.settings import HELP, Origin, Setting, read_yaml
 from unitk.training.config import TrainConfig, parse_weighted
 from unitk.verbs import generate
@@ -242,7 +242,10 @@ def test_an_option_that_help_does_not_sort_stands_with_others_of_its_class():
         windows: int = 4
         walls: int = 4
 
-    assert groups(Sorted) == [("Own", ["windows"], ["walls"]), ("Looks", ["colour", "doors"], [])]
+    assert group_options(Sorted) == [
+        ("Own", ["windows"], ["walls"]),
+        ("Looks", ["colour", "doors"], []),
+    ]
 
 
 @pytest.mark.parametrize(("verb", "main"), [("train", TrainConfig), ("generate", generate.Options)])
@@ -257,7 +260,7 @@ def test_the_short_page_of_a_long_verb_has_its_common_options(verb, main, capsys
     assert f"unitk {verb} --help-all" in pages["--help"]
     found = {word: re.findall(r"^  (--\S+)", page, re.M) for word, page in pages.items()}
     assert sorted(found["--help-all"]) == sorted(option.flag for option in options(main))
-    common = {name for _, names, _ in groups(main) for name in names}
+    common = {name for _, names, _ in group_options(main) for name in names}
     assert sorted(found["--help"]) == sorted(flag(name) for name in common)
     for option in options(main):
         words = option.brief.split() if option.name in common else []

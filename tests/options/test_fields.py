@@ -10,7 +10,7 @@ from unitk import registry
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.errors import UsageError
 from unitk.optim.schedules import Constant
-from unitk.options.config import With, build, parse
+from unitk.options.config import With, build_config, parse
 from unitk.options.fields import (
     Bound,
     Checked,
@@ -163,4 +163,4 @@ def test_a_plain_dataclass_is_checked_where_its_text_is_read():
         size: Positive = 1
 
     with pytest.raises(UsageError, match="--arch.size .*at least 1, got 0"):
-        build(Plain, Settings.of_texts({"arch.size": "0"}, Origin.FLAG), "arch.")
+        build_config(Plain, Settings.of_texts({"arch.size": "0"}, Origin.FLAG), "arch.")

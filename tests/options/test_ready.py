@@ -6,14 +6,14 @@ from unitk.errors import UsageError
 from unitk.options import ready
 from unitk.options.config import resolve
 from unitk.options.settings import Origin, Settings, read_options
-from unitk.training.config import KINDS, TrainConfig
+from unitk.training.config import COMPONENTS, TrainConfig
 from unitk.verbs.list import run as list_names
 
 
 def options(words):
     given = read_options(words.split(), TrainConfig)
     place = Settings.of_texts({"data": "x", "save_dir": "y"}, Origin.FLAG)
-    return resolve(TrainConfig, place.under(given), KINDS), given
+    return resolve(TrainConfig, place.under(given), COMPONENTS), given
 
 
 @pytest.mark.parametrize("name", ready.names())

@@ -8,7 +8,7 @@ from unitk import registry
 from unitk.options.config import NoOptions, parse, resolve
 from unitk.options.fields import options, parse_value, render
 from unitk.options.settings import NOTHING, Origin, Setting, Settings
-from unitk.training.config import KINDS, TrainConfig
+from unitk.training.config import COMPONENTS, TrainConfig
 
 NEEDED = ["--data", "x", "--save-dir", "y", "--max-steps", "1"]
 
@@ -45,7 +45,7 @@ def test_the_options_of_a_part():
 def test_a_written_file_has_every_origin(tmp_path):
     (tmp_path / "given.yaml").write_text("arch.dropout: 0\n")
     argv = ["--task", "lm", "--config", str(tmp_path / "given.yaml"), *NEEDED]
-    settings = parse("train", TrainConfig, argv, KINDS).settings
+    settings = parse("train", TrainConfig, argv, COMPONENTS).settings
     (tmp_path / "config.yaml").write_text(settings.yaml())
     assert Settings.read(tmp_path / "config.yaml") == settings
     assert {one.origin for one in settings.values()} == {*Origin} - {Origin.CHECKPOINT}

@@ -23,7 +23,7 @@ from unitk.decoding.decode import Reader, generate
 from unitk.decoding.search import Request, Search
 from unitk.families.latent.model import LatentModel
 from unitk.kernels.products import has_onednn
-from unitk.kernels.weights import prepare
+from unitk.kernels.weights import prepare_weights
 from unitk.slots import collate, unroll
 from unitk.tasks.base import Task
 
@@ -97,7 +97,7 @@ def test_every_task_decodes_in_every_precision(setting, precision):
     raised = head(torch.zeros(1, model.config.width)) - model.head(
         torch.zeros(1, model.config.width)
     )
-    prepared = prepare(copy.deepcopy(model), precision)
+    prepared = prepare_weights(copy.deepcopy(model), precision)
     plain = prepared.head
     prepared.head = lambda states_KD: plain(states_KD) + raised.to(states_KD.dtype)
     found = generate(prepared, prompts, task.protocol, CONFIG)

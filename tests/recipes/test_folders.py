@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from unitk.options.config import parse
-from unitk.training.config import KINDS, TrainConfig
+from unitk.training.config import COMPONENTS, TrainConfig
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 NAMES = ["toy_copy", "vae_toy", "vae_captions", "vae_grid", "compare", "qg_squad", "summarize"]
@@ -183,7 +183,7 @@ def test_settings_of_glue_are_those_of_unitk(paper):
         own += f" --lr-schedule linear:warmup={warm} --data d --save-dir s --arch bert_tiny"
         config = RECIPES / "papers" / paper / "finetune.yaml"
         words = ["--config", str(config), "--task.layout", "mlm", *own.split()]
-        run = parse("train", TrainConfig, words, KINDS).main
+        run = parse("train", TrainConfig, words, COMPONENTS).main
         assert (run.lr, run.max_steps, run.max_epochs) == (float(rate), int(updates), None)
 
 

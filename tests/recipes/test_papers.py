@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unitk.api.verb import find
+from unitk.api.verb import find_verb
 from unitk.data.cuts import Text
 from unitk.data.limits import measure
 from unitk.decoding.fit import overrun
@@ -18,7 +18,7 @@ from unitk.optim.plan import OptimPlan
 from unitk.optim.schedules import Constant
 from unitk.options.config import parse
 from unitk.registry import get
-from unitk.training.config import KINDS, TrainConfig
+from unitk.training.config import COMPONENTS, TrainConfig
 
 PAPERS = Path(__file__).resolve().parents[2] / "recipes" / "papers"
 FILES = sorted(PAPERS.glob("*/*.yaml"))
@@ -28,12 +28,12 @@ NEEDED = {
     "generate": ["--checkpoint", "c", "--input", "i"],
 }
 NEEDED |= dict.fromkeys(("pretrain", "finetune"), NEEDED["train"])
-MAIN = {"train": (TrainConfig, KINDS)}
+MAIN = {"train": (TrainConfig, COMPONENTS)}
 
 
 def read(path: Path):
     verb = {"pretrain": "train", "finetune": "train"}.get(path.stem, path.stem)
-    main, kinds = MAIN.get(verb) or (find(verb).options, ())
+    main, kinds = MAIN.get(verb) or (find_verb(verb).options, ())
     return parse(verb, main, ["--config", str(path), *NEEDED[verb]], kinds)
 
 

@@ -16,7 +16,7 @@ from unitk.files import TEMPORARY
 from unitk.runs import shards
 from unitk.training.parallel import Group
 from unitk.training.saving import checkpoint
-from unitk.training.saving.folder import OPTIMIZER, RunFolder, find, stored
+from unitk.training.saving.folder import OPTIMIZER, RunFolder, find_checkpoint, stored
 from unitk.training.saving.snapshot import Snapshot
 from unitk.training.saving.weights import WEIGHTS, load_tensors
 from unitk.training.start import parse_train, prepare
@@ -113,7 +113,7 @@ def test_one_that_is_missing_or_says_nothing_is_told(written, tmp_path, monkeypa
     file = sorted((written / "model.sharded").iterdir())[1]
     file.unlink()
     with pytest.raises(CheckpointError, match="shard-00002"):
-        find(written)
+        find_checkpoint(written)
     bare = tmp_path / "model.sharded"
     bare.mkdir()
     from safetensors.torch import save_file
@@ -128,7 +128,7 @@ def test_the_optimizer_is_left_out_of_one_that_is_kept_by_name(written):
     run.publish(6, lambda path: (path / "x").write_text(""))
     run.prune(1, [], [4])
     assert OPTIMIZER not in stored(written) and WEIGHTS in stored(written)
-    assert find(written) == written
+    assert find_checkpoint(written) == written
 
 
 def test_it_needs_shards(toy_data, tmp_path):
@@ -152,7 +152,7 @@ def test_any_number_of_ranks_goes_on_from_shards(toy_data, tmp_path, optimizer):
     assert run_ranks(f"{again} --max-steps 3", 2) == [0, 0]
     assert (apart / "last/optim.sharded").is_dir()
     assert run_ranks(f"{again} --max-steps 6 --resume", 2) == [0, 0]
-    a, b = (load_tensors(find(run) / WEIGHTS) for run in (whole, apart))
+    a, b = (load_tensors(find_checkpoint(run) / WEIGHTS) for run in (whole, apart))
     assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
     # joined, it is that of any run; one process goes on from the shards
     convert.run(f"--from unitk {apart} --to unitk {tmp_path / 'joined'}".split())

@@ -6,7 +6,7 @@ import pytest
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.tasks.albert import ALBERT
-from unitk.tasks.mlm import framed, layout, sentences
+from unitk.tasks.mlm import ask_sentences, framed, layout
 
 
 def task(vocab, **config):
@@ -16,7 +16,7 @@ def task(vocab, **config):
 def test_layout_is_the_table(ids, labels):
     tokens, seg = framed([ids("d e f"), ids("a b c")], *ids("C S"))
     example = layout(tokens, seg, np.array([3, 6, 7]), ids("M M M"))
-    example.asks.append(sentences("sop", 1))
+    example.asks.append(ask_sentences("sop", 1))
     x = example.towers["x"]
     assert x.token.tolist() == ids("C d e M S a M M S").tolist()
     assert x.seg.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1] and not x.now.any()

@@ -5,7 +5,7 @@ import pytest
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
-from unitk.families.recurrent.bilm import BiLM, layout, spell
+from unitk.families.recurrent.bilm import BiLM, layout, spell_word
 from unitk.tasks.understanding.labels import Classify
 from unitk.vocab.words import word_vocab
 
@@ -26,10 +26,10 @@ def test_layout_is_the_table(ids):
 
 
 def test_characters_are_bytes_between_begin_and_end():
-    assert spell("ab", 6).tolist() == [259, 98, 99, 260, 261, 261]
-    assert spell("é", 4).tolist() == [259, 1 + 0xC3, 1 + 0xA9, 260]
-    assert spell("abcdef", 5).tolist() == [259, 98, 99, 100, 260]
-    assert spell("[CLS]", 5, 257).tolist() == [259, 257, 260, 261, 261]
+    assert spell_word("ab", 6).tolist() == [259, 98, 99, 260, 261, 261]
+    assert spell_word("é", 4).tolist() == [259, 1 + 0xC3, 1 + 0xA9, 260]
+    assert spell_word("abcdef", 5).tolist() == [259, 98, 99, 100, 260]
+    assert spell_word("[CLS]", 5, 257).tolist() == [259, 257, 260, 261, 261]
 
 
 def test_each_slot_has_the_characters_of_its_word():
@@ -38,7 +38,12 @@ def test_each_slot_has_the_characters_of_its_word():
     ids = np.array(vocab.encode("bc a"))
     example = task.pretrain(Text([ids], np.zeros(1, int)), np.random.default_rng(0))
     assert example.towers["fwd"].token.tolist() == [vocab.cls, *ids, vocab.sep]
-    words = [spell("", 5, 257), spell("bc", 5), spell("a", 5), spell("", 5, 258)]
+    words = [
+        spell_word("", 5, 257),
+        spell_word("bc", 5),
+        spell_word("a", 5),
+        spell_word("", 5, 258),
+    ]
     assert (example.inputs["fwd.chars"] == np.stack(words)).all()
     assert not task.chars[vocab.pad].any()
     stream = BiLM(BiLM.Config(ends=False), vocab)

@@ -7,7 +7,7 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.spans import alternating_spans
 from unitk.tasks.seq2seq import Seq2Seq
-from unitk.tasks.t5 import T5, corrupt
+from unitk.tasks.t5 import T5, corrupt_spans
 
 
 def task(vocab, **config):
@@ -17,7 +17,7 @@ def task(vocab, **config):
 def test_layout_is_the_table(toy_vocab, labels):
     made = task(toy_vocab)
     v, (a, b, c, d, e, f), (x, y) = toy_vocab, made.words[:6], made.sentinels[:2]
-    read, written = corrupt(
+    read, written = corrupt_spans(
         np.array([a, b, c, d, e, f]), np.array([[1, 3], [5, 6]]), made.sentinels
     )
     assert read.tolist() == [a, x, d, e, y] and written.tolist() == [x, b, c, y, f]

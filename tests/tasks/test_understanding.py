@@ -23,7 +23,7 @@ from unitk.metrics.labels import tags
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.slots import collate
-from unitk.tasks.understanding.base import layout_of, softmax
+from unitk.tasks.understanding.base import parse_layout, softmax
 from unitk.training.loop import train
 from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
@@ -217,13 +217,13 @@ def test_class_weights_are_those_of_torch(toy_vocab):
 
 def test_a_layout_that_is_none_is_refused():
     with pytest.raises(UsageError, match="--task.layout.*'mlmm'.*did you mean.*mlm"):
-        layout_of("mlmm")
+        parse_layout("mlmm")
     with pytest.raises(UsageError, match="'openin=sep' .*option=value.*task lm.*opening"):
-        layout_of("lm:openin=sep")
+        parse_layout("lm:openin=sep")
     with pytest.raises(UsageError, match="--task.layout lm: --opening must be"):
-        layout_of("lm:opening=maybe")
+        parse_layout("lm:opening=maybe")
     with pytest.raises(UsageError, match="needs another objective.*classify"):
-        layout_of("classify")
+        parse_layout("classify")
 
 
 BLANKS = ("", "  ", "\u00a0\n", "\t ")

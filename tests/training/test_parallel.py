@@ -15,7 +15,7 @@ from ranks import ended, forked, run_ranks
 from safetensors.torch import load_file
 
 from unitk.training import loop
-from unitk.training.parallel import BUCKET, Group, Ranks, buckets, join
+from unitk.training.parallel import BUCKET, Group, Ranks, group_tensors, join_processes
 
 BASE = (
     "--arch.dropout 0.1 --blocks line --block-size 64 --max-tokens 270 --batch-tokens 1000"
@@ -241,16 +241,19 @@ def test_ranks_with_other_options_do_not_start(words, tmp_path, capfd):
 def test_buckets_hold_every_tensor_once():
     sizes = [3, 10 * BUCKET // 4, 5, BUCKET // 8, BUCKET // 8, 7]
     tensors = [torch.empty(size, device="meta") for size in sizes]
-    found = buckets(tensors)
+    found = group_tensors(tensors)
     assert [tensor.numel() for bucket in found for tensor in bucket] == sizes
     assert all(len(b) == 1 or sum(t.numel() * 4 for t in b) <= BUCKET for b in found)
 
 
 def test_one_process_needs_no_launcher(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert join() == Ranks() and join().leads
-    assert join().all_reduce_max(3, 4.5) == [3, 4.5] and join().all_gather_texts("a") == ["a"]
-    assert np.isclose(float(join().norm([torch.nn.Parameter(torch.ones(3))])), 0)
+    assert join_processes() == Ranks() and join_processes().leads
+    assert join_processes().all_reduce_max(3, 4.5) == [
+        3,
+        4.5,
+    ] and join_processes().all_gather_texts("a") == ["a"]
+    assert np.isclose(float(join_processes().norm([torch.nn.Parameter(torch.ones(3))])), 0)
 
 
 def test_ranks_that_torchrun_restarts_do_not_wait_for_those_before():

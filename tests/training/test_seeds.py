@@ -15,7 +15,7 @@ from unitk.data.batching import Feed
 from unitk.errors import CheckpointError, UsageError
 from unitk.training import loop
 from unitk.training.reporting.sinks import read_events
-from unitk.training.saving.folder import find
+from unitk.training.saving.folder import find_checkpoint
 from unitk.training.seeds import table, train_seeds
 from unitk.training.start import parse_train, prepare
 from unitk.verbs.train import run
@@ -57,7 +57,7 @@ def test_each_is_the_run_of_its_seed_and_scores_are_counted(words, tmp_path):
         folder = tmp_path / "all" / f"seed-{one['seed']}"
         events = [e for e in read_events(folder / "log.jsonl") if e["kind"] == "valid"]
         best.append(min(events, key=lambda event: event["valid/loss"]))
-        assert find(folder).name == f"step-{best[-1]['step']}" == f"step-{one['step']}"
+        assert find_checkpoint(folder).name == f"step-{best[-1]['step']}" == f"step-{one['step']}"
     values = [event["valid/class/correct"] for event in best]
     wanted = {"mean": pytest.approx(mean(values)), "std": pytest.approx(stdev(values))}
     assert found["scores"]["valid/class/correct"] == wanted
@@ -111,7 +111,7 @@ def test_what_excludes_seeds_is_refused(words, tmp_path):
     with pytest.raises(UsageError, match="some/seed-1 holds.*: --resume continues it"):
         train_seeds(parse_train(words("some", "--seeds 1")))
     with pytest.raises(CheckpointError, match="a run.* --seeds: name"):
-        find(tmp_path / "some")
+        find_checkpoint(tmp_path / "some")
 
 
 def read(start):

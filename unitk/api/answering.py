@@ -23,7 +23,7 @@ from unitk.errors import DataError, UnitkError, require
 from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
 from unitk.options.fields import Checked, Positive
-from unitk.training.saving.folder import find
+from unitk.training.saving.folder import find_checkpoint
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
@@ -184,7 +184,7 @@ def dependencies_of(given: Any, values: dict[str, str]) -> dict[str, str]:
         path = getattr(given, option.name)
         if isinstance(path, Path) and option.name not in others and not is_stream(path):
             found[option.name] = f"{path} ({content(path)})"
-    paths = [find(path) for path in given.checkpoint]
+    paths = [find_checkpoint(path) for path in given.checkpoint]
     found["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
     return {config.flag(name)[2:]: text for name, text in found.items()} | {"version": VERSION}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from unitk.api.arguments import settle, takes, words
 from unitk.api.records import as_files
-from unitk.api.verb import Verb, VerbGroup, find
+from unitk.api.verb import Verb, VerbGroup, find_verb
 from unitk.decoding.files.outputs import STDOUT
 from unitk.errors import UsageError, require
 from unitk.options.config import options
@@ -73,7 +73,7 @@ class Functions:
 
 def function(name: str) -> Callable[..., Any] | Functions:
     """A verb as a function, or a group of verbs as an object that has them."""
-    verb = find(name)
+    verb = find_verb(name)
     return Functions(name, verb) if isinstance(verb, VerbGroup) else function_of(name, verb)
 
 

@@ -53,7 +53,7 @@ def load(
     from unitk.decoding.ensemble import join
     from unitk.decoding.files.defaults import NAME, read_defaults
     from unitk.decoding.generator import Generator
-    from unitk.kernels.weights import prepare
+    from unitk.kernels.weights import prepare_weights
     from unitk.training.device import named_device
 
     device = named_device(device)
@@ -75,7 +75,7 @@ def load(
         tasks = [one.knowing(max_source=most) for one in tasks]
         models = [one.model.to(device) for one in loaded]
         model = join(list(zip(map(str, paths), models, tasks, strict=True)))
-    model, lm = prepare(model, precision), loaded[0].reader if len(loaded) == 1 else None
+    model, lm = prepare_weights(model, precision), loaded[0].reader if len(loaded) == 1 else None
     reader = None if lm is None else Generator(model, lm)
     return Generator(model, tasks[0], defaults[0], reader, about)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from unitk.api.arguments import words
-from unitk.api.verb import Verb, find
+from unitk.api.verb import Verb, find_verb
 from unitk.data.files.lines import RECORDS
 from unitk.errors import UsageError, require, show_value
 from unitk.files import MANIFEST, open_plain
@@ -119,7 +119,7 @@ def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
         own = 'preprocess={"vocab_size": N}'
         require(source is not None, f"--data: records need --init-from, or {own}")
         how = {**how, "vocab": source}
-    verb = find("preprocess")
+    verb = find_verb("preprocess")
     assert isinstance(verb, Verb) and verb.value is not None
     dest: Path = how["dest"]
     with as_files(how, verb.records) as given:

@@ -13,7 +13,7 @@ from unitk.api.arguments import settle, takes, words
 from unitk.api.records import make_corpus, take_corpus
 from unitk.errors import require
 from unitk.options.config import Parsed, flag
-from unitk.training.config import KINDS, TrainConfig
+from unitk.training.config import COMPONENTS, TrainConfig
 from unitk.training.reporting.sinks import Event
 from unitk.training.signals import CODES
 from unitk.training.start import parse_train, prepare
@@ -25,7 +25,7 @@ _open: WeakValueDictionary[Path, Generator[Event, None, None]] = WeakValueDictio
 """Run folder -> the run of this process that is not over."""
 
 
-@takes(TrainConfig, KINDS, more=("options", "preprocess"))
+@takes(TrainConfig, COMPONENTS, more=("options", "preprocess"))
 def train(**arguments: Unpack[TrainOptions]) -> Iterator[Event]:
     """Train a model as `unitk train` does with the same options: an iterator of what it logs.
 

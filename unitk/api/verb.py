@@ -87,7 +87,7 @@ class VerbGroup:
         self.verbs[argv[0]](argv[1:], f"{own} {argv[0]}")
 
 
-def find(name: str) -> Verb | VerbGroup:
+def find_verb(name: str) -> Verb | VerbGroup:
     """The verb of that name, which is imported."""
     found: Verb | VerbGroup = registry.get("verb", name.replace("-", "_"))
     return found

@@ -22,7 +22,7 @@ from unitk.comparison.texts import Document
 from unitk.errors import require
 from unitk.evaluation.base import Progress
 from unitk.evaluation.estimators import Estimation, Kind
-from unitk.evaluation.windows import windows
+from unitk.evaluation.windows import cut_windows
 from unitk.slots import Ids
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def measure(
     # the sentences of document d are [borders[d], borders[d + 1])
     borders = np.cumsum([0, *(len(one.sentences) for one in documents)])
     texts = [np.concatenate(ids[a:b]) for a, b in pairwise(borders)]
-    parts = [windows(text, stride, context) for text in texts]
+    parts = [cut_windows(text, stride, context) for text in texts]
     draws = (how.draws or estimator.draws) if drawn else 1
     with progress(sum(map(len, parts)) * draws, unit="windows") as report:
         reading = Estimation(

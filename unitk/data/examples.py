@@ -35,7 +35,7 @@ from unitk.data.mixture import Mixed
 from unitk.errors import DataError, UsageError, require
 from unitk.options.config import Component, Parsed, flag
 from unitk.options.settings import Origin
-from unitk.slots import one_by_one
+from unitk.slots import reads_one_by_one
 from unitk.vocab.base import Vocab
 
 
@@ -240,7 +240,7 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
         own = parsed.components["arch"].name
         fault = towers_fault(name, task, set(short.towers), own, set(arch.towers), started)
         raise UsageError(fault)
-    orderly = all(one_by_one(slots.table) for slots in short.towers.values())
+    orderly = all(reads_one_by_one(slots.table) for slots in short.towers.values())
     reads = f"--arch {parsed.components['arch'].name} reads words one after the other"
     require(orderly or not arch.sequential, f"{reads}, but task {name} lays them out otherwise")
     beyond = f"task {name} needs --arch.num-virtual {len(task.virtual)}"

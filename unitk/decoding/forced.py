@@ -19,7 +19,7 @@ from unitk.decoding.fit import batches, by_example, overrun, shorten_source
 from unitk.decoding.search import Hypothesis, Output
 from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.attention import CrossAttention
-from unitk.models.base import Decoder, families
+from unitk.models.base import Decoder, families_with
 from unitk.models.heads.base import gather
 from unitk.models.model import Model
 from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate, lm, unroll
@@ -227,7 +227,7 @@ def check_layer(model: Decoder, layer: int | None) -> None:
         return
     for one in model.members:
         if not one.config.cross_attention:
-            able = families(lambda arch: arch.cross_attention)
+            able = families_with(lambda arch: arch.cross_attention)
             what = "this architecture has no cross-attention"
             raise UsageError(f"--alignment-layer {layer}: {what}; {able} have")
         depth = len(one.decoder.layers)

@@ -172,7 +172,7 @@ def rank_choices(
     """Accuracies in per cent, of the questions with a label; where n choices tie for the first
     place, each counts 1 / n."""
     shares = [
-        {name: share(score, one.label) for name, score in scores(one, own).items()}
+        {name: tied_share(score, one.label) for name, score in scores(one, own).items()}
         for one, own in zip(questions, found, strict=True)
         if one.label is not None
     ]
@@ -196,7 +196,7 @@ def scores(question: Question, found: Sequence[Floats]) -> dict[str, Floats]:
     return {name: (total / by).astype(np.float32) for name, by in each}
 
 
-def share(score: Floats, label: int) -> float:
+def tied_share(score: Floats, label: int) -> float:
     """1 if only the labelled choice has the best score, 1 / n if n choices have it, else 0."""
     best = score == score.max()
     return float(best[label] / best.sum())

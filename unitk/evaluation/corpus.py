@@ -20,7 +20,7 @@ from unitk.evaluation.base import CorpusEvaluation, Judged, Progress, lines_of
 from unitk.options.config import Parsed, flag, options
 from unitk.options.fields import Count
 from unitk.registry import register
-from unitk.training.saving.folder import find
+from unitk.training.saving.folder import find_checkpoint
 from unitk.vocab.open import open_vocab
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
     given.check()
     files = expand((str(path),), "--data")
     given.check_files(files, "--data", parsed.settings)
-    vocab = open_vocab(find(given.checkpoint))
+    vocab = open_vocab(find_checkpoint(given.checkpoint))
     source = given.source(files, "--data")
     with tempfile.TemporaryDirectory(prefix="unitk-") as place:
         folder = Path(place, path.stem)
@@ -86,6 +86,6 @@ def open_texts_of(parsed: Parsed, name: str) -> Iterator[list[Path]]:
         path = corpus_of(place)
         if not isinstance(open_corpus(path), Corpus):
             raise DataError(f"--data {given.data} holds pairs; {flag(name)} is for texts")
-        if corpus_vocab(path).hash != open_vocab(find(given.checkpoint)).hash:
+        if corpus_vocab(path).hash != open_vocab(find_checkpoint(given.checkpoint)).hash:
             raise DataError(f"--data {given.data} was made with another vocabulary")
         yield [path]

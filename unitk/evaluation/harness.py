@@ -17,7 +17,7 @@ from lm_eval.api.model import LM
 
 import unitk
 from unitk.decoding.likelihood import likelihoods
-from unitk.evaluation.windows import windows
+from unitk.evaluation.windows import cut_windows
 from unitk.slots import Floats, Ids
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class UnitkLM(LM):
         """The log-probability of each text, in windows half of which is context."""
         texts = [text for (text,) in self.generator.encode([[r.args[0]] for r in requests])]
         half = ((self.generator.model.config.room or LONGEST) - SYMBOLS) // 2
-        cut = [windows(text, half, half) for text in texts]
+        cut = [cut_windows(text, half, half) for text in texts]
         found = iter(self._judged([window for some in cut for window in some]))
         return [sum(_sum(next(found)[0]) for _ in some) for some in cut]
 

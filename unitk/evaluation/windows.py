@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
 
 
-def windows(text: Ids, stride: int, context: int) -> list[tuple[Ids, Ids]]:
+def cut_windows(text: Ids, stride: int, context: int) -> list[tuple[Ids, Ids]]:
     """The context of each window of a text, and its tokens."""
     first = context + stride
     return [(text[:0], text[:first])] * (len(text) > 0) + [
@@ -38,7 +38,7 @@ def windows(text: Ids, stride: int, context: int) -> list[tuple[Ids, Ids]]:
 
 @register("evaluation", "stride")
 @dataclass(frozen=True, kw_only=True)
-class Windows(Scoring):
+class WindowedPerplexity(Scoring):
     """Perplexities of long texts, read in windows that overlap."""
 
     stride: Positive | None = None
@@ -53,7 +53,7 @@ class Windows(Scoring):
     def cut(self, text: Ids) -> list[tuple[Ids, Ids]]:
         """The context of each window of a text, and its tokens."""
         assert self.stride is not None
-        return windows(text, self.stride, 256 if self.context is None else self.context)
+        return cut_windows(text, self.stride, 256 if self.context is None else self.context)
 
     def read(self, paths: Sequence[Path]) -> list[Ids]:
         [corpus] = map(open_corpus, paths)

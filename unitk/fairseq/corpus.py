@@ -28,7 +28,7 @@ from unitk import files
 from unitk.data.corpus.columns import SMALL, Counts, map_file
 from unitk.data.corpus.corpus import Corpus, Pairs
 from unitk.data.corpus.folders import building
-from unitk.data.files.lines import name_of, read_pieces
+from unitk.data.files.lines import name_file, read_pieces
 from unitk.errors import DataError, UsageError, require
 from unitk.files import create, open_plain
 from unitk.formats.dictionary import (
@@ -57,7 +57,7 @@ PAIR = re.compile(r"([^.]+)\.([^.-]+)-([^.-]+)\.([^.-]+)\.idx")
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitFiles:
     """The files of one split without their endings: of a text, or of source and target."""
 
     stems: tuple[Path, ...]
@@ -76,7 +76,7 @@ class Split:
         for path in found:
             if not path.is_file():
                 raise DataError(f"{path} is missing")
-        if len({digest([path]) for path in found}) > 1:
+        if len({digest_files([path]) for path in found}) > 1:
             raise DataError(
                 f"{found[0]} and {found[1].name} differ, but unitk reads pairs of one vocabulary:"
                 " make them with fairseq-preprocess --joined-dictionary, or with unitk preprocess"
@@ -92,7 +92,7 @@ class Split:
         return FairseqPairs(self.stems, vocab)
 
 
-def find(path: Path) -> Split | None:
+def find_split(path: Path) -> SplitFiles | None:
     """The split that a path names; None if it has no files.
 
     FOLDER/train is a text, or pairs if there is one pair of languages. FOLDER/train.de-en names the
@@ -102,7 +102,7 @@ def find(path: Path) -> Split | None:
     if not name or path.exists() or not folder.is_dir():
         return None
     if folder.joinpath(f"{name}.idx").is_file():
-        return Split((path,))
+        return SplitFiles((path,))
     found: dict[str, tuple[Path, ...]] = {}
     # train.de-en.de.idx: a split, its pair of languages, and one of these
     for file in sorted(folder.glob("*.idx")):
@@ -115,7 +115,7 @@ def find(path: Path) -> Split | None:
             found[f"{one}-{other}"] = stems if other != "None" else stems[:1]
     if len(found) > 1:
         raise DataError(f"{path} has several pairs; give {name}.{f' or {name}.'.join(found)}")
-    return Split(*found.values()) if found else None
+    return SplitFiles(*found.values()) if found else None
 
 
 def splits(folder: Path) -> list[str]:
@@ -126,7 +126,7 @@ def splits(folder: Path) -> list[str]:
 def shards(folder: Path) -> list[Path]:
     """The paths of the splits train, train1, train2, ..., which fairseq reads as one."""
     found = [folder / "train"]
-    while find(folder / f"train{len(found)}"):
+    while find_split(folder / f"train{len(found)}"):
         found.append(folder / f"train{len(found)}")
     return found
 
@@ -171,7 +171,7 @@ class FairseqCorpus(Corpus):
         first = np.flatnonzero(np.diff(owner, prepend=-1))
         self.documents = np.append(first, len(lengths))
         self.counts = Counts(len(first), len(lengths), int(self.sentences[-1]))
-        self.fingerprint = digest([index, self.file], vocab.hash)
+        self.fingerprint = digest_files([index, self.file], vocab.hash)
         self.manifest = {"kind": "text", "vocab": vocab.hash, "sources": [str(stem)]}
         lack = int((lasts != END).sum())
         kept = f"ends kept, which {lack:,} of {len(sizes):,} items lack"
@@ -203,7 +203,7 @@ class FairseqPairs(Pairs):
         self._check_even()
 
 
-def digest(paths: Sequence[Path], *words: str) -> str:
+def digest_files(paths: Sequence[Path], *words: str) -> str:
     """A hash of files, and of words."""
     return hashlib.sha256(" ".join([*map(files.digest, paths), *words]).encode()).hexdigest()
 
@@ -277,7 +277,7 @@ def write(options: Options, parts: dict[str, Files]) -> dict[str, dict[str, Coun
             create(folder / name, words.data)
         counts = {}
         for name, source in {} if options.vocab_only else parts.items():
-            counts[name] = write_part(folder, name, source, langs, words)
+            counts[name] = write_split(folder, name, source, langs, words)
             print(f"{name}:")
             for side, found in counts[name].items():
                 print(f"  {side and side + ': '}{found}")
@@ -305,7 +305,7 @@ def _dictionary(options: Options, parts: dict[str, Files]) -> FairseqDictionary:
     return words
 
 
-def write_part(
+def write_split(
     folder: Path, name: str, source: Files, langs: tuple[str, str], words: FairseqDictionary
 ) -> dict[str, Counts]:
     """Write one part of a text or of pairs as fairseq-preprocess does; returns counts by side."""
@@ -361,12 +361,13 @@ def _lines(paths: Sequence[Path]) -> Iterator[str]:
             if waiting := waiting + decoder.decode(b"", final=True):
                 yield waiting
         except UnicodeDecodeError as error:
-            raise DataError(f"{name_of(path)}, after line {number}: not UTF-8") from error
+            raise DataError(f"{name_file(path)}, after line {number}: not UTF-8") from error
 
 
 @register("corpus", "fairseq")
 class FairseqFormat:
     """fairseq's data-bin folders, which fairseq-preprocess writes."""
 
-    find, splits, shards = staticmethod(find), staticmethod(splits), staticmethod(shards)
+    find = staticmethod(find_split)
+    splits, shards = staticmethod(splits), staticmethod(shards)
     lacking, write = staticmethod(lacking), staticmethod(write)

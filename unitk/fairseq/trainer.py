@@ -33,13 +33,13 @@ from unitk.options.config import Parsed, parse
 from unitk.slots import Batch, Example, Ids
 from unitk.training.config import TrainConfig
 from unitk.training.saving.checkpoint import load_weights
-from unitk.training.saving.folder import find
+from unitk.training.saving.folder import find_checkpoint
 from unitk.training.saving.state import read_state
 from unitk.training.start import check_data, with_heads
 
 UnitkError.with_flags = True  # fairseq-train is a command line
 NAME = "unitk"
-KINDS = ("task", "arch", "criterion")
+GIVEN = ("task", "arch", "criterion")
 OWN = ("criterion", "init_from", "blocks", "block_size", "max_source_len", "max_target_len")
 """Options of `unitk train` that --unitk-options takes, beside those of the components."""
 
@@ -53,7 +53,7 @@ class TaskOptions(FairseqDataclass):
         default="",
         metadata={
             "help": "options of `unitk train` without dashes, such as 'block-size=128"
-            f" task.mean-span=5 arch.dropout=0': {', '.join(OWN)}, and of {', '.join(KINDS)}"
+            f" task.mean-span=5 arch.dropout=0': {', '.join(OWN)}, and of {', '.join(GIVEN)}"
         },
     )
     seed: int = II("common.seed")
@@ -129,7 +129,7 @@ class UnitkTask(FairseqTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         known = hasattr(cfg, "unitk_arch")
         require(known, f"--task {TASK}{self.objective} needs --arch {NAME} or {NAME}_NAME")
-        self.parsed = options(self.objective, cfg.unitk_arch, self.cfg)
+        self.parsed = parse_options(self.objective, cfg.unitk_arch, self.cfg)
         self.opened = self.open_split("train")
         self.parsed = with_heads(self.parsed, self.opened.heads)
         return super().build_model(cfg, from_checkpoint)
@@ -168,7 +168,7 @@ class UnitkModel(BaseFairseqModel):
         sizes = len(data.vocab), len(data.task.source_vocab)
         network = build(task.parsed.components["arch"].config, *sizes)
         if main.init_from is not None:
-            folder = find(main.init_from)
+            folder = find_checkpoint(main.init_from)
             check_data(read_state(folder), data, folder)
             load_weights(network, folder, averages=True)
         return cls(network)
@@ -235,7 +235,7 @@ class UnitkLoss(FairseqCriterion):
         return False
 
 
-def options(task: str, arch: str, cfg: Any) -> Parsed:
+def parse_options(task: str, arch: str, cfg: Any) -> Parsed:
     """The options of a run as `unitk train` parses them."""
     words = cfg.unitk_options.split()
     for word in words:
@@ -246,7 +246,7 @@ def options(task: str, arch: str, cfg: Any) -> Parsed:
     given = [f"--task={task}", *([f"--arch={arch}"] if arch else []), *(f"--{w}" for w in words)]
     # options that unitk requires, but that fairseq decides
     given += [f"--data={cfg.data}", f"--seed={cfg.seed}", "--max-steps=1", "--save-dir=unused"]
-    parsed = parse("train", TrainConfig, given, KINDS)
+    parsed = parse("train", TrainConfig, given, GIVEN)
     for key, (_, value) in parsed.fields().items():
         fixed = not (callable(value) and key.startswith("task."))
         require(fixed, f"--unitk-options: {key} cannot be a schedule: fairseq counts the updates")

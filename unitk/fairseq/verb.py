@@ -31,7 +31,7 @@ class Options:
     """Folder of unitk plug-ins to make known to fairseq as well."""
 
 
-FILE = '''\
+PLUGIN = '''\
 """unitk's objectives inside fairseq, for --user-dir; written by `unitk fairseq-plugin`."""
 
 from unitk.fairseq.trainer import register
@@ -50,7 +50,7 @@ def value(parsed: Parsed) -> Path:
     registry.load_plugins(given.user_dir)  # its mistakes are told here
     user_dir = repr(str(given.user_dir.resolve())) if given.user_dir else ""
     with new_folder(given.dest, "--dest", CheckpointError) as folder:
-        create(folder / "__init__.py", FILE.format(user_dir))
+        create(folder / "__init__.py", PLUGIN.format(user_dir))
     return given.dest
 
 

@@ -38,7 +38,7 @@ INNER = ("model", "module", "model_state_dict", "state_dict")
 log = logging.getLogger(__name__)
 
 
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+def write_safetensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write a safetensors file as transformers does. Raises `OSError` if the disk refuses."""
     try:
         save_file(tensors, create(path), {"format": "pt"})

@@ -37,7 +37,7 @@ from unitk.training.saving.snapshot import write_model
 from unitk.training.saving.state import Identity
 from unitk.vocab.base import Vocab
 
-KINDS = ("task", "arch")
+COMPONENTS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
 POSITIONS = (".positions.weight", ".positions2.weight")
 ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
@@ -238,8 +238,8 @@ class Assembled:
         Raises `CheckpointError` if a tensor has another shape than the model's.
         """
         of_file = Settings.of_texts(self.options, Origin.CHECKPOINT, str(self.path))
-        parsed = resolve(NoOptions, of_file.under(given), KINDS)
-        task_choice, arch = (parsed.components[kind] for kind in KINDS)
+        parsed = resolve(NoOptions, of_file.under(given), COMPONENTS)
+        task_choice, arch = (parsed.components[kind] for kind in COMPONENTS)
         made: Task = task_choice.made_from(task_choice.config, self.vocab)
         task = made.knowing(pairs=False)
         model = build(arch.config, len(self.vocab))
@@ -262,7 +262,7 @@ class Assembled:
 
 def _component_options(parsed: Parsed) -> dict[str, str]:
     """The options of task and architecture."""
-    return parsed.settings.only(*KINDS).texts
+    return parsed.settings.only(*COMPONENTS).texts
 
 
 def _resolve_options(found: Found, given: Settings) -> Parsed:
@@ -274,7 +274,7 @@ def _resolve_options(found: Found, given: Settings) -> Parsed:
     if 0 < found.config.num_segments < (least := len(registry.get("task", name).segments)):
         values["arch.num_segments"] = str(least)
     of_checkpoint = Settings.of_texts(values, Origin.CHECKPOINT, str(found.path))
-    return resolve(NoOptions, of_checkpoint.under(given), KINDS)
+    return resolve(NoOptions, of_checkpoint.under(given), COMPONENTS)
 
 
 def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from unitk.formats.exported import hf_folder
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
 
-KINDS = ("bart", "t5", "gpt2", "bert")
+FAMILIES = ("bart", "t5", "gpt2", "bert")
 log = logging.getLogger(__name__)
 
 
@@ -43,9 +43,9 @@ def write(parts: Loaded, folder: Path) -> None:
 
 def check(kind: str, head: str) -> None:
     """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
-    if kind not in KINDS or head:
+    if kind not in FAMILIES or head:
         what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
-        raise UsageError(f"--to ctranslate2 takes {', '.join(KINDS)}, not {what}")
+        raise UsageError(f"--to ctranslate2 takes {', '.join(FAMILIES)}, not {what}")
 
 
 register("format", "ctranslate2")(

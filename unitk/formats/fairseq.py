@@ -39,7 +39,7 @@ from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab
 from unitk.vocab.open import open_vocab
 
-FILE = "checkpoint_best.pt"
+CHECKPOINT = "checkpoint_best.pt"
 ROOTS = ("encoder", "decoder", "classification_heads")
 FIRST = 2  # row of position 0: positions are counted from the pad's id, which is 1
 IGNORED = (
@@ -93,7 +93,7 @@ ACTIVATIONS |= {"gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh"}
 
 
 @dataclass(frozen=True)
-class Kind:
+class FairseqKind:
     """A kind of fairseq model: its task, names and settings in unitk."""
 
     arch: str  # fairseq's, whose settings are written in full
@@ -114,9 +114,9 @@ class Kind:
 
 
 ENCODER, DECODER = ("encoder", "encoder.sentence_encoder."), ("decoder", "decoder.")
-ROBERTA_KIND = Kind("roberta", ("roberta_base", "roberta_large"), "mlm", ROBERTA, *ENCODER)
-SEQ2SEQ_KIND = Kind("transformer", ("bart_base", "bart_large"), "seq2seq", SEQ2SEQ, *DECODER)
-LM_KIND = Kind("transformer_lm", ("gpt2_small", "gpt2_medium"), "lm", LM, *DECODER)
+ROBERTA_KIND = FairseqKind("roberta", ("roberta_base", "roberta_large"), "mlm", ROBERTA, *ENCODER)
+SEQ2SEQ_KIND = FairseqKind("transformer", ("bart_base", "bart_large"), "seq2seq", SEQ2SEQ, *DECODER)
+LM_KIND = FairseqKind("transformer_lm", ("gpt2_small", "gpt2_medium"), "lm", LM, *DECODER)
 FIXED: dict[str, Any] = {"adaptive_softmax_cutoff": None, "no_token_positional_embeddings": False}
 FIXED |= {"no_cross_attention": False, "cross_self_attention": False}
 FIXED |= {"adaptive_input": False, "character_embeddings": False}
@@ -124,7 +124,7 @@ FIXED |= {"adaptive_input": False, "character_embeddings": False}
 
 def find(path: Path, vocab: Path | None) -> Found:
     """Read a checkpoint, or a folder with checkpoint_best.pt or checkpoint_last.pt."""
-    weights = find_file(path, (FILE, "checkpoint_last.pt", "model.pt"), "checkpoint")
+    weights = find_file(path, (CHECKPOINT, "checkpoint_last.pt", "model.pt"), "checkpoint")
     found = read_pickle(weights)
     if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
         raise CheckpointError(f"{weights} is not a checkpoint of fairseq: it has no model")
@@ -209,7 +209,7 @@ def current_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def kind_of_tensors(tensors: Mapping[str, Tensor], path: Path) -> Kind:
+def kind_of_tensors(tensors: Mapping[str, Tensor], path: Path) -> FairseqKind:
     """The kind of model, found from the names of its tensors."""
     two = "encoder.embed_tokens.weight" in tensors
     for kind in (ROBERTA_KIND, SEQ2SEQ_KIND if two else LM_KIND):
@@ -219,14 +219,14 @@ def kind_of_tensors(tensors: Mapping[str, Tensor], path: Path) -> Kind:
 
 
 def config_of(
-    kind: Kind, tensors: dict[str, Tensor], given: Mapping[str, Any], path: Path, first: int
+    kind: FairseqKind, tensors: dict[str, Tensor], given: Mapping[str, Any], path: Path, first: int
 ) -> ModelConfig:
     """The configuration, from shapes and options; position 0 is row `first` of a table."""
     settings.refuse(given, FIXED, path)
     root = kind.root
     _, width = settings.shape_of(tensors, f"{root}embed_tokens.weight", path)
     inner, _ = settings.shape_of(tensors, f"{root}layers.0.fc1.weight", path)
-    config: ModelConfig = settings.preset(kind.presets[0])
+    config: ModelConfig = settings.config_of_preset(kind.presets[0])
     # only towers with pre-norm layers have a norm after the last layer
     last = f"{root}layer_norm.weight" in tensors
     changes: dict[str, Any] = {
@@ -330,13 +330,13 @@ def write(parts: Loaded, folder: Path) -> None:
         "extra_state": {"epoch": 0},
         "last_optimizer_state": None,
     }
-    save_pickle(about, folder / FILE)
+    save_pickle(about, folder / CHECKPOINT)
     vocab, rows = parts.task.vocab, len(tensors["embed.tokens.weight"])
     write_dict(vocab, folder / "dict.txt", rows)
     write_vocab(vocab, folder, rows)
 
 
-def write_options(kind: Kind, config: ModelConfig) -> dict[str, Any]:
+def write_options(kind: FairseqKind, config: ModelConfig) -> dict[str, Any]:
     """The configuration as fairseq's options."""
     limits = ("max_source_positions", "max_target_positions", "max_positions", "tokens_per_sample")
     given = dict.fromkeys(limits, config.max_positions) | {
@@ -389,7 +389,7 @@ def write_dict(vocab: Vocab, path: Path, rows: int) -> None:
     create(path, own + "".join(f"{name} 1\n" for name in names).encode())
 
 
-def kind_of_config(config: ModelConfig) -> Kind:
+def kind_of_config(config: ModelConfig) -> FairseqKind:
     """The kind of model that a configuration fits; otherwise `UsageError` names the option."""
     if isinstance(config, EncoderDecoderConfig):
         kind, free = SEQ2SEQ_KIND, {"shared_embeddings", "embedding_scale"}

@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from unitk.data.corpus.folders import open_corpus
-from unitk.formats.base import KINDS, Found
+from unitk.formats.base import COMPONENTS, Found
 from unitk.formats.names import Layout
 from unitk.options.config import NoOptions, resolve
-from unitk.options.settings import Origin, gather
+from unitk.options.settings import Origin, gather_settings
 from unitk.training.start import with_heads
 from unitk.vocab.open import open_vocab
 
@@ -40,10 +40,10 @@ def read_ours(
         found.append(("arch", str(arch), origin))
     for word in str(task.get("unitk_options") or "").split():
         name, equals, text = word.partition("=")
-        if name.partition(".")[0] in KINDS:
+        if name.partition(".")[0] in COMPONENTS:
             found.append((name.replace("-", "_"), text if equals else None, origin))
-    given = gather(found, Origin.CHECKPOINT)
-    parsed = resolve(NoOptions, given, KINDS)
+    given = gather_settings(found, Origin.CHECKPOINT)
+    parsed = resolve(NoOptions, given, COMPONENTS)
     parts, data = parsed.components, Path(str(task.get("data")))
     opened = open_vocab(vocab or data)
     objective = parts["task"].made_from(parts["task"].config, opened)

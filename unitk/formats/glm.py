@@ -19,7 +19,7 @@ from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import ALIASES, Vocab
 
-FILE = "mp_rank_00_model_states.pt"
+CHECKPOINT = "mp_rank_00_model_states.pt"
 ADDED = "added_tokens.json"
 HEADS = "num_attention_heads"
 """A setting of config.json; without that file, heads of 64 are assumed, as in all of GLM's."""
@@ -64,7 +64,9 @@ TOKENIZERS = {30522: WORDPIECE, 50257: GPT2, 50265: ROBERTA}
 
 def find(path: Path, vocab: Path | None) -> Found:
     """Read the file, or a folder that holds it; the tokenizer is beside it or given as `vocab`."""
-    weights = files.find_file(path, (FILE, f"*/{FILE}", "pytorch_model.bin"), FILE)
+    weights = files.find_file(
+        path, (CHECKPOINT, f"*/{CHECKPOINT}", "pytorch_model.bin"), CHECKPOINT
+    )
     if (weights.parent / "mp_rank_01_model_states.pt").exists():
         raise CheckpointError(f"{weights.parent} is of a model divided over several devices")
     found = files.read_pickle(weights)
@@ -79,7 +81,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     # with at least one layer, the table of names tells what a file lacks
     layers = max(settings.layers_of(tensors, "transformer.layers."), 1)
     config = settings.with_values(
-        settings.preset(PRESETS[0]), weights, num_layers=layers, num_heads=heads, **sizes
+        settings.config_of_preset(PRESETS[0]), weights, num_layers=layers, num_heads=heads, **sizes
     )
     # added_tokens.json is read here; the classes of GLM's tokenizers are its own
     own = vocab_beside(weights, vocab, described=False)
@@ -118,7 +120,7 @@ def write(parts: Loaded, folder: Path) -> None:
     settings.check_family(config, PRESETS[0], SIZES, "--to glm: a GLM")
     second = "--to glm: a GLM has --arch.max-positions2 above 0, but this model has 0"
     require(config.max_positions2 > 0, second)
-    files.save_pickle({"module": GLM.to_theirs(tensors, config)}, folder / FILE)
+    files.save_pickle({"module": GLM.to_theirs(tensors, config)}, folder / CHECKPOINT)
     rows = len(tensors["embed.tokens.weight"])
     about = {
         "num_layers": config.num_layers,

@@ -1,6 +1,6 @@
 """Tables of names: where each tensor of unitk stands in another system's checkpoint.
 
-`Layout` translates in both directions. `Form`s are the ways in which a stored tensor may differ
+`Layout` translates in both directions. `Stored`s are the ways in which a stored tensor may differ
 from unitk's: transposed, with the channels of rotary positions in another order, and so on.
 """
 
@@ -23,7 +23,7 @@ FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 POSITIONS = ("embed.positions.weight", "encoder.embed.positions.weight")
 
 
-class Form(NamedTuple):
+class Stored(NamedTuple):
     """How a tensor is stored: what makes unitk's of it, given the model's settings, and back."""
 
     ours: Callable[[Tensor, ModelConfig], Tensor]
@@ -85,7 +85,7 @@ def fused_halves(rows: Tensor, config: ModelConfig) -> Tensor:
     return torch.cat([as_halves(query, config), as_halves(key, config), value])
 
 
-def compose(*forms: Form) -> Form:
+def compose(*forms: Stored) -> Stored:
     """A tensor that is stored in several forms at once; the first one is undone first."""
 
     def ours(tensor: Tensor, config: ModelConfig) -> Tensor:
@@ -98,19 +98,19 @@ def compose(*forms: Form) -> Form:
             tensor = form.theirs(tensor, config)
         return tensor
 
-    return Form(ours, theirs)
+    return Stored(ours, theirs)
 
 
-TURNED = Form(turn, turn)
+TURNED = Stored(turn, turn)
 """A matrix that is stored as [in, out]."""
-HALVES = Form(as_neighbours, as_halves)
+HALVES = Stored(as_neighbours, as_halves)
 """Queries or keys, or weights of their channels: rotary positions turn channels i and i + R/2 of
 the first R of a head together, and in unitk 2i and 2i + 1."""
-BY_HEAD = Form(by_part, by_head)
+BY_HEAD = Stored(by_part, by_head)
 """Queries, keys and values in one matrix [H, 3, K, D], queries and keys as in `HALVES`."""
-FUSED = Form(fused_neighbours, fused_halves)
+FUSED = Stored(fused_neighbours, fused_halves)
 """Queries, keys and values in one matrix [3, H, K, D], queries and keys as in `HALVES`."""
-LESS_ONE = Form(lambda tensor, config: tensor + 1, lambda tensor, config: tensor - 1)
+LESS_ONE = Stored(lambda tensor, config: tensor + 1, lambda tensor, config: tensor - 1)
 """The weight of a norm that multiplies by 1 + w (Gemma)."""
 
 
@@ -130,7 +130,7 @@ class Layout:
     """
 
     names: Names  # unitk's module, or a tensor of it -> theirs; several are joined
-    forms: Mapping[str, Form] = field(default_factory=dict)
+    forms: Mapping[str, Stored] = field(default_factory=dict)
     """Patterns of whole names of theirs -> how these tensors are stored; the first one counts."""
     copies: Mapping[str, str] = field(default_factory=dict)
     """Second name of a tensor -> its first. A checkpoint whose two tensors differ is refused."""
@@ -162,7 +162,7 @@ class Layout:
             raise CheckpointError(f"this format has no name for {list_names(without)}")
         return lines
 
-    def form(self, name: str) -> Form | None:
+    def form(self, name: str) -> Stored | None:
         """How their tensor of that name is stored; None if it is as in unitk."""
         return next((one for key, one in self.forms.items() if re.fullmatch(key, name)), None)
 

@@ -20,7 +20,7 @@ import torch
 from unitk import registry
 from unitk.errors import UsageError, require
 from unitk.files import create
-from unitk.formats.archive import read_json, save_tensors, write_json
+from unitk.formats.archive import read_json, write_json, write_safetensors
 from unitk.formats.base import Format
 from unitk.formats.exported import as_target
 from unitk.formats.hf.families import MODEL_TYPE, kind_of
@@ -75,7 +75,7 @@ def write(
         if name == "WordWeights":
             weights = [about["word_weights"].get(piece, 1.0) for piece in about["vocab"]]
             table = {"emb_layer.weight": torch.tensor(weights)[:, None]}
-            save_tensors(table, own / "model.safetensors")
+            write_safetensors(table, own / "model.safetensors")
     entries = [
         {"idx": i, "name": f"{i}", "path": path, "type": f"sentence_transformers.models.{name}"}
         for i, (path, name) in enumerate(modules)

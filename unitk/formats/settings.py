@@ -113,7 +113,7 @@ def write(
     return {theirs[0]: values[name] for name, theirs in keys.items()}
 
 
-def preset(name: str) -> Any:
+def config_of_preset(name: str) -> Any:
     """The configuration of a registered architecture."""
     return registry.get("arch", name)()
 
@@ -123,23 +123,24 @@ def check_family(config: ModelConfig, name: str, free: Collection[str], what: st
 
     The fields in `free`, sizes and rates of dropout may differ. `what` names the target format.
     """
-    family = preset(name)
+    family = config_of_preset(name)
     if more := [one.name for one in fields(config) if not hasattr(family, one.name)]:
         raise UsageError(f"{what} has no {flag(f'arch.{more[0]}')}, but this model has")
     for one in fields(family):
         ours, theirs = getattr(config, one.name, None), getattr(family, one.name)
         if one.name not in {*free, *FREE, *SIZES} and ours != theirs:
+            theirs, ours = render(theirs), render(ours)
             option = flag(f"arch.{one.name}")
-            raise UsageError(
-                f"{what} has {option} {render(theirs)}, but this model has {render(ours)}"
-            )
+            raise UsageError(f"{what} has {option} {theirs}, but this model has {ours}")
 
 
 def preset_of(names: Sequence[str], config: ModelConfig) -> str:
     """The first of these architectures that has the model's layers and widths; else the first."""
     for sizes in (("num_layers", "width", "ffn_width"), ("num_layers", "width")):
         for name in names:
-            if all(getattr(preset(name), size) == getattr(config, size) for size in sizes):
+            if all(
+                getattr(config_of_preset(name), size) == getattr(config, size) for size in sizes
+            ):
                 return name
     return names[0]
 

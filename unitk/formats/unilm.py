@@ -27,7 +27,7 @@ from unitk.formats.archive import (
 from unitk.formats.base import Format, Found
 from unitk.formats.hf.families import BARE, is_tied
 from unitk.formats.hf.tables.bert import BERT, BERT_KEYS, bert_sizes, masked_changes
-from unitk.formats.names import TURNED, Form, Layout, Theirs, current_name
+from unitk.formats.names import TURNED, Layout, Stored, Theirs, current_name
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
@@ -40,7 +40,7 @@ SPLIT = Layout(
     forms={
         # a linear map of one-hot buckets: [heads, buckets]
         r"bert\.(encoder\.)?rel_pos_bias\.weight": TURNED,
-        r".*\.self\.[qv]_bias": Form(
+        r".*\.self\.[qv]_bias": Stored(
             lambda bias, _: bias.flatten(), lambda row, _: row[None, None]
         ),
     },
@@ -70,7 +70,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     sizes come from the shapes of the tensors.
     """
     weights = find_file(path, ("pytorch_model.bin", "*.bin", "model.safetensors"), "weights")
-    tensors = rename_tensors(without_prefix(read_tensors(weights), ROOTS, weights))
+    tensors = unify_names(without_prefix(read_tensors(weights), ROOTS, weights))
     where, pieces = (weights.with_name(f"{weights.stem}-{name}") for name in RELEASED)
     where = where if where.exists() else weights.parent / "config.json"
     vocab = vocab or (pieces if pieces.exists() else None)
@@ -88,7 +88,7 @@ def find(path: Path, vocab: Path | None) -> Found:
             sizes["rel_pos_bins"] = settings.shape_of(tensors, name, weights)[1]
     given = sizes | given
     presets = PRESETS[6 if given["type_vocab_size"] == 6 else 2]
-    plain = replace(settings.preset(presets[0]), num_virtual=0, relative_buckets=0)
+    plain = replace(settings.config_of_preset(presets[0]), num_virtual=0, relative_buckets=0)
     config = settings.read(plain, KEYS, given, where)
     config = settings.with_values(
         config, where, tied=is_tied(BERT, tensors), **masked_changes(tensors)
@@ -107,7 +107,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     )
 
 
-def rename_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def unify_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors to one spelling, whichever release they come from."""
     fast = any(name.endswith("qkv_linear.weight") for name in tensors)
     found = {}

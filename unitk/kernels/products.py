@@ -39,7 +39,7 @@ FEW = 32
 """So many queries of a row are multiplied with the keys without SDPA's kernel."""
 COLUMNS = 64
 """So many keys numpy's library multiplies as they lie in memory."""
-PARTS = ("forward", "inputs", "weights")
+PRODUCTS = ("forward", "inputs", "weights")
 """A linear map's products: its own, and those of the two gradients."""
 SMALL = 1 << 23
 """Multiplications of a product below which a call costs as much as what it could gain."""
@@ -239,8 +239,8 @@ def choose(rows: int, width: int, inner: int) -> list[str]:
     if rows * width * inner < SMALL or not has_onednn():
         return []
     gain = gains(width, inner, torch.get_num_threads())
-    found = [part for part in PARTS if gain[part] >= MARGIN[part]]
-    shown = ", ".join(f"{part} {gain[part]:.2f}" for part in PARTS)
+    found = [part for part in PRODUCTS if gain[part] >= MARGIN[part]]
+    shown = ", ".join(f"{part} {gain[part]:.2f}" for part in PRODUCTS)
     log.info("fp32 products by oneDNN: %s (gains: %s)", ", ".join(found) or "none", shown)
     return found
 
@@ -290,7 +290,7 @@ def choose_products(
     able = wanted != "onednn" or has_onednn()
     require(able, "--products onednn needs an x86-64 processor, and a PyTorch with oneDNN")
     if wanted != "auto":
-        return list(PARTS) if wanted == "onednn" else []
+        return list(PRODUCTS) if wanted == "onednn" else []
     # measured once a run: what a rerun or a resumed run computes must not depend on the moment
     known = recorded if has_onednn() else []
     return choose(rows, *widths) if known is None else known

@@ -19,7 +19,7 @@ from unitk.models.stack import Stack
 from unitk.options.fields import parse_value
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
-KINDS = {
+DTYPES = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
@@ -123,12 +123,12 @@ def _saturates() -> bool:
     return bool((y != 64 * 127 * 255).any())
 
 
-def prepare(model: Model, precision: Precision) -> Model:
+def prepare_weights(model: Model, precision: Precision) -> Model:
     """Prepare a model or an ensemble in place; afterwards it can only decode."""
     parse_value(precision, Precision, "--precision")
     cpu = next(model.parameters()).is_cpu
     require(cpu or precision != "int8", "--precision int8 is for --device cpu")
-    model.to(KINDS[precision]).requires_grad_(False)
+    model.to(DTYPES[precision]).requires_grad_(False)
     models = [part for part in model.modules() if isinstance(part, Model)]
     if not (cpu and packs(precision)):
         require(

@@ -16,7 +16,7 @@ from typing import Literal
 from unitk.errors import DataError
 from unitk.metrics import Report, Score, words
 
-KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 Words = Literal["ascii", "unicode"]
@@ -65,7 +65,7 @@ def rouge(
     marks = (separator, "\n")
     texts = (text for each in (hypotheses, *references) for text in each)
     split = any(mark in text.strip() for text in texts for mark in marks)
-    kinds = KINDS if split else KINDS[:3]
+    kinds = ROUGE if split else ROUGE[:3]
     scorer = RougeScorer(kinds, tokenizer=_Tokenizer(kind))
     sums = dict.fromkeys(kinds, 0.0)
     for hypothesis, several in zip(hypotheses, references, strict=True):

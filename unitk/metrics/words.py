@@ -27,7 +27,7 @@ def words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-def share(texts: Iterable[str], pattern: str) -> float:
+def share_of_letters(texts: Iterable[str], pattern: str) -> float:
     """The share of the texts' letters and digits that a pattern of one character matches."""
     own = regex.compile(rf"[[\p{{L}}\p{{N}}]&&{pattern}]", regex.V1)
     found = total = 0
@@ -42,7 +42,7 @@ def share(texts: Iterable[str], pattern: str) -> float:
 
 def warn_uncounted(metric: str, texts: Iterable[str], remedy: str) -> None:
     """Log a warning if a metric that knows words of a-z and digits leaves out much of the texts."""
-    left = share(texts, r"[^a-zA-Z0-9]")
+    left = share_of_letters(texts, r"[^a-zA-Z0-9]")
     if left >= SOME:
         what = "%s counts a-z and digits only, and leaves out %.0f %% of the letters; %s"
         log.warning(what, metric, 100 * left, remedy)
@@ -50,6 +50,6 @@ def warn_uncounted(metric: str, texts: Iterable[str], remedy: str) -> None:
 
 def warn_unspaced(metric: str, texts: Iterable[str], remedy: str) -> None:
     """Log a warning if most letters are of scripts without the blanks that a metric splits at."""
-    if share(texts, UNSPACED) > MOST:
+    if share_of_letters(texts, UNSPACED) > MOST:
         what = "%s splits words at blanks, and most of these texts have none; %s"
         log.warning(what, metric, remedy)

@@ -87,7 +87,7 @@ class View:
         """A view of the asked slots among the queries, without a causal mask or such a kernel."""
         assert not self.causal and self.kernel is None
         queries = self.queries.gather(2, asked_Ba.expand(len(self.queries), -1, -1))
-        table = None if self.bias_BHTS is None else take(self.bias_BHTS, asked_Ba)
+        table = None if self.bias_BHTS is None else take_asked(self.bias_BHTS, asked_Ba)
         return replace(self, queries=queries, bias_BHTS=table)
 
     def __call__(
@@ -156,7 +156,7 @@ class Source:
         """The same source for the asked slots only."""
         # these queries are made of the asked slots; those of self-attention before they are taken
         turns = self.view.rotation
-        turns = turns if turns is None else take(turns, asked_Ba)
+        turns = turns if turns is None else take_asked(turns, asked_Ba)
         return replace(self, view=replace(self.view.of(asked_Ba), rotation=turns))
 
 
@@ -363,7 +363,7 @@ class Attention(Heads):
     ) -> Tensor:
         query, key, value = self.project(x_BTD, view.num_keys, view.rotation)
         if asked is not None:
-            query, x_BTD = take(query, asked), take(x_BTD, asked)
+            query, x_BTD = take_asked(query, asked), take_asked(x_BTD, asked)
         if store is not None:
             key, value = store(key, value)
         more = None
@@ -438,7 +438,7 @@ class CrossAttention(Heads):
         return self.keys(key, rotation_B1SP), self.split(value)
 
 
-def take(table: Tensor, asked_Ba: Tensor) -> Tensor:
+def take_asked(table: Tensor, asked_Ba: Tensor) -> Tensor:
     """The rows of the asked slots, along T of [B, T, D] or [B, H, T, .]."""
     # gather wants an index for every value; expand makes one without a copy
     index = asked_Ba[..., None] if table.dim() == 3 else asked_Ba[:, None, :, None]

@@ -113,7 +113,7 @@ class AdapterConfig(Checked):
         return f"--adapter: {name}"
 
 
-def families(holds: Callable[[ArchConfig], bool]) -> str:
+def families_with(holds: Callable[[ArchConfig], bool]) -> str:
     """The registered architectures with a property; whole families as in "bart_*, mass_*"."""
     family = {one: one.partition("_")[0] for one in registry.names("arch")}
     able = [one for one in family if holds(registry.get("arch", one)())]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unitk.kernels.lean import Dropout, Table, apply_again, map_normed, norm
-from unitk.models.attention import Attention, CrossAttention, Fused, Source, Store, View, take
+from unitk.models.attention import Attention, CrossAttention, Fused, Source, Store, View, take_asked
 from unitk.models.config import ModelConfig
 from unitk.models.state import Condition, Reading
 from unitk.registry import import_object
@@ -190,7 +190,7 @@ class Layer(nn.Module):
         if self.cross_attention is not None:
             x_BTD = self.add(x_BTD, self.cross_norm, look_across)
         if self.parallel:  # GPT-J: x + attention(norm(x)) + ffn(norm'(x))
-            read_BTD = entering_BTD if asked is None else take(entering_BTD, asked)
+            read_BTD = entering_BTD if asked is None else take_asked(entering_BTD, asked)
             return self.state(x_BTD + self.dropout(feed(self.ffn_norm(read_BTD))), entering_BTD)
         return self.add(x_BTD, self.ffn_norm, feed)
 
@@ -209,7 +209,7 @@ class Layer(nn.Module):
         """What came in with what a part makes of it."""
         # GPT: x + part(norm(x)); BERT: norm(x + part(x)); OLMo 2 has its norm in the part
         made_BTD = part(norm(x_BTD) if self.norm_first else x_BTD)
-        sum_BTD = (x_BTD if asked is None else take(x_BTD, asked)) + self.dropout(made_BTD)
+        sum_BTD = (x_BTD if asked is None else take_asked(x_BTD, asked)) + self.dropout(made_BTD)
         return self.state(sum_BTD if self.norm_first else norm(sum_BTD), x_BTD)
 
     def state(self, made_BTD: Tensor, entered_BTD: Tensor) -> Tensor:

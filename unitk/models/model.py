@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unitk.errors import UsageError
-from unitk.models.base import ArchConfig, families
+from unitk.models.base import ArchConfig, families_with
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, layers_key
 from unitk.models.heads.words import WordHead
@@ -147,7 +147,7 @@ class Model(Answers):
 
     def latents(self, batch: Batch) -> Tensor:
         """The most likely latents [N, Z] of the docs."""
-        able = families(lambda arch: arch.latent > 0)
+        able = families_with(lambda arch: arch.latent > 0)
         raise UsageError(f"this architecture has no latent of a text; {able} have")
 
     def forward(

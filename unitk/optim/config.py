@@ -209,7 +209,7 @@ class MuonConfig(AdamWConfig):
 
 
 @dataclass(frozen=True)
-class Rule:
+class GroupRule:
     """How the parameters whose names match a pattern are trained (`--group`)."""
 
     pattern: str
@@ -219,7 +219,7 @@ class Rule:
     given: tuple[str, ...] = ()  # "optimizer" and options of it, those that the rule names
 
 
-def parse_rules(texts: Sequence[str], optimizer: OptimizerConfig) -> list[Rule]:
+def parse_rules(texts: Sequence[str], optimizer: OptimizerConfig) -> list[GroupRule]:
     """The rules of `--group`: each is `PATTERN NAME=VALUE ...`, where NAME is lr-factor,
     lr-schedule, optimizer or an option of that optimizer; other options are as in `optimizer`."""
     # the list was cut at every comma, those of a schedule or of betas too: only one before a
@@ -228,7 +228,7 @@ def parse_rules(texts: Sequence[str], optimizer: OptimizerConfig) -> list[Rule]:
     return [_rule(text, optimizer) for text in rules if text.strip()]
 
 
-def _rule(text: str, optimizer: OptimizerConfig) -> Rule:
+def _rule(text: str, optimizer: OptimizerConfig) -> GroupRule:
     pattern, *words = text.split()
     given = {k.replace("-", "_"): v for k, _, v in (word.partition("=") for word in words)}
     name = given.pop("optimizer", None)
@@ -251,4 +251,4 @@ def _rule(text: str, optimizer: OptimizerConfig) -> Rule:
     except UsageError as error:  # an optimizer knows its options by their names as flags
         raise UsageError(str(error).replace(flag("optimizer."), f"{where} ")) from error
     named = ("optimizer",) * bool(name) + tuple(values)
-    return Rule(pattern, own, factor, schedule, named)
+    return GroupRule(pattern, own, factor, schedule, named)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from unitk.errors import UsageError, require
-from unitk.optim.config import OptimizerConfig, Rule
+from unitk.optim.config import GroupRule, OptimizerConfig
 from unitk.optim.muon import Muon
 from unitk.registry import name_of, nearest
 
@@ -32,7 +32,7 @@ class OptimPlan:
         optimizer: OptimizerConfig,
         lr: float,
         schedule: Any,
-        rules: Sequence[Rule] = (),
+        rules: Sequence[GroupRule] = (),
         thaw: str | None = None,
         fused: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
@@ -42,9 +42,9 @@ class OptimPlan:
         require(len(named) > 0, "--freeze leaves nothing to train")
         self.lr, self.schedule, self.thaw = lr, schedule, thaw
         distance = distances(named)
-        rule_of: dict[str, Rule] = {}
+        rule_of: dict[str, GroupRule] = {}
         decays = set[str]()
-        for rule, own in divide(named, [*rules, Rule("", optimizer, given=("optimizer",))]):
+        for rule, own in divide(named, [*rules, GroupRule("", optimizer, given=("optimizer",))]):
             rule_of |= dict.fromkeys(own, rule)
             decays |= decaying(own, rule)
             check(rule, own, decays, distance)
@@ -118,8 +118,8 @@ class OptimPlan:
 
 
 def divide(
-    named: dict[str, nn.Parameter], rules: Sequence[Rule]
-) -> list[tuple[Rule, dict[str, nn.Parameter]]]:
+    named: dict[str, nn.Parameter], rules: Sequence[GroupRule]
+) -> list[tuple[GroupRule, dict[str, nn.Parameter]]]:
     """The parameters that each rule is the first one to match; the last one has what is left."""
     found, left = [], dict(named)
     for rule in rules[:-1]:
@@ -131,7 +131,7 @@ def divide(
     return [*found, (rules[-1], left)] if left else found
 
 
-def decaying(named: dict[str, nn.Parameter], rule: Rule) -> set[str]:
+def decaying(named: dict[str, nn.Parameter], rule: GroupRule) -> set[str]:
     """The parameters of a rule that decay: matrices that are no biases. Where it has none of these,
     all of them if it says so."""
     own = {n for n, one in named.items() if one.dim() >= 2 and not n.endswith("bias")}
@@ -139,7 +139,7 @@ def decaying(named: dict[str, nn.Parameter], rule: Rule) -> set[str]:
 
 
 def check(
-    rule: Rule, named: dict[str, nn.Parameter], decays: set[str], distance: dict[str, int]
+    rule: GroupRule, named: dict[str, nn.Parameter], decays: set[str], distance: dict[str, int]
 ) -> None:
     """Raise a `UsageError` for an option of a rule that none of its parameters reads."""
     where, kind = f"--group {rule.pattern}" if rule.pattern else "--optimizer", rule.optimizer

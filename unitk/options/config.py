@@ -221,7 +221,7 @@ def resolve(main: type, given: Settings, kinds: Sequence[str] = ()) -> Parsed:
     ]
     if faults:
         raise UsageError(*dict.fromkeys(faults))
-    return Parsed(build(main, given), components, given, mixture)
+    return Parsed(build_config(main, given), components, given, mixture)
 
 
 def _mixture(given: Settings) -> dict[str, Component]:
@@ -240,7 +240,7 @@ def _mixture(given: Settings) -> dict[str, Component]:
         made_from = registry.get("task", name)
         share = parse_value(text, Schedule, f"--task {name}")
         try:
-            config = build(made_from.Config, given, f"task.{name}.")
+            config = build_config(made_from.Config, given, f"task.{name}.")
         except UsageError as error:  # the task knows its options by their short names
             short = re.sub(rf"--task\.(?!{re.escape(name)}\.)", f"--task.{name}.", str(error))
             raise UsageError(short) from error
@@ -274,10 +274,10 @@ def _component(kind: str, given: Settings, chosen: dict[str, Component]) -> Comp
     preset = made_from() if kind == "arch" else None
     cls = type(preset) if preset is not None else made_from
     cls = made_from.Config if kind == "task" else cls
-    return Component(name, made_from, build(cls, given, f"{kind}.", preset))
+    return Component(name, made_from, build_config(cls, given, f"{kind}.", preset))
 
 
-def build(cls: type, given: Settings, prefix: str = "", preset: Any = None) -> Any:
+def build_config(cls: type, given: Settings, prefix: str = "", preset: Any = None) -> Any:
     """An instance of `cls` from the given values, whose keys are its fields behind a prefix."""
     values: dict[str, Any] = {}
     for option in options(cls):

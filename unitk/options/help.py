@@ -31,8 +31,8 @@ def help_page(
     """The help page of a verb, with the options of the components that are chosen.
 
     `parts` has them by key ("task", "task.glm_infill", "arch"); None: the task is yet to be chosen.
-    Where `main.HELP` sorts the options of a verb (see `groups`), the page has its common ones, each
-    with the first sentence of its text; `everything`: all of them, with all of their texts.
+    Where `main.HELP` sorts the options of a verb (see `group_options`), the page has its common
+    ones, each with the first sentence of its text; `everything`: all, with all of their texts.
     """
     width = max(60, min(shutil.get_terminal_size().columns, 110))
     words = f" {positional.upper()}" if positional else ""
@@ -41,7 +41,7 @@ def help_page(
     for example in examples:
         lines += ["", textwrap.indent(example, "  ")]
     brief = not everything and "HELP" in vars(main)
-    sections = [(head, common + (rare, [])[brief]) for head, common, rare in groups(main)]
+    sections = [(head, common + (rare, [])[brief]) for head, common, rare in group_options(main)]
     rows = {o.name: (o.flag, o, o.default) for o in options(main)}
     left = _column([rows[name] for _, names in sections for name in names])
     for heading, names in sections:
@@ -57,7 +57,7 @@ def help_page(
     return "\n".join(lines) + "\n"
 
 
-def groups(main: type) -> list[tuple[str, list[str], list[str]]]:
+def group_options(main: type) -> list[tuple[str, list[str], list[str]]]:
     """The options of a verb by heading: the common ones, and those that only --help-all shows.
 
     A class that has `HELP` sorts its options there: heading -> "common names | rare names"; others

@@ -170,7 +170,7 @@ def rename_old(given: Settings) -> Settings:
     return Settings({**given.without(["arch.class_heads"]), "arch.heads": now})
 
 
-def gather(items: Iterable[tuple[str, str | None, str]], origin: Origin) -> Settings:
+def gather_settings(items: Iterable[tuple[str, str | None, str]], origin: Origin) -> Settings:
     """Settings of one origin from (key, word, where).
 
     Words of the same place belong together; those of a later place win.
@@ -202,7 +202,7 @@ def read_options(argv: Sequence[str], main: type, positional: str | None = None)
 
 def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -> Settings:
     """The options of some words; a value may not begin with `--` (write `--x=--y`)."""
-    return gather(_split(argv, main, positional), Origin.FLAG)
+    return gather_settings(_split(argv, main, positional), Origin.FLAG)
 
 
 def _split(
@@ -242,7 +242,9 @@ def read_yaml(path: Path, named: str = "") -> Settings:
     tree = parse_yaml(ready.file_of(path), named)
     if not isinstance(tree, dict):
         raise UsageError(f"{named} must hold `option: value` lines")
-    return gather(((key, text, str(path)) for key, text in _flatten(tree, "")), Origin.FILE)
+    return gather_settings(
+        ((key, text, str(path)) for key, text in _flatten(tree, "")), Origin.FILE
+    )
 
 
 def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import yaml
 
 from unitk import files
-from unitk.api.verb import Verb, find, verb
+from unitk.api.verb import Verb, find_verb, verb
 from unitk.errors import DataError, UsageError, require
 from unitk.options.config import parse
 from unitk.options.fields import Checked, Count, Positive
@@ -146,7 +146,7 @@ def check_command(given: Options, verb_name: str, behind: Sequence[str]) -> None
 
 def of_preprocess(words: Sequence[str]) -> Any:
     """The options of `unitk preprocess` that these words give."""
-    own = find("preprocess")
+    own = find_verb("preprocess")
     assert isinstance(own, Verb)
     return own.parsed(words, "preprocess").main
 

@@ -37,7 +37,7 @@ from unitk.serving.hosts import Application
 from unitk.serving.keys import Keys
 from unitk.serving.requests import Service, choose, parse_request
 from unitk.serving.route import Listing, listings, routes, shape_refusal
-from unitk.serving.streams import line
+from unitk.serving.streams import json_line
 
 OWN = Path(__file__).with_name("page")
 FILES = {
@@ -215,7 +215,7 @@ class Server:
         def sent(results: list[Any]) -> Any:
             value = answer(results)
             record.written = job.written
-            text = line(value)  # here, as the loop has other clients to serve
+            text = json_line(value)  # here, as the loop has other clients to serve
             return text if job.stream is None else value
 
         job.answer = sent

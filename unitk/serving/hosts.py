@@ -67,7 +67,7 @@ class Guard:
         host, origin = header.get(b"host", "").lower(), header.get(b"origin", "").lower()
         if not host:
             return 400, "a request must have the header Host"
-        if (name := parse(host, "http")) is None or not self.allows(name[0]):
+        if (name := parse_host(host, "http")) is None or not self.allows(name[0]):
             every = dict.fromkeys([*LOCAL, *self.named, *["an IP address"] * self.open])
             known = ", ".join(every)
             return 421, f"Host is {host[:99]!r}, but must be {known} (--allow-host adds one)"
@@ -97,11 +97,11 @@ class Guard:
         if (found := ORIGIN.fullmatch(origin)) is None:
             return False
         scheme, rest = found.groups()
-        page = parse(rest, scheme)
-        return page is not None and (page == parse(host, scheme) or self.names(page[0]))
+        page = parse_host(rest, scheme)
+        return page is not None and (page == parse_host(host, scheme) or self.names(page[0]))
 
 
-def parse(text: str, scheme: str) -> tuple[str, str] | None:
+def parse_host(text: str, scheme: str) -> tuple[str, str] | None:
     """Host and port of a text in lower case, without brackets; None if it is no host."""
     found = HOST.fullmatch(text)
     return found and (found[1].strip("[]"), found[2] or PORTS[scheme])

@@ -110,8 +110,9 @@ class Route(ABC):
         """Texts none of which is a batch too large, since within one nothing can be given up."""
         found, most = list[list[Ids]](), self.limits.max_tokens
         for number, one in enumerate(encoded, first + 1):
-            over = f"text {number} has {count([one]):,} tokens; the server reads {most:,} at a time"
-            require(count([one]) <= most, over)
+            tokens = count_tokens([one])
+            over = f"text {number} has {tokens:,} tokens; the server reads {most:,} at a time"
+            require(tokens <= most, over)
             found.append(one)
         return found
 
@@ -262,6 +263,6 @@ def model_of(generator: Generator) -> Model:
     return generator.model
 
 
-def count(sources: Sequence[Sequence[Ids]]) -> int:
+def count_tokens(sources: Sequence[Sequence[Ids]]) -> int:
     """The tokens of sources."""
     return sum(len(part) for source in sources for part in source)

@@ -13,7 +13,7 @@ from unitk.api.drawing import drawings, lay_out_text
 from unitk.decoding.blanks import is_ranked, refill, searches
 from unitk.decoding.config import INFILL_LENPEN, LOCAL, EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.drivers import Prompt, Running, Watcher
-from unitk.decoding.files.outputs import numbers
+from unitk.decoding.files.outputs import list_numbers
 from unitk.decoding.fit import round_up, strings
 from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import NO_WORDS, Generator
@@ -24,7 +24,15 @@ from unitk.errors import require
 from unitk.options.fields import Checked, Count
 from unitk.registry import register
 from unitk.serving.batching import Abandoned, Job
-from unitk.serving.route import NUMBERS_A_TOKEN, WEIGHTS, Gone, Report, Route, count, model_of
+from unitk.serving.route import (
+    NUMBERS_A_TOKEN,
+    WEIGHTS,
+    Gone,
+    Report,
+    Route,
+    count_tokens,
+    model_of,
+)
 from unitk.serving.streams import Stream
 from unitk.slots import Ids
 from unitk.tasks.understanding.base import Understanding
@@ -144,7 +152,7 @@ class DecodingRoute(Route):
 
         items = [Wanted(prompt) for prompt in prompts]
         made = self.decoded(items, config, answer, cost, layer)
-        made.read = count(encoded)
+        made.read = count_tokens(encoded)
         return made
 
     def decoded(
@@ -267,7 +275,7 @@ class ScoreRoute(DecodingRoute):
             return {"outputs": [self.record(output) for (output,) in found]}
 
         pairs = list(zip(sources, wanted, strict=True))
-        cost = sum(map(len, wanted)) + count(sources)
+        cost = sum(map(len, wanted)) + count_tokens(sources)
         return self.plain(pairs, score, answer, cost, config)
 
 
@@ -291,7 +299,9 @@ class PredictRoute(Route):
             return [task.in_words(*one) for one in zip(texts, said, strict=True)]
 
         pairs = list(zip(self.texts, sources, strict=True))
-        return self.plain(pairs, compute, lambda found: {"predictions": found}, count(sources))
+        return self.plain(
+            pairs, compute, lambda found: {"predictions": found}, count_tokens(sources)
+        )
 
 
 @register("route", "embed")
@@ -302,7 +312,7 @@ class EmbedRoute(Route):
 
     def job(self) -> Job:
         return embed_sources(
-            self, self.encode(self.texts), lambda found: {"vectors": [*map(numbers, found)]}
+            self, self.encode(self.texts), lambda found: {"vectors": [*map(list_numbers, found)]}
         )
 
 
@@ -311,7 +321,7 @@ def embed_sources(
 ) -> Job:
     """The job of vectors for sources, with the options of `EmbedConfig`."""
     generator, config = route.generator, route.config
-    model, cost = model_of(generator), count(sources)
+    model, cost = model_of(generator), count_tokens(sources)
     states = config.pool == "none"
     size = model.reader.config.width * (cost if states else len(sources))
     what = f"pool {config.pool}: {size:,} numbers, but an answer may have {WEIGHTS:,}"

@@ -15,18 +15,18 @@ class Stream:
 
     def text(self, event: Any) -> bytes:
         """What is sent when the text has grown; `event` is what the route was told of it."""
-        return line({"text": event})
+        return json_line({"text": event})
 
     def answer(self, value: Any) -> bytes:
         """What is sent at the end."""
-        return line(value)
+        return json_line(value)
 
     def error(self, status: int, said: str) -> bytes:
         """What is sent instead, if something fails in the middle."""
-        return line({"error": said})
+        return json_line({"error": said})
 
 
-def line(value: Any) -> bytes:
+def json_line(value: Any) -> bytes:
     """A line of json; NonFiniteError if a number has none."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -27,7 +27,7 @@ from unitk.registry import register
 from unitk.slots import Example
 from unitk.spans import length_law, word_ngrams
 from unitk.tasks.base import framed, share_at
-from unitk.tasks.mlm import Masked, sentences
+from unitk.tasks.mlm import Masked, ask_sentences
 from unitk.vocab.base import Vocab
 
 
@@ -71,5 +71,5 @@ class ALBERT(Masked):
         hidden = np.flatnonzero(free)[word_ngrams(self.units(tokens, free), count, law, rng)]
         example = self.corrupted(tokens, seg, hidden, rng)
         if c.sop and len(text.parts) > 1:
-            example.asks.append(sentences("sop", int(swapped)))
+            example.asks.append(ask_sentences("sop", int(swapped)))
         return example

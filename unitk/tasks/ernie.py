@@ -37,7 +37,7 @@ from unitk.registry import register
 from unitk.slots import Bools, Example, Ids
 from unitk.spans import choose
 from unitk.tasks.base import framed, share_at
-from unitk.tasks.mlm import Masked, sentences
+from unitk.tasks.mlm import Masked, ask_sentences
 from unitk.vocab.base import Vocab
 
 MARKS = (0, 0), (FIRST, INSIDE), (ENTITY_FIRST, ENTITY_INSIDE)
@@ -134,7 +134,7 @@ class ERNIE(Masked):
         hidden = places[choose_units(units.cumsum()[kept], share, rng)]
         example = self.corrupted(tokens, seg, hidden, rng)
         if c.nsp and len(parts) > 1:
-            ask = sentences("nsp", 1 - text.flag)
+            ask = ask_sentences("nsp", 1 - text.flag)
             example.asks.append(replace(ask, name="dialogue") if c.dialogue else ask)
         return example
 

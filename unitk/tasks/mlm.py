@@ -42,7 +42,7 @@ def layout(tokens: Ids, seg: Ids, hidden: Ids, shown: Ids, shift: bool = False) 
     return Example({"x": slots}, [lm(hidden - shift, tokens[hidden], name="mlm")])
 
 
-def sentences(name: str, flag: int) -> Ask:
+def ask_sentences(name: str, flag: int) -> Ask:
     """Ask at C about two parts: flag 1 where the second is from elsewhere, or they are swapped."""
     first = np.zeros((1, 1), np.int64)
     return Ask(name, f"class:{name}", "x", first, np.array([flag]), np.ones(1, "f"))
@@ -136,7 +136,7 @@ class MLM(Masked):
         hidden, run = self.hide(tokens, self.maskable(tokens), max(count, 1), rng)
         example = self.corrupted(tokens, seg, hidden, rng, run)
         if c.nsp and len(text.parts) > 1:
-            example.asks.append(sentences("nsp", text.flag))
+            example.asks.append(ask_sentences("nsp", text.flag))
         return example
 
     def hide(

@@ -34,7 +34,7 @@ from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab.base import Vocab
 
 
-def corrupt(text: Ids, spans: Spans, sentinels: Ids) -> tuple[Ids, Ids]:
+def corrupt_spans(text: Ids, spans: Spans, sentinels: Ids) -> tuple[Ids, Ids]:
     """What the encoder reads and what the decoder writes; `spans` are in order."""
     first, hidden = spans[:, 0], places(spans)
     read, kept = text.copy(), np.ones(len(text), bool)
@@ -84,7 +84,7 @@ class Sentinels(Seq2Seq):
         tokens, and so many on average in a span."""
         hidden, count = hidden_counts(np.array(len(text)), share, mean, len(self.sentinels))
         spans = alternating_spans(len(text), int(hidden), int(count), rng)
-        return corrupt(text, spans, self.sentinels)
+        return corrupt_spans(text, spans, self.sentinels)
 
     def opened(self, ids: Ids, written: Sequence[int] = ()) -> Example:
         """The encoder reads `ids`; the decoder has `written` this so far."""

@@ -33,7 +33,7 @@ from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, probe, stay, unroll
 from unitk.spans import choose, corrupt, ngram_places
 from unitk.tasks.base import Task, framed, share_at
-from unitk.tasks.mlm import sentences
+from unitk.tasks.mlm import ask_sentences
 from unitk.vocab.base import Vocab
 
 BOTH, SEQ2SEQ, LEFT, RIGHT = range(4)
@@ -118,7 +118,7 @@ class UniLM(Task):
         first = int(part.searchsorted(1))  # tokens of the first part
         example = layout(kind, tokens, first, hidden, shown)
         if c.nsp and kind == BOTH and len(parts) > 1:
-            example.asks.append(sentences("nsp", text.flag))
+            example.asks.append(ask_sentences("nsp", text.flag))
         return example
 
     def kind(self, text: Text, rng: np.random.Generator) -> int:

@@ -32,7 +32,7 @@ def average(checkpoints: Sequence[Path], folder: Path) -> None:
     """
     states = [read_state(path) for path in checkpoints]
     for path, state in zip(checkpoints, states, strict=True):
-        check_alike(checkpoints[0], states[0], path, state)
+        check_same_kind(checkpoints[0], states[0], path, state)
     more: dict[str, Any] = {"averaged": [str(path) for path in checkpoints]}
     untrained = all(IMPORTED in sealed_files(path) for path in checkpoints)
     rewrite(checkpoints[-1], folder, mean(checkpoints), more, untrained)
@@ -62,7 +62,7 @@ def rewrite(
     seal(folder)
 
 
-def check_alike(first: Path, one: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
+def check_same_kind(first: Path, one: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
     """Raise CheckpointError unless two checkpoints have the same kind; dropout may differ."""
     fault = f"{path} cannot be averaged with {first}"
     for key, what in {"vocab": "vocabularies", "labels": "labels"}.items():

@@ -22,7 +22,7 @@ from unitk.options.fields import (
     parse_named,
 )
 
-KINDS = ("task", "arch", "criterion", "optimizer")  # components a run is made of
+COMPONENTS = ("task", "arch", "criterion", "optimizer")  # components a run is made of
 CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
 """Options that say what an example is."""
 FROZEN = ("seed", "per_label", "stateful_rows", "freeze", "thaw", "group", "adapter", *CUT)

@@ -194,7 +194,7 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
     )
 
 
-def fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, float]) -> Sums:
+def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, float]) -> Sums:
     """The sums of an update's passes; with `--oom-retry`, of smaller micro-batches of it where
     memory is out on any rank."""
     config, ranks, whole = run.config, run.ranks, undivided(run.criterion)

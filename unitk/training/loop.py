@@ -143,7 +143,7 @@ class Trainer(Run):
         """Forward and backward of each micro-batch, and the gradients' norm."""
         # before the first backward pass: an ask's loss is divided by its count in the update
         counts = self.begin(update)
-        sums, norm = self.all_ranks(guard.fitting(self, self.passes, update, counts))
+        sums, norm = self.all_ranks(guard.run_fitting(self, self.passes, update, counts))
         total = torch.stack([sums[name] for name in counts if name in sums]).sum()
         return Passed(sums, counts, total, norm)
 
@@ -331,7 +331,7 @@ class Trainer(Run):
         averages = self.average.tensors if self.average is not None else None
         optimizers = self.plan.optimizers
         own = identity, task, copy, averages, rows, self.base
-        taken = snapshot.take(self.model, optimizers, at, *own)
+        taken = snapshot.take_snapshot(self.model, optimizers, at, *own)
         if self.ranks.apart:
             taken = registry.get("measure", "shards")(taken, self.ranks)
         if self.ranks.leads or self.ranks.apart:

@@ -197,7 +197,7 @@ class Group(Ranks):
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [p.grad for p in parameters if p.grad is not None]
         flying = []
-        for bucket in buckets(gradients):
+        for bucket in group_tensors(gradients):
             flat = torch.cat([gradient.flatten() for gradient in bucket])
             flying.append((bucket, flat, self._sum(flat)))
         for bucket, flat, work in flying:
@@ -370,7 +370,7 @@ def attempt() -> str:
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
 
 
-def join(shard: bool = False, apart: bool = False) -> Ranks:
+def join_processes(shard: bool = False, apart: bool = False) -> Ranks:
     """This process among those that `--nproc` or `torchrun` started, or alone."""
     rank, world, local = process_ranks()
     if world == 1:
@@ -378,7 +378,7 @@ def join(shard: bool = False, apart: bool = False) -> Ranks:
     return (Sharded if shard else Group)(rank, world, local=local, apart=apart)
 
 
-def buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+def group_tensors(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """Group tensors of one dtype into runs of at most `BUCKET` bytes (or one tensor)."""
     found: list[list[Tensor]] = []
     room = 0

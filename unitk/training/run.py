@@ -34,7 +34,7 @@ from unitk.training.device import (
 )
 from unitk.training.ema import Average
 from unitk.training.measures import Means, Noise, Speed
-from unitk.training.parallel import Ranks, join
+from unitk.training.parallel import Ranks, join_processes
 from unitk.training.saving import checkpoint, snapshot
 from unitk.training.saving.state import Progress, plugins_named, read_state
 from unitk.training.saving.weights import Base, weights_of
@@ -51,7 +51,7 @@ class Run:
     def __init__(self, start: Start) -> None:
         config, parts = start.config, start.parsed.components
         self.start, self.config, self.data = start, config, start.data
-        self.ranks = join(config.shard, config.save_shards)
+        self.ranks = join_processes(config.shard, config.save_shards)
         self.device = choose_device(config.device, self.ranks.local)
         configure_torch(config, self.device)
         self.precision = choose_precision(config, self.device)

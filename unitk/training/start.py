@@ -28,9 +28,9 @@ from unitk.optim.rates import choose_rates
 from unitk.options.config import NoOptions, Parsed, flag, options, peek, read_words, resolve
 from unitk.options.settings import Origin, Setting, Settings
 from unitk.training.config import (
+    COMPONENTS,
     CUT,
     FROZEN,
-    KINDS,
     RANKING,
     SCORES,
     TrainConfig,
@@ -40,7 +40,7 @@ from unitk.training.config import (
     process_ranks,
 )
 from unitk.training.reporting.sinks import choose_loggers
-from unitk.training.saving.folder import CONFIG, RunFolder, find
+from unitk.training.saving.folder import CONFIG, RunFolder, find_checkpoint
 from unitk.training.saving.state import (
     Identity,
     layout_in,
@@ -119,7 +119,7 @@ class Start:
 
 def parse_train(argv: Sequence[str]) -> Parsed:
     """Parse the options of a run; with `--resume`, missing ones come from the run's config.yaml."""
-    given = read_words("train", TrainConfig, argv, KINDS)
+    given = read_words("train", TrainConfig, argv, COMPONENTS)
     if (path := _config_to_resume(given)) is None:
         return _with_parent(given)
     recorded = Settings.read(path)
@@ -167,7 +167,7 @@ def _with_parent(given: Settings) -> Parsed:
         folder = run.newest(hashed=lambda name: name == "state.json")
     if "task" in given and folder is None and "init_from" in given:
         path = peek(TrainConfig, given, "init_from")
-        folder = find(path) if path is not None else None
+        folder = find_checkpoint(path) if path is not None else None
     if folder is None:
         return _resolve(given)
     state = read_state(folder)
@@ -191,11 +191,11 @@ def _resolve(given: Settings) -> Parsed:
     try:
         arch = resolve(NoOptions, named, ("task", "arch")).components["arch"]
     except UsageError:  # it is raised again, with all else that is wrong
-        return resolve(TrainConfig, given, KINDS)
+        return resolve(TrainConfig, given, COMPONENTS)
     begins = "init_from", "init_encoder", "init_decoder"
     new = all(name not in given or peek(TrainConfig, given, name) is None for name in begins)
     own = isinstance(arch.made_from, Preset) and arch.made_from.own
-    return resolve(TrainConfig, choose_rates(given, own, new, arch.config.width), KINDS)
+    return resolve(TrainConfig, choose_rates(given, own, new, arch.config.width), COMPONENTS)
 
 
 def _of_same_tasks(there: Settings, tasks: Mapping[str, str]) -> Settings:
@@ -353,7 +353,7 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
     """The checkpoints that weights come from, of all or of a tower; what differs from them."""
     config, arch = parsed.main, parsed.components["arch"]
     changed: list[str] = []
-    init_from = find(config.init_from) if config.init_from else None
+    init_from = find_checkpoint(config.init_from) if config.init_from else None
     if init_from is not None:
         state = read_state(init_from)
         check_vocab(state, data.vocab, init_from)
@@ -364,7 +364,7 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
         require(theirs in (0, ours), f"{has}: train it with {cure}")
         changed = _differences(parsed, settings_of(state, init_from), init_from)
     given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
-    towers = {name: find(path) for name, path in given.items() if path is not None}
+    towers = {name: find_checkpoint(path) for name, path in given.items() if path is not None}
     for name, path in towers.items():
         require(
             "enc" in arch.config.towers,
@@ -422,10 +422,10 @@ def _check_frozen(
             raise UsageError(f"a resumed run keeps the contents of {copy}")
     # an option the run did not know yet has its default there
     there, here = parsed.differing(recorded_options(state)), parsed.settings
-    components = here.only(*KINDS)
+    components = here.only(*COMPONENTS)
     free = CUT if parsed.main.new_data else ()
     changed = {key for key in free if key in there}
-    for key in sorted(there, key=lambda key: (key not in KINDS, key)):
+    for key in sorted(there, key=lambda key: (key not in COMPONENTS, key)):
         fixed = key in FROZEN or key in components
         # a schedule of the block size counts epochs up to the last one
         fixed |= key == "max_epochs" and not isinstance(parsed.main.block_size, int)

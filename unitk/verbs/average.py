@@ -13,7 +13,7 @@ from unitk.files import new_folder
 from unitk.options.config import Parsed
 from unitk.options.fields import Bound, Checked
 from unitk.registry import register
-from unitk.training.saving.folder import RunFolder, find
+from unitk.training.saving.folder import RunFolder, find_checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,11 @@ class Options(Checked):
 def value(parsed: Parsed) -> Path:
     """Find the checkpoints, average them, and write a folder that is complete or absent."""
     given: Options = parsed.main
-    found = newest(given) if given.last is not None else [find(path) for path in given.checkpoint]
+    found = (
+        newest(given)
+        if given.last is not None
+        else [find_checkpoint(path) for path in given.checkpoint]
+    )
     require(len(found) > 1, "--checkpoint: give two or more, or a run folder with --last N")
     with new_folder(given.dest, "--dest", CheckpointError) as folder:
         # what is wrong with the options was told before torch is imported
@@ -64,4 +68,4 @@ def newest(given: Options) -> list[Path]:
     if len(numbers) < given.last:
         kept = f"{run.path} has {len(numbers)} checkpoints"
         raise CheckpointError(f"--last {given.last}: {kept} (unitk train --keep-last N keeps more)")
-    return [find(run.step(number)) for number in numbers[::-1]]
+    return [find_checkpoint(run.step(number)) for number in numbers[::-1]]

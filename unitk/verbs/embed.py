@@ -13,7 +13,7 @@ from unitk.api.answering import Answering, answers, inputs_of, open_generator, r
 from unitk.api.verb import verb
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
-from unitk.decoding.files.outputs import STDOUT, check_writable, numbers, write
+from unitk.decoding.files.outputs import STDOUT, check_writable, list_numbers, write
 from unitk.errors import DataError, require
 from unitk.files import create, new_file
 from unitk.options.config import Parsed
@@ -101,5 +101,5 @@ def vector_of(answer: Any) -> Any:
 def line(number: int, text: Input, answer: Any) -> str:
     """A json object with the vector of a text, or with its error."""
     if not isinstance(answer, DataError):
-        answer = {"vector": numbers(answer)}
+        answer = {"vector": list_numbers(answer)}
     return record(number, text, answer)

@@ -172,7 +172,7 @@ Ways = tuple[Options, Options]
 def value(argv: Sequence[str]) -> list[list[Output]]:
     """The n best outputs for each input; with `score`, the targets."""
     parsed, found = parse_generate(argv)[0], list[list[Any]]()
-    generate(parsed.main, parsed, found)
+    respond(parsed.main, parsed, found)
     return found
 
 
@@ -187,7 +187,7 @@ def run(argv: Sequence[str]) -> None:
     if given.resume and not given.overwrite and is_finished(given.output):
         return
     with nullcontext() if given.output == STDOUT else reserve(given.output, "--output"):
-        generate(given, parsed)
+        respond(given, parsed)
 
 
 def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
@@ -208,7 +208,7 @@ def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
     return replace(parsed, main=check(parsed)), own
 
 
-def generate(given: Options, parsed: config.Parsed, kept: list[list[Output]] | None = None) -> None:
+def respond(given: Options, parsed: config.Parsed, kept: list[list[Output]] | None = None) -> None:
     """Decode or score, and write the outputs, or append them to those `kept`."""
     inputs, limit = read(given), given.max_source_len
     if limit is None and parsed.settings.given("max_source_len", Origin.CHECKPOINT):
@@ -412,7 +412,7 @@ def answer(
         how: dict[str, Any] = {"truncate": given.truncate, "layer": layer, "watch": Watcher(report)}
         how["first"] = items[0].number
         if given.score:
-            return generator.scores(sources, targets_of(items), given, **how)
+            return generator.scores(sources, wanted_of(items), given, **how)
         constraints = [item.constraint for item in items]
         if fills:
             texts = ["\t".join(item.text.parts) for item in items]
@@ -423,7 +423,7 @@ def answer(
     return found
 
 
-def targets_of(items: Sequence[Item]) -> list[Ids]:
+def wanted_of(items: Sequence[Item]) -> list[Ids]:
     """The targets of inputs, which must have some."""
     targets = []
     for item in items:

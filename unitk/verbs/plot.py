@@ -33,9 +33,9 @@ def value(parsed: Parsed) -> Path:
     given: Options = parsed.main
     require(len(given.runs) > 0, "--runs: name a run folder")
     output = given.output or given.runs[0] / "curves.png"
-    from unitk.training.reporting.plots import plot
+    from unitk.training.reporting.plots import plot_runs
 
-    plot(given.runs, output)
+    plot_runs(given.runs, output)
     return output
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unitk.api.verb import find, verb
+from unitk.api.verb import find_verb, verb
 from unitk.data.files.squad import read_squad
 from unitk.data.files.window import sentences_of
 from unitk.errors import DataError, UsageError, require
@@ -102,7 +102,7 @@ def run(parsed: Parsed) -> None:
     folder.mkdir(parents=True)
     create(folder / MARK)
     for name, lines in INPUTS.items():
-        save(folder / f"{name}.txt", lines)
+        save_lines(folder / f"{name}.txt", lines)
     places = {"data": data, "init": given.init_from, "run": folder, "here": home()}
     quoted = {name: shlex.quote(str(path)) for name, path in places.items()}
     for heading, commands in STAGES.items():
@@ -111,9 +111,9 @@ def run(parsed: Parsed) -> None:
             line = command.format(**quoted, steps=given.max_steps)
             print(f"$ unitk {line}", flush=True)
             name, *words = shlex.split(line)
-            find(name)(words)
+            find_verb(name)(words)
         if heading.startswith("3"):
-            report(folder, data / "test.json.gz", time.perf_counter() - began)
+            report_questions(folder, data / "test.json.gz", time.perf_counter() - began)
 
 
 def home() -> Path:
@@ -128,12 +128,12 @@ def home() -> Path:
     return found
 
 
-def save(path: Path, lines: Sequence[str]) -> None:
+def save_lines(path: Path, lines: Sequence[str]) -> None:
     """Write texts, one a line."""
     create(path, "".join(line.replace("\n", " ") + "\n" for line in lines))
 
 
-def report(folder: Path, asked: Path, seconds: float) -> None:
+def report_questions(folder: Path, asked: Path, seconds: float) -> None:
     """Print scores, times and ten questions about the file `asked`; write the texts scored."""
     from rich.console import Console
     from rich.table import Table
@@ -149,8 +149,8 @@ def report(folder: Path, asked: Path, seconds: float) -> None:
         "written": [record["outputs"][0]["text"] for record in found],
         "the answer's sentence": [record["source"][1] for record in found],
     }
-    save(folder / "written.txt", texts["written"])
-    save(folder / "wanted.txt", wanted)
+    save_lines(folder / "written.txt", texts["written"])
+    save_lines(folder / "wanted.txt", wanted)
     references = [[text] for text in wanted]
     scores = [
         bleu(some, references, lowercase=True).figures | rouge(some, references).figures

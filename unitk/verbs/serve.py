@@ -24,7 +24,7 @@ from unitk.options.config import Parsed
 from unitk.pretrained import locate
 from unitk.registry import register
 from unitk.serving.config import Limits
-from unitk.training.saving.folder import find
+from unitk.training.saving.folder import find_checkpoint
 from unitk.training.saving.state import read_state
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def with_all_tasks(path: Path, given: Options) -> Service:
     from unitk.training.saving.checkpoint import components
     from unitk.training.saving.weights import weights_of
 
-    folder = find(path)
+    folder = find_checkpoint(path)
     state = read_state(folder)
     parsed = components(state, folder)
     names = list(parsed.mixture) or [parsed.components["task"].name]
@@ -252,7 +252,7 @@ def watch_checkpoint(path: Path) -> Callable[[], bool]:
 
     def identity() -> tuple[Path, str] | None:
         try:
-            folder = find(path).resolve()
+            folder = find_checkpoint(path).resolve()
             return folder, digest(folder / MANIFEST)
         except (UnitkError, OSError):  # gone, or being written
             return None

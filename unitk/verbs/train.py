@@ -47,7 +47,7 @@ def run(argv: Sequence[str]) -> None:
             return
         several = parsed.main.nproc > 1 and not is_launched()
         if several:
-            check_room(parsed.main.nproc)
+            check_processes(parsed.main.nproc)
         start = prepare(parsed)
         if parsed.main.dry_run and not several:
             registry.get("measure", "plan")(start)
@@ -78,7 +78,7 @@ def launch(processes: int, argv: Sequence[str], timeout: float) -> None:
                     env = os.environ | variables(rank, processes, Path(name))
                     # Ctrl-C in a terminal reaches this process only, which passes it on
                     children.append(subprocess.Popen(command, env=env, start_new_session=True))
-            codes = watch(children, received, timeout)
+            codes = watch_processes(children, received, timeout)
         except OSError as error:
             raise UsageError(f"--nproc {processes}: {error.strerror or error}") from error
         finally:
@@ -88,7 +88,7 @@ def launch(processes: int, argv: Sequence[str], timeout: float) -> None:
         conclude(codes, received, Path(name))
 
 
-def check_room(processes: int) -> None:
+def check_processes(processes: int) -> None:
     """Refuse more processes than fit into memory, and warn of more than there are cores."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     need, there = f"{processes * LEAST / 1e9:,.0f} GB", f"{memory / 1e9:,.0f} GB"
@@ -128,7 +128,7 @@ def received_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def watch(
+def watch_processes(
     children: Sequence[subprocess.Popen[bytes]], received: Sequence[int], timeout: float
 ) -> dict[int, int]:
     """Wait until all processes are over; returns their codes by rank, in the order of their ends.

@@ -28,11 +28,11 @@ from unitk.vocab.tokenizer_files import (
     FLAGS,
     MAP,
     SETTINGS,
-    Files,
-    text_of,
+    TokenizerFiles,
+    token_text,
 )
 from unitk.vocab.tokenizer_json import Tokenizers
-from unitk.vocab.untrusted import failures, load, naming
+from unitk.vocab.untrusted import failures, load_tokenizer, naming
 
 WRITERS = (
     *("gpt2", "openai-gpt", "t5", "bart", "llama", "mistral", "qwen2", "qwen3", "smollm3"),
@@ -103,7 +103,7 @@ def open_released(
     ids are None if the model itself knows its symbols. Raises a `DataError` that names file and
     field where files disagree.
     """
-    files = Files(folder, file)
+    files = TokenizerFiles(folder, file)
     if files.is_ours:
         model: VocabModel = SentencePiece(files.slow["*.model"].read_bytes())
         if not files.setting("keep_accents", True):
@@ -117,7 +117,7 @@ def open_released(
         for token in files.added:
             if model.find(token.content) != token.index:
                 raise DataError(f"{token.where}: {token.content!r}, but {lacks}")
-        for content in map(text_of, (*files.own_roles, *files.extra[0])):
+        for content in map(token_text, (*files.own_roles, *files.extra[0])):
             if model.find(content) is None:
                 raise DataError(f"{files.folder / SETTINGS} names {content!r}, but {lacks}")
         return model, None
@@ -134,7 +134,7 @@ def open_released(
     return model, symbols
 
 
-def _assemble(files: Files) -> Any:
+def _assemble(files: TokenizerFiles) -> Any:
     """The library's tokenizer with the pieces and all added tokens, as transformers makes it."""
     tokenizer = _of_pieces(files)
     there = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
@@ -147,7 +147,7 @@ def _assemble(files: Files) -> Any:
             what = f"{token.content!r} the id {token.index:,}, but transformers gives it {index:,}"
             raise DataError(f"{token.where} gives {what}")
     for one, is_named, is_role in _further(files):
-        content = text_of(one)
+        content = token_text(one)
         beyond = files.rows is not None and tokenizer.get_vocab_size() >= files.rows
         # a token that no file names, and that the model has no row for, is none
         if content in there or not is_named and beyond and tokenizer.token_to_id(content) is None:
@@ -166,7 +166,7 @@ def _add(tokenizer: Any, content: str, flags: Mapping[str, bool]) -> None:
     tokenizer.add_tokens([AddedToken(content, **flags)])
 
 
-def _further(files: Files) -> Iterator[tuple[Any, bool, bool]]:
+def _further(files: TokenizerFiles) -> Iterator[tuple[Any, bool, bool]]:
     """Special tokens, whether a file names them, and whether they have a role."""
     for role, token in files.roles.items():
         yield token, files.declares(role), True
@@ -177,12 +177,12 @@ def _further(files: Files) -> Iterator[tuple[Any, bool, bool]]:
             yield token, named, False
 
 
-def _of_pieces(files: Files) -> Any:
+def _of_pieces(files: TokenizerFiles) -> Any:
     """The library's tokenizer without the added tokens."""
     name = files.class_name
     if name == AS_IT_IS:
         with naming(files.fast_file):
-            return load(json.dumps(files.fast))
+            return load_tokenizer(json.dumps(files.fast))
     source = files.fast_file if files.fast else files.slow_file
     assert source is not None
     pieces = files.pieces
@@ -191,12 +191,12 @@ def _of_pieces(files: Files) -> Any:
             check_model(name, files.fast)
         if name == "T5Tokenizer" and not files.fast:
             pieces = _with_sentinels(files, pieces)
-        unk = text_of(files.roles.get("unk", "<unk>"))
+        unk = token_text(files.roles.get("unk", "<unk>"))
         tokenizer = CLASSES[name].build(pieces, files.flag, unk)
     return tokenizer
 
 
-def _with_sentinels(files: Files, pieces: Pieces) -> Pieces:
+def _with_sentinels(files: TokenizerFiles, pieces: Pieces) -> Pieces:
     """The pieces of a T5 and its sentinels, the last one first, if the model has rows for them."""
     count, size = files.num_sentinels, len(pieces.ids)
     if files.rows is not None and size + count > files.rows:
@@ -206,10 +206,10 @@ def _with_sentinels(files: Files, pieces: Pieces) -> Pieces:
     return replace(pieces, ids=ids, scores=pieces.scores + (0.0,) * (len(ids) - size))
 
 
-def _compare(files: Files, tokenizer: Any) -> None:
+def _compare(files: TokenizerFiles, tokenizer: Any) -> None:
     """Log a warning if a tokenizer.json prepares texts otherwise than its class."""
     with naming(files.fast_file), failures("cannot read a text"):
-        own = load(json.dumps(files.fast))
+        own = load_tokenizer(json.dumps(files.fast))
         ids = [
             [one.encode(text, add_special_tokens=False).ids for text in TRIED]
             for one in (own, tokenizer)
@@ -222,14 +222,16 @@ def _compare(files: Files, tokenizer: Any) -> None:
         )
 
 
-def _symbols(files: Files, model: Tokenizers, spellings: Mapping[str, str]) -> dict[str, int]:
+def _symbols(
+    files: TokenizerFiles, model: Tokenizers, spellings: Mapping[str, str]
+) -> dict[str, int]:
     """The ids of unitk's symbols: those of tokens that have a role, or those of config.json.
 
     An id that the model itself uses must be that of the token.
     """
     ids: dict[str, int] = {}
     for role, token in files.roles.items():
-        index = model.find(text_of(token))
+        index = model.find(token_text(token))
         # a token that only the class names says less than an id that the model uses
         is_new = index is not None and index >= files.size and not files.declares(role)
         if is_new and _declared_id(files, f"{role}_token_id", model.size) is not None:
@@ -269,7 +271,9 @@ def _symbols(files: Files, model: Tokenizers, spellings: Mapping[str, str]) -> d
     return found
 
 
-def _declared_id(files: Files, key: str, size: int, wanted: int | None = None) -> int | None:
+def _declared_id(
+    files: TokenizerFiles, key: str, size: int, wanted: int | None = None
+) -> int | None:
     """An id that config.json has, if there is such an id; of several, `wanted` or the first."""
     given = files.config.get(key)
     several = given if isinstance(given, list) else [given]
@@ -277,7 +281,7 @@ def _declared_id(files: Files, key: str, size: int, wanted: int | None = None) -
     return wanted if wanted in good else next(iter(good), None)
 
 
-def _check_rows(files: Files, model: Tokenizers, symbols: Mapping[str, int]) -> None:
+def _check_rows(files: TokenizerFiles, model: Tokenizers, symbols: Mapping[str, int]) -> None:
     """Refuse tokens of the text that the model has no row for."""
     for index in range(files.rows or model.size, model.size):
         if index not in symbols.values() and (piece := model.piece(index)):

@@ -118,7 +118,7 @@ class VocabModel(ABC):
         return self.encode(text) if joined else ids[len(anchor) :]
 
 
-def pack(rows: Sequence[Sequence[int]]) -> Packed:
+def pack_ids(rows: Sequence[Sequence[int]]) -> Packed:
     """Lists of ids as one array, and the length of each."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths

@@ -69,7 +69,7 @@ class Token:
     where: str
 
 
-class Files:
+class TokenizerFiles:
     """The files about a tokenizer in a folder. What is read is checked."""
 
     def __init__(self, folder: Path, file: Path | None) -> None:
@@ -175,7 +175,7 @@ class Files:
             with naming(self.slow_file):
                 slow = pieces_of_file(self.slow_file)
                 known = CLASSES[self.class_name]
-                roles = {**known.roles, **{one: text_of(self.roles[one]) for one in self.roles}}
+                roles = {**known.roles, **{one: token_text(self.roles[one]) for one in self.roles}}
                 slow = known.arrange(slow, roles)
         if not self.fast:
             assert slow is not None
@@ -233,7 +233,7 @@ class Files:
 
     def _decoder(self) -> Iterator[Token]:
         where = f"{self.folder / SETTINGS}: added_tokens_decoder"
-        special = {text_of(one) for one in (*self.roles.values(), *self.own_roles)}
+        special = {token_text(one) for one in (*self.roles.values(), *self.own_roles)}
         for index, token in self.setting("added_tokens_decoder", {}).items():
             if not index.isdecimal():
                 raise DataError(f"{where} must have whole numbers as names, got {index!r}")
@@ -247,7 +247,7 @@ class Files:
 
     def _listed(self) -> Iterator[Token]:
         where = self.folder / ADDED
-        special = {text_of(one) for one in (*self.roles.values(), *self.extra[0])}
+        special = {token_text(one) for one in (*self.roles.values(), *self.extra[0])}
         for content, index in self.listed.items():
             if type(index) is not int or index < 0:
                 raise DataError(f"{where}: {content!r} must be a whole number, got {index!r}")
@@ -274,7 +274,7 @@ class Files:
             for file, given in ((MAP, self._legacy), (SETTINGS, self.settings)):
                 if key in given:
                     if given[key] is not None:
-                        text_of(given[key], f"{self.folder / file}: {key}")
+                        token_text(given[key], f"{self.folder / file}: {key}")
                         found[role] = given[key]
                     break
             else:
@@ -298,7 +298,7 @@ class Files:
         for file, given in ((SETTINGS, self.settings), (MAP, self._legacy)):
             several = given.get(EXTRA_TOKENS[0])
             for key, value in several.items() if isinstance(several, dict) else ():
-                text_of(value, f"{self.folder / file}: {EXTRA_TOKENS[0]}: {key}")
+                token_text(value, f"{self.folder / file}: {EXTRA_TOKENS[0]}: {key}")
                 found.append(value)
             found += (
                 value
@@ -328,19 +328,19 @@ class Files:
         default = [] if is_said else self._extra_of_class(more)
         named = (extra if is_said else more) or []
         for one in named:
-            text_of(one, f"{self.folder / SETTINGS}: {EXTRA_TOKENS[0]}")
+            token_text(one, f"{self.folder / SETTINGS}: {EXTRA_TOKENS[0]}")
         return named, default
 
     def _extra_of_class(self, more: list[Any] | None) -> list[Any]:
         known = CLASSES.get(self.class_name)
         if self.class_name == "T5Tokenizer":
-            if any("<extra_id_" in text_of(one) for one in more or []):
+            if any("<extra_id_" in token_text(one) for one in more or []):
                 return []
             return [f"<extra_id_{number}>" for number in range(self.num_sentinels)]
         return list(known.extra) if known and more is None else []
 
 
-def text_of(token: Any, where: str = "") -> str:
+def token_text(token: Any, where: str = "") -> str:
     """The text of a token that is a text or an object with `content`."""
     content = token.get("content") if isinstance(token, dict) else token
     if not isinstance(content, str) or not content:
@@ -352,7 +352,7 @@ def text_of(token: Any, where: str = "") -> str:
 
 
 def _token(index: int, given: Any, where: str) -> Token:
-    content = text_of(given if isinstance(given, dict) else None, where)
+    content = token_text(given if isinstance(given, dict) else None, where)
     flags = {name: given.get(name, name == "normalized") for name in FLAGS}
     if "normalized" not in given:
         flags["normalized"] = not given.get("special", False)

@@ -14,7 +14,7 @@ from unitk.errors import DataError
 from unitk.foreign import parse_json, require_file
 from unitk.registry import register
 from unitk.vocab import untrusted
-from unitk.vocab.subwords import Offsets, Packed, VocabModel, pack
+from unitk.vocab.subwords import Offsets, Packed, VocabModel, pack_ids
 from unitk.vocab.untrusted import failures
 
 END_OF_WORD = "</w>"  # of GPT's pieces
@@ -103,7 +103,7 @@ class Tokenizers(VocabModel):
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         with failures("the tokenizer cannot read a text"):
             found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return pack([one.ids for one in found])
+        return pack_ids([one.ids for one in found])
 
     def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
         with failures("the tokenizer cannot read a text"):
@@ -173,7 +173,9 @@ def _build(spec: Mapping[str, Any], plain: Collection[int], pieces: Mapping[int,
         for token in spec.get("added_tokens") or []
     ]
     unused = dict.fromkeys(("truncation", "padding", "post_processor"))
-    return untrusted.load(json.dumps({**spec, "model": model, "added_tokens": added, **unused}))
+    return untrusted.load_tokenizer(
+        json.dumps({**spec, "model": model, "added_tokens": added, **unused})
+    )
 
 
 def _makes(pair: str | Sequence[str], cut: int, hidden: Collection[str]) -> bool:

@@ -106,7 +106,7 @@ def train_vocab(
         trained = SentencePiece(fit(chosen, settings))
     except RuntimeError as error:
         raise _explain(str(error), size) from error
-    report(counts, trained.find)
+    report_unknown(counts, trained.find)
     report_changes(raw, normalization)
     return adopt(trained)
 
@@ -183,7 +183,7 @@ def choose(counts: Counter[str], size: int, normalization: str) -> tuple[float, 
     return COVERAGE, "".join(sorted(_letters(counts)))
 
 
-def report(counts: Counter[str], known: Callable[[str], object]) -> None:
+def report_unknown(counts: Counter[str], known: Callable[[str], object]) -> None:
     """Log the characters that are not `known`, most frequent first."""
     lacking = {one: times for one, times in counts.items() if known(one) is None}
     if lacking:

@@ -246,7 +246,7 @@ def naming(what: object) -> Iterator[None]:
         raise DataError(f"{what} {error}") from error
 
 
-def load(text: str) -> Any:
+def load_tokenizer(text: str) -> Any:
     """The library's tokenizer of a tokenizer.json."""
     from tokenizers import Tokenizer
 

@@ -10,7 +10,7 @@ from unitk.errors import DataError
 from unitk.foreign import HALF, HALF_MESSAGE
 from unitk.registry import register
 from unitk.vocab.base import SYMBOLS, Vocab, adopt
-from unitk.vocab.subwords import Offsets, Packed, VocabModel, pack
+from unitk.vocab.subwords import Offsets, Packed, VocabModel, pack_ids
 
 
 class WordList(VocabModel):
@@ -29,7 +29,7 @@ class WordList(VocabModel):
         self.unk: int = unk
 
     def encode_packed(self, texts: list[str]) -> Packed:
-        return pack([[self._id(word) for word in text.split()] for text in texts])
+        return pack_ids([[self._id(word) for word in text.split()] for text in texts])
 
     def _id(self, word: str) -> int:
         # a text that spells a symbol has an unknown word

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unitk.data.files.documents import Reading, read_documents, split_sentences
+from unitk.data.files.documents import Separators, read_documents, split_sentences
 from unitk.data.files.lines import blocks
 from unitk.data.files.squad import read_squad
 from unitk.errors import DataError
 
-LINE = Reading(documents="line")
-BLANK = Reading()
-PUNCT = Reading(sentences="punct")
-MARK = Reading(document_mark="<|end|>")
+LINE = Separators(documents="line")
+BLANK = Separators()
+PUNCT = Separators(sentences="punct")
+MARK = Separators(document_mark="<|end|>")
 
 
 def write(path, text):
@@ -43,11 +43,11 @@ def test_other_separators_of_unicode_end_no_line(tmp_path):
 def test_json_lines(tmp_path):
     lines = [{"text": "one\ntwo\n\nthree"}, {"text": ""}, {"text": "four. Five", "id": 3}]
     path = write(tmp_path / "x.jsonl", "\n".join(map(json.dumps, lines)) + "\n\n")
-    reading = Reading(format="jsonl")
+    reading = Separators(format="jsonl")
     assert sentences(path, reading) == [["one", "two", "three"], ["four. Five"]]
-    reading = Reading(format="jsonl", sentences="punct")
+    reading = Separators(format="jsonl", sentences="punct")
     assert sentences(path, reading)[1] == ["four.", "Five"]
-    assert sentences(write(path, '{"body": "a"}'), Reading(format="jsonl", field=("body",))) == [
+    assert sentences(write(path, '{"body": "a"}'), Separators(format="jsonl", field=("body",))) == [
         ["a"]
     ]
 
@@ -134,4 +134,4 @@ def test_the_line_is_right_beyond_the_first_block(tmp_path):
 def test_bad_json_lines(tmp_path, line, message):
     path = write(tmp_path / "x.jsonl", '{"text": "\\ud83d\\ude00"}\n' + line + "\n")
     with pytest.raises(DataError, match=message):
-        sentences(path, Reading(format="jsonl"))
+        sentences(path, Separators(format="jsonl"))

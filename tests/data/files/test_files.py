@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from unitk.data.files.documents import Reading
+from unitk.data.files.documents import Separators
 from unitk.data.files.files import Files, expand
 from unitk.errors import DataError, UsageError
 
-BLANK = Reading()
+BLANK = Separators()
 
 
 def write(path, text):

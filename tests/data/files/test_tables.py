@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from unitk.data.files.documents import Reading, read_documents
+from unitk.data.files.documents import Separators, read_documents
 from unitk.data.files.readers import format_of, records
 from unitk.errors import DataError
 
@@ -81,7 +81,7 @@ def test_one_pretty_list_in_json_lines_is_read(tmp_path, name, given):
     path = tmp_path / name
     data = json.dumps(ROWS, indent=2).encode()
     path.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
-    reading = Reading(format=format_of(path, given))
+    reading = Separators(format=format_of(path, given))
     assert list(read_documents(path, reading)) == [[row["text"]] for row in ROWS]
     assert [record.values for record in records(path, given=given)] == ROWS
 
@@ -97,13 +97,13 @@ def test_utf_16_is_told_with_its_cure(tmp_path, name, kind):
     path = tmp_path / name
     path.write_bytes('[{"text": "good"}]\n'.encode(kind))
     with pytest.raises(DataError, match=f"{name} .*`iconv -f {kind[:6].upper()}"):
-        list(read_documents(path, Reading(format=format_of(path))))
+        list(read_documents(path, Separators(format=format_of(path))))
 
 
 def test_carriage_returns_alone_are_told(tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes(b"The cat sat.\rThe dog ran.\r")
     with pytest.raises(DataError, match="x.txt: .*carriage"):
-        list(read_documents(path, Reading()))
+        list(read_documents(path, Separators()))
     path.write_bytes(b"one line\r")
-    assert list(read_documents(path, Reading())) == [["one line"]]
+    assert list(read_documents(path, Separators())) == [["one line"]]

@@ -22,7 +22,7 @@ from unitk.evaluation.continuations import (
     read_last_words,
     scores,
 )
-from unitk.evaluation.windows import windows
+from unitk.evaluation.windows import cut_windows
 from unitk.models.archs import tiny
 
 
@@ -127,10 +127,10 @@ def test_questions_without_a_label_are_ranked_but_not_counted(tmp_path):
 
 def test_windows_predict_every_token_once():
     text = np.arange(23)
-    found = windows(text, 5, 3)
+    found = cut_windows(text, 5, 3)
     assert np.concatenate([part for _, part in found]).tolist() == text.tolist()
     assert [(len(before), len(part)) for before, part in found] == [(0, 8), *[(3, 5)] * 3]
-    assert windows(text[:0], 5, 3) == []
+    assert cut_windows(text[:0], 5, 3) == []
     assert all(
         before.tolist() == text[part[0] - len(before) : part[0]].tolist() for before, part in found
     )

@@ -12,7 +12,7 @@ from unitk.decoding.generator import Generator
 from unitk.errors import DataError
 from unitk.evaluation.pairs import MinimalPairs, Pair, Scored, figures, read_pairs, table
 from unitk.formats.hf import folder as there
-from unitk.kernels.weights import prepare
+from unitk.kernels.weights import prepare_weights
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded
@@ -141,7 +141,7 @@ def test_scores_are_those_of_minicons(tmp_path, pieces, monkeypatch, arch, task,
     there.write(Loaded(model, made, {"arch": arch}, {}), folder)
     pairs = pairs_of(lines)
     found = MinimalPairs(whole_words=whole_words).score(
-        Generator(prepare(model, "fp32"), made), pairs, progress
+        Generator(prepare_weights(model, "fp32"), made), pairs, progress
     )
     texts = [text for pair in pairs for text in pair.sentences]
     kind = scorer.IncrementalLMScorer if task == "lm" else scorer.MaskedLMScorer

@@ -16,7 +16,7 @@ from unitk.decoding.generator import Generator
 from unitk.decoding.likelihood import layouts
 from unitk.decoding.share import share
 from unitk.errors import DataError, UsageError
-from unitk.kernels.weights import prepare
+from unitk.kernels.weights import prepare_weights
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.slots import Example, collate, lm, probe, query, stay, unroll
@@ -180,7 +180,7 @@ def test_sums_are_of_float32_whatever_the_model_is(made, name):
     model, task = made(name)
     texts = [(NONE, text) for text in some_texts(task)]
     exact = likelihoods(model, task, texts)
-    found = likelihoods(prepare(model, "bf16"), task, texts)
+    found = likelihoods(prepare_weights(model, "bf16"), task, texts)
     for one, other in zip(found, exact, strict=True):
         assert one.dtype == np.float32
         assert np.abs(one - other).max() < 0.5
@@ -322,7 +322,7 @@ def test_what_differs_in_the_prompt_is_not_shared(made):
 def test_a_generator_answers_for_texts(made, toy_vocab):
     model, task = made("lm")
     texts = toy_lines(4)
-    generator = Generator(prepare(model, "fp32"), task)
+    generator = Generator(prepare_weights(model, "fp32"), task)
     found = generator.likelihood(texts)
     assert [len(one) for one in found] == [len(toy_vocab.encode(text)) for text in texts]
     [first], [rest] = generator.likelihood(texts[0]), generator.likelihood([texts[1]], [texts[0]])

@@ -12,8 +12,8 @@ from unitk.decoding.understand.embed import embed
 from unitk.errors import DataError, UsageError
 from unitk.families.analysis import verbs as analyse
 from unitk.families.analysis.contextuality import (
-    contextuality,
     explained_variance,
+    measure_contextuality,
     measures,
     similarity,
 )
@@ -82,7 +82,7 @@ def test_layers_of_a_model(mini):
     """Rotary positions leave the embeddings static. Other measures are those of what `embed`
     writes, restated."""
     given = mini.model, mini.task, sources(mini)
-    layers = contextuality(*given, HOW, least=2)
+    layers = measure_contextuality(*given, HOW, least=2)
     assert len(layers) == LAYERS
     assert layers[0].self_similarity == pytest.approx(1, abs=1e-6)
     assert layers[0].explained == pytest.approx(1, abs=1e-6)
@@ -99,25 +99,27 @@ def test_layers_of_a_model(mini):
 
 def test_batches_seeds_and_counts(mini):
     given = mini.model, mini.task, sources(mini)
-    one = contextuality(*given, HOW, least=2)
-    small = contextuality(*given, EmbedConfig(pool="none", max_tokens=10), least=2)
+    one = measure_contextuality(*given, HOW, least=2)
+    small = measure_contextuality(*given, EmbedConfig(pool="none", max_tokens=10), least=2)
     for a, b in zip(one, small, strict=True):
         assert b.figures() == pytest.approx(a.figures(), rel=1e-4, abs=1e-5)
-    other = contextuality(*given, HOW, least=2, seed=2)
+    other = measure_contextuality(*given, HOW, least=2, seed=2)
     assert other[4].random_cosine != one[4].random_cosine
     assert other[4].self_similarity == pytest.approx(one[4].self_similarity)
-    assert contextuality(*given, HOW, least=2, most=2)[4] != one[4]
-    frequent = contextuality(*given, HOW, least=6)  # "the", "and", "on"
+    assert measure_contextuality(*given, HOW, least=2, most=2)[4] != one[4]
+    frequent = measure_contextuality(*given, HOW, least=6)  # "the", "and", "on"
     assert frequent[4].self_similarity != one[4].self_similarity
 
 
 def test_texts_with_too_little_in_common(mini):
     with pytest.raises(DataError, match="--input .*occurs 99 times"):
-        contextuality(mini.model, mini.task, sources(mini), HOW, least=99)
+        measure_contextuality(mini.model, mini.task, sources(mini), HOW, least=99)
     with pytest.raises(DataError, match="--input .*words.*one text"):
-        contextuality(mini.model, mini.task, [sources(mini)[0], [np.zeros(0, int)]], HOW, least=2)
+        measure_contextuality(
+            mini.model, mini.task, [sources(mini)[0], [np.zeros(0, int)]], HOW, least=2
+        )
     with pytest.raises(DataError, match="--input .*no text.*words"):
-        contextuality(mini.model, mini.task, [[sources(mini)[0][0][:1]]] * 3, HOW, least=2)
+        measure_contextuality(mini.model, mini.task, [[sources(mini)[0][0][:1]]] * 3, HOW, least=2)
 
 
 def test_the_command(tmp_path, capsys):

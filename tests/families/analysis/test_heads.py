@@ -46,7 +46,7 @@ def run(toy_data, tmp_path_factory):
 
 
 def loss(evaluation, gates):
-    return heads.figures(evaluation, gates, MOST)["loss"]
+    return heads.report_figures(evaluation, gates, MOST)["loss"]
 
 
 def shut(gates, *some):

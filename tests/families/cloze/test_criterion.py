@@ -8,7 +8,7 @@ from rounding import near
 
 from unitk.errors import UsageError
 from unitk.families.cloze.blanks import lay_out_answers
-from unitk.families.cloze.criterion import Cloze
+from unitk.families.cloze.criterion import ClozeCriterion
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.slots import Ask, Example, collate, stay
@@ -52,10 +52,10 @@ def by_hand(loss, score, right):
 def test_losses_are_those_by_hand(asked, loss):
     model, batch, scores = asked
     model.zero_grad()
-    found = Cloze(loss)(model, batch, 0, None)
+    found = ClozeCriterion(loss)(model, batch, 0, None)
     each = [by_hand(loss, s, right) for s, (_, right) in zip(scores, QUESTIONS, strict=True)]
     near(found.sums["cloze"], sum(each))
-    assert Cloze(loss).counts(batch) == {"cloze": 2}
+    assert ClozeCriterion(loss).counts(batch) == {"cloze": 2}
     right = [int(s.argmax()) == r for s, (_, r) in zip(scores, QUESTIONS, strict=True)]
     assert float(found.parts["cloze/correct"]) == sum(right)
     found.sums["cloze"].backward()
@@ -69,7 +69,7 @@ def test_gradients_are_those_of_torch(asked):
     for own in (True, False):
         model.double().zero_grad()
         if own:
-            loss = Cloze("mixed")(model, batch, 0, None).sums["cloze"]
+            loss = ClozeCriterion("mixed")(model, batch, 0, None).sums["cloze"]
         else:
             words, ask = batch.asks["answers"], batch.asks["cloze"]
             logits = model.output(batch, words).log_softmax(-1)
@@ -102,14 +102,14 @@ def test_single_tokens_are_compared_by_their_logits(asked, loss):
     plain = Ask("x", "lm", "x", *batch.asks["cloze"].arrays[:3])
     logits = model.output(batch, plain)[:, answers]
     wanted = sum(by_hand(loss, one, right) for one, right in zip(logits, rights, strict=True))
-    near(Cloze(loss)(model, batch, 0, None).sums["cloze"], wanted)
+    near(ClozeCriterion(loss)(model, batch, 0, None).sums["cloze"], wanted)
 
 
 def test_what_has_no_such_loss_is_refused(asked):
     model, _, _ = asked
     batch = collate([[single([43, 44], 0)]]).to("cpu")
     with pytest.raises(UsageError, match="--criterion.loss mixed needs --task.multi-token on"):
-        Cloze("mixed")(model, batch, 0, None)
+        ClozeCriterion("mixed")(model, batch, 0, None)
     other = collate([[Example({"x": stay(TEXT, pos=np.arange(3))}, [])]]).to("cpu")
     with pytest.raises(UsageError, match="--criterion cloze.* --task cloze"):
-        Cloze("hinge")(model, other, 0, None)
+        ClozeCriterion("hinge")(model, other, 0, None)

@@ -3,14 +3,14 @@ import pytest
 
 from unitk.errors import UsageError
 from unitk.families.latent.geometry import (
-    analogy,
+    find_nearest,
     law,
     lerp,
-    move,
-    nearest,
+    move_along,
     path,
     principal,
     slerp,
+    solve_analogy,
 )
 
 RNG = np.random.default_rng(0)
@@ -59,14 +59,14 @@ def test_a_path_has_both_ends_exactly(how):
 
 def test_an_analogy_by_hand():
     a, b, c = some(3, 4)
-    assert (analogy(a, a, c, 1.0) == c).all() and (analogy(a, b, c, 0.0) == c).all()
-    assert analogy(a, b, a, 1.0) == pytest.approx(b, abs=1e-6)
-    assert analogy(EAST, NORTH, EAST + NORTH, 2.0).tolist() == [-1, 3]
+    assert (solve_analogy(a, a, c, 1.0) == c).all() and (solve_analogy(a, b, c, 0.0) == c).all()
+    assert solve_analogy(a, b, a, 1.0) == pytest.approx(b, abs=1e-6)
+    assert solve_analogy(EAST, NORTH, EAST + NORTH, 2.0).tolist() == [-1, 3]
 
 
 def test_a_dimension_moves_alone():
     z = some(4)
-    points = move(z, 2, np.array([-1.0, 0.5]))
+    points = move_along(z, 2, np.array([-1.0, 0.5]))
     assert points[:, 2].tolist() == [-1, 0.5]
     assert (np.delete(points, 2, axis=1) == np.delete(z, 2)).all()
 
@@ -80,7 +80,7 @@ def test_the_nearest_are_those_of_plain_loops(metric):
         else 1 - p @ query / (np.linalg.norm(p) * np.linalg.norm(query))
         for p in points
     ]
-    rows, found = nearest(query, points, 5, metric)
+    rows, found = find_nearest(query, points, 5, metric)
     assert rows.tolist() == np.argsort(far)[:5].tolist()
     assert found == pytest.approx(np.sort(far)[:5], abs=1e-6)
 
@@ -89,7 +89,7 @@ def test_the_nearest_are_those_of_plain_loops(metric):
 def test_a_point_is_its_own_nearest_and_equal_ones_keep_their_order(metric):
     points = some(6, 3)
     points[4] = points[1]
-    rows, far = nearest(points[1], points, 9, metric)
+    rows, far = find_nearest(points[1], points, 9, metric)
     assert rows[:2].tolist() == [1, 4] and far[:2].tolist() == [0, 0]
     assert len(rows) == 6
 

@@ -10,7 +10,7 @@ from unitk.data.corpus.merge import merge
 from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.data.cuts import Text
 from unitk.errors import DataError, UsageError
-from unitk.families.translation.languages import BackTranslation, Translation, longest
+from unitk.families.translation.languages import BackTranslation, Translation, longest_translation
 from unitk.tasks.mass import MASS
 
 
@@ -127,5 +127,5 @@ def test_options_that_do_not_fit_are_refused(start):
 def test_the_bound_holds_for_the_longest_translation(toy_vocab):
     task = BackTranslation(BackTranslation.Config(), toy_vocab)
     n = np.arange(1, 60)
-    assert (longest(n) == np.floor(1.3 * n + 1e-9) + 5).all()
-    assert (task.slots(n) == task.frame + longest(n)).all()
+    assert (longest_translation(n) == np.floor(1.3 * n + 1e-9) + 5).all()
+    assert (task.slots(n) == task.frame + longest_translation(n)).all()

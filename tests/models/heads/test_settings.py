@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from unitk import registry
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.kernels.products import has_onednn
-from unitk.kernels.weights import prepare
+from unitk.kernels.weights import prepare_weights
 from unitk.models import archs
 from unitk.slots import Ask, Example, collate, stay
 from unitk.tasks.mlm import MLM
@@ -85,7 +85,10 @@ def losses(model, batch):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", *["int8"] * has_onednn()])
 def test_heads_of_weights_that_are_ready_for_decoding(model, batch, precision):
-    exact, rough = losses(model, batch), losses(prepare(copy.deepcopy(model), precision), batch)
+    exact, rough = (
+        losses(model, batch),
+        losses(prepare_weights(copy.deepcopy(model), precision), batch),
+    )
     for kind, wanted in exact.items():
         assert rough[kind].dtype == torch.float32
         near = 1e-5 if precision == "fp32" else 0.03

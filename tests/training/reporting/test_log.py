@@ -9,12 +9,12 @@ import pytest
 
 from unitk.errors import DataError, UsageError
 from unitk.training.reporting.log import Journal, Terminal, console
-from unitk.training.reporting.plots import LATENT, curves_of, panels_of, plot
+from unitk.training.reporting.plots import LATENT, curves_of, panels_of, plot_runs
 from unitk.training.reporting.report import about
 from unitk.training.reporting.sinks import (
     LOGGERS,
-    Csv,
-    JsonLines,
+    CsvLog,
+    JsonLog,
     choose_loggers,
     open_sinks,
     read_events,
@@ -25,7 +25,7 @@ from unitk.verbs import plot as command
 
 def journal(folder, step=0):
     folder.mkdir(exist_ok=True)
-    return Journal([JsonLines(folder, step)], step=step, total=10)
+    return Journal([JsonLog(folder, step)], step=step, total=10)
 
 
 def fill(folder, steps):
@@ -63,7 +63,7 @@ def test_a_line_cut_short_by_a_crash_is_dropped(tmp_path):
     whole = path.read_text()
     path.write_text(whole + '{"kind": "train", "st')
     assert len(read_events(path)) == 2
-    JsonLines(tmp_path / "a", 5).close()
+    JsonLog(tmp_path / "a", 5).close()
     assert path.read_text() == whole
 
 
@@ -95,11 +95,11 @@ def test_a_full_disk_does_not_end_the_run(tmp_path, caplog, monkeypatch):
 
 
 def test_a_table_of_values_continues_like_the_log(tmp_path):
-    first = Csv(tmp_path, 0)
+    first = CsvLog(tmp_path, 0)
     for step in (1, 2, 3):
         first.write("train", step, {"train/loss": 1 / step, "lr": 0.5})
     first.close()
-    again = Csv(tmp_path, 1)
+    again = CsvLog(tmp_path, 1)
     again.write("valid", 2, {"valid/loss": float("nan")})
     again.close()
     assert (tmp_path / "values.csv").read_text().splitlines() == [
@@ -162,7 +162,7 @@ def test_what_wandb_lacks_is_told(tmp_path, wandb, monkeypatch):
 def test_curves_of_runs_are_drawn(tmp_path, runs):
     for run in runs:
         fill(tmp_path / run, range(1, 30))
-    plot([tmp_path / run for run in runs], tmp_path / "curves.png")
+    plot_runs([tmp_path / run for run in runs], tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -170,7 +170,7 @@ def test_panels_are_drawn_where_a_run_has_them(tmp_path):
     heights = []
     for run in "ab":
         fill(tmp_path / run, range(1, 9))
-        plot([tmp_path / one for one in "ab"[: len(heights) + 1]], tmp_path / "curves.png")
+        plot_runs([tmp_path / one for one in "ab"[: len(heights) + 1]], tmp_path / "curves.png")
         heights.append((tmp_path / "curves.png").read_bytes()[20:24])
         with (tmp_path / run / "log.jsonl").open("a") as file:
             for name in LATENT:
@@ -194,7 +194,7 @@ def test_mixed_tasks_have_a_panel_each():
 def test_an_image_that_cannot_be_written(tmp_path):
     fill(tmp_path / "a", [1])
     with pytest.raises(UsageError, match="^--output .*: No such"):
-        plot([tmp_path / "a"], tmp_path / "nowhere" / "curves.png")
+        plot_runs([tmp_path / "a"], tmp_path / "nowhere" / "curves.png")
     # before a run is read
     with pytest.raises(UsageError, match="^--output .*end.* .png, .svg or .pdf, got curves.what"):
         command.run(["no run", "--output", "curves.what"])
@@ -207,15 +207,15 @@ def test_a_damaged_log_is_named(tmp_path):
     with (tmp_path / "a" / "log.jsonl").open("a") as file:
         file.write("{{{\n")
     with pytest.raises(DataError, match="log.jsonl line 3: not JSON"):
-        plot([tmp_path / "a"], tmp_path / "curves.png")
+        plot_runs([tmp_path / "a"], tmp_path / "curves.png")
 
 
 def test_no_run_no_curves(tmp_path):
     with pytest.raises(DataError, match="a .*run"):
-        plot([tmp_path / "a"], tmp_path / "a" / "curves.png")
+        plot_runs([tmp_path / "a"], tmp_path / "a" / "curves.png")
     fill(tmp_path / "a", [])
     with pytest.raises(DataError, match="holds no event yet"):
-        plot([tmp_path / "a"], tmp_path / "curves.png")
+        plot_runs([tmp_path / "a"], tmp_path / "curves.png")
 
 
 def test_slow_updates_are_shown_before_their_event_is_due(tmp_path, monkeypatch, caplog):
@@ -263,7 +263,7 @@ def test_times_in_words(seconds, words):
 def test_the_values_of_a_validation_are_found_by_its_step(tmp_path):
     assert validation_at(tmp_path, 1) == {}
     lines = [("train", 1, 3.0), ("valid", 1, 2.0), ("valid", 2, math.nan)]
-    sink = JsonLines(tmp_path, 0)
+    sink = JsonLog(tmp_path, 0)
     for kind, step, loss in lines:
         sink.write(kind, step, {"dev/loss": loss})
     sink.close()

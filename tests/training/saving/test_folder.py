@@ -9,7 +9,7 @@ from unitk import files
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import MANIFEST, damage
 from unitk.training.saving import saver
-from unitk.training.saving.folder import DAMAGED, RunFolder, find
+from unitk.training.saving.folder import DAMAGED, RunFolder, find_checkpoint
 from unitk.training.saving.saver import Saver
 
 
@@ -64,8 +64,8 @@ def test_what_was_published_is_whole(run):
         "vocab/pieces",
     }
     assert run.newest() == run.step(15)
-    assert find(run.path) == find(run.path / "best") == run.step(5)
-    assert find(run.path / "last") == find(run.step(15)) == run.step(15)
+    assert find_checkpoint(run.path) == find_checkpoint(run.path / "best") == run.step(5)
+    assert find_checkpoint(run.path / "last") == find_checkpoint(run.step(15)) == run.step(15)
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -75,12 +75,12 @@ def test_any_damage_is_found_and_named_and_the_one_before_taken(run, caplog, see
     assert run.newest() == run.step(10)
     assert str(run.step(15)) in caplog.text and path.name in caplog.text
     with pytest.raises(CheckpointError, match=path.name):
-        find(run.step(15))
+        find_checkpoint(run.step(15))
 
 
 def test_a_damaged_best_falls_back_to_the_newest(run, caplog):
     (run.step(5) / "model").unlink()
-    assert find(run.path) == run.step(15)
+    assert find_checkpoint(run.path) == run.step(15)
     assert "step-5 is damaged (model of manifest.json" in caplog.text
 
 
@@ -93,7 +93,7 @@ def test_nothing_good_is_an_error(run, tmp_path):
     empty.create("")
     assert empty.newest() is None
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
-        find(empty.path)
+        find_checkpoint(empty.path)
     (tmp_path / "file").touch()
     (tmp_path / "bare").mkdir()
     (tmp_path / "bert").mkdir()
@@ -102,14 +102,14 @@ def test_nothing_good_is_an_error(run, tmp_path):
     for name, what in (("file", "is a file"), ("bare", bare), ("bert", bare)):
         hint = "" if name == "bare" else "; `unitk convert` reads"
         with pytest.raises(CheckpointError, match=f"{name} .*no run.*checkpoint.* {what}{hint}"):
-            find(tmp_path / name)
+            find_checkpoint(tmp_path / name)
     with pytest.raises(CheckpointError, match="there .*no run.*checkpoint"):
-        find(tmp_path / "nowhere")
+        find_checkpoint(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match="manifest.json"):
-        find(tmp_path)
+        find_checkpoint(tmp_path)
     (run.path / "gone").symlink_to("checkpoints/step-99")
     with pytest.raises(CheckpointError, match="its checkpoint.*gone"):
-        find(run.path / "gone")
+        find_checkpoint(run.path / "gone")
 
 
 def test_a_failed_write_leaves_what_was_there(run):

@@ -10,7 +10,7 @@ from unitk.data.corpus.columns import WORDS as WORDS_FILE
 from unitk.data.corpus.corpus import write_manifest
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import MANIFEST, damage
-from unitk.training.saving.folder import OPTIMIZER, find
+from unitk.training.saving.folder import OPTIMIZER, find_checkpoint
 from unitk.training.saving.state import Progress, read_state, short
 
 WORDS = sum(len(line.split()) for line in toy_lines(200))
@@ -21,7 +21,7 @@ def kept(folder):
     """Name of each link -> the words of its checkpoint, and its bytes."""
     found = {}
     for link in sorted(folder.glob("words_*")):
-        state = read_state(find(link))
+        state = read_state(find_checkpoint(link))
         assert link.resolve().name == f"step-{state['step']}"
         found[link.name] = state["words"], (link / "model.safetensors").read_bytes()
     return found

@@ -13,7 +13,7 @@ from unitk.data.examples import Data, open_data
 from unitk.options.config import Parsed
 from unitk.training.config import TrainConfig
 from unitk.training.saving import checkpoint
-from unitk.training.saving.folder import find
+from unitk.training.saving.folder import find_checkpoint
 from unitk.training.saving.state import Progress, read_state, recorded_options
 
 Status = Literal["ok", "note", "FAULT"]
@@ -68,7 +68,7 @@ class TrainedRun:
     @cached_property
     def checkpoint(self) -> Path:
         """The checkpoint that is meant."""
-        return find(self.path)
+        return find_checkpoint(self.path)
 
     @cached_property
     def state(self) -> dict[str, Any]:

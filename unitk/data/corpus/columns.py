@@ -143,7 +143,7 @@ class Tags(Form):
         return np.zeros(len(parts), np.int64)
 
 
-class Span(Form):
+class SpanColumn(Form):
     """The place of an answer in the last part of a record."""
 
     def shortened(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
@@ -178,7 +178,7 @@ FORMS = {
     "choice": Form(),
     "number": Form(dtype="<f4"),
     "tags": Tags(each="sentences", named=True),
-    "span": Span("spans", width=2),
+    "span": SpanColumn("spans", width=2),
     "links": Links("linked", each="", width=4, named=True),
 }
 """Form of labels -> how they are stored, looked up and shortened. A further form also needs a way

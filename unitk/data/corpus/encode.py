@@ -21,7 +21,7 @@ from unitk import registry
 from unitk.data.corpus.annotate import Annotator, Notes, open_annotator
 from unitk.data.corpus.columns import stored_dtype
 from unitk.data.corpus.workers import Worker
-from unitk.data.files.documents import Reading, parse
+from unitk.data.files.documents import Separators, parse_block
 from unitk.data.files.labels import NO_SPAN
 from unitk.data.files.lines import Block
 from unitk.data.files.pairs import PairBlock, PairText
@@ -53,7 +53,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedBlock:
     """An encoded block: one side, or source and target."""
 
     path: Path
@@ -71,9 +71,9 @@ class Encoded:
 def encode_block(
     vocab: Vocab,
     block: Block | PairBlock,
-    reading: Reading | None,
+    reading: Separators | None,
     annotate: Annotator | None = None,
-) -> Encoded:
+) -> EncodedBlock:
     """Encode a block. Sentences without a token are dropped, except sides of pairs."""
     if isinstance(block, PairBlock):
         pairs, moved = block.pairs, sum(pair.moved for pair in block.pairs)
@@ -89,12 +89,12 @@ def encode_block(
             places = block.labels in ("span", "links")
             labels = _in_tokens(vocab, pairs) if places else [pair.label for pair in pairs]
             found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
-            return Encoded(block.path, block.at, [side], False, found, block.skipped, moved)
+            return EncodedBlock(block.path, block.at, [side], False, found, block.skipped, moved)
         targets = [pair.target for pair in pairs]
         sides = [_encode(vocab, sources, sizes), _encode(vocab, targets, np.ones_like(sizes))]
-        return Encoded(block.path, block.at, sides, False, skipped=block.skipped, moved=moved)
+        return EncodedBlock(block.path, block.at, sides, False, skipped=block.skipped, moved=moved)
     assert reading is not None
-    parsed = parse(block, reading)
+    parsed = parse_block(block, reading)
     side = _encode(vocab, parsed.sentences, parsed.sizes, len(parsed.text))
     if annotate:
         each = np.split(side.ids, side.lengths.cumsum()[:-1])
@@ -107,7 +107,7 @@ def encode_block(
         sizes = np.bincount(owner[kept], minlength=len(side.sizes))
         side = replace(side, lengths=side.lengths[kept], sizes=sizes, words=side.words[kept])
     symbols = Counter(one for one in parsed.sentences if one[0] in "<[" and SYMBOL.fullmatch(one))
-    return Encoded(block.path, block.at, [side], parsed.goes_on, symbols=symbols)
+    return EncodedBlock(block.path, block.at, [side], parsed.goes_on, symbols=symbols)
 
 
 def _in_tokens(vocab: Vocab, pairs: Sequence[PairText]) -> list[Any]:
@@ -150,7 +150,7 @@ def num_workers(given: int | None, size: int) -> int:
     return min(given or cores or 1, 1 + size // WORTH_A_PROCESS)
 
 
-Encode = Callable[[Iterator[Block | PairBlock], Reading | None], Iterator[Encoded]]
+Encode = Callable[[Iterator[Block | PairBlock], Separators | None], Iterator[EncodedBlock]]
 
 
 @contextmanager
@@ -176,16 +176,18 @@ def encoders(
     state = vocab.model.kind, vocab.model.data, vocab.symbols, vocab.added
     idle = queue.SimpleQueue[Worker]()
 
-    def ask(block: Block | PairBlock, reading: Reading | None) -> Encoded:
+    def ask(block: Block | PairBlock, reading: Separators | None) -> EncodedBlock:
         worker = idle.get()  # there are as many as threads
         try:
-            found: Encoded = worker(block, reading)
+            found: EncodedBlock = worker(block, reading)
         finally:
             idle.put(worker)
         return found
 
-    def encode(blocks: Iterator[Block | PairBlock], reading: Reading | None) -> Iterator[Encoded]:
-        waiting: deque[Future[Encoded]] = deque()
+    def encode(
+        blocks: Iterator[Block | PairBlock], reading: Separators | None
+    ) -> Iterator[EncodedBlock]:
+        waiting: deque[Future[EncodedBlock]] = deque()
         for block in blocks:
             waiting.append(pool.submit(ask, block, reading))
             if len(waiting) > 2 * workers:  # enough for all, and memory stays bounded
@@ -209,7 +211,7 @@ def _begin(
     data: bytes,
     symbols: dict[str, int],
     added: tuple[str, ...],
-) -> Callable[[Block | PairBlock, Reading | None], Encoded]:
+) -> Callable[[Block | PairBlock, Separators | None], EncodedBlock]:
     """The function of a worker process."""
     registry.load_plugins(user_dir)
     vocab = Vocab(registry.get("vocab", kind)(data), symbols, added)

@@ -23,9 +23,9 @@ from unitk.data.corpus.encode import Encode, encoders, num_workers
 from unitk.data.corpus.folders import CORPORA, building
 from unitk.data.corpus.workers import Worker
 from unitk.data.corpus.writer import CorpusWriter, LabelWriter, close_corpus
-from unitk.data.files.documents import Reading
+from unitk.data.files.documents import Separators
 from unitk.data.files.files import Files, ReadingOptions, expand
-from unitk.data.files.lines import Block, name_of
+from unitk.data.files.lines import Block, name_file
 from unitk.data.files.pairs import PairBlock
 from unitk.data.files.squad import SENTENCE
 from unitk.errors import DataError, UsageError, require, say, talks
@@ -342,7 +342,8 @@ def write_part(
             tell(encoded.at, num_bytes)
     if not shard:
         _check_found(source.paths, found)
-    about: dict[str, Any] = {"sources": [*map(name_of, source.paths)], "source_bytes": source.size}
+    named = [*map(name_file, source.paths)]
+    about: dict[str, Any] = {"sources": named, "source_bytes": source.size}
     if source.targets:
         about["targets"] = [str(path) for path in source.targets]
     if languages:
@@ -402,7 +403,7 @@ def _print(name: str, counts: dict[str, Counts]) -> None:
             )
 
 
-def _hint(name: str, counts: Counts, reading: Reading, symbols: Counter[str]) -> None:
+def _hint(name: str, counts: Counts, reading: Separators, symbols: Counter[str]) -> None:
     """Hints, where documents of plain text probably end elsewhere."""
     if reading.documents == "blank" and counts.sentences > MANY_LINES * counts.documents:
         ends = f"{reading.document_mark!r} ends" if reading.document_mark else "blank lines end"
@@ -420,7 +421,7 @@ def _hint(name: str, counts: Counts, reading: Reading, symbols: Counter[str]) ->
 def _check_found(paths: list[Path], found: Counter[Path]) -> None:
     empty = [path for path in paths if not found[path]]
     if len(empty) == len(paths):
-        raise DataError(f"{name_of(empty[0])}: there is no text in it")
+        raise DataError(f"{name_file(empty[0])}: there is no text in it")
     for path in empty:
         say(f"warning: {path}: there is no text in it")
 

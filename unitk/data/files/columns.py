@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.data.files.labels import label_of
-from unitk.data.files.lines import name_of, numbered_lines, read_text, strip_packing
+from unitk.data.files.lines import name_file, numbered_lines, read_text, strip_packing
 from unitk.data.files.pairs import Fields, source_of, targets_of
 from unitk.data.files.readers import Record, format_of, records
 from unitk.data.files.squad import read_answers, read_squad
@@ -40,7 +40,7 @@ def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str
     else:
         found = [_of_record(record, side, names) for record in records(path, names)]
     if not found:
-        raise DataError(f"{name_of(path)} is empty")
+        raise DataError(f"{name_file(path)} is empty")
     return found
 
 
@@ -63,13 +63,13 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
     """
     kind = format_of(path)
     if kind == "squad" and form == "span":
-        found = [Read(right, name_of(path), id=one) for one, right in read_answers(path)]
+        found = [Read(right, name_file(path), id=one) for one, right in read_answers(path)]
     elif kind == "text":
         found = [Read(_label(line, form, where), where) for line, where in numbered_lines(path)]
     else:
         found = [_read(record, form, name, option) for record in records(path, (name,))]
     if not found:
-        raise DataError(f"{name_of(path)} is empty")
+        raise DataError(f"{name_file(path)} is empty")
     return found
 
 
@@ -91,7 +91,7 @@ def read_predictions(path: Path, asked: Sequence[Read]) -> list[Read] | None:
     if not all(one.id for one in asked) or strip_packing(path).suffix.lower() != ".json":
         return None
     try:
-        tree = parse_json(read_text(path), name_of(path))
+        tree = parse_json(read_text(path), name_file(path))
     except DataError:  # a record a line
         return None
     if not (isinstance(tree, dict) and all(isinstance(text, str) for text in tree.values())):
@@ -103,7 +103,7 @@ def read_predictions(path: Path, asked: Sequence[Read]) -> list[Read] | None:
     if others := tree.keys() - ids:
         what = "%s has %d predictions for questions that the references lack, such as %s"
         log.warning(what, path, len(others), min(others))
-    where = name_of(path)
+    where = name_file(path)
     return [Read(_label(tree.get(one.id, ""), "span", where), where, id=one.id) for one in asked]
 
 

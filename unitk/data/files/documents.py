@@ -21,7 +21,7 @@ Sentences = Literal["lines", "punct"]
 
 
 @register("reader", "text")
-class Text(LineReader):
+class PlainText(LineReader):
     """Plain text. It is read as documents; a line of it is a record if records are needed."""
 
     endings = ("", ".txt")
@@ -32,7 +32,7 @@ class Text(LineReader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class Separators:
     """How documents and sentences are separated in a file."""
 
     format: str = "text"
@@ -44,7 +44,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedBlock:
     """The sentences of a block, how many each document has, and their text."""
 
     sentences: list[str]
@@ -53,7 +53,7 @@ class Parsed:
     text: bytes
 
 
-def text_blocks(path: Path, reading: Reading, base: int = 0) -> Iterator[Block]:
+def text_blocks(path: Path, reading: Separators, base: int = 0) -> Iterator[Block]:
     """The texts of a file: its lines, or the texts of records."""
     own = reader(reading.format)
     if own.by_line(path):
@@ -73,11 +73,11 @@ def texts_of(record: Record, fields: Sequence[str]) -> list[str]:
     return found
 
 
-def read_documents(path: Path, reading: Reading) -> Iterator[list[str]]:
+def read_documents(path: Path, reading: Separators) -> Iterator[list[str]]:
     """The sentences of each document of a text file or a table, separated as `reading` says."""
     waiting: list[str] = []
     for block in text_blocks(path, reading):
-        parsed = parse(block, reading)
+        parsed = parse_block(block, reading)
         stream = iter(parsed.sentences)
         for i, size in enumerate(parsed.sizes):
             if waiting and not (i == 0 and parsed.goes_on):
@@ -95,7 +95,7 @@ def split_sentences(text: str, how: Sentences) -> list[str]:
     return [sentence for line in text.split("\n") if (sentence := line.strip())]
 
 
-def parse(block: Block, reading: Reading) -> Parsed:
+def parse_block(block: Block, reading: Separators) -> ParsedBlock:
     """Parse the documents of a block."""
     if block.texts is not None:
         return _documents(block.texts, reading)
@@ -115,18 +115,18 @@ def parse(block: Block, reading: Reading) -> Parsed:
         found = [split_sentences(line, "punct") for line in sentences]
         sentences, sizes = [*chain(*found)], _sizes(found)
     if reading.documents == "line" or not sentences:
-        return Parsed(sentences, sizes, False, text_of(block))
+        return ParsedBlock(sentences, sizes, False, text_of(block))
     # runs of filled lines: 0 -> 1 where a document begins, 1 -> 0 behind its end
     filled = np.fromiter(map(bool, lines), np.int8, len(lines))
     edges = np.flatnonzero(np.diff(filled, prepend=0, append=0)).reshape(-1, 2)
     height = edges[:, 1] - edges[:, 0]  # lines of each document, between blank ones
     sizes = np.add.reduceat(sizes, np.cumsum(height) - height)  # sentences of a run's lines
-    return Parsed(sentences, sizes, not block.fresh and bool(lines[0]), text_of(block))
+    return ParsedBlock(sentences, sizes, not block.fresh and bool(lines[0]), text_of(block))
 
 
-def _documents(texts: Sequence[str], reading: Reading) -> Parsed:
+def _documents(texts: Sequence[str], reading: Separators) -> ParsedBlock:
     found = [split_sentences(text, reading.sentences) for text in texts]
-    return Parsed([*chain(*found)], _sizes(found), False, "\n".join(texts).encode())
+    return ParsedBlock([*chain(*found)], _sizes(found), False, "\n".join(texts).encode())
 
 
 def _sizes(found: Sequence[Sequence[str]]) -> Ids:

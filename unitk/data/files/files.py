@@ -12,7 +12,7 @@ from typing import Literal
 
 from unitk.data.corpus.columns import FORMS
 from unitk.data.corpus.folders import is_corpus
-from unitk.data.files.documents import Documents, Reading, Sentences, parse, text_blocks
+from unitk.data.files.documents import Documents, Sentences, Separators, parse_block, text_blocks
 from unitk.data.files.lines import STDIN, Block, in_groups, size_of, strip_packing
 from unitk.data.files.pairs import Fields, PairBlock, pair_blocks, record_blocks
 from unitk.data.files.readers import Format, format_of, reader, readers
@@ -78,7 +78,7 @@ class Files:
 
     paths: list[Path]
     targets: list[Path]  # for parallel files, the other side of each of `paths`
-    reading: Reading | None  # None: the files hold pairs
+    reading: Separators | None  # None: the files hold pairs
     fields: Fields | None = None
     """The fields of pairs in records; None: pairs are in SQuAD's json, or in parallel files."""
     window: Positive | None = None
@@ -134,7 +134,7 @@ class Files:
                     yield from [] if self.labels else [pair.target]
             else:
                 assert self.reading is not None
-                yield from parse(block, self.reading).sentences
+                yield from parse_block(block, self.reading).sentences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +223,7 @@ class ReadingOptions(Checked):
             fields = Fields(*names, self.sentence_mark, self.skip_empty, self.label_field, form)
             return Files([*paths], [], None, fields, formats=formats, labels=form)
         if "squad" not in formats:
-            reading = Reading(
+            reading = Separators(
                 documents=self.documents,
                 document_mark=self.document_mark.strip(),
                 sentences=self.sentences,

@@ -62,7 +62,7 @@ def is_stream(path: Path) -> bool:
     return path == STDIN or path.is_fifo() or path.is_char_device()
 
 
-def name_of(path: Path) -> str:
+def name_file(path: Path) -> str:
     """The name of a file in messages; of records in memory, the option that has them."""
     if path.parent.name.startswith(RECORDS):
         return path.stem
@@ -142,7 +142,7 @@ def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
     except OSError as error:
         if error.strerror is None:  # so bz2 says that data are damaged
             raise DataError(f"{path}: no {kind}, or damaged") from error
-        raise DataError(f"{name_of(path)}: {error.strerror}") from error
+        raise DataError(f"{name_file(path)}: {error.strerror}") from error
     except _damage() as error:
         raise DataError(f"{path}: no {kind}, or damaged") from error
 
@@ -176,7 +176,7 @@ def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]
             if size > LONGEST:
                 line += sum(one.count(b"\n") for one in waiting)
                 most = f"longer than {LONGEST >> 20} MB; break it into several lines"
-                raise DataError(f"{name_of(path)}, line {line}: {most}")
+                raise DataError(f"{name_file(path)}, line {line}: {most}")
             continue
         data = b"".join([*waiting, piece[:cut]])
         yield Block(path, line, base + at, fresh, data)
@@ -202,13 +202,13 @@ def _check_text(path: Path, start: bytes) -> None:
     for magic, kind in MAGIC.items():
         if start.startswith(magic):
             cure = "" if "UTF" not in kind else f"; `iconv -f {kind} -t UTF-8` converts it"
-            raise DataError(f"{name_of(path)} is {kind}, not UTF-8 text{cure}")
+            raise DataError(f"{name_file(path)} is {kind}, not UTF-8 text{cure}")
     # of UTF-16 without a mark, every other byte of Latin letters is 0
     zeros = [start[i:1000:2].count(0) for i in (0, 1)]
     if 4 * max(zeros) > min(len(start), 1000):
         kind = "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
         cure = f"`iconv -f {kind} -t UTF-8` converts that"
-        raise DataError(f"{name_of(path)} is no UTF-8 text; it looks like {kind}: {cure}")
+        raise DataError(f"{name_file(path)} is no UTF-8 text; it looks like {kind}: {cure}")
 
 
 def check_ends(path: Path, start: bytes) -> None:
@@ -216,7 +216,7 @@ def check_ends(path: Path, start: bytes) -> None:
     if b"\r" in start.strip() and b"\n" not in start:
         cure = "`tr '\\r' '\\n'` converts it"
         ends = "lines end in carriage returns (\\r) alone, not in newlines"
-        raise DataError(f"{name_of(path)}: {ends}; {cure}")
+        raise DataError(f"{name_file(path)}: {ends}; {cure}")
 
 
 def lines_of(block: Block) -> list[str]:
@@ -233,12 +233,12 @@ def _decode(block: Block) -> str:
         line = block.line + data.count(b"\n", 0, error.start)
         byte = f"not UTF-8 (byte 0x{data[error.start]:02x})"
         cure = "`iconv -f ENCODING -t UTF-8` converts it"
-        raise DataError(f"{name_of(block.path)}, line {line}: {byte}; {cure}") from error
+        raise DataError(f"{name_file(block.path)}, line {line}: {byte}; {cure}") from error
 
 
 def number_lines(block: Block) -> Iterator[tuple[str, str]]:
     """The lines of a block, each with its place for messages."""
-    name = name_of(block.path)
+    name = name_file(block.path)
     for number, line in enumerate(lines_of(block), block.line):
         yield line, f"{name}, line {number}"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.data.files.labels import NO_SPAN, find_answer
-from unitk.data.files.lines import name_of, read_text
+from unitk.data.files.lines import name_file, read_text
 from unitk.data.files.pairs import PairText
 from unitk.data.files.readers import Reader, Record, is_json_lines
 from unitk.errors import DataError, require
@@ -33,9 +33,9 @@ class Squad(Reader):
         return not start.startswith(b"[") and not is_json_lines(start)
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
-        tree = parse_json(read_text(path), name_of(path))
-        for i, article in enumerate(_member(tree, "data", list, name_of(path))):
-            where = f"{name_of(path)}: data[{i}]"
+        tree = parse_json(read_text(path), name_file(path))
+        for i, article in enumerate(_member(tree, "data", list, name_file(path))):
+            where = f"{name_file(path)}: data[{i}]"
             for j, paragraph in enumerate(_member(article, "paragraphs", list, where)):
                 place = f"{where}.paragraphs[{j}]"
                 passage = _member(paragraph, "context", str, place)

@@ -21,7 +21,7 @@ from unitk.data.files.lines import (
     blocks,
     head,
     lines_of,
-    name_of,
+    name_file,
     number_lines,
     open_file,
     read_text,
@@ -68,12 +68,12 @@ class JsonList(Reader):
         return start.startswith(b"[")
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
-        found = parse_json(read_text(path), name_of(path))
+        found = parse_json(read_text(path), name_file(path))
         if not isinstance(found, list):
-            raise DataError(f"{name_of(path)}: not a JSON list of records")
+            raise DataError(f"{name_file(path)}: not a JSON list of records")
         step = size_of(path) / max(len(found), 1)
         for i, one in enumerate(found):
-            place = f"{name_of(path)}: [{i}]"
+            place = f"{name_file(path)}: [{i}]"
             yield Record(_object(one, place), place, int(i * step))
 
 
@@ -142,7 +142,7 @@ class Csv(Cells):
         csv.field_size_limit(LARGEST)
         rows = csv.reader(rest if mark else chain([first], rest), strict=True, delimiter=delimiter)
         while True:
-            place = f"{name_of(path)}, line {rows.line_num + (2 if mark else 1)}"
+            place = f"{name_file(path)}, line {rows.line_num + (2 if mark else 1)}"
             try:
                 row = next(rows, None)
             except csv.Error as error:

@@ -25,7 +25,7 @@ from unitk.registry import nearest
 NAME = "generate.yaml"
 SEARCHES = {"beam", "search", "diverse_beam_groups", "diverse_beam_strength"}
 DRAWS = {"sampling", "temperature", "sampling_topk", "sampling_topp", "sampling_minp"}
-PARTS = {
+BELONGS = {
     "no_repeat_ngram_size": "no_repeat_ngram_ignore",
     "diverse_beam_groups": "diverse_beam_strength",
 }
@@ -73,7 +73,7 @@ def select_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> di
     """
     draws = given.get("sampling", defaults.get("sampling") and SEARCHES.isdisjoint(given))
     idle = {*given, *(SEARCHES if draws else DRAWS)}
-    idle |= {part for name, part in PARTS.items() if name in given}
+    idle |= {part for name, part in BELONGS.items() if name in given}
     return {name: value for name, value in defaults.items() if name not in idle}
 
 

@@ -17,14 +17,14 @@ import numpy as np
 
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import is_corpus, open_corpus, parts
-from unitk.data.files.documents import Text
+from unitk.data.files.documents import PlainText
 from unitk.data.files.lines import (
     LONGEST,
     STDIN,
     Block,
     check_ends,
     is_stream,
-    name_of,
+    name_file,
     number_lines,
     numbered_lines,
     read_lines,
@@ -162,18 +162,17 @@ def read_inputs(
     name = format_of(path, given)
     holds = "records" if fields and name == "squad" else reader(name).holds
     if holds == "text" and fields:
-        raise UsageError(f"--source-field has no effect on {name_of(path)}, which is text")
+        raise UsageError(f"--source-field has no effect on {name_file(path)}, which is text")
     own, as_usual = line_reader(name), form == SQUAD_SOURCE
     require(holds == "questions" or as_usual, f"--squad-source has no effect on {name}")
     if holds == "questions":
         check_form(form)
         pairs = [sentences_of(one, form) for one in read_squad(path)]
+        where = name_file(path)
         if moved := sum(one.moved for one in pairs):
-            say(
-                f"{name_of(path)}: answers corrected: {moved:,} did not stand at their answer_start"
-            )
+            say(f"{where}: answers corrected: {moved:,} did not stand at their answer_start")
         each = ((arrange(one.source, form), one.target, one.focus) for one in pairs)
-        found = [Input(*one, where=name_of(path)) for one in each]
+        found = [Input(*one, where=where) for one in each]
     elif own and own.by_line(path):
         found = [_of_line(line, where, own, fields) for line, where in numbered_lines(path)]
     else:
@@ -216,7 +215,7 @@ def _try_line(block: Block, own: LineReader, fields: Fields | None) -> Input:
     try:
         if len(block.data.removesuffix(b"\n")) > LONGEST:
             most = f"longer than {LONGEST >> 20} MB"
-            raise DataError(f"{name_of(block.path)}, line {block.line}: {most}")
+            raise DataError(f"{name_file(block.path)}, line {block.line}: {most}")
         [(line, where)] = number_lines(block)
         return _of_line(line, where, own, fields)
     except DataError as error:
@@ -268,7 +267,7 @@ def read_typed() -> Iterator[list[Input]]:
         if not (line := sys.stdin.buffer.readline()):
             print(file=sys.stderr)
             return
-        yield [_try_line(Block(STDIN, number, 0, True, line), Text(), None)]
+        yield [_try_line(Block(STDIN, number, 0, True, line), PlainText(), None)]
 
 
 def _read_arrived(stream: io.BufferedReader, size: int) -> Iterator[list[bytes]]:

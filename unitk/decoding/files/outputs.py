@@ -187,7 +187,7 @@ def escape_controls(line: str) -> str:
     return "\t".join(map(printable, line.split("\t"))) if sys.stdout.isatty() else line
 
 
-def numbers(table: npt.NDArray[np.float32]) -> list[Any]:
+def list_numbers(table: npt.NDArray[np.float32]) -> list[Any]:
     """The numbers of an array as lists, each with the fewest digits that identify it in 32 bits."""
     return np.array(table.astype(str), object).astype(float).tolist()
 

@@ -27,13 +27,14 @@ log = logging.getLogger(__name__)
 
 def is_finished(path: Path) -> bool:
     """Whether there is nothing to continue, because the output is there; says so."""
-    done = path.exists() and path.stat().st_size > 0 and not all(map(Path.exists, parts(path)))
+    whole = not all(map(Path.exists, partial_paths(path)))
+    done = path.exists() and path.stat().st_size > 0 and whole
     if done:
         log.warning("--resume: %s is finished; --overwrite would replace it", path)
     return done
 
 
-def parts(path: Path) -> tuple[Path, Path]:
+def partial_paths(path: Path) -> tuple[Path, Path]:
     """The .partial and .progress of an output."""
     path = files.real_path(path)
     return path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.progress")
@@ -58,7 +59,7 @@ class OutputFile:
     def __init__(self, path: Path, made_from: dict[str, str], resume: bool) -> None:
         self.path, self.made_from = path, made_from
         self.done = 0  # inputs whose lines are written
-        self.partial, self.progress = parts(path)
+        self.partial, self.progress = partial_paths(path)
         for one in (self.partial, self.progress):
             files.check_plain(one)
         self.size = 0

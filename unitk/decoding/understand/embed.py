@@ -16,7 +16,7 @@ from torch import Tensor
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.fit import batches, beyond, shorten_source
 from unitk.errors import DataError, NonFiniteError, UsageError, require
-from unitk.models.base import Decoder, families
+from unitk.models.base import Decoder, families_with
 from unitk.models.model import Model
 from unitk.slots import TOKEN, Example, Floats, Ids, collate
 from unitk.tasks.base import Task
@@ -48,7 +48,7 @@ def embed(
     depth = config.layer + (layers + 1) * (config.layer < 0)
     require(0 <= depth <= layers, f"--layer must be {-1 - layers} to {layers}, got {config.layer}")
     if config.pool == "latent" and not own.config.latent:
-        able = families(lambda arch: arch.latent > 0)
+        able = families_with(lambda arch: arch.latent > 0)
         raise UsageError(f"--pool latent: this architecture has none; {able} have")
     words = [bool(sum(map(len, source))) for source in sources]
     read = [

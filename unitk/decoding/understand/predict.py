@@ -77,7 +77,7 @@ def predict(
             (one, [examples[i] if own is task else asking(own, read[i].parts) for i in numbers])
             for one, own in zip(model.members, tasks, strict=True)
         ]
-        output = check_finite(mean_output(each), task.form)
+        output = check_output(mean_output(each), task.form)
         for i, rows in by_example(output, examples, numbers):
             window = read[i]
             found = task.decide(window.parts, rows, config.null_threshold)
@@ -119,7 +119,7 @@ def by_labels(
     return said
 
 
-def check_finite(output: Tensor, form: str) -> Tensor:
+def check_output(output: Tensor, form: str) -> Tensor:
     """The output of a head; `NonFiniteError` if what follows from it would be none."""
     # what is no place in a text has -inf
     fine = output.isfinite() if form == "number" else output < torch.inf

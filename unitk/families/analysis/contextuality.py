@@ -49,7 +49,7 @@ class LayerMeasures:
         }
 
 
-def contextuality(
+def measure_contextuality(
     model: Model,
     task: Task,
     sources: Sequence[list[Ids]],

@@ -103,7 +103,7 @@ def importance(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, Tensor]
     return {name: one / one.norm().clamp(min=1e-30) for name, one in total.items()}
 
 
-def figures(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, float]:
+def report_figures(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, float]:
     """What `unitk evaluate` reports of a model with gates."""
     own = {name: gate.to(setup.device) for name, gate in gates.items()}
     with gate(setup.model, own):
@@ -121,7 +121,7 @@ def one_by_one(
             one = torch.zeros(len(gate))
             one[head] = 1  # this head of the part; all other parts keep theirs
             for found, own in ((without, 1 - one), (alone, one)):
-                found[name][head] = figures(setup, {**gates, name: own}, max_tokens)["loss"]
+                found[name][head] = report_figures(setup, {**gates, name: own}, max_tokens)["loss"]
                 report(1)
     return without, alone
 
@@ -158,13 +158,13 @@ def curve(
     """
     gates = open_gates(setup.model)
     total, last, gone = sum(map(len, gates.values())), removable(gates, until), 0
-    yield Step(gates, figures(setup, gates, max_tokens))
+    yield Step(gates, report_figures(setup, gates, max_tokens))
     while gone < last:
         count = min(max(1, round(step * total)), last - gone)  # a small share is one head at least
         gates = prune(gates, importance(setup, gates, max_tokens), count)
         gone += count
         report(count)
-        yield Step(gates, figures(setup, gates, max_tokens))
+        yield Step(gates, report_figures(setup, gates, max_tokens))
 
 
 def check(setup: Setup, gates: Gates) -> None:

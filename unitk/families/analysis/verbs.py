@@ -118,7 +118,7 @@ def layer_figures(parsed: config.Parsed) -> list[dict[str, float]]:
     how = EmbedConfig(truncate=given.truncate, max_tokens=given.max_tokens, pool="none")
     counts = {"least": given.min_count, "most": given.max_count, "seed": given.seed}
     with progress(None) as report:
-        layers = analysis.contextuality(
+        layers = analysis.measure_contextuality(
             generator.model, generator.task, sources, how, **counts, report=report
         )
     if given.plot is not None:

@@ -26,4 +26,4 @@ class ClozeConfig(Checked):
     answer. mixed: cross_entropy plus generative."""
 
     def build(self, vocab: Vocab) -> Criterion:
-        return import_object("unitk.families.cloze.criterion:Cloze")(self.loss)
+        return import_object("unitk.families.cloze.criterion:ClozeCriterion")(self.loss)

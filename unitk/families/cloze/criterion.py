@@ -16,7 +16,7 @@ States = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Cloze:
+class ClozeCriterion:
     """Sums over questions of one of the losses of `unitk.families.cloze.config.ClozeConfig`.
 
     K questions of C answers, W tokens of all answers. The ask "cloze" has the right answers; where

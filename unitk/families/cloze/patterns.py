@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.errors import UsageError, require
-from unitk.foreign import Line, parse_yaml
+from unitk.foreign import YamlText, parse_yaml
 from unitk.registry import nearest
 
 SETS = Path(__file__).parent / "sets"
@@ -52,9 +52,9 @@ class Pattern:
     """A pattern with its verbalizer: the template of a text, and the answers of labels."""
 
     path: Path
-    text: Line
+    text: YamlText
     fields: tuple[str, ...]
-    answers: dict[Line, Line] | Line
+    answers: dict[YamlText, YamlText] | YamlText
     """Label -> answer; or the template that makes an answer of each choice."""
     words: dict[str, dict[str, str]]
     blank: str = ""
@@ -130,7 +130,7 @@ def _read(path: Path, named: str) -> list[Pattern]:
     for one in tree["patterns"]:
         own = one if isinstance(one, dict) else {"text": one}
         text: Any = own.get("text")
-        answers, is_text = own.get("answers", tree.get("answers")), isinstance(text, Line)
+        answers, is_text = own.get("answers", tree.get("answers")), isinstance(text, YamlText)
         require(is_text, f"{named}: a pattern must be a text, or have text and answers")
         more = {"words": tree.get("words", {}), "blank": str(tree.get("blank", ""))}
         found.append(Pattern(path=path, text=text, fields=fields, answers=answers, **more))
@@ -141,20 +141,20 @@ def _read(path: Path, named: str) -> list[Pattern]:
 def _check(pattern: Pattern) -> None:
     """Raise `UsageError`, with file and line, for a pattern that cannot be rendered."""
     own, answers = CHOICES in pattern.fields, pattern.answers
-    labels = isinstance(answers, dict) and all(isinstance(v, Line) for v in answers.values())
+    labels = isinstance(answers, dict) and all(isinstance(v, YamlText) for v in answers.values())
     wanted = 'a text such as "{choice}"' if own else "two labels or more, each with a text"
-    good = isinstance(answers, Line) if own else labels and len(answers) > 1
+    good = isinstance(answers, YamlText) if own else labels and len(answers) > 1
     require(good, f"{pattern.place}: answers must be {wanted}")
     count = pattern.text.count(BLANK)
     blanks = 0 if pattern.blank else 1
     require(count == blanks, f"{pattern.place}: {BLANK} must occur {blanks} times, got {count}")
     names = {name for name in pattern.fields if name != CHOICES}
     _check_fields(pattern, pattern.text, names | {"choice1", "choice2"} if own else names)
-    if isinstance(answers, Line):
+    if isinstance(answers, YamlText):
         _check_fields(pattern, answers, {"choice"})
 
 
-def _check_fields(pattern: Pattern, text: Line, names: set[str]) -> None:
+def _check_fields(pattern: Pattern, text: YamlText, names: set[str]) -> None:
     where = f"{pattern.path}, line {text.line}"
     try:
         parsed = list(string.Formatter().parse(text))

@@ -27,15 +27,23 @@ from unitk.formats.archive import (
     find_file,
     read_json,
     read_tensors,
-    save_tensors,
     without_prefix,
     write_json,
+    write_safetensors,
 )
 from unitk.formats.base import Format, Found
 from unitk.formats.hf.families import is_tied
 from unitk.formats.hf.folder import WEIGHTS
 from unitk.formats.hf.tokenizer import write_tokenizer
-from unitk.formats.names import HALVES, Form, Layout, as_halves, as_neighbours, layer, prefix_names
+from unitk.formats.names import (
+    HALVES,
+    Layout,
+    Stored,
+    as_halves,
+    as_neighbours,
+    layer,
+    prefix_names,
+)
 from unitk.formats.vocabs import vocab_beside
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -55,7 +63,7 @@ EMBEDDING, OUTPUT = "backbone.vocab_embed", "backbone.output_layer."
 SIGMA, MODULATION = "backbone.sigma_map.mlp.", "adaLN_modulation"
 FREQUENCY = "backbone.rotary_emb.inv_freq"
 WAVES, TIME_WIDTH = 256, 128  # of the embedding of a time, and of what is made of it
-JOINT = Form(partial(in_order, as_neighbours), partial(in_order, as_halves))
+JOINT = Stored(partial(in_order, as_neighbours), partial(in_order, as_halves))
 """Queries, keys and values in one matrix; the rows of the first two are in halves."""
 DIT = Layout(
     {
@@ -98,7 +106,7 @@ LLAMA_KEYS = settings.keys("""
     dropout=residual_dropout attention_dropout=attention_dropout init_std=init_std
     tied=weight_tying
 """)
-PARTS = (("norm1", "attn_out"), ("norm2", "mlp.2"))
+BRANCH_ENDS = (("norm1", "attn_out"), ("norm2", "mlp.2"))
 """A block's norms, each scaled and shifted, and the maps whose outputs are scaled."""
 NORM_BIAS = r"\.norm(1|2|_final)\.bias$"
 LENGTH = 1024  # written for models without a limit; the released ones were trained with it
@@ -120,7 +128,7 @@ class Kind:
 
 MASKED = ("AutoModelForMaskedLM",)
 TIMELESS = {"time_conditioning": False}
-KINDS = {
+MODELS = {
     "mdlm": Kind(DIT, "mdlm_base", DIT_KEYS, MDLM, "MDLM", MASKED, TIMELESS),
     "bd3lm": Kind(
         DIT, "mdlm_base", DIT_KEYS, BD3LM, "BD3LM", MASKED, {**TIMELESS, "causal": False}
@@ -145,14 +153,14 @@ def find(path: Path, vocab: Path | None) -> Found:
     where = weights.parent / "config.json"
     given = read_json(where)
     name = given.get("model_type")
-    if not isinstance(name, str) or name not in KINDS:
-        known = ", ".join(KINDS)
+    if not isinstance(name, str) or name not in MODELS:
+        known = ", ".join(MODELS)
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {name!r}")
-    kind = KINDS[name]
+    kind = MODELS[name]
     tensors = without_prefix(read_tensors(weights), ("backbone", "model"), weights)
     # grouped-query attention is not supported
     settings.refuse(given, {**kind.fixed, "n_kv_heads": given.get("n_heads")}, where)
-    config = settings.read(settings.preset(kind.preset), kind.keys, given, where)
+    config = settings.read(settings.config_of_preset(kind.preset), kind.keys, given, where)
     own, options = vocab_beside(weights, vocab), {}
     if kind.layout is DIT:
         tensors = fold_norms(tensors, weights)
@@ -204,7 +212,7 @@ def fold_norms(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     blocks = [name.removesuffix("norm1.weight") for name in theirs if ".norm1." in name]
     try:
         for block in [*blocks, OUTPUT]:
-            parts = (("norm_final", ""),) if block == OUTPUT else PARTS
+            parts = (("norm_final", ""),) if block == OUTPUT else BRANCH_ENDS
             width = len(theirs[f"{block}{parts[0][0]}.weight"])
             values = iter(_modulation(theirs, block, width).split(width))
             for norm, end in parts:
@@ -249,7 +257,7 @@ def unfold_norms(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, T
     still = torch.zeros(config.width)  # a scale or shift that changes nothing
     for name in [name for name in ours if name.endswith(".norm1.bias")]:
         block = name.removesuffix("norm1.bias")
-        values = [[ours[f"{block}{norm}.bias"], still, still + 1] for norm, _ in PARTS]
+        values = [[ours[f"{block}{norm}.bias"], still, still + 1] for norm, _ in BRANCH_ENDS]
         found[f"{block}{MODULATION}.bias"] = torch.cat(values[0] + values[1])
     found[f"{OUTPUT}{MODULATION}.bias"] = torch.cat([ours[f"{OUTPUT}norm_final.bias"], still])
     for name in [name for name in found if name.endswith(f"{MODULATION}.bias")]:
@@ -268,7 +276,7 @@ def write(parts: Loaded, folder: Path) -> None:
     """Write config.json, weights and tokenizer into an empty folder, for the code of a release."""
     config, task, vocab = parts.model.config, parts.task, parts.task.vocab
     name = kind_of(parts)
-    kind, tensors = KINDS[name], parts.tensors()
+    kind, tensors = MODELS[name], parts.tensors()
     rows = len(tensors["embed.tokens.weight"])
     theirs = kind.layout.to_theirs(tensors, config)
     code = f"modeling_{name}.{kind.name}"
@@ -286,16 +294,16 @@ def write(parts: Loaded, folder: Path) -> None:
     if isinstance(task, BD3LM):
         about |= {"block_size": task.config.block_length, "adaln": True, "cross_attn": True}
         about |= {"attn_backend": "sdpa", "var_min": False}
-    save_tensors(theirs, folder / "model.safetensors")
+    write_safetensors(theirs, folder / "model.safetensors")
     write_json(about, folder / "config.json")
     write_tokenizer(task, folder, rows, {})
 
 
 def kind_of(parts: Loaded) -> str:
-    """The entry of `KINDS` that the model fits; otherwise `UsageError` with the first obstacle."""
+    """The entry of `MODELS` that the model fits; otherwise `UsageError` with the first obstacle."""
     config, task = parts.model.config, parts.task
     llama = config.norm == "rms"
-    for name, kind in KINDS.items():
+    for name, kind in MODELS.items():
         if type(task) is kind.task and llama == (kind.layout is LLAMA):
             what = f"--to diffusion: a model of kind {name}"
             require(not task.shift, f"{what} has --task.shift off, but this model has it on")

@@ -10,7 +10,7 @@ from torch import Tensor
 from unitk.errors import CheckpointError
 from unitk.formats.hf.families import BARE, CHOICES, SLOTS, TEXTS, Changes, Checkpoint, Family
 from unitk.formats.hf.tables.bert import masked_changes
-from unitk.formats.names import Form, Layout, Names, layer, prefix_names
+from unitk.formats.names import Layout, Names, Stored, layer, prefix_names
 from unitk.formats.settings import check_value, keys
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -52,7 +52,7 @@ DEBERTA = Layout(
 )
 BIASED = "position_biased_input"
 TYPES = {"c2p", "p2c"}
-SWAPPED = Form(
+SWAPPED = Stored(
     lambda rows, _: torch.cat(rows.chunk(2)[::-1]), lambda rows, _: torch.cat(rows.chunk(2)[::-1])
 )
 """Values before their gate, which stands first in unitk."""

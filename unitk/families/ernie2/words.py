@@ -39,7 +39,7 @@ def lower_cased(vocab: Vocab) -> tuple[Ids, Bools]:
     return found, capital | np.isin(np.arange(len(vocab)), found[capital])
 
 
-def tags(name: str, rows: Ids, label: Ids) -> Ask:
+def ask_tags(name: str, rows: Ids, label: Ids) -> Ask:
     """Ask slots for a class each."""
     return Ask(name, f"tag:{name}", "x", rows[:, None], label, np.ones(len(rows), np.float32))
 
@@ -51,7 +51,7 @@ def capital(tokens: Ids, seg: Ids, lower: Ids, both: Bools) -> Example | None:
         return None
     label = (lower[tokens] != tokens)[rows].astype(np.int64)
     slots = stay(lower[tokens], pos=np.arange(len(tokens)), seg=seg)
-    return Example({"x": slots}, [tags("capital", rows, label)])
+    return Example({"x": slots}, [ask_tags("capital", rows, label)])
 
 
 def document(part: Ids, other: Ids, cls: int, sep: int) -> Example:
@@ -59,4 +59,4 @@ def document(part: Ids, other: Ids, cls: int, sep: int) -> Example:
     tokens, _ = framed([part], cls, sep)
     label = np.isin(part, other).astype(np.int64)
     slots = stay(tokens, pos=np.arange(len(tokens)))
-    return Example({"x": slots}, [tags("document", 1 + np.arange(len(part)), label)])
+    return Example({"x": slots}, [ask_tags("document", 1 + np.arange(len(part)), label)])

@@ -119,7 +119,7 @@ def config_of(
     declared: dict[str, Any] = bert.bert_sizes("encoder.", tensors, path)
     declared |= given.get("encoder", {})
     encoder: ModelConfig = settings.read(
-        settings.preset("bert_base"), bert.BERT_KEYS, declared, path
+        settings.config_of_preset("bert_base"), bert.BERT_KEYS, declared, path
     )
     size, width = settings.shape_of(tensors, "decoder.transformer.wpe.weight", path)
     memory, embedding = (
@@ -134,7 +134,7 @@ def config_of(
         "n_inner": 4 * width,
     }
     config: LatentConfig = settings.with_values(
-        settings.preset(PRESETS[0]),
+        settings.config_of_preset(PRESETS[0]),
         path,
         encoder=find_arch(encoder, path),
         latent=settings.shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
@@ -150,7 +150,7 @@ def find_arch(encoder: ModelConfig, path: Path) -> str:
     """The registered architecture that computes the same as an encoder."""
     matter = [one.name for one in fields(encoder) if one.name not in settings.FREE | OUTPUTS]
     for name in sorted(registry.names("arch"), key=lambda name: not name.startswith("bert")):
-        there = settings.preset(name)
+        there = settings.config_of_preset(name)
         # other families have no such fields
         if type(there) is ModelConfig and all(
             getattr(there, one) == getattr(encoder, one) for one in matter

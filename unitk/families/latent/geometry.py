@@ -48,7 +48,7 @@ def path(a: Points, b: Points, steps: int, how: Curve) -> tuple[npt.NDArray[np.f
     return shares, np.stack([a, *inner, b])
 
 
-def analogy(a: Points, b: Points, c: Points, degree: float) -> Points:
+def solve_analogy(a: Points, b: Points, c: Points, degree: float) -> Points:
     """What relates to c as b relates to a: c + degree (b - a) (Optimus: arXiv 2004.04092, 5.2)."""
     return c + degree * (b - a)
 
@@ -63,14 +63,14 @@ def law(mean: Points, std: Points) -> tuple[npt.NDArray[np.float64], npt.NDArray
     return mean.mean(axis=0, dtype=np.float64), spread + np.diag((std**2).mean(axis=0))
 
 
-def move(z: Points, dimension: int, values: npt.NDArray[np.float64]) -> Points:
+def move_along(z: Points, dimension: int, values: npt.NDArray[np.float64]) -> Points:
     """Copies of z [Z] in which one dimension has each of the values."""
     points = np.repeat(z[None], len(values), axis=0)
     points[:, dimension] = values
     return points
 
 
-def nearest(
+def find_nearest(
     query: Points, points: Points, count: int, metric: Metric
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """The numbers of the points [N, Z] nearest to the query [Z], and their distances.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk.decoding.files.outputs import numbers, one_line
+from unitk.decoding.files.outputs import list_numbers, one_line
 from unitk.families.latent.geometry import Points
 
 if TYPE_CHECKING:
@@ -74,13 +74,15 @@ def walk_records(
         yield {"id": number, **source, "outputs": written}
 
 
-def number_lines(texts: Sequence[str], name: str, table: Points, format: str) -> Iterator[str]:
+def rows_of_numbers(texts: Sequence[str], name: str, table: Points, format: str) -> Iterator[str]:
     """A line for each text: its row of numbers, separated by tabs, or as a json object."""
     for number, (text, row) in enumerate(zip(texts, table, strict=True)):
         if format == "jsonl":
-            yield json.dumps({"id": number, "source": text, name: numbers(row)}, ensure_ascii=False)
+            yield json.dumps(
+                {"id": number, "source": text, name: list_numbers(row)}, ensure_ascii=False
+            )
         else:
-            yield "\t".join(map(str, numbers(row)))
+            yield "\t".join(map(str, list_numbers(row)))
 
 
 def neighbor_records(

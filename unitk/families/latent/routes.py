@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unitk.decoding.config import GenerateConfig, length
-from unitk.decoding.files.outputs import numbers
+from unitk.decoding.files.outputs import list_numbers
 from unitk.decoding.fit import strings
 from unitk.errors import require
 from unitk.families.latent import geometry
@@ -89,7 +89,9 @@ class EncodeRoute(LatentRoute):
             return found
 
         cost = sum(map(len, texts))  # a token has a character or more
-        return self.plain(texts, encode, lambda found: {"points": [*map(numbers, found)]}, cost)
+        return self.plain(
+            texts, encode, lambda found: {"points": [*map(list_numbers, found)]}, cost
+        )
 
 
 @register("route", "latent/decode")

@@ -23,8 +23,8 @@ from unitk.families.latent.outputs import (
     Walk,
     neighbor_lines,
     neighbor_records,
-    number_lines,
     probe_lines,
+    rows_of_numbers,
     walk_lines,
     walk_records,
 )
@@ -85,7 +85,7 @@ def encode(given: options.Encode, opened: Opened) -> Outcome:
     """`encode`: the latents of texts, as rows of numbers."""
     texts = read_texts(given)
     table = getattr(encode_texts(opened(), texts, given), given.feature)
-    return Outcome(table, partial(number_lines, texts, given.feature, table))
+    return Outcome(table, partial(rows_of_numbers, texts, given.feature, table))
 
 
 def sample(given: options.Sample, opened: Opened) -> Outcome:
@@ -131,7 +131,7 @@ def analogy(given: options.Analogy, opened: Opened) -> Outcome:
     """`analogy`: find what relates to C as B relates to A."""
     space, found = encode_groups(given, opened, 3)
     walks = [
-        Walk(texts, given.at, np.stack([geometry.analogy(a, b, c, d) for d in given.degree]))
+        Walk(texts, given.at, np.stack([geometry.solve_analogy(a, b, c, d) for d in given.degree]))
         for texts, (a, b, c) in found
     ]
     return decode_walks(space, walks, given)
@@ -147,7 +147,11 @@ def restyle(given: options.Restyle, opened: Opened) -> Outcome:
     )
     degrees = given.degree
     walks = [
-        Walk([text], given.at, np.stack([geometry.analogy(source, target, z, d) for d in degrees]))
+        Walk(
+            [text],
+            given.at,
+            np.stack([geometry.solve_analogy(source, target, z, d) for d in degrees]),
+        )
         for text, z in zip(texts, encode_texts(space, texts, given).mean, strict=True)
     ]
     return decode_walks(space, walks, given)
@@ -167,7 +171,7 @@ def traverse(given: options.Traverse, opened: Opened) -> Outcome:
         Walk(
             [text],
             [{"dimension": dimension, "value": float(value)} for value in values],
-            geometry.move(z, dimension, values),
+            geometry.move_along(z, dimension, values),
         )
         for text, z in zip(texts, latents.mean, strict=True)
         for dimension in given.dimension or most
@@ -180,7 +184,7 @@ def neighbors(given: options.Neighbors, opened: Opened) -> Outcome:
     texts = read_texts(given)
     among = [text for (text,) in groups_of(given.among, "auto", 1, "--among")]
     own, others = np.split(encode_texts(opened(), [*texts, *among], given).mean, [len(texts)])
-    found = [geometry.nearest(z, others, given.count, given.metric) for z in own]
+    found = [geometry.find_nearest(z, others, given.count, given.metric) for z in own]
     records = neighbor_records(texts, found, among)
     return Outcome(records, partial(neighbor_lines, records))
 
@@ -212,7 +216,10 @@ def probe(given: options.Probe, opened: Opened) -> Outcome:
 
     texts, labels = read_labelled(given)
     test_texts, test_labels = read_labelled_file(given.test, "auto", "--test")
-    train_classes, test_classes = classes(labels, "--input"), classes(test_labels, "--test")
+    train_classes, test_classes = (
+        read_classes(labels, "--input"),
+        read_classes(test_labels, "--test"),
+    )
     features = getattr(encode_texts(opened(), [*texts, *test_texts], given), given.feature)
     train, test = np.split(features, [len(texts)])
     rows = []
@@ -227,7 +234,7 @@ def probe(given: options.Probe, opened: Opened) -> Outcome:
     return Outcome(rows, partial(probe_lines, rows, frequent))
 
 
-def classes(labels: Sequence[str | None], option: str) -> list[str]:
+def read_classes(labels: Sequence[str | None], option: str) -> list[str]:
     """The labels of texts, each of which must have one."""
     lacking = labels.index(None) + 1 if None in labels else 0
     require(not lacking, f"{option}: text {lacking} has no label after a tab, or as target")
@@ -316,7 +323,7 @@ def read_labelled_file(
 def of_label(path: Path, label: str, option: str) -> list[str]:
     """The texts of a file that have a label."""
     texts, labels = read_labelled_file(path, "auto", "--among")
-    known = sorted({*classes(labels, "--among")})
+    known = sorted({*read_classes(labels, "--among")})
     if label not in known:
         raise UsageError(f"{option} must be one of {', '.join(map(repr, known))}, got {label!r}")
     return [text for text, own in zip(texts, labels, strict=True) if own == label]

@@ -19,7 +19,7 @@ from unitk.registry import import_object, register
 if TYPE_CHECKING:
     from torch import Tensor
 
-PARTS = {
+PLACES = {
     "all": "*",
     "attention": "*attention.*",
     "ffn": "*.ffn.*",
@@ -48,7 +48,7 @@ class LoRA(AdapterConfig):
 
     def adapts(self, name: str) -> bool:
         """Whether a matrix with this name is adapted."""
-        return any(fnmatchcase(name, PARTS.get(one, one)) for one in self.on.split("+"))
+        return any(fnmatchcase(name, PLACES.get(one, one)) for one in self.on.split("+"))
 
     def apply(self, model: Any) -> None:
         import_object("unitk.families.lora.network:apply")(self, model)

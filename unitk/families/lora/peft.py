@@ -22,7 +22,7 @@ from unitk import registry
 from unitk.errors import CheckpointError, require
 from unitk.families.lora.config import LoRA
 from unitk.families.lora.network import A, B
-from unitk.formats.archive import read_json, read_tensors, save_tensors, write_json
+from unitk.formats.archive import read_json, read_tensors, write_json, write_safetensors
 from unitk.formats.base import Format, Found
 from unitk.formats.hf.families import Family, kind_of, layout_of
 from unitk.formats.hf.folder import find as find_folder
@@ -106,7 +106,7 @@ def write(parts: Loaded, folder: Path) -> None:
     matrices |= {f"{one.module}.lora_B.weight": one.upper for one in found}
     matrices |= {name: theirs[name] for name in kept}
     stored = {WRAPPED + name: tensor.contiguous() for name, tensor in matrices.items()}
-    save_tensors(stored, folder / WEIGHTS)
+    write_safetensors(stored, folder / WEIGHTS)
     write_json(about, folder / CONFIG)
 
 

@@ -54,7 +54,7 @@ def layout(tokens: Ids, chars: Ids, before: Ids = NOTHING, behind: Ids = NOTHING
 WAYS = {"bwd": -1, "fwd": 1}
 
 
-def spell(word: str, characters: int, symbol: int = 0) -> Ids:
+def spell_word(word: str, characters: int, symbol: int = 0) -> Ids:
     """The characters of a word as ids [C], or those of C or S; 0 for no word."""
     own = [symbol] if symbol else [1 + byte for byte in word.encode()[: characters - 2]]
     ids = [BEGIN, *own, END]
@@ -89,7 +89,7 @@ class BiLM(Task):
         vocab, size = self.vocab, self.config.characters
         named = {vocab.cls: CLS, vocab.sep: SEP}
         pieces = vocab.pieces(list(range(len(vocab))))
-        rows = [spell(one, size, named.get(id_, 0)) for id_, one in enumerate(pieces)]
+        rows = [spell_word(one, size, named.get(id_, 0)) for id_, one in enumerate(pieces)]
         rows[vocab.pad] = np.zeros(size, np.int64)
         return np.stack(rows)
 

@@ -26,7 +26,7 @@ from unitk.models.heads.base import LM, Terms, gather, layers_key
 from unitk.models.layers import Embedding, Tower
 from unitk.models.model import Model
 from unitk.models.state import Carry, Condition, Reading
-from unitk.slots import BORN, DOC, NEVER, NOW, TOKEN, Ask, Batch, one_by_one
+from unitk.slots import BORN, DOC, NEVER, NOW, TOKEN, Ask, Batch, reads_one_by_one
 
 SEQUENTIAL = "--arch reads words one after the other, but this task lays them out otherwise"
 
@@ -74,7 +74,7 @@ def reading_order(slots: Tensor, sight: str) -> Order:
     by_time = own[NOW].argsort(stable=True)
     by_doc = by_time[own[DOC, by_time].argsort(stable=True)]  # docs, and times within a doc
     own, place_R = own[:, by_doc], place_R[by_doc]
-    require(one_by_one(own.cpu().numpy()), SEQUENTIAL)
+    require(reads_one_by_one(own.cpu().numpy()), SEQUENTIAL)
     _, doc_R, length_N = own[DOC].unique_consecutive(return_inverse=True, return_counts=True)
     begin_N = length_N.cumsum(0) - length_N
     # a slot's step is its number among all, less that of the first slot of its doc

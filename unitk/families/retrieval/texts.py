@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unitk.data.files.lines import name_of, numbered_lines
+from unitk.data.files.lines import name_file, numbered_lines
 from unitk.data.files.pairs import Fields, source_of
 from unitk.data.files.readers import Record, format_of, records
 from unitk.errors import DataError, UsageError
@@ -58,7 +58,7 @@ def _texts(
     if format_of(path) == "text":
         if fields:
             named = "--source-field" if option == "--input" else "--document-field"
-            raise UsageError(f"{named} has no effect on {name_of(path)}, which is text")
+            raise UsageError(f"{named} has no effect on {name_file(path)}, which is text")
         for line, where in numbered_lines(path):
             yield None, [part.strip() for part in line.split("\t")], where
         return

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from unitk.errors import require
 from unitk.families.thu_ernie.config import THUERNIEConfig
-from unitk.models.base import families
+from unitk.models.base import families_with
 from unitk.models.config import ModelConfig
 from unitk.models.heads.base import Asked, Categorical
 from unitk.models.heads.words import Transform
@@ -26,7 +26,7 @@ class Candidates(Categorical):
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
         super().__init__(config, vocab_size, size)
         if not isinstance(config, THUERNIEConfig):
-            able = families(lambda arch: isinstance(arch, THUERNIEConfig))
+            able = families_with(lambda arch: isinstance(arch, THUERNIEConfig))
             require(False, f"--arch.heads candidates: this --arch has no entities; {able} have")
         assert isinstance(config, THUERNIEConfig)
         self.transform = Transform(config, config.entity_width)

@@ -25,7 +25,7 @@ class THUERNIEConfig(ModelConfig):
     """Width of the vectors and states of entities (section 4.1)."""
     entity_heads: Positive = 4
     """Heads of the attention of entities to each other (section 4.1)."""
-    network = "unitk.families.thu_ernie.network:THUERNIE"
+    network = "unitk.families.thu_ernie.network:THUERNIENetwork"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,7 +17,7 @@ from unitk.families.thu_ernie.candidates import Candidates
 from unitk.families.thu_ernie.config import CANDIDATES, THUERNIEConfig
 from unitk.kernels.lean import map_normed, norm
 from unitk.kernels.products import recompute
-from unitk.models.attention import Attention, Source, Store, View, compute_dtype, render, take
+from unitk.models.attention import Attention, Source, Store, View, compute_dtype, render, take_asked
 from unitk.models.layers import Layer
 from unitk.models.model import Model
 from unitk.models.stack import Stack
@@ -33,7 +33,7 @@ class Linked(Condition):
     linked: Tensor | None = None  # [B, T, 1]: whether there is one
 
 
-class Fusion(nn.Module):
+class EntityFusion(nn.Module):
     """What the stream of entities adds to a layer. x are tokens, e entities, W maps, A attention:
 
         w = norm(x + A x)       e' = norm(e + A' e)
@@ -82,7 +82,7 @@ class KnowledgeStack(Stack):
     def __init__(self, config: THUERNIEConfig, vocab_size: int):
         super().__init__(config, vocab_size)
         count = config.num_fusions
-        self.fusions = nn.ModuleList(Fusion(config, n == count - 1) for n in range(count))
+        self.fusions = nn.ModuleList(EntityFusion(config, n == count - 1) for n in range(count))
         for layer in self.layers[-count:]:
             assert isinstance(layer, Layer)
             layer.alone = False  # fusions run the parts of it
@@ -117,7 +117,7 @@ class KnowledgeStack(Stack):
             given = layer, x_BTD, e_BTE, view, between, linked_BT1
             x_BTD, e_BTE = recompute(fusion, *given) if again else fusion(*given)
         states_BTD: Tensor = self.norm(x_BTD)
-        return states_BTD if asked is None else take(states_BTD, asked)
+        return states_BTD if asked is None else take_asked(states_BTD, asked)
 
     def entities(self, view: View, linked_BT1: Tensor) -> View:
         """How entities see each other: those of a doc by the rule, all other slots not at all."""
@@ -128,7 +128,7 @@ class KnowledgeStack(Stack):
         return render(apart, "rule", view.num_keys, dtype, dropout, choice=self.attention)
 
 
-class THUERNIE(Model):
+class THUERNIENetwork(Model):
     """BERT with entities: the input "x.entity" [B, T] has their numbers, from 1; 0 is none."""
 
     additions = ("fusions",)

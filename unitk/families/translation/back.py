@@ -19,7 +19,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints
 from unitk.decoding.decode import generate
 from unitk.errors import require
-from unitk.families.translation.languages import INTO, longest
+from unitk.families.translation.languages import INTO, longest_translation
 from unitk.models.model import Model
 from unitk.slots import BORN, CROSS, DOC, NEVER, SEG, Batch, Example, Ids, Slots, stay
 from unitk.tasks.seq2seq import Seq2Seq
@@ -74,7 +74,7 @@ class BackTranslating(CrossEntropy):
             prompts.append(Example({"enc": Slots(source), "dec": Slots(start)}))
             # the encoder must have places for the translation and what stands around it
             frame = frame_of(example)
-            most = min(int(longest(source.shape[1] - frame)), room - frame)
+            most = min(int(longest_translation(source.shape[1] - frame)), room - frame)
             limits.append(Constraint(max_len=most))
         drawn: dict[str, Any] = {"sampling": True, "temperature": self.temperature, "seed": seed}
         # all at once: a micro-batch has room for gradients, which the search does not need

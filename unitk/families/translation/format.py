@@ -149,7 +149,7 @@ def config_of(
     words = tensors[WORDS]
     gelu = settings.check_value(given.get("gelu_activation", False), bool, "gelu_activation", path)
     config: TranslationConfig = settings.with_values(
-        settings.preset(PRESET),
+        settings.config_of_preset(PRESET),
         path,
         **sizes,
         num_layers=settings.layers_of(tensors, "encoder.attentions."),

@@ -158,7 +158,7 @@ class BackTranslation(Multilingual):
     writes = True
 
     def slots(self, n: Ids) -> Ids:
-        return self.frame + longest(n)
+        return self.frame + longest_translation(n)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         own, other = self.config.languages
@@ -174,7 +174,7 @@ def set_languages(example: Example, source: int, target: int) -> Example:
     return example
 
 
-def longest(n: Ids) -> Ids:
+def longest_translation(n: Ids) -> Ids:
     """The most tokens of translations of texts of `n` tokens (XLM: 1.3 n + 5)."""
     return 13 * n // 10 + 5
 

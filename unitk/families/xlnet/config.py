@@ -19,7 +19,7 @@ class XLNetConfig(ModelConfig):
     """States of each layer that a stateful row carries to its next text (--stateful-rows). 0: no
     memory."""
     static_steps = False  # a table of the distances that there are
-    network = "unitk.families.xlnet.network:XLNet"
+    network = "unitk.families.xlnet.network:XLNetNetwork"
     attention_type = "unitk.families.xlnet.network:RelativeAttention"
 
     @property

@@ -15,7 +15,7 @@ from unitk.formats.hf.families import (
     Checkpoint,
     Family,
 )
-from unitk.formats.names import Form, Layout, prefix_names
+from unitk.formats.names import Layout, Stored, prefix_names
 from unitk.formats.settings import keys
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -27,17 +27,17 @@ XLNET_KEYS = keys("""
 """)
 
 
-def split(tensor: Tensor, config: ModelConfig) -> Tensor:
+def split_heads(tensor: Tensor, config: ModelConfig) -> Tensor:
     """Heads in an axis of their own, [..., H, K], instead of side by side, [..., H * K]."""
     return tensor.reshape(*tensor.shape[:-1], config.num_heads, -1)
 
 
-IN_FRONT = Form(
-    lambda stored, _: stored.flatten(-2).mT, lambda ours, config: split(ours.mT, config)
+IN_FRONT = Stored(
+    lambda stored, _: stored.flatten(-2).mT, lambda ours, config: split_heads(ours.mT, config)
 )
 """Matrices that are stored as [D, H, K]: in front of what they are multiplied by."""
-HEADS = Form(lambda stored, _: stored.flatten(-2), split)
-QUERY = Form(lambda stored, _: stored.flatten(0, 1), lambda ours, _: ours[None])
+HEADS = Stored(lambda stored, _: stored.flatten(-2), split_heads)
+QUERY = Stored(lambda stored, _: stored.flatten(0, 1), lambda ours, _: ours[None])
 """The vector that the query stream reads, which is stored as [1, 1, D]."""
 XLNET = Layout(
     {

@@ -75,7 +75,7 @@ def sinusoid(distance: Tensor, width: int) -> Tensor:
     return torch.cat([angle.sin(), angle.cos()], -1)
 
 
-class XLNet(Model):
+class XLNetNetwork(Model):
     """A tower whose layers look at the states that entered them in the text before, too."""
 
     config: XLNetConfig

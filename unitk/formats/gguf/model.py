@@ -21,7 +21,7 @@ from unitk.errors import UsageError, require
 from unitk.files import create
 from unitk.formats.base import Format
 from unitk.formats.gguf.vocabulary import Framing, tokenizer_entries
-from unitk.formats.names import HALVES, Form, Layout, Theirs, prefix_names
+from unitk.formats.names import HALVES, Layout, Stored, Theirs, prefix_names
 from unitk.formats.settings import check_family
 from unitk.models.config import ModelConfig
 from unitk.models.relative import slow_down
@@ -51,7 +51,7 @@ NORMS = {"attention_norm": "attn_norm", "ffn_norm": "ffn_norm"}
 AFTER = {"attention_after": "post_attention_norm", "ffn_after": "post_ffw_norm"}
 
 
-def _table(parts: Mapping[str, Theirs], forms: Mapping[str, Form], **more: str) -> Layout:
+def _table(parts: Mapping[str, Theirs], forms: Mapping[str, Stored], **more: str) -> Layout:
     """The table of names, with these parts of a layer."""
     return Layout(
         {
@@ -82,7 +82,7 @@ def _turning(config: ModelConfig) -> int:
     return round(config.key_width * config.rotary_share)
 
 
-JOINED = Form(_join, _join)
+JOINED = Stored(_join, _join)
 
 
 def _rotary(config: ModelConfig) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from unitk import registry
 from unitk.errors import UsageError, require
 from unitk.formats.names import Layout, class_head, prefix_names, same
-from unitk.formats.settings import Keys, check_family, preset
+from unitk.formats.settings import Keys, check_family, config_of_preset
 from unitk.models.config import ModelConfig
 from unitk.vocab.base import Vocab
 
@@ -163,7 +163,7 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = ""
     lacks = "--to hf: no class of transformers has the latent that this autoencoder writes from"
     require(not config.latent, lacks)
     known = families()
-    of_type = {name: type(preset(family.presets[0])) for name, family in known.items()}
+    of_type = {name: type(config_of_preset(family.presets[0])) for name, family in known.items()}
     # an architecture may extend another one's settings: the closest of those that are known
     nearest = next((one for one in type(config).__mro__ if one in of_type.values()), None)
     fitting = [
@@ -221,7 +221,7 @@ def class_of(family: Family, config: ModelConfig) -> str:
     """The class of transformers that a model fits, for `architectures` in config.json."""
     if config.head_sizes.keys() & {"class:nsp", "class:sop", "detect:replaced"}:
         return f"{family.name}ForPreTraining"
-    bare = preset(family.presets[0]).head_transform and not config.head_transform
+    bare = config_of_preset(family.presets[0]).head_transform and not config.head_transform
     return family.name + ("Model" if bare else family.whole or WRITES[family.task])
 
 

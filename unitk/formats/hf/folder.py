@@ -26,9 +26,9 @@ from unitk.formats.archive import (
     find_file,
     read_json,
     read_tensors,
-    save_tensors,
     without_prefix,
     write_json,
+    write_safetensors,
 )
 from unitk.formats.base import Format, Found
 from unitk.formats.hf.checks import check_config, check_rows
@@ -91,7 +91,7 @@ def find(path: Path, vocab: Path | None) -> Found:
         if first not in tensors and second in tensors:  # a tied tensor under its other name
             tensors[first] = tensors.pop(second)
     check_rows(given, family, tensors, where)
-    config = settings.read(settings.preset(family.presets[0]), family.keys, given, where)
+    config = settings.read(settings.config_of_preset(family.presets[0]), family.keys, given, where)
     changes = {"tied": is_tied(family.layout, tensors)}
     # a T5 1.1 may say that it is tied and have two matrices all the same
     ties = family.task in ("lm", "mlm") and given.get("tie_word_embeddings") is True
@@ -276,7 +276,7 @@ def write(parts: Loaded, folder: Path) -> None:
         theirs = {**family.buffers(rows), **theirs}
     about |= family.entries(replace(config, position_offset=family.offset(pad)))
     # a class of left-to-right models fills masks, too, if it is told to see both sides
-    fills = family.task == "mlm" or family.both_ways and sees(parts.task) == BOTH
+    fills = family.task == "mlm" or family.both_ways and sight_of(parts.task) == BOTH
     if fills and family.task != "mlm":
         about |= family.opens(config)
     if parts.task.protocol is not None and not fills:
@@ -289,7 +289,7 @@ def write(parts: Loaded, folder: Path) -> None:
         options = {name: render(value) for name, value in vars(parts.task.config).items()}
         kept = {"task": parts.task.name, "options": options, "answers": parts.task.trained.pairs}
         about[KEPT] = kept  # which the files of transformers do not tell
-    save_tensors(theirs, folder / "model.safetensors")
+    write_safetensors(theirs, folder / "model.safetensors")
     write_json(family.pack(about), folder / "config.json")
     if family.tokenizer:
         log.warning("AutoTokenizer takes %s; %s opens the written one", family.tokenizer, FAST)
@@ -312,10 +312,10 @@ def write(parts: Loaded, folder: Path) -> None:
 def _kind(parts: Loaded) -> str:
     """The model type of transformers that a model leaves as."""
     arch, task = parts.config.get("arch", ""), parts.task
-    return kind_of(parts.model.config, arch, task.head, sees(task))
+    return kind_of(parts.model.config, arch, task.head, sight_of(task))
 
 
-def sees(task: Task) -> str:
+def sight_of(task: Task) -> str:
     """From where a task's model reads a text: from both sides, or from left to right."""
     return ONE_WAY if task.reading([np.zeros(2, np.int64)]).now.any() else BOTH
 
@@ -325,7 +325,7 @@ def _check_sight(task: Task, family: Family) -> None:
 
     Logs a warning where the family's model gives the logits of a token at another slot.
     """
-    theirs, ours = family.sights, sees(task)
+    theirs, ours = family.sights, sight_of(task)
     both = f"transformers' {family.name} reads texts from {theirs[0]}"
     require(ours in theirs, f"--to hf: {both}, but task {task.name} from {ours}")
     if isinstance(task, MLM) and task.config.shift:
@@ -372,7 +372,7 @@ def usage(parts: Loaded) -> str:
     config, task = parts.model.config, parts.task
     kind = _kind(parts)
     family: Family = registry.get(MODEL_TYPE, kind)
-    if not family.both_ways or sees(task) == ONE_WAY or task.head:
+    if not family.both_ways or sight_of(task) == ONE_WAY or task.head:
         return ""
     mask = task.vocab.pieces([task.vocab.mask])[0]
     shift = ".roll(1, 1)" if isinstance(task, MLM) and task.config.shift else ""

@@ -147,8 +147,9 @@ def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, 
             del layers["head_dense"]
     for option, wanted in layers.items():
         has = getattr(config, option)
-        both = f"{flag(f'arch.{option}')} {render(wanted)}, but this model has it {render(has)}"
-        require(wanted == has, f"--to hf: {name} needs {both}")
+        needed = f"{flag(f'arch.{option}')} {render(wanted)}"
+        what = f"--to hf: {name} needs {needed}, but this model has it {render(has)}"
+        require(wanted == has, what)
     pooling = task.head.partition("_")[2] or "slot"
     pools = {"slot"} if ending != TEXTS else {"slot", *family.poolings.values()}
     require(pooling in pools, f"--to hf: {name} reads one slot, not --task.pooling {pooling}")

@@ -21,7 +21,7 @@ from unitk.serving.openai.fields import read_flag, whole
 from unitk.serving.openai.prompts import given_ids
 from unitk.serving.openai.spelling import Speller, pieces_of
 from unitk.serving.openai.writing import Alternatives, Reply, WritingRoute
-from unitk.serving.route import Report, count
+from unitk.serving.route import Report, count_tokens
 from unitk.slots import Ids
 
 DEFAULT = 16
@@ -118,7 +118,7 @@ class Completions(WritingRoute):
             return {**self.frame(self.name), "choices": found, "usage": usage}
 
         items = [(self, place, source) for place, source in enumerate(sources)]
-        made = self.plain(items, read, answer, count(sources))
+        made = self.plain(items, read, answer, count_tokens(sources))
         return made
 
     def choice(self, index: int, prompt: Prompt, found: Hypothesis) -> Reply:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from unitk.decoding.config import EmbedConfig
-from unitk.decoding.files.outputs import numbers
+from unitk.decoding.files.outputs import list_numbers
 from unitk.decoding.fit import split_parts, strings
 from unitk.errors import require
 from unitk.registry import register
 from unitk.serving.batching import Job
 from unitk.serving.openai.fields import check_fields, error_body, whole
 from unitk.serving.openai.prompts import given_ids
-from unitk.serving.route import Route, count, model_of
+from unitk.serving.route import Route, count_tokens, model_of
 from unitk.serving.routes import embed_sources
 from unitk.slots import Ids
 
@@ -54,14 +54,14 @@ class Embeddings(Route):
         require(size == width, f"dimensions must be {width}, the width of this model, got {size}")
         require(self.config.pool != "none", "pool must be one that makes a vector of a text")
         for number, source in enumerate(self.sources, 1):
-            require(count([source]) > 0, f"input: text {number} is empty")
+            require(count_tokens([source]) > 0, f"input: text {number} is empty")
 
         def answer(found: list[Any]) -> Any:
             data = [
                 {"object": "embedding", "index": index, "embedding": vector_as(vector, form)}
                 for index, vector in enumerate(found)
             ]
-            used = count(self.sources)
+            used = count_tokens(self.sources)
             usage = {"prompt_tokens": used, "total_tokens": used}
             return {"object": "list", "data": data, "model": self.given["model"], "usage": usage}
 
@@ -71,5 +71,5 @@ class Embeddings(Route):
 def vector_as(vector: Any, form: str) -> Any:
     """A vector as json has it."""
     if form == "float":
-        return numbers(vector)
+        return list_numbers(vector)
     return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()

@@ -31,7 +31,7 @@ from unitk.serving.openai.fields import (
     whole,
 )
 from unitk.serving.openai.spelling import Speller, find_stop, safe, without_ends
-from unitk.serving.route import abilities, count
+from unitk.serving.route import abilities, count_tokens
 from unitk.serving.routes import DecodingRoute, Wanted
 from unitk.serving.streams import Stream
 from unitk.slots import Example, Floats, Ids, unroll
@@ -141,9 +141,9 @@ class WritingRoute(DecodingRoute):
         task = self.generator.task
         for place, source in enumerate(sources, 1):
             what = f"text {place} is empty, and task {task.name} does not write from nothing"
-            require(count([source]) > 0 or (task.from_nothing and self.continues), what)
+            require(count_tokens([source]) > 0 or (task.from_nothing and self.continues), what)
         check_parts(task, sources, 0)
-        sources = [source if count([source]) else [] for source in sources]
+        sources = [source if count_tokens([source]) else [] for source in sources]
         draws = whole(self.given, "best_of", 1, self.wanted) if config.sampling else 1
         most, asked = self.limits.max_texts, len(sources) * draws
         require(asked <= most, f"n: {asked} outputs; the server allows {most} in a request")
@@ -169,7 +169,7 @@ class WritingRoute(DecodingRoute):
             ]
         answer = partial(self.answer, sources, prompts, config)
         made = self.decoded(items, config, answer, cost * draws)
-        made.read = count(sources)
+        made.read = count_tokens(sources)
         made.stream = Events(self, usage) if streams else None
         return made
 
@@ -217,7 +217,7 @@ class WritingRoute(DecodingRoute):
                 index = place * self.wanted + rank
                 choices.append(self.choice(index, prompt, output.hypothesis))
         found = [self.shape(one) for one in choices]
-        read, written = count(sources), sum(one.words for one in choices)
+        read, written = count_tokens(sources), sum(one.words for one in choices)
         usage = {"prompt_tokens": read, "completion_tokens": written}
         usage["total_tokens"] = read + written
         return {**self.frame(self.name), "choices": found, "usage": usage}

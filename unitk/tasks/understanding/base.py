@@ -24,9 +24,9 @@ import numpy as np
 
 from unitk import registry
 from unitk.errors import UsageError, check_option, require
-from unitk.options.config import build, options
+from unitk.options.config import build_config, options
 from unitk.options.fields import COMMA, Bound, Schedule
-from unitk.options.settings import Origin, gather
+from unitk.options.settings import Origin, gather_settings
 from unitk.slots import Ask, Example, Floats, Ids, Slots, concatenate
 from unitk.tasks.base import Encoded, Task
 from unitk.vocab.base import Vocab
@@ -36,7 +36,7 @@ SYMBOLS = 6
 """The most symbols that a layout adds to a pair of texts."""
 
 
-def layout_of(text: str) -> tuple[type[Task], Any]:
+def parse_layout(text: str) -> tuple[type[Task], Any]:
     """Parse NAME or NAME:option=value,... to an objective and its options."""
     name, _, rest = text.partition(":")
     task = registry.get("task", name, LAYOUT)
@@ -50,7 +50,7 @@ def layout_of(text: str) -> tuple[type[Task], Any]:
             raise UsageError(f"{LAYOUT}: {part!r} is not an option=value of task {name}{hint}")
         found.append((key, value.replace("\\,", ","), LAYOUT))
     try:
-        return task, build(task.Config, gather(found, Origin.FLAG))
+        return task, build_config(task.Config, gather_settings(found, Origin.FLAG))
     except UsageError as error:
         raise UsageError(f"{LAYOUT} {name}: {error}") from error
 
@@ -78,7 +78,7 @@ class Understanding(Task):
     labels can be averaged."""
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
-        task, own = layout_of(config.layout)
+        task, own = parse_layout(config.layout)
         self.layout = task(own, vocab)
         super().__init__(config, self.layout.vocab)
         of_layout = "source_vocab", "first_rows", "needs", "virtual", "tables", "files"
@@ -87,7 +87,7 @@ class Understanding(Task):
 
     @classmethod
     def component(cls, kind: str, config: Any) -> str:
-        task, own = layout_of(config.layout)
+        task, own = parse_layout(config.layout)
         # an autoencoder's criterion needs predicted words, of which there are none
         return task.component(kind, own) if kind == "arch" else cls.criterion
 

@@ -52,7 +52,7 @@ def _task(name: str) -> str:
     return name.removesuffix(LOSS).partition(".")[2] if name.endswith(LOSS) else ""
 
 
-def plot(runs: Sequence[Path], output: Path) -> None:
+def plot_runs(runs: Sequence[Path], output: Path) -> None:
     """Draw the curves of several runs into one image file."""
     events = {run: _events(run) for run in runs}
     with new_file(output, "--output", UsageError) as part:

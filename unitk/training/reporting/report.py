@@ -159,7 +159,7 @@ def last_lines(run: Run) -> list[str]:
     return lines
 
 
-def scores(run: Run) -> str:
+def validation_scores(run: Run) -> str:
     """The values of every validation set at the best validation, as a table; "" before one."""
     best = run.progress.best_step
     values = validation_at(run.start.run.path, best).items()
@@ -220,7 +220,7 @@ def readme(run: Run) -> str:
 
 Licence of the model: not stated. The licences of the training data may restrict its use.
 
-{scores(run)}{samples(run)}## Options
+{validation_scores(run)}{samples(run)}## Options
 
 | option | value | from |
 | --- | --- | --- |

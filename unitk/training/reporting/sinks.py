@@ -42,7 +42,7 @@ class Sink(Protocol):
         """Close the sink; no event follows."""
 
 
-class JsonLines:
+class JsonLog:
     """log.jsonl: an event a line, with its kind, its step and its values."""
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -63,7 +63,7 @@ class JsonLines:
         self._file.close()
 
 
-class Csv:
+class CsvLog:
     """values.csv: a row for each value, which spreadsheets and R read: step, kind, name, value."""
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -192,7 +192,7 @@ class MLflow:
 
 
 LOGGERS: dict[str, tuple[str | None, Callable[[Path, int], Sink]]] = {
-    "csv": (None, Csv),
+    "csv": (None, CsvLog),
     "tensorboard": ("tensorboard", TensorBoard),
     "wandb": ("wandb", WandB),
     "mlflow": ("mlflow", MLflow),
@@ -219,7 +219,7 @@ def choose_loggers(given: Sequence[str]) -> list[str]:
 
 def open_sinks(folder: Path, loggers: Sequence[str], step: int) -> list[Sink]:
     """log.jsonl and the chosen loggers, for a run that starts or resumes after `step`."""
-    return [JsonLines(folder, step), *(LOGGERS[name][1](folder, step) for name in loggers)]
+    return [JsonLog(folder, step), *(LOGGERS[name][1](folder, step) for name in loggers)]
 
 
 def read_events(path: Path) -> list[Event]:

@@ -230,7 +230,7 @@ def holding(path: Path) -> Iterator[Path]:
     raise CheckpointError(f"{path}: the run removed each checkpoint before it was read; try again")
 
 
-def find(path: Path) -> Path:
+def find_checkpoint(path: Path) -> Path:
     """The checkpoint that `path` names (`holding`), held as long as this process lives."""
     inner = ExitStack()
     found = inner.enter_context(holding(path))

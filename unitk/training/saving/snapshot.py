@@ -1,7 +1,8 @@
 """What a checkpoint holds of a run: taken while training goes on, written, and put back.
 
-`take` copies weights, averages, the optimizers' state and what rows carry into host memory; `write`
-puts them into a folder, in the files that checkpoint.py lists; `restore` is what `--resume` reads.
+`take_snapshot` copies weights, averages, the optimizers' state and what rows carry into host
+memory; `write` puts them into a folder, in the files that checkpoint.py lists; `restore` is what
+`--resume` reads.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ def write_model(folder: Path, model: nn.Module, identity: Identity, task: Task) 
 
     Raises OSError if the disk does.
     """
-    write(folder, take(model, (), Progress(), identity, task, Ranks().copied))
+    write(folder, take_snapshot(model, (), Progress(), identity, task, Ranks().copied))
 
 
-def take(
+def take_snapshot(
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     progress: Progress,

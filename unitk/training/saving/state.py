@@ -130,7 +130,7 @@ class Progress:
     """fp16: what losses are multiplied by before the backward pass, a power of two."""
     unscaled: int = 0  # updates since it last changed
     products: list[str] | None = None
-    """What oneDNN computes (`products.PARTS`): chosen at the start, so that no rerun differs."""
+    """What oneDNN computes (`products.PRODUCTS`): chosen at the start, so that no rerun differs."""
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> Progress:

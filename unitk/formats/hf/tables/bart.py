@@ -11,7 +11,7 @@ from unitk.errors import CheckpointError
 from unitk.formats.hf.families import CLASSIFIER, PLACES, SLOTS, TEXTS, Changes, Checkpoint, Family
 from unitk.formats.hf.generation import bart_opening
 from unitk.formats.hf.tables.t5 import begins_with
-from unitk.formats.names import POSITIONS, Form, Layout, cross_layer, layer, prefix_names
+from unitk.formats.names import POSITIONS, Layout, Stored, cross_layer, layer, prefix_names
 from unitk.formats.settings import keys
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -33,7 +33,7 @@ CROSS = cross_layer(
     *("encoder_attn.out_proj", "encoder_attn_layer_norm"),
 )
 BIAS = "final_logits_bias"
-ROW = Form(lambda row, _: row.flatten(), lambda bias, _: bias[None])
+ROW = Stored(lambda row, _: row.flatten(), lambda bias, _: bias[None])
 """A vector that is stored as a matrix of one row."""
 BART = Layout(
     {

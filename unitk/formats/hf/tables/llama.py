@@ -39,7 +39,7 @@ from unitk.formats.hf.layers import (
     rotary,
     rotary_of_types,
 )
-from unitk.formats.names import HALVES, LESS_ONE, Form, Layout, Theirs, compose, prefix_names
+from unitk.formats.names import HALVES, LESS_ONE, Layout, Stored, Theirs, compose, prefix_names
 from unitk.formats.settings import check_value, keys, refuse
 from unitk.models.config import ModelConfig
 from unitk.options.fields import render
@@ -74,8 +74,8 @@ AFTER = {
 """Norms of what attention and feed-forward part make (OLMo 2)."""
 FOUR = {**NORMS, **AFTER, "ffn_norm": "pre_feedforward_layernorm"}
 """Norms of inputs as well (Gemma)."""
-TURNING: dict[str, Form] = {r".*\.self_attn\.[qk]_(proj|norm)\.(weight|bias)": HALVES}
-GEMMA_NORMS: dict[str, Form] = {
+TURNING: dict[str, Stored] = {r".*\.self_attn\.[qk]_(proj|norm)\.(weight|bias)": HALVES}
+GEMMA_NORMS: dict[str, Stored] = {
     r".*\.self_attn\.[qk]_norm\.weight": compose(LESS_ONE, HALVES),
     r".*norm\.weight": LESS_ONE,
 }
@@ -86,7 +86,7 @@ GEMMA_BASES = {FULL: ("rope_theta", 1e6), SLIDING: ("rope_local_base_freq", 1e4)
 BIDIRECTIONAL = "use_bidirectional_attention"
 
 
-def table(norms: Mapping[str, str] = NORMS, forms: Mapping[str, Form] = TURNING) -> Layout:
+def table(norms: Mapping[str, str] = NORMS, forms: Mapping[str, Stored] = TURNING) -> Layout:
     """The table of names, with these norms of a layer."""
     return Layout(
         {
@@ -246,7 +246,8 @@ def _check_mistral(config: ModelConfig) -> None:
     windows = {*config.layer_windows}
     what = "--to hf: all layers of a mistral model have one window"
     require(
-        len(windows) <= 1, f"{what}, but --arch.layer-windows is {render(config.layer_windows)}"
+        len(windows) <= 1,
+        f"{what}, but --arch.layer-windows is {render(config.layer_windows)}",
     )
 
 

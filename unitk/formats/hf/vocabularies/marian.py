@@ -17,7 +17,7 @@ from unitk.errors import DataError
 from unitk.files import create
 from unitk.foreign import parse_json
 from unitk.registry import register
-from unitk.vocab.subwords import Offsets, Packed, VocabModel, pack
+from unitk.vocab.subwords import Offsets, Packed, VocabModel, pack_ids
 from unitk.vocab.tokenizer_files import SETTINGS
 
 SOURCE, TARGET, NUMBERS = "source.spm", "target.spm", "vocab.json"
@@ -79,7 +79,7 @@ class Marian(VocabModel):
         return json.dumps(about, ensure_ascii=False).encode()
 
     def encode_packed(self, texts: list[str]) -> Packed:
-        return pack([self.encode(text) for text in texts])
+        return pack_ids([self.encode(text) for text in texts])
 
     def encode(self, text: str) -> list[int]:
         return self.encode_offsets(text)[0]
