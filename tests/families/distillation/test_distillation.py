@@ -13,7 +13,13 @@ from unitk import registry
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.errors import UsageError
 from unitk.families.distillation.config import DistillConfig
-from unitk.families.distillation.criterion import PROJECT, distance, diverge, log_attention
+from unitk.families.distillation.criterion import (
+    PROJECT,
+    distance,
+    diverge,
+    score_distance,
+    scores,
+)
 from unitk.slots import Example, collate, lm, stay
 
 V = 60
@@ -138,10 +144,69 @@ def test_attention_is_what_the_model_attends_to(arch, causal):
     for handle in handles:
         handle.remove()
     for attention, x, view, output in seen:
-        weight = log_attention(attention, x, view).exp()
+        weight = scores(attention, x, view).softmax(-1)
         near(weight.sum(-1), torch.ones(weight.shape[:-1]))
         value = attention.project(x, view.num_keys, view.rotation)[2]
         near(attention.join(weight @ value, x), output)
+
+
+def test_states_of_the_first_slots_alone_are_compared():
+    """Two texts stand in one row, so that not every first slot is that of a row."""
+    rng, teacher, model = np.random.default_rng(0), network(seed=1), network(seed=2)
+    rows = [[stay(rng.integers(5, V, n), np.arange(n)) for n in row] for row in ((9, 14), (5,))]
+    made = [[Example({"x": one}, [lm([1], one.token[1:2])]) for one in row] for row in rows]
+    batch = collate(made).to("cpu")
+    options = {"labels_weight": 0.0, "logits_weight": 0.0, "states_weight": 1.0}
+    criterion, loss = learn(
+        teacher, model, batch, **options, layers=("2=2",), states_of="first", states_loss="normed"
+    )
+    ours, theirs = [], []
+    model.read("x", batch, every=ours)
+    teacher.read("x", batch, every=theirs)
+    first = [(0, 0), (0, 9), (1, 0)]
+    a, b = (
+        F.normalize(torch.stack([one[2][at] for at in first]), dim=-1) for one in (ours, theirs)
+    )
+    near(loss.sums["states"], (a - b).square().sum())
+    assert criterion.counts(batch)["states"] == 3
+
+
+def test_scores_are_compared_by_hand():
+    """Of the second query, the second key is not seen."""
+    ours = torch.tensor([[[[1.0, 2.0], [3.0, -math.inf]]]], requires_grad=True)
+    theirs = torch.tensor([[[[3.0, 5.0], [2.0, -math.inf]]]])
+    found = score_distance(ours, theirs, "scores")
+    assert found.tolist() == [[[(4 + 9) / 2, 1]]]
+    found.sum().backward()
+    assert ours.grad.tolist() == [[[[-2, -3], [2, 0]]]]
+
+
+def test_scores_tell_models_apart_whose_attention_is_equal():
+    """The softmax hides what is added to all scores of a query."""
+    ours = torch.randn(1, 2, 3, 3)
+    assert score_distance(ours, ours + 2, "scores").tolist() == [[pytest.approx([4, 4, 4])] * 2]
+    near(score_distance(ours, ours + 2, "divergence"), torch.zeros(1, 2, 3))
+
+
+@pytest.mark.parametrize("loss", ["divergence", "scores"])
+def test_attention_is_a_sum_over_slots_and_a_mean_over_heads_and_layers(loss):
+    batch, teacher, model = batch_of(), network(seed=1, num_layers=4), network(seed=2)
+    options = {"labels_weight": 0.0, "logits_weight": 0.0, "attention_weight": 3.0}
+    criterion, found = learn(teacher, model, batch, **options, attention_loss=loss)
+    each = []
+    for ours, theirs in ((0, 1), (1, 3)):
+        some = []
+        for one, layer in ((model, ours), (teacher, theirs)):
+            calls, part = [], one.decoder.layers[layer].attention
+            handle = part.register_forward_pre_hook(lambda m, x, calls=calls: calls.append((m, *x)))
+            one.decoder.attention = "dense"
+            one(batch)
+            handle.remove()
+            some.append(scores(*calls[0][:3]))
+        each.append(score_distance(*some, loss).mean(1))
+    real = batch.towers["x"][5] < 1 << 30
+    near(found.sums["attention"], 3 * sum(one[real].sum() for one in each) / 2)
+    assert criterion.counts(batch)["attention"] == 28
 
 
 def test_distances_by_hand():
@@ -172,6 +237,8 @@ def test_validation_is_of_the_labels_and_needs_no_teacher():
         ({"layers": ("1-2",), "states_weight": 1.0}, "STUDENT=TEACHER"),
         ({"layers": ("1=2",)}, "--criterion.layers"),
         ({"states_loss": "cosine"}, "--criterion.states-loss"),
+        ({"states_of": "first"}, "--criterion.states-of"),
+        ({"attention_loss": "scores"}, "--criterion.attention-loss"),
         ({"labels_weight": 0.0, "logits_weight": 0.0}, "--criterion distill"),
     ],
 )

@@ -35,15 +35,22 @@ class DistillConfig(Checked):
     """Number that divides the logits of both models before their softmax. The divergence is
     multiplied by its square, so that the gradient keeps its size (section 2)."""
     states_weight: Weight = 0.0
-    """Weight of the distance of the states of all slots (TinyBERT: Jiao et al. 2020, arXiv
+    """Weight of the distance of states (TinyBERT: Jiao et al. 2020, arXiv
     1909.10351, equations 8 and 9; PKD: Sun et al. 2019, arXiv 1908.09355)."""
     states_loss: Literal["mse", "normed", "cosine"] = "mse"
     """Distance of two states. mse: mean squared difference (TinyBERT). normed: the same of states
     divided by their lengths (PKD). cosine: 1 minus their cosine (DistilBERT: Sanh et al. 2019,
     arXiv 1910.01108)."""
+    states_of: Literal["all", "first"] = "all"
+    """Slots whose states are compared. all: those that are no pads. first: the first one of each
+    text, which is [CLS] in BERT's layout (PKD)."""
     attention_weight: Weight = 0.0
-    """Weight of the divergence of the attention of each head from the teacher's (MiniLM: Wang et
-    al. 2020, arXiv 2002.10957, equation 4). Both need the same number of heads."""
+    """Weight of the distance of the attention of each head from the teacher's. Both need the same
+    number of heads."""
+    attention_loss: Literal["divergence", "scores"] = "divergence"
+    """Distance of two heads. divergence: of what each slot attends to (MiniLM: Wang et al. 2020,
+    arXiv 2002.10957, equation 4). scores: mean squared difference of the scores before the softmax,
+    over the keys that a slot sees (TinyBERT, equation 7)."""
     layers: tuple[str, ...] = ()
     """Pairs STUDENT=TEACHER of depths whose states, and layers whose attention, are compared: 0 are
     the embeddings, 1 the first layer. Default: all depths, evenly distributed over the teacher's
@@ -63,8 +70,13 @@ class DistillConfig(Checked):
             deep or not self.layers,
             "--criterion.layers has no effect without a weight of states or attention",
         )
-        cosine = self.states_loss == "mse" or self.states_weight > 0
-        require(cosine, "--criterion.states-loss has no effect without --criterion.states-weight")
+        chosen = {"states": ("states_loss", "states_of"), "attention": ("attention_loss",)}
+        for part, names in chosen.items():
+            for name in names:
+                idle = getattr(self, name) != getattr(type(self), name)
+                idle = idle and not getattr(self, f"{part}_weight")
+                option = f"--criterion.{name.replace('_', '-')}"
+                require(not idle, f"{option} has no effect without --criterion.{part}-weight")
 
     @property
     def pairs(self) -> list[tuple[int, int]]:

@@ -26,7 +26,7 @@ from unitk.models.heads.base import Asked, Categorical, Terms, gather
 from unitk.models.layers import Layer
 from unitk.models.model import Model
 from unitk.models.stack import Stack
-from unitk.slots import BORN, NEVER, Ask, Batch
+from unitk.slots import BORN, DOC, NEVER, Ask, Batch
 from unitk.training.saving.checkpoint import load
 
 PROJECT = "project:states"
@@ -41,7 +41,7 @@ class Seen:
     every: list[Tensor]
     """The states [B, T, D] of each depth, 0 being the embeddings; empty unless they are needed."""
     attention: list[Tensor]
-    """The logarithm of each layer's attention, [B, H, T, S]; empty unless it is needed."""
+    """The scores of each layer's attention, [B, H, T, S]; empty unless they are needed."""
 
 
 @dataclass
@@ -60,9 +60,15 @@ class Distillation:
 
     def counts(self, batch: Batch) -> dict[str, float]:
         c, slots = self.config, {"states": 0.0, "attention": 0.0}
-        if c.states_weight or c.attention_weight:
-            slots = dict.fromkeys(slots, float(_real(batch).sum()))
+        if c.states_weight:
+            slots["states"] = float(self.compared(batch).sum())
+        if c.attention_weight:
+            slots["attention"] = float(_real(batch).sum())
         return {**batch.count, **slots}
+
+    def compared(self, batch: Batch) -> Tensor:
+        """Of which slots states are compared, [B, T]."""
+        return _first(batch) if self.config.states_of == "first" else _real(batch)
 
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
         if not model.training:
@@ -85,12 +91,14 @@ class Distillation:
             if correct is not None:
                 loss.parts[f"{name}/correct"] = correct
         pairs = self.matched(model, teacher)
-        real_BT = _real(batch)
         if c.states_weight:
-            loss.sums["states"] = c.states_weight * self.apart(model, found, wanted, pairs, real_BT)
+            slots_BT = self.compared(batch)
+            apart = self.apart(model, found, wanted, pairs, slots_BT)
+            loss.sums["states"] = c.states_weight * apart
         if c.attention_weight:
-            layers = [(a - 1, b - 1) for a, b in pairs if a and b]
-            loss.sums["attention"] = c.attention_weight * differ(found, wanted, layers, real_BT)
+            layers, real_BT = [(a - 1, b - 1) for a, b in pairs if a and b], _real(batch)
+            apart = differ(found, wanted, layers, real_BT, c.attention_loss)
+            loss.sums["attention"] = c.attention_weight * apart
         return loss
 
     def taught(self, model: Model) -> Model:
@@ -170,9 +178,9 @@ class Distillation:
         found: Seen,
         wanted: Seen,
         pairs: Sequence[tuple[int, int]],
-        real_BT: Tensor,
+        slots_BT: Tensor,
     ) -> Tensor:
-        """The distance of the states of real slots, as a mean over the pairs of depths."""
+        """The distance of the states of these slots, as a mean over the pairs of depths."""
         sums = []
         for ours, theirs in pairs:
             a_BTD, b_BTD = found.every[ours], wanted.every[theirs]
@@ -186,7 +194,7 @@ class Distillation:
                 raise UsageError(
                     f"--criterion.states-weight: {what}: add --arch.heads {PROJECT}:{wide}"
                 )
-            sums.append((distance(a_BTD, b_BTD, self.config.states_loss) * real_BT).sum())
+            sums.append((distance(a_BTD, b_BTD, self.config.states_loss) * slots_BT).sum())
         return torch.stack(sums).mean()
 
 
@@ -202,7 +210,7 @@ def look(model: Model, batch: Batch, config: DistillConfig) -> Seen:
     condition = model.condition(batch)
     with _observe(model.tower(name), inside) as calls:
         states = model.read(name, batch, condition, every)
-        attention = [log_attention(*call) for call in calls]
+        attention = [scores(*call) for call in calls]
     if condition.cross is not None:
         states = {model.config.towers[0]: condition.cross, **states}
     return Seen(states, every, attention)
@@ -216,6 +224,14 @@ def _real(batch: Batch) -> Tensor:
     """Which slots of the decoded tower are none of the pads, [B, T]."""
     real_BT: Tensor = batch.towers[batch.decoded][BORN] < NEVER
     return real_BT
+
+
+def _first(batch: Batch) -> Tensor:
+    """Which slots are the first ones of a text, [B, T]."""
+    docs_BT = batch.towers[batch.decoded][DOC]
+    # no text has the number -1
+    before_BT = F.pad(docs_BT[:, :-1], (1, 0), value=-1)
+    return _real(batch) & (docs_BT != before_BT)
 
 
 @contextmanager
@@ -246,8 +262,8 @@ def _observe(tower: nn.Module, wanted: bool) -> Iterator[list[tuple[Attention, T
             hook.remove()
 
 
-def log_attention(attention: Attention, x_BTD: Tensor, view: View) -> Tensor:
-    """The logarithm of how much each slot attends to each key, [B, H, T, S]; -inf: not at all."""
+def scores(attention: Attention, x_BTD: Tensor, view: View) -> Tensor:
+    """What each slot scores each key before the softmax, [B, H, T, S]; -inf: it is not seen."""
     query, key, _ = attention.project(x_BTD, view.num_keys, view.rotation)
     # of grouped heads, several queries have one key
     each = query.shape[1] // key.shape[1]
@@ -256,11 +272,17 @@ def log_attention(attention: Attention, x_BTD: Tensor, view: View) -> Tensor:
     score_BHTS = score_BHTS + view.bias_BHTS
     if attention.biased:
         score_BHTS = score_BHTS + attention.score_bias(query, key, view)
-    return score_BHTS.log_softmax(-1, dtype=torch.float32)
+    return score_BHTS.float()
 
 
-def differ(found: Seen, wanted: Seen, layers: Sequence[tuple[int, int]], real_BT: Tensor) -> Tensor:
-    """The divergence of attention, summed over real slots, a mean over layers and heads."""
+def differ(
+    found: Seen,
+    wanted: Seen,
+    layers: Sequence[tuple[int, int]],
+    real_BT: Tensor,
+    kind: str = "divergence",
+) -> Tensor:
+    """The distance of attention, summed over real slots, a mean over layers and heads."""
     require(len(layers) > 0, "--criterion.layers names no layer, whose attention could be compared")
     sums = []
     for ours, theirs in layers:
@@ -268,8 +290,18 @@ def differ(found: Seen, wanted: Seen, layers: Sequence[tuple[int, int]], real_BT
         heads, others = a_BHTS.shape[1], b_BHTS.shape[1]
         both = f"--criterion.attention-weight: the model has {heads} heads, the teacher {others}"
         require(heads == others, both)
-        sums.append((_divergence(a_BHTS, b_BHTS).mean(1) * real_BT).sum())
+        sums.append((score_distance(a_BHTS, b_BHTS, kind).mean(1) * real_BT).sum())
     return torch.stack(sums).mean()
+
+
+def score_distance(a_BHTS: Tensor, b_BHTS: Tensor, kind: str) -> Tensor:
+    """The distance [B, H, T] of scores (`--criterion.attention-loss`)."""
+    if kind == "divergence":
+        return _divergence(a_BHTS.log_softmax(-1), b_BHTS.log_softmax(-1))
+    # -inf - -inf has no gradient, so what is not seen is made equal before
+    seen_BHTS = b_BHTS > -torch.inf
+    a_BHTS, b_BHTS = (torch.where(seen_BHTS, one, 0.0) for one in (a_BHTS, b_BHTS))
+    return (a_BHTS - b_BHTS).square().sum(-1) / seen_BHTS.sum(-1).clamp(min=1)
 
 
 def diverge(output: Tensor, wanted: Tensor, temperature: float) -> Tensor:
