@@ -15,7 +15,7 @@ from unitk.api.verb import Verb, find_verb
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.search import Hypothesis, Output
-from unitk.families.latent.space import LatentSpace
+from unitk.families.latent.space.points import LatentSpace
 from unitk.options.fields import options, type_name
 
 OPTIONS = {

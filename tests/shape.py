@@ -23,8 +23,8 @@ training runs, of comparisons, of OpenAI's API, and of stores of objects; the re
 its core."""
 BESIDE = ("unitk/evaluation/", "unitk/serving/")
 """Rooms of the core that neither training nor decoding needs."""
-SIDE_BY_SIDE = ("unitk/verbs", "unitk/tasks", "unitk/formats", "unitk/families/latent")
-"""Folders with a file a verb, objective, format or measure."""
+SIDE_BY_SIDE = ("unitk/verbs", "unitk/tasks", "unitk/formats")
+"""Folders with a file a verb, objective or format."""
 SENTENCE = re.compile(r"(?<![\w.*-])(?:[A-Za-z][a-z']*[,;:]? ){2,}[A-Za-z][a-z']*(?![\w-])")
 """Three plain words in a row: a test of a message matches its option or file, and its value."""
 ALIKE = {"read", "write", "run", "draw", "layout", "value", "Options"}

@@ -29,7 +29,7 @@ def every():
             made = registry.get(kind, name)
             yield made() if kind == "arch" else made.Config() if kind == "task" else made()
     registry.discover("verb")
-    rooms = "unitk.verbs.", "unitk.families.latent.config", "unitk.families.analysis.verbs"
+    rooms = "unitk.verbs.", "unitk.families.latent.space.config", "unitk.families.analysis.verbs"
     found = [module for name, module in sys.modules.items() if name.startswith(rooms)]
     kinds = {kind for module in found for _, kind in inspect.getmembers(module, inspect.isclass)}
     for kind in sorted(filter(is_dataclass, kinds), key=str):

@@ -13,8 +13,8 @@ from unitk.data.corpus.folders import open_corpus
 from unitk.decoding.likelihood import likelihoods
 from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
 from unitk.evaluation import objective as evaluate
-from unitk.families.latent import measures as measured
-from unitk.families.latent.space import LatentSpace
+from unitk.families.latent.measures import corpus as measured
+from unitk.families.latent.space.points import LatentSpace
 from unitk.verbs.evaluate import run
 from unitk.verbs.preprocess import run as preprocess
 from unitk.verbs.train import run as train

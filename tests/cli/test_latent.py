@@ -10,8 +10,8 @@ import torch
 import unitk
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UnitkError, UsageError
-from unitk.families.latent.space import LatentSpace
-from unitk.families.latent.verbs import run
+from unitk.families.latent.space.points import LatentSpace
+from unitk.families.latent.space.verbs import run
 from unitk.files import seal
 from unitk.options.config import parse
 from unitk.training.saving import checkpoint, snapshot

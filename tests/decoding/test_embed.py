@@ -7,7 +7,7 @@ import torch
 from tests.conftest import toy_lines
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
-from unitk.families.latent.space import LatentSpace
+from unitk.families.latent.space.points import LatentSpace
 from unitk.models.state import Reading
 from unitk.registry import get
 from unitk.slots import Example, collate

@@ -17,7 +17,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, UsageError
-from unitk.families.latent.space import LatentSpace
+from unitk.families.latent.space.points import LatentSpace
 from unitk.training.saving.checkpoint import load
 from unitk.verbs import preprocess, train
 

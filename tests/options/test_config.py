@@ -9,7 +9,7 @@ import pytest
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.families.latent import verbs as latent
+from unitk.families.latent.space import verbs as latent
 from unitk.options import config
 from unitk.options.config import flag, options, parse, resolve
 from unitk.options.fields import parse_value, render

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unitk.errors import UsageError
-from unitk.families.latent.geometry import (
+from unitk.families.latent.space.geometry import (
     find_nearest,
     law,
     lerp,

@@ -6,8 +6,8 @@ import warnings
 import pytest
 import torch
 
-from unitk.families.latent import evidence
-from unitk.families.latent.evidence import (
+from unitk.families.latent.measures import evidence
+from unitk.families.latent.measures.evidence import (
     active_units,
     importance_bound,
     log_normal,

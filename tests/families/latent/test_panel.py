@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from unitk import registry
 from unitk.families.latent.components import ELBOConfig
-from unitk.families.latent.evidence import (
+from unitk.families.latent.measures.evidence import (
     TEXT,
     gather,
     importance_bound,
@@ -20,8 +20,8 @@ from unitk.families.latent.evidence import (
     noise,
     partners,
 )
+from unitk.families.latent.measures.panel import BARS, WIDTH, bars
 from unitk.families.latent.model import Posterior
-from unitk.families.latent.panel import BARS, WIDTH, bars
 from unitk.models.heads.base import Answers, Categorical
 from unitk.optim.schedules import Constant, Cyclical, Linear
 from unitk.slots import collate

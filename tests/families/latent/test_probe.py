@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from unitk.errors import DataError
-from unitk.families.latent.probe import logistic, probe
+from unitk.families.latent.measures.probe import logistic, probe
 
 RNG = np.random.default_rng(0)
 

@@ -9,8 +9,8 @@ from unitk import registry
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, NonFiniteError, UsageError
-from unitk.families.latent.geometry import path
-from unitk.families.latent.space import LatentSpace
+from unitk.families.latent.space.geometry import path
+from unitk.families.latent.space.points import LatentSpace
 from unitk.slots import collate
 
 LINES = ["the cat sat on the mat.", "a dog.", "the dog sees a small bird.", "big red tree."]

@@ -16,8 +16,8 @@ from torch import Tensor
 from unitk.criterions.base import Loss, Network, Panel, totals
 from unitk.errors import UsageError, require
 from unitk.families.latent.components import ELBOConfig, FusionConfig
-from unitk.families.latent.evidence import TEXT
-from unitk.families.latent.panel import collapse
+from unitk.families.latent.measures.evidence import TEXT
+from unitk.families.latent.measures.panel import collapse
 from unitk.slots import DOC, Ask, Batch
 
 

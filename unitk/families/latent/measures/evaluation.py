@@ -31,8 +31,10 @@ class LatentMeasures(CorpusEvaluation):
 
     @classmethod
     def fits(cls, setup: Setup) -> bool:
-        return bool(import_object("unitk.families.latent.measures:has_latent")(setup))
+        return bool(import_object("unitk.families.latent.measures.corpus:has_latent")(setup))
 
     def judge(self, setup: Setup, progress: Progress) -> Judged:
-        found: Judged = import_object("unitk.families.latent.measures:judge")(self, setup, progress)
+        found: Judged = import_object("unitk.families.latent.measures.corpus:judge")(
+            self, setup, progress
+        )
         return found

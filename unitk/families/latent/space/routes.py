@@ -13,9 +13,9 @@ from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.files.outputs import list_numbers
 from unitk.decoding.fit import strings
 from unitk.errors import require
-from unitk.families.latent import geometry
 from unitk.families.latent.model import LatentModel
-from unitk.families.latent.space import LatentSpace
+from unitk.families.latent.space import geometry
+from unitk.families.latent.space.points import LatentSpace
 from unitk.registry import register
 from unitk.serving.batching import Job
 from unitk.serving.route import Report, Route

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from unitk.api.answering import Answering
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import require
-from unitk.families.latent.geometry import Curve, Metric
+from unitk.families.latent.space.geometry import Curve, Metric
 from unitk.options.config import With
 from unitk.options.fields import Above, Bound, Count, Positive, Weight
 from unitk.pictures import check_picture

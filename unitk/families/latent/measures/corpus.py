@@ -15,16 +15,16 @@ from unitk.decoding.config import GenerateConfig
 from unitk.evaluation.base import Judged, Progress, Report
 from unitk.evaluation.objective import Setup, labels_of, units_of
 from unitk.families.latent.elbo import ELBO, Autoencoder
-from unitk.families.latent.evidence import gather, nll_of, z_gap
-from unitk.families.latent.panel import IGNORED, bars
-from unitk.families.latent.space import KL, LatentSpace
+from unitk.families.latent.measures.evidence import gather, nll_of, z_gap
+from unitk.families.latent.measures.panel import IGNORED, bars
+from unitk.families.latent.space.points import KL, LatentSpace
 from unitk.metrics.bleu import bleu
 from unitk.metrics.language import Units, perplexities
 from unitk.slots import Batch, Ids
 from unitk.training.saving.checkpoint import check_finite
 
 if TYPE_CHECKING:
-    from unitk.families.latent.evaluation import LatentMeasures
+    from unitk.families.latent.measures.evaluation import LatentMeasures
 
 
 def has_latent(setup: Setup) -> bool:

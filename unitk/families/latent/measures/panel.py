@@ -15,7 +15,7 @@ from torch import Tensor
 from unitk.criterions.base import Panel
 from unitk.data.cuts import When
 from unitk.families.latent.components import ELBOConfig
-from unitk.families.latent.evidence import gather, z_gap
+from unitk.families.latent.measures.evidence import gather, z_gap
 from unitk.slots import Batch
 
 IGNORED = 0.1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unitk.errors import UsageError
-from unitk.families.latent.geometry import Points, principal
+from unitk.families.latent.space.geometry import Points, principal
 from unitk.files import new_file
 from unitk.pictures import save
 

@@ -27,8 +27,8 @@ from unitk.decoding.decode import generate
 from unitk.decoding.fit import batches, overrun, shorten_source, strings, usable
 from unitk.decoding.search import Output
 from unitk.errors import DataError, UsageError, require
-from unitk.families.latent.geometry import Points
 from unitk.families.latent.model import LatentModel
+from unitk.families.latent.space.geometry import Points
 from unitk.models.base import Decoder
 from unitk.models.state import Condition
 from unitk.options.fields import flag

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk.decoding.files.outputs import list_numbers, one_line
-from unitk.families.latent.geometry import Points
+from unitk.families.latent.space.geometry import Points
 
 if TYPE_CHECKING:
     from unitk.decoding.search import Output

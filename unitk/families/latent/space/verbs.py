@@ -16,9 +16,9 @@ from unitk.data.files.readers import Format
 from unitk.decoding.files.inputs import read_inputs
 from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import DataError, UsageError, require
-from unitk.families.latent import config as options
-from unitk.families.latent import geometry
-from unitk.families.latent.outputs import (
+from unitk.families.latent.space import config as options
+from unitk.families.latent.space import geometry
+from unitk.families.latent.space.outputs import (
     Outcome,
     Walk,
     neighbor_lines,
@@ -32,7 +32,7 @@ from unitk.options.config import Parsed
 from unitk.registry import register
 
 if TYPE_CHECKING:
-    from unitk.families.latent.space import Latents, LatentSpace
+    from unitk.families.latent.space.points import Latents, LatentSpace
 
 Opened = Callable[[], "LatentSpace"]
 """Opens the model; called once what was given has been read."""
@@ -73,7 +73,7 @@ def check_options(parsed: Parsed) -> tuple[Any, Opened]:
 
     # called when all texts are read, so that their mistakes come before the model is loaded
     def opened() -> LatentSpace:
-        from unitk.families.latent.space import LatentSpace
+        from unitk.families.latent.space.points import LatentSpace
 
         generator = open_generator(given, parsed.aside.texts)
         return LatentSpace(generator.model, generator.task)
@@ -191,7 +191,7 @@ def neighbors(given: options.Neighbors, opened: Opened) -> Outcome:
 
 def draw_latents(parsed: Parsed) -> Path:
     """Draw the latents of texts; the path of the picture."""
-    from unitk.families.latent.plot import draw, plane
+    from unitk.families.latent.space.plot import draw, plane
 
     given, opened = check_options(parsed)
     texts, labels = read_labelled(given)
@@ -212,7 +212,7 @@ def plot(parsed: Parsed) -> None:
 
 def probe(given: options.Probe, opened: Opened) -> Outcome:
     """`probe`: how accurately a linear classifier reads labels from latents."""
-    from unitk.families.latent.probe import probe as measure
+    from unitk.families.latent.measures.probe import probe as measure
 
     texts, labels = read_labelled(given)
     test_texts, test_labels = read_labelled_file(given.test, "auto", "--test")

@@ -12,7 +12,7 @@ from unitk.decoding.fit import batches, beyond, by_example
 from unitk.decoding.likelihood import Texts
 from unitk.errors import DataError
 from unitk.evaluation.estimators import Cost, Estimation, Estimator, Kind
-from unitk.families.latent.evidence import TEXT, gather
+from unitk.families.latent.measures.evidence import TEXT, gather
 from unitk.families.latent.task import Optimus
 from unitk.models.base import Decoder
 from unitk.registry import register

@@ -1,0 +1,1 @@
+"""`unitk latent`: texts as points of a space, and the paths between them."""
