@@ -277,7 +277,7 @@ def test_errors_have_a_status_and_a_line(models, monkeypatch, caplog, error, sta
 
 
 def test_numbers_that_are_not_finite_are_an_error(models, monkeypatch):
-    monkeypatch.setattr("unitk.serving.routes.numbers", lambda one: [float("nan")])
+    monkeypatch.setattr("unitk.serving.routes.list_numbers", lambda one: [float("nan")])
     [found] = exchange(Server(models[0]), ("/embed", b'{"texts": ["a"]}', {}))
     assert found.status_code == 500 and "not finite" in found.json()["error"]
 
