@@ -4,7 +4,7 @@
     few queries, a step   plain products, in fp32 by numpy's library             few, multiply
     fp32 linear maps      PyTorch's library (MKL) or oneDNN, as measured         choose, computing
     weights in decoding   laid out for oneDNN where it is fast                   packs
-    freed memory          kept by the process, but not without end               keep_memory
+    freed memory          kept by the process for what comes next                keep_memory
 
 On AMD processors MKL leaves up to half of the arithmetic unused. All compute fp32 exactly.
 """
@@ -14,13 +14,10 @@ from __future__ import annotations
 import ctypes
 import logging
 import platform
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from pathlib import Path
-from threading import Thread
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -50,10 +47,7 @@ MARGIN = {"forward": 1.05, "inputs": 1.05, "weights": 1.2}
 that a rerun there comes to the same choice."""
 
 KEPT = 1 << 30
-"""Freed bytes that the process keeps beside those that every update or batch takes again."""
-SECONDS = 10.0
-"""How often a thread looks at how much that is, in which time there are some updates."""
-STATUS = Path("/proc/self/status")
+"""So many freed bytes at the end of its heap the process keeps."""
 
 log = logging.getLogger(__name__)
 
@@ -71,18 +65,6 @@ def packs(precision: str) -> bool:
     return precision != "bf16" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-class Heap(ctypes.Structure):
-    """What the functions of malloc have given out (`struct mallinfo2` of malloc.h)."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
-        )
-    ]
-
-
 def computes_in_bf16(device: torch.device) -> bool:
     """Whether the device multiplies in bf16, not only stores it."""
     if device.type == "cuda":
@@ -93,41 +75,15 @@ def computes_in_bf16(device: torch.device) -> bool:
 
 @cache
 def keep_memory() -> None:
-    """Let the process keep about 1 GB of what it frees; a second call does nothing.
+    """Let the process keep what it frees for what comes next; a second call does nothing.
 
     glibc otherwise returns large blocks, such as gradients or a step's logits, and Linux hands the
-    same memory out again in zeroed pages: a tenth of the time of a wide step or of an update. But
-    blocks of ever other sizes leave gaps in the heap, of which a thread returns what is too much.
+    same memory out again in zeroed pages: a tenth of the time of a wide step or of an update.
     """
-    if platform.libc_ver()[0] != "glibc":
-        return
-    libc = ctypes.CDLL(None)
-    for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-        libc.mallopt(parameter, KEPT)
-    if hasattr(libc, "mallinfo2") and STATUS.exists():  # since glibc 2.33; a container may hide it
-        libc.mallinfo2.restype = Heap
-        Thread(target=return_gaps, args=(libc,), daemon=True).start()
-
-
-def return_gaps(libc: ctypes.CDLL) -> None:
-    """Return all that the process keeps whenever that has grown by more than `KEPT`."""
-    while True:
-        before = spare(libc)  # what goes back and forth between one update and the next is in it
-        while spare(libc) - before <= KEPT:
-            time.sleep(SECONDS)
-        libc.malloc_trim(0)
-        time.sleep(SECONDS)
-
-
-def spare(libc: ctypes.CDLL) -> int:
-    """Bytes of memory that the process holds and malloc has not given out; 0 where none can say."""
-    try:
-        status = STATUS.read_bytes()
-    except OSError:  # too many files are open
-        return 0
-    found = re.search(rb"RssAnon:\s*(\d+)", status)  # without files that are mapped
-    heap = libc.mallinfo2()
-    return int(found[1]) * 1024 - heap.uordblks - heap.hblkhd if found else 0
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+            libc.mallopt(parameter, KEPT)
 
 
 def scores_by_products(slots: Tensor, dtype: torch.dtype, biased: bool) -> bool:
