@@ -155,8 +155,27 @@ REFUSED = {
     "two ropes": (
         "llama",
         {"rope_parameters": {"rope_type": "default"}, "rope_scaling": {"type": "dynamic"}},
-        "rope_scaling is 'dynamic' and rope_parameters 'default'",
+        "rope_type is 'dynamic' in rope_scaling, but 'default' in rope_parameters",
     ),
+    "two factors": (
+        "llama",
+        {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}
+        | {"rope_scaling": {"type": "linear", "factor": 4.0}},
+        "factor is 4.0 in rope_scaling, but 2.0 in rope_parameters",
+    ),
+    "a base that only one has": (
+        "qwen3",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
+        | {"rope_scaling": {"rope_type": "default"}},
+        "rope_theta is None in rope_scaling, but 1000000.0 in rope_parameters",
+    ),
+    "two of one type of layer": (
+        "gemma3_text",
+        {"head_dim": 256, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+        | {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
+        "factor is 8.0 in rope_scaling|rope_type is 'linear' in rope_scaling",
+    ),
+    "a window in words": ("mistral", {"layer_types": ["sliding"] * 4}, "layer_types"),
     "experts": ("qwen3", {"num_experts": 8}, "a mixture of experts, but num_experts is 8"),
     "a vision part": ("qwen3", {"vision_config": {"hidden_size": 8}}, "vision_config is set"),
     "capped logits": ("qwen3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30"),
@@ -169,6 +188,23 @@ REFUSED = {
     "Qwen's unknown layers": ("qwen3", {"layer_types": ["linear_attention"] * 4}, "layer_types"),
     "types that disagree": ("olmo2", {"rope_parameters": [1]}, "rope_parameters"),
 }
+
+
+def test_both_entries_of_rotary_positions_may_say_the_same():
+    """As in files that are to be read by transformers 4 and 5."""
+    older = {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}}
+    of_today = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5}}
+    assert read("llama", older) == read("llama", of_today) == read("llama", older | of_today)
+    # a base of its own stands before that of the file
+    found = read("llama", {"rope_theta": 700.0, "rope_parameters": {"rope_theta": 500.0}})
+    assert found["rotary_base"] == 500
+
+
+def test_a_mistral_may_have_a_window_in_some_layers(hf):
+    types = ["full_attention", "sliding_attention"] * 2
+    given = {"layer_types": types, "sliding_window": 5}
+    assert read("mistral", given)["layer_windows"] == (0, 4)
+    assert read("mistral", {"sliding_window": 5})["layer_windows"] == (4,)
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -238,6 +274,17 @@ def test_a_tensor_that_only_the_index_has_is_named(kit, there):
 def test_tied_matrices_that_differ_are_refused(kit, there):
     alter(there / "config.json", tie_word_embeddings=True)
     refused(kit, there, "config.json: tie_word_embeddings is true, but lm_head.weight differs")
+
+
+def test_an_output_that_is_not_there_is_named(kit, there, caplog):
+    """A bare model: its states are whole, but its words are not those of the release."""
+    index = there / "model.safetensors.index.json"
+    names = json.loads(index.read_text())["weight_map"]
+    file = there / names.pop("lm_head.weight")
+    save_file({n: t for n, t in load_file(file).items() if n != "lm_head.weight"}, file)
+    alter(index, weight_map=names)
+    kit.to_unitk("hf", there, there.parent / "ours")
+    assert {"tie_word_embeddings", "lm_head.weight;"} <= {*caplog.text.split()}
 
 
 def test_a_vocabulary_beyond_the_table_is_refused(kit, there):

@@ -96,6 +96,7 @@ def test_the_defaults_are_those_of_generate():
         ("pegasus_tiny", "seq2seq", {"opening": "pad"}, 1.0),
         ("marian_tiny", "seq2seq", {"opening": "pad"}, 1.0),
         ("t5_tiny", "seq2seq", {"opening": "pad"}, 1.0),
+        ("t5_v1_1_small", "seq2seq", {"opening": "pad"}, 1.0),
         ("t5gemma_tiny", "seq2seq", {}, 1.0),
         ("t5gemma_tiny", "seq2seq", {"opening": "both"}, 1.0),
     ],
@@ -335,14 +336,79 @@ def test_sampling_goes_out_and_what_transformers_lacks_is_named(exported, caplog
         ({"forced_bos_token_id": 9}, {"beam": 1}, ["forced_bos_token_id"]),
         ({"max_length": 9, "min_length": 12}, {"beam": 1, "max_len": 8}, ["min_length"]),
         ({"max_length": 9, "max_new_tokens": 4, "min_length": 0}, {"beam": 1, "max_len": 4}, []),
+        # what a chat model's file may hold: several ends, of which an output has the first here
+        ({"eos_token_id": [3]}, {"beam": 1}, []),
+        ({"eos_token_id": [3, 9]}, {"beam": 1}, ["eos_token_id"]),
+        ({"forced_eos_token_id": [3]}, {"beam": 1}, []),
+        ({"forced_eos_token_id": 9}, {"beam": 1}, ["forced_eos_token_id"]),
+        ({"pad_token_id": 9, "bos_token_id": 9}, {"beam": 1}, []),
+        ({"suppress_tokens": [5], "begin_suppress_tokens": []}, {"beam": 1}, ["suppress_tokens"]),
+        ({"forced_decoder_ids": [[1, 5]]}, {"beam": 1}, ["forced_decoder_ids"]),
+        ({"stop_strings": ["x"]}, {"beam": 1}, ["stop_strings"]),
+        ({"min_new_tokens": 9, "max_new_tokens": 4}, {"beam": 1, "max_len": 4}, ["min_new_tokens"]),
+        ({"max_new_tokens": 1}, {"beam": 1, "max_len": 1}, []),
+        ({"cache_implementation": "hybrid", "use_cache": True}, {"beam": 1}, []),
+        ({"num_beams": 4, "num_beam_groups": 2}, {"beam": 4}, ["num_beam_groups"]),
     ],
 )
 def test_settings_of_generation(toy_vocab, tmp_path, given, found, left):
-    (tmp_path / "x.json").write_text(json.dumps(given))
+    file = tmp_path / hf_generation.FILE
+    file.write_text(json.dumps(given))
     task = get("task", "seq2seq")
     task = task(task.Config(opening="pad"), toy_vocab)
-    assert hf_generation.read_generation(tmp_path / "x.json", task) == (found, left)
+    assert hf_generation.read_generation(file, task) == (found, left)
     make_config(GenerateConfig, found)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"num_beams": 0}, "beam"),
+        ({"do_sample": True, "temperature": 0.0}, "temperature"),
+        ({"do_sample": True, "top_p": 0}, "topp"),
+        ({"do_sample": True, "min_p": 2.0}, "minp"),
+        ({"do_sample": True, "top_k": 50.5}, "top_k must be a whole number, got 50.5"),
+        ({"do_sample": "yes"}, "do_sample must be true or false, got 'yes'"),
+        ({"max_new_tokens": -5}, "max_new_tokens cannot be -5"),
+        ({"max_length": 0}, "max_length cannot be 0"),
+        ({"min_length": -1}, "min_length cannot be -1"),
+        ({"num_beams": 2, "length_penalty": 99.0}, "lenpen"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(toy_vocab, tmp_path, given, message):
+    """Before anything is written, by the name of the file."""
+    file = tmp_path / hf_generation.FILE
+    file.write_text(json.dumps(given))
+    task = get("task", "seq2seq")
+    task = task(task.Config(opening="pad"), toy_vocab)
+    with pytest.raises(CheckpointError, match=f"generation_config.json: .*{message}") as error:
+        hf_generation.read_generation(file, task)
+    assert "\n" not in str(error.value)
+
+
+def test_settings_of_older_files_stand_in_config_json(exported):
+    """BART's, of 2020, without a generation_config.json; what both write by default is the same."""
+    hf, generator, folder = exported("bart_tiny", "seq2seq", opening="sep")
+    (folder / hf_generation.FILE).unlink()
+    file = folder / "config.json"
+    plain = json.loads(file.read_text())
+    assert unitk.load(folder, format="hf").defaults == {}  # nothing is said of a search
+    ids = {key: value for key, value in plain.items() if key.endswith("_id")} | {"num_beams": 3}
+    more = {"early_stopping": True, "max_length": 12, "no_repeat_ngram_size": 3}
+    file.write_text(json.dumps(plain | ids | more))
+    came = unitk.load(folder, format="hf")
+    here = {"beam": 3, "search": "fairseq", "max_len": 10, "no_repeat_ngram_size": 3}
+    assert came.defaults == here
+    texts = toy_lines(6)
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+    model = hf.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    made = model.generate(**tokenizer(texts, return_tensors="pt", padding=True))
+    theirs = tokenizer.batch_decode(made, skip_special_tokens=True)
+    ours = [best for (best,) in came.generate(texts)]
+    ended = [len(best.hypothesis.ids) <= 10 for best in ours]  # a forced end costs nothing there
+    assert any(ended)
+    pairs = zip(ours, theirs, ended, strict=True)
+    assert all(best.text == text for best, text, whole in pairs if whole)
 
 
 def test_convert_keeps_the_options_both_ways(exported, kit, caplog):
@@ -360,13 +426,13 @@ def test_convert_keeps_the_options_both_ways(exported, kit, caplog):
 
 
 def test_a_decoder_alone_has_no_lengths_of_the_prompt(toy_vocab, tmp_path):
-    file = tmp_path / "x.json"
+    file = tmp_path / hf_generation.FILE
     file.write_text(json.dumps({"max_length": 50, "min_length": 5, "no_repeat_ngram_size": 2}))
     task = get("task", "lm")(get("task", "lm").Config(), toy_vocab)
     lost = ["max_length", "min_length", "no_repeat_ngram_size"]
     assert hf_generation.read_generation(file, task) == ({"beam": 1}, lost)
     file.write_text(json.dumps({"num_beams": "many"}))
-    with pytest.raises(CheckpointError, match="x.json: num_beams must be.*got"):
+    with pytest.raises(CheckpointError, match="generation_config.json: num_beams must be.*got"):
         hf_generation.read_generation(file, task)
 
 

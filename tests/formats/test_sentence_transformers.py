@@ -48,7 +48,8 @@ def written(own, folder, **options):
     [
         *(("bert_base", "mlm"), ("roberta_base", "mlm"), ("albert_base", "mlm")),
         *(("qwen3_mini", "mlm"), ("qwen3_mini", "lm"), ("gpt2_small", "lm")),
-        *(("llama_tiny", "mlm"), ("gemma3_tiny", "lm")),
+        *(("llama_tiny", "mlm"), ("gemma3_tiny", "lm"), ("eurobert_210m", "mlm")),
+        *(("modernbert_tiny", "mlm"), ("modernbert_tiny", "lm")),
     ],
 )
 def test_vectors_are_those_of_embed(parts, tmp_path, arch, task):

@@ -172,6 +172,7 @@ register("model_type", "deberta-v2")(
         layout=DEBERTA,
         keys=KEYS,
         fixed={"relative_attention": True, "share_att_key": True, "conv_kernel_size": 0},
+        usual={"relative_attention": False, "share_att_key": False},
         complete=_deberta,
         entries=_about_deberta,
         free=FREE,

@@ -101,6 +101,7 @@ register("model_type", "xlnet")(
             "summary_use_proj": True,
             "summary_activation": "tanh",
         },
+        usual={"ff_activation": "gelu", "mem_len": 512},
         complete=_complete,
         free=("output_bias",),
         ends=True,

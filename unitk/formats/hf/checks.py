@@ -6,6 +6,7 @@ would change is refused by name, and so is a value that no such setting can have
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch import Tensor
 from unitk.errors import CheckpointError
 from unitk.formats.hf.families import Family
 from unitk.formats.settings import check_value
+
+log = logging.getLogger(__name__)
 
 EXPERTS, SENSES = "a mixture of experts", "pictures or sound"
 SCALED, CAPS = "scaled parts", "soft caps"
@@ -61,3 +64,28 @@ def check_rows(
     if rows is not None and name in tensors and rows != len(tensors[name]):
         has = f"{name} has {len(tensors[name]):,} rows"
         raise CheckpointError(f"{where}: vocab_size is {rows:,}, but {has}")
+
+
+def check_ties(
+    given: Mapping[str, Any],
+    family: Family,
+    tensors: Mapping[str, Tensor],
+    where: object,
+    *,
+    tied: bool,
+) -> None:
+    """Raise `CheckpointError` if `tie_word_embeddings` is true, but the two matrices differ.
+
+    A warning says if it is false, but the file of a bare model has no output matrix.
+    """
+    # a T5 1.1 may say that it is tied and have two matrices all the same
+    if family.task not in ("lm", "mlm"):
+        return
+    output, says = str(family.layout.names["heads.lm.weight"]), given.get("tie_word_embeddings")
+    if says is True and not tied:
+        both = f"{output} differs from {family.layout.copies[output]}"
+        raise CheckpointError(f"{where}: tie_word_embeddings is true, but {both}")
+    tuned = any(name.startswith(("classifier.", "score.", "qa_outputs.")) for name in tensors)
+    if says is False and output not in tensors and not tuned:
+        both = "tie_word_embeddings is false, but there is no"
+        log.warning("%s: %s %s; the embedding is used until it is trained", where, both, output)

@@ -60,6 +60,9 @@ class Family:
     keys: Keys
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Settings of which unitk computes one value only."""
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    """For reading: what transformers takes for settings that a file leaves out, where the first of
+    `presets` has another value."""
     complete: Callable[[Checkpoint], Changes] = lambda checkpoint: {}
     """For reading: settings that `keys` cannot express, from tensors and config.json."""
     entries: Callable[[ModelConfig], Changes] = lambda config: {}
@@ -110,6 +113,17 @@ class Family:
     fits: Callable[[ModelConfig, str], bool] = lambda config, arch: True
     """For writing: whether a model of the presets' class is nearest to this model type, by its
     settings and the name of its architecture."""
+
+    def settings_in(self, given: Mapping[str, Any], where: Path) -> Changes:
+        """All settings of config.json side by side, also those that it leaves out."""
+        found = self.unpack(dict(given), where)
+        names = {key: every for every in self.keys.values() for key in every}
+        lacking = (
+            key
+            for key in self.usual
+            if all(found.get(name) is None for name in names.get(key, (key,)))
+        )
+        return found | {key: self.usual[key] for key in lacking}
 
     @property
     def sights(self) -> tuple[str, ...]:

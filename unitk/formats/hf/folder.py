@@ -31,7 +31,7 @@ from unitk.formats.archive import (
     write_safetensors,
 )
 from unitk.formats.base import Format, Found
-from unitk.formats.hf.checks import check_config, check_rows
+from unitk.formats.hf.checks import check_config, check_rows, check_ties
 from unitk.formats.hf.families import (
     BOTH,
     DOUBLE,
@@ -48,7 +48,7 @@ from unitk.formats.hf.families import (
     kind_of,
     layout_of,
 )
-from unitk.formats.hf.generation import FILE, generation, read_generation
+from unitk.formats.hf.generation import FILE, decoding_of, generation
 from unitk.formats.hf.heads import KEPT, detect_task, head_settings, named_classes
 from unitk.formats.hf.templates import copy_templates
 from unitk.formats.hf.tokenizer import write_tokenizer
@@ -83,7 +83,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     given, stored = read_json(where), read_tensors(weights)
     kind = family_of(given, stored, where)
     family: Family = registry.get(MODEL_TYPE, kind)
-    given = family.unpack(given, where)
+    given = family.settings_in(given, where)
     settings.refuse(given, family.fixed, where)
     check_config(given, family, where)
     tensors = rename_tensors(stored, family, weights)
@@ -93,12 +93,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     check_rows(given, family, tensors, where)
     config = settings.read(settings.config_of_preset(family.presets[0]), family.keys, given, where)
     changes = {"tied": is_tied(family.layout, tensors)}
-    # a T5 1.1 may say that it is tied and have two matrices all the same
-    ties = family.task in ("lm", "mlm") and given.get("tie_word_embeddings") is True
-    if ties and not changes["tied"]:
-        output = family.layout.names["heads.lm.weight"]
-        both = f"{output} differs from {family.layout.copies[str(output)]}"
-        raise CheckpointError(f"{where}: tie_word_embeddings is true, but {both} in {weights}")
+    check_ties(given, family, tensors, where, tied=changes["tied"])
     for second, first in _biases(family):
         if not changes["tied"] and second in tensors:  # the one that their output map adds
             tensors[first] = tensors.pop(second)
@@ -126,7 +121,7 @@ def find(path: Path, vocab: Path | None) -> Found:
         answers=answers,
         labels=fine.labels,
         spelled=family.spelled(own) if own else {},
-        decoding=lambda task: _decoding(weights.parent / FILE, task),
+        decoding=lambda task: decoding_of(where, task),
     )
 
 
@@ -146,16 +141,6 @@ def _read_kept(kept: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, 
     for name, text in options.items():
         settings.check_value(text, str, name, where)
     return task, options, answers
-
-
-def _decoding(file: Path, task: Task) -> dict[str, Any]:
-    """The options of generation_config.json; a warning names settings that have no counterpart."""
-    if task.protocol is None or not file.exists():
-        return {}
-    options, lost = read_generation(file, task)
-    if lost:
-        log.warning("%s: no option says exactly the same as %s", file, ", ".join(lost))
-    return options
 
 
 def config_beside(weights: Path) -> Path:

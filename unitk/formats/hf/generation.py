@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unitk.errors import UsageError
+from unitk.decoding.config import GenerateConfig, make_config
+from unitk.errors import CheckpointError, UsageError
 from unitk.formats.archive import read_json
 from unitk.formats.hf.families import Told
 from unitk.formats.settings import check_value
@@ -18,6 +20,9 @@ from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.open import open_vocab
 
 FILE = "generation_config.json"
+
+log = logging.getLogger(__name__)
+
 BEAM, MAX_LEN = 5, 64  # what `unitk generate` does by default
 SEARCH = {"num_beams": "beam", "length_penalty": "lenpen"}
 DRAWS = {"temperature": "temperature", "top_k": "sampling_topk", "top_p": "sampling_topp"}
@@ -43,18 +48,30 @@ KNOWN = {"bos_token_id", "pad_token_id", "eos_token_id", "forced_eos_token_id", 
 KNOWN |= {"decoder_start_token_id", "forced_bos_token_id", "early_stopping", "do_sample"}
 KNOWN |= {"transformers_version", "_from_model_config", "use_cache", *SEARCH, *DRAWS, *BOTH}
 KNOWN |= {"max_length", "max_new_tokens", "min_length", "min_new_tokens"}
+KNOWN |= {"cache_implementation", "cache_config", "compile_config", "disable_compile"}
+KNOWN |= {"return_dict_in_generate", "prefill_chunk_size", "trust_remote_code"}
 """What is read here, or changes no output."""
+OTHERS = {"repetition_penalty", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size"}
+OTHERS |= {"suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids", "num_beam_groups"}
+OTHERS |= {"diversity_penalty", "typical_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha"}
+OTHERS |= {"exponential_decay_length_penalty", "renormalize_logits", "sequence_bias"}
+"""What changes outputs, and no option says."""
 
 
 def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     """The options of a generation_config.json, and its settings that no option says exactly.
 
-    What it leaves out has transformers' default, but for the length limit of 20 tokens.
+    What it leaves out has transformers' default, but for the length limit of 20 tokens. A
+    config.json of older versions has such settings beside others; without any, nothing is found.
     """
     given = {k: v for k, v in read_json(file).items() if v is not None and v is not False}
+    if file.name != FILE:
+        given = {k: v for k, v in given.items() if k in KNOWN | OTHERS}
+        if all(name.endswith(("_id", "use_cache", "_version")) for name in given):
+            return {}, []
     start, end = opening(task), task.protocol and task.protocol.end
     beams = check_value(given.get("num_beams", 1), int, "num_beams", file)
-    draws = "do_sample" in given and beams == 1
+    draws = check_value(given.get("do_sample", False), bool, "do_sample", file) and beams == 1
     found: dict[str, Any] = {"sampling": True, "sampling_topk": 50} if draws else {"beam": beams}
     every = BOTH | SEARCH | DRAWS
     used = (BOTH | (DRAWS if draws else SEARCH)).keys()
@@ -79,6 +96,8 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
         "no_repeat_ngram_size": start is None,
         "max_length": "max_length" in given and "max_len" not in limits,
         "min_length": "min_length" in given and "min_len" not in limits,
+        "min_new_tokens": "min_new_tokens" in given and "min_len" not in limits,
+        "forced_eos_token_id": given.get("forced_eos_token_id", end) not in (end, [end]),
         "eos_token_id": given.get("eos_token_id", end) not in (end, [end]),
         "bad_words_ids": not _bans_only_symbols(given, task),
     }
@@ -90,7 +109,27 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     left = [name for name in given if wrong.get(name)]
     for name in left:
         found.pop({**BOTH, "early_stopping": "search"}.get(name, ""), None)
-    return {k: v for k, v in found.items() if k not in PLAIN or PLAIN[k] != v}, left
+    found = {k: v for k, v in found.items() if k not in PLAIN or PLAIN[k] != v}
+    try:
+        make_config(GenerateConfig, found)
+    except UsageError as error:  # transformers has no such values either
+        raise CheckpointError(f"{file}: {error}") from error
+    return found, left
+
+
+def decoding_of(about: Path, task: Task) -> dict[str, Any]:
+    """The options of generation_config.json, or of the config.json `about` where that has them.
+
+    A warning names settings that have no counterpart.
+    """
+    if task.protocol is None:
+        return {}
+    beside = about.with_name(FILE)
+    file = beside if beside.exists() else about
+    options, lost = read_generation(file, task)
+    if lost:
+        log.warning("%s: no option says exactly the same as %s", file, ", ".join(lost))
+    return options
 
 
 def opening(task: Task) -> list[int] | None:
@@ -157,9 +196,11 @@ def _limits(given: Mapping[str, Any], start: list[int] | None, file: Path) -> di
         names = [f"{side}_new_tokens", f"{side}_length"][: 1 if start is None else 2]
         name = next((name for name in names if name in given), None)
         if name is not None:
+            length = check_value(given[name], int, name, file)
+            if length < (side == "max"):
+                raise CheckpointError(f"{file}: {name} cannot be {length}")
             prompt = len(start or [0]) - (not name.endswith("length"))
-            found[f"{side}_len"] = check_value(given[name], int, name, file) - prompt - end
-    found = {name: max(length, name == "max_len") for name, length in found.items()}
+            found[f"{side}_len"] = max(length - prompt - end, int(side == "max"))
     return {n: v for n, v in found.items() if n == "max_len" or v <= found.get("max_len", MAX_LEN)}
 
 

@@ -24,16 +24,23 @@ T = TypeVar("T")
 
 
 def ropes(given: Mapping[str, Any], where: object) -> dict[str, Any]:
-    """The entry `rope_parameters`, with what `rope_scaling` says in older files."""
-    found: dict[str, Any] = {}
-    for key in ("rope_scaling", "rope_parameters"):
-        some = check_value(given.get(key) or {}, dict, key, where)
-        kinds = [one.get("rope_type", one.get("type")) for one in (found, some)]
-        if None not in kinds and kinds[0] != kinds[1]:
-            both = f"rope_scaling is {kinds[0]!r} and rope_parameters {kinds[1]!r}"
-            raise CheckpointError(f"{where}: {both}: remove one")
-        found |= some
-    return found
+    """The entry `rope_parameters`, or `rope_scaling` of older files; both may say the same."""
+    older, found = (
+        check_value(given.get(key) or {}, dict, key, where)
+        for key in ("rope_scaling", "rope_parameters")
+    )
+    own = check_value(found.get(FULL, found), dict, FULL, where)
+    if older and own:
+        # older files have the base beside the entry
+        beside = {BASE: given[BASE]} if BASE in given else {}
+        first, second = (
+            {**beside, "rope_type": one.get("type", ROPES[0]), **one} for one in (older, own)
+        )
+        for key in (first.keys() | second.keys()) - {"type"}:
+            if first.get(key) != second.get(key):
+                both = f"{key} is {first.get(key)!r} in rope_scaling, but {second.get(key)!r}"
+                raise CheckpointError(f"{where}: {both} in rope_parameters: remove one entry")
+    return older | found
 
 
 def rotary(

@@ -125,6 +125,7 @@ STATIC: dict[str, Any] = {
     "complete": _static,
     "options": {"opening": "pad"},
     "told": begins_with,
+    "usual": {"scale_embedding": False, "activation_function": "gelu"},
 }
 """Pegasus and Marian: their positions are sinusoids, which are a table here."""
 register("model_type", "bart")(

@@ -215,6 +215,7 @@ register("model_type", "ernie")(
         presets=("ernie_base", "ernie2_base", "ernie2_large"),
         layout=ERNIE,
         heads=bert_heads("ernie.pooler.dense"),
+        usual={"hidden_act": "gelu"},
         fixed=ENCODES,
         entries=lambda config: {
             "use_task_id": config.num_tasks > 0,
@@ -228,6 +229,7 @@ LIKE_ROBERTA: dict[str, Any] = {
     "root": "roberta.",
     "layout": ROBERTA,
     "separators": 2,
+    "usual": {"layer_norm_eps": 1e-12},
     "heads": bert_heads("roberta.pooler.dense")
     | {TEXTS: ("classifier.dense", "classifier.out_proj")},
     "fixed": ENCODES,

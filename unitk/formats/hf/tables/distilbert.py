@@ -100,6 +100,7 @@ register("model_type", "mpnet")(
         layout=MPNET,
         separators=2,
         fixed={"relative_attention_num_buckets": 32},
+        usual={"layer_norm_eps": 1e-12},
         heads=bert_heads("mpnet.pooler.dense")
         | {TEXTS: ("classifier.dense", "classifier.out_proj")},
         entries=lambda config: {

@@ -154,9 +154,10 @@ def _about_upper_windows(config: ModelConfig) -> Changes:
 
 
 def _mistral(checkpoint: Checkpoint) -> Changes:
-    """Mistral's layers have one window, or none."""
+    """Mistral's layers have one window, or none, unless a file says more of each."""
     given = {"sliding_window": WINDOW, **checkpoint.given}
-    types = [FULL if given["sliding_window"] is None else SLIDING]
+    usual = [FULL if given["sliding_window"] is None else SLIDING] * checkpoint.config.num_layers
+    types = layer_types(given, usual, checkpoint.where)
     return complete(checkpoint) | {"layer_windows": read_windows(given, types, checkpoint.where)}
 
 
@@ -316,6 +317,7 @@ register("model_type", "llama")(
         name="Llama",
         presets=("llama_tiny", "llama_135m", "llama_360m", "llama_1b"),
         options={"opening": "cls"},
+        usual={"rms_norm_eps": 1e-6},
     )
 )
 register("model_type", "qwen2")(
@@ -336,6 +338,7 @@ register("model_type", "mistral")(
         options={"opening": "cls"},
         roots={},
         fixed={},
+        usual={"rms_norm_eps": 1e-6},
         complete=_mistral,
         entries=_about_mistral,
         check=_check_mistral,
@@ -347,6 +350,7 @@ register("model_type", "smollm3")(
         about="SmolLM3",
         name="SmolLM3",
         presets=("smollm3_3b",),
+        usual={BASE: 2e6},
         complete=_smollm3,
         entries=_about_smollm3,
         free=(*WINDOWS, "layer_rotary_bases"),
@@ -359,6 +363,7 @@ register("model_type", "olmo2")(
         name="Olmo2",
         presets=("olmo2_1b",),
         layout=table(AFTER),
+        usual={"rms_norm_eps": 1e-5},
         heads={TEXTS: ("", "score")},
         fixed={"attention_bias": False},
     )

@@ -140,6 +140,7 @@ register("model_type", "opt")(
         told=decoder_opening,
         keys=OPT_KEYS,
         fixed={"layer_norm_elementwise_affine": True},
+        usual={"attention_dropout": 0.0},
         complete=_opt,
         entries=lambda config: {
             "word_embed_proj_dim": config.width,
@@ -167,6 +168,7 @@ register("model_type", "gpt_neo")(
         laid=UNDELIMITED,
         told=decoder_opening,
         keys=NEO_KEYS,
+        usual={"resid_dropout": 0.0, "attention_dropout": 0.0},
         complete=_neo,
         entries=_about_neo,
         options={"opening": "sep"},

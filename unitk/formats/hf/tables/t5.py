@@ -138,6 +138,7 @@ register("model_type", "t5")(
 register("model_type", "mt5")(
     Family(
         **ALIKE | {"complete": lambda found: _t5(found) | {"output_scale": False}},
+        usual={"feed_forward_proj": "gated-gelu"},
         about="mT5",
         name="MT5",
         presets=("mt5_small", "mt5_base"),
