@@ -252,10 +252,10 @@ def test_runs_of_words_cut_no_word():
 
 def test_a_span_at_an_edge_as_often_as_asked():
     rng = np.random.default_rng(0)
-    starts = np.array([edge_start(19, 10, 0.2, rng) for _ in range(20000)])
+    starts = np.array([edge_start(19, 10, (0.2, 0.2), rng) for _ in range(20000)])
     assert np.mean(starts == 0) == pytest.approx(0.26, abs=0.01)
     assert np.mean(starts == 9) == pytest.approx(0.26, abs=0.01)
-    assert edge_start(5, 5, 0.2, rng) == 0
+    assert edge_start(5, 5, (0.2, 0.2), rng) == 0
 
 
 def test_corruption_has_its_weights_and_the_same_draws_whatever_they_are():

@@ -186,14 +186,14 @@ def alternating_spans(size: int, hidden: int, count: int, rng: np.random.Generat
     return np.stack([stops - lengths, stops], axis=1)
 
 
-def edge_start(size: int, length: int, edge: float, rng: np.random.Generator) -> int:
-    """Where a span of `length` begins: at the start or at the end with probability `edge` each,
+def edge_start(size: int, length: int, edges: tuple[float, float], rng: np.random.Generator) -> int:
+    """Where a span of `length` begins: at the start or at the end with these probabilities,
     otherwise anywhere (MASS; `restricted_mask_sent` of the official code)."""
-    last = size - length
-    point, anywhere = rng.random(), int(rng.integers(last + 1))
-    if point < edge:
+    first, last = edges
+    point, anywhere = rng.random(), int(rng.integers(size - length + 1))
+    if point < first:
         return 0
-    return last if point < 2 * edge else anywhere
+    return size - length if point < first + last else anywhere
 
 
 def ngram_places(

@@ -90,7 +90,7 @@ def test_all_hidden_is_a_language_model(toy_vocab, some_text):
 
 
 def test_the_block_variant_hides_a_span_in_every_64_tokens(toy_vocab):
-    made = task(toy_vocab, block_size=64, edge_chance=0.0)
+    made = task(toy_vocab, block_size=64, edge_chance=(0.0,))
     rng = np.random.default_rng(0)
     for tokens, count in ((512, 8), (132, 3), (130, 2), (65, 1), (3, 1)):
         starts = []
@@ -104,6 +104,17 @@ def test_the_block_variant_hides_a_span_in_every_64_tokens(toy_vocab):
             starts.append(spans[0, 0])
         if tokens == 512:
             assert np.mean(starts) == pytest.approx(17, abs=1.5), "anywhere, no 20/20/60"
+
+
+def test_beginnings_and_ends_have_chances_of_their_own(toy_vocab):
+    """30 % of the spans begin the text, 20 % end it; the others are anywhere, also at an edge."""
+    made, rng = task(toy_vocab, edge_chance=(0.3, 0.2)), np.random.default_rng(0)
+    starts = np.array([made.spans(41, 0.5, rng)[0, 0] for _ in range(4000)])
+    anywhere = 0.5 / 21  # of 21 places
+    assert np.mean(starts == 1) == pytest.approx(0.3 + anywhere, abs=0.03)
+    assert np.mean(starts == 21) == pytest.approx(0.2 + anywhere, abs=0.03)
+    only = task(toy_vocab, edge_chance=(0.0, 1.0))
+    assert {only.spans(41, 0.5, rng)[0, 0] for _ in range(20)} == {21}
 
 
 def test_masks_in_sight_of_the_decoder_are_an_option(toy_vocab, some_text):
@@ -141,6 +152,7 @@ def test_without_masks_it_is_an_encoder_decoder(toy_vocab):
 
 
 def test_options_are_checked():
-    for wrong in ({"mask_ratio": 0.0}, {"edge_chance": 0.6}, {"block_size": -1}):
+    edges = [{"edge_chance": one} for one in ((), (0.6,), (0.6, 0.5))]
+    for wrong in ({"mask_ratio": 0.0}, {"block_size": -1}, *edges):
         with pytest.raises(UsageError, match="--task."):
             MASS.Config(**wrong)

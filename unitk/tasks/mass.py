@@ -19,13 +19,12 @@ of an encoder-decoder. A prompt with a run of MASKs has it filled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import UsageError
-from unitk.options.fields import Bound, Count, Share, Weights
+from unitk.errors import UsageError, require
+from unitk.options.fields import Chance, Count, Share, Weights
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
 from unitk.spans import Spans, corrupt, edge_start, places
@@ -60,9 +59,9 @@ class MASS(Seq2Seq):
         mask_ratio: Share = 0.5
         """Share of the text that a span hides (section 3.2). A schedule is possible: validation and
         evaluation use its last value."""
-        edge_chance: Annotated[float, Bound(0, 0.5)] = 0.2
-        """Probability that a span begins the text, and that it ends the text. Otherwise it is
-        anywhere (official code)."""
+        edge_chance: tuple[Chance, ...] = (0.2,)
+        """Probability that a span begins the text, and that it ends the text: one number for both,
+        or two, such as 0.3,0.2. Otherwise it is anywhere (official code)."""
         block_size: Count = 0
         """Hide one span in every block of this many tokens. 0: one span in the text."""
         mask_keep_random: Weights = (0.8, 0.1, 0.1)
@@ -70,6 +69,17 @@ class MASS(Seq2Seq):
         word (section 4.1)."""
         cross_masks: bool = False
         """Let the decoder attend to encoder slots that read [MASK]."""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            fits = len(self.edge_chance) in (1, 2) and sum(self.edges) <= 1
+            must = "--task.edge-chance must be a number up to 0.5, or two with a sum up to 1"
+            require(fits, f"{must}, got {', '.join(map(str, self.edge_chance)) or 'none'}")
+
+        @property
+        def edges(self) -> tuple[float, float]:
+            """The probabilities that a span begins and that it ends the text."""
+            return self.edge_chance[0], self.edge_chance[-1]
 
     config: Config
     arch = "t5gemma_mini"
@@ -92,7 +102,7 @@ class MASS(Seq2Seq):
             length = round(share * block)
             if length or begin == 1:  # a short last block may have none, a text has one
                 length = max(length, 1)
-                start = begin + edge_start(block, length, self.config.edge_chance, rng)
+                start = begin + edge_start(block, length, self.config.edges, rng)
                 found.append((start, start + length))
         return np.array(found)
 
