@@ -186,14 +186,14 @@ def alternating_spans(size: int, hidden: int, count: int, rng: np.random.Generat
     return np.stack([stops - lengths, stops], axis=1)
 
 
-def edge_start(size: int, length: int, edges: tuple[float, float], rng: np.random.Generator) -> int:
+def edge_start(size: int, length: int, edge: tuple[float, float], rng: np.random.Generator) -> int:
     """Where a span of `length` begins: at the start or at the end with these probabilities,
     otherwise anywhere (MASS; `restricted_mask_sent` of the official code)."""
-    first, last = edges
-    point, anywhere = rng.random(), int(rng.integers(size - length + 1))
-    if point < first:
+    last = size - length
+    point, anywhere = rng.random(), int(rng.integers(last + 1))
+    if point < edge[0]:
         return 0
-    return size - length if point < first + last else anywhere
+    return last if point < sum(edge) else anywhere
 
 
 def ngram_places(

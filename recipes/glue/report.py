@@ -7,13 +7,21 @@ from pathlib import Path
 
 from stages import GLUE, arguments, table, trivial
 
+ROWS = {
+    "scratch": "scratch",
+    "pretrained": "pretrained",
+    "together": "pretrained, all sets at once",
+    "alone": "the same, then the set alone",
+}
+"""Name of the files of a row -> what the table calls it."""
+
 
 def main(run: Path, sets: list[str]) -> None:
     """Print and write the table."""
     lines = []
-    learnt = [row for row in ("scratch", "pretrained") if (run / sets[0] / f"{row}.json").exists()]
+    learnt = [row for row in ROWS if (run / sets[0] / f"{row}.json").exists()]
     for row in ("majority class, mean", *learnt):
-        cells = [row]
+        cells = [ROWS.get(row, row)]
         for name in sets:
             if row.startswith("majority"):
                 scores = trivial(run, name)

@@ -8,6 +8,7 @@
 #   SIZE=mini recipes/glue/run.sh                   fine-tune unitk-base-en
 #   TEXTS="a.jsonl b.jsonl" INIT=runs/x/pretrain    other text to pre-train on; a model that is pre-trained
 #   PAPER=roberta INIT=models/roberta SETS=rte ...  the settings of ../papers/roberta; DRY=1 prints the plan
+#   TOGETHER=1 recipes/glue/run.sh                  also all sets at once, and each after that (MT-DNN)
 #   ROWS VOCAB BLOCK {PRETRAIN,FINETUNE}_STEPS PRETRAIN_TOKENS MAX_TOKENS LR FINETUNE_LR
 #
 # What is finished is not done again: run it once more to go on after a stop.
@@ -48,5 +49,26 @@ for set in $SETS; do
   [ -z "${PAPER:-}" ] || labels_as_published "$set"
   learnt "$set" $task $labels "$RUN/text/$set.train.jsonl" "$RUN/text/$set.dev.jsonl"
 done
+if [ -n "${TOGETHER:-}" ]; then # MT-DNN: all sets at once, a head each; then each goes on by itself
+  [ -z "${PAPER:-}" ] || { echo "TOGETHER: PAPER has no settings for all sets at once" >&2; exit 2; }
+  data=() count=0
+  for set in $SETS; do data+=(--data "$RUN/data/$set") count=$((count + 1)); done
+  updates=$((FINETUNE_STEPS * count))
+  echo "== together"
+  once "$RUN/.together" fresh "$RUN/together" unitk train --task mtdnn "${init[@]}" "${optimizer[@]}" "${data[@]}" \
+    --save-dir "$RUN/together" --batch-texts 32 --max-steps "$updates" --lr "$FINETUNE_LR" \
+    --valid-every "$(((updates + 3) / 4))" --data-exponent "${EXPONENT:-1}" "${common[@]}"
+  for set in $SETS; do
+    labels=class from=(--source-field sentence1,sentence2) to=(--label-field label) best=(--best-metric "$set/labels/correct")
+    case $set in cola | sst2) from=(--source-field sentence) ;; stsb) labels=number best=() ;; esac
+    once "$RUN/$set/.together.predict" fresh "$RUN/$set/together.jsonl" unitk predict --checkpoint "$RUN/together/last" \
+      --task.corpus "$set" --input "$RUN/text/$set.dev.jsonl" "${from[@]}" --truncate --output "$RUN/$set/together.jsonl"
+    said "$RUN/$set/together.json" unitk score --metric $labels --hypotheses "$RUN/$set/together.jsonl" \
+      --references "$RUN/text/$set.dev.jsonl" "${to[@]}" --output-format json
+    asked=()
+    judged "$set" "$RUN/$set/alone" mtdnn $labels "$RUN/text/$set.dev.jsonl" --init-from "$RUN/together/last" \
+      "${optimizer[@]}" "${best[@]}"
+  done
+fi
 # shellcheck disable=SC2086
 [ -n "${DRY:-}" ] || python3 "$here/report.py" "$RUN" $SETS

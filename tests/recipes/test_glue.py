@@ -58,7 +58,9 @@ def test_every_set_is_judged(tmp_path):
     folder = tmp_path / "sets"
     subprocess.run([sys.executable, str(GLUE / "make_sample.py"), str(folder)], check=True)
     few = {"PRETRAIN_STEPS": "4", "FINETUNE_STEPS": "4", "ROWS": "60", "PRETRAIN_TOKENS": "512"}
+    few["TOGETHER"] = "1"
     printed = recipe("glue", tmp_path, DATA=str(folder), RUN=str(tmp_path / "run"), **few)
-    *_, trivial, scratch, pretrained = printed.strip().splitlines()
+    *_, trivial, scratch, pretrained, together, alone = printed.strip().splitlines()
     assert trivial.startswith("| majority") and scratch.startswith("| scratch")
     assert pretrained.startswith("| pretrained") and pretrained.count("|") == 7
+    assert "all sets at once" in together and alone.startswith("| the same")

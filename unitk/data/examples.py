@@ -17,6 +17,7 @@ from unitk.data.corpus.folders import (
     CORPORA,
     check_alike,
     corpus_vocab,
+    describe,
     open_corpus,
     part,
     train_parts,
@@ -83,39 +84,46 @@ class Data:
             step, seen, epoch = step + len(ends), int(ends[-1]), epoch + 1
 
 
-def corpora_of(options: Any) -> tuple[list[tuple[Path, float]], dict[str, Path]]:
-    """The corpora of training with their weights, and those of validation by name."""
+def corpora_of(
+    options: Any, joins: bool = False
+) -> tuple[list[tuple[Path, float]], dict[str, Path]]:
+    """The corpora of training with their weights, and those of validation by name.
+
+    Where the task `joins` corpora, each is validated on its own.
+    """
     places = options.weighted_data
     trained = [(one, weight) for place, weight in places for one in train_parts(place)]
     judged = {name: part(place, "valid") or place for name, place in options.named_valid}
-    if not options.valid and (found := part(places[0][0], "valid")):  # none given: the data's own
-        judged = {"valid": found}
+    if not options.valid:  # none given: the data's own
+        first = {"valid": places[0][0]}
+        own = {one.absolute().name: one for one, _ in places} if joins else first
+        judged = {name: found for name, one in own.items() if (found := part(one, "valid"))}
     return trained, judged
 
 
 def open_data(parsed: Parsed) -> Data:
     """Open and check the corpora of a run; this takes milliseconds, whatever their size."""
     options = parsed.main
-    trained, judged = corpora_of(options)
+    named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
+    joins = any(one.made_from.joins for one in named.values())
+    require(not (joins and parsed.mixture), "--task: a task that joins corpora mixes with no other")
+    trained, judged = corpora_of(options, joins)
     weights = [weight for _, weight in trained]
     folders = [folder for folder, _ in trained] + [*judged.values()]
     named_by = ["--data"] * len(trained) + ["--valid"] * len(judged)
     opened = [_open_named(*one, options.resume) for one in zip(named_by, folders, strict=True)]
-    check_alike(folders, opened)
+    check_alike(folders, opened, forms=not joins)
     for folder, one in zip(folders, opened, strict=True):
         if not one.holds:
             raise DataError(f"{folder} holds nothing")
-        if one.manifest.get("labels") != opened[0].manifest.get("labels"):
-            raise DataError(f"{folder} has other labels than {folders[0]}: preprocess them at once")
+    known = (_labels_of_each if joins else _labels_of_all)(folders, opened, len(trained))
     if options.counts_words:
         _check_words(trained, opened)
     corpora, rest = opened[: len(trained)], opened[len(trained) :]
     vocab, kind, manifest = corpus_vocab(folders[0]), opened[0].kind, opened[0].manifest
-    named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
     # a task may have ids beyond those of the corpus; all of a mixture have them then
     vocab = max((one.made_from(one.config, vocab).vocab for one in named.values()), key=len)
-    known = {"labels": tuple(manifest.get("labels", ())), "window": manifest.get("window")}
-    known["room"] = parsed.components["arch"].config.room
+    known |= {"window": manifest.get("window"), "room": parsed.components["arch"].config.room}
     tasks: dict[str, Task] = {}
     for name, one in named.items():
         tasks[name] = task = one.made_from(one.config, vocab).knowing(**known)
@@ -126,7 +134,10 @@ def open_data(parsed: Parsed) -> Data:
         require(uncut, f"--blocks has no effect: task {name} cuts sentence pairs itself")
     most = options.max_source_len, options.max_target_len
     blocks = options.blocks, options.block_size, options.max_epochs
-    shape = Shape(parsed.components["arch"].config, *blocks, *most)
+    shape = Shape(parsed.components["arch"].config, *blocks, *most, options.data_exponent)
+    idle = "--data-exponent has no effect on one corpus, and with --stateful-rows"
+    several = len(trained) > 1 and not options.stateful_rows
+    require(several or options.data_exponent == 1, idle)
     layouts = Layouts.of(tasks, parsed.mixture, shape, corpora)
     few = Few.choose(corpora, options.per_label, options.seed) if options.per_label else None
     carried = options.stateful_rows > 0
@@ -210,8 +221,8 @@ class Layouts:
             if corpora[0].kind == "text":
                 made[name] = LaidTexts(task, self.shape, frame, corpora, weights, seed, carried)
             else:
-                arch, extent = self.shape.arch, self.extents[name]
-                made[name] = LaidRecords(task, arch, extent, self.most, corpora, weights, few)
+                of = self.shape, self.extents[name], self.most
+                made[name] = LaidRecords(task, *of, corpora, weights, few)
         return Mixed(made, self.mixture) if self.mixture else next(iter(made.values()))
 
 
@@ -225,6 +236,27 @@ def _open_named(option: str, folder: Path, resumes: bool) -> Any:
         raise DataError(f"{option} {error}{cure}") from error
 
 
+def _labels_of_all(folders: Sequence[Path], opened: Sequence[Any], train: int) -> dict[str, Any]:
+    """The labels that all corpora have, as a task knows them."""
+    first = opened[0].manifest.get("labels")
+    for folder, one in zip(folders, opened, strict=True):
+        if one.manifest.get("labels") != first:
+            raise DataError(f"{folder} has other labels than {folders[0]}: preprocess them at once")
+    return {"labels": tuple(first or ())}
+
+
+def _labels_of_each(folders: Sequence[Path], opened: Sequence[Any], train: int) -> dict[str, Any]:
+    """The labels of each corpus by name, as a task knows them; the first `train` are trained on."""
+    known = dict[str, Sequence[str]]()
+    for number, about in enumerate(map(describe, opened)):
+        name, own = about["name"], (about.get("form", "none"), *about.get("labels", ()))
+        there = f"--valid {folders[number]}: no --data is called {name} ({', '.join(known)})"
+        require(number < train or name in known, there)
+        if known.setdefault(name, own) != own:
+            raise DataError(f"{folders[number]} has other labels than another {name}")
+    return {"corpora": known}
+
+
 def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     arch, criterion = parsed.components["arch"].config, parsed.components["criterion"].name
     asked = f"--criterion {criterion} cannot learn what --task {name} asks"
@@ -232,7 +264,7 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     require(only in ("", criterion), f"{asked}; --criterion {only} can")
     # what it lays out of a few words shows its towers
     words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
-    read = task.for_corpus(corpus.manifest)
+    read = task.for_corpus(describe(corpus))
     short = lay_out_made_up(read, corpus, [words], words, rng)
     if set(short.towers) != set(arch.towers):
         # --init-from brings the architecture of its checkpoint

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.data.batching import Examples, spread
-from unitk.data.corpus.folders import CORPORA
+from unitk.data.corpus.folders import CORPORA, describe
 from unitk.data.cuts import Text, When, cut_unbroken
 from unitk.data.limits import LEAST_PARTS, UNLIMITED, Extent, misfit, tables_of
 from unitk.data.texts import Records, Texts, Windows
@@ -34,6 +34,25 @@ class Shape:
     max_epochs: int | None
     max_source: int | None = None  # None: what fits the positions
     max_target: int | None = None
+    exponent: Any = 1.0  # of the sizes of corpora, or a schedule of it by epochs
+
+    def repeats(self, weights: Sequence[float], counts: Ids, epoch: int) -> Sequence[float]:
+        """How often an epoch has each corpus, of so many texts, given the weights of --data.
+
+        Its share is in proportion to its size to the power of the exponent. A schedule of it ends
+        with the last epoch (Stickland and Murray 2019, arXiv 1902.02671, section 3.2).
+        """
+        exponent = self.exponent
+        if callable(exponent):
+            last = self.max_epochs and max(self.max_epochs - 1, 1)
+            require(last is not None, "--data-exponent: a schedule of epochs needs --max-epochs")
+            exponent = exponent(epoch, last)
+        if exponent == 1:
+            return weights
+        size = np.asarray(weights) * counts
+        share = np.where(size > 0, np.maximum(size, 1e-9) ** exponent, 0)
+        each: Sequence[float] = share * size.sum() / share.sum() / np.maximum(counts, 1)
+        return each
 
     def text_size(self, frame: int, epoch: int) -> int:
         """The most tokens of a text in an epoch, without its special symbols, the `frame`."""
@@ -61,11 +80,11 @@ class Laid(Examples):
     chosen: npt.NDArray[np.float64] | float = 1.0
     """What the weights of the examples are multiplied by."""
 
-    def __init__(self, task: Task, arch: Any, corpora: Sequence[Any], weights: Sequence[float]):
-        self.task, self.corpora, self.weight = task, corpora, weights
-        self.own = [task.for_corpus(corpus.manifest) for corpus in corpora]
+    def __init__(self, task: Task, shape: Shape, corpora: Sequence[Any], weights: Sequence[float]):
+        self.task, self.shape, self.corpora, self.weight = task, shape, corpora, weights
+        self.own = [task.for_corpus(describe(corpus)) for corpus in corpora]
         self.sides = [side for corpus in corpora for side in corpus.sides]
-        self.tables, self.copies = tables_of(arch), task.copies
+        self.tables, self.copies = tables_of(shape.arch), task.copies
 
     @abstractmethod
     def read(self, index: int, when: When) -> tuple[tuple[Any, ...], Sequence[Ids]]:
@@ -76,7 +95,8 @@ class Laid(Examples):
 
     def weights(self, epoch: int) -> npt.NDArray[np.float64]:
         self.begin(epoch)
-        return self.items.weights(self.weight) * self.chosen
+        each = self.shape.repeats(self.weight, self.counts(epoch), epoch)
+        return self.items.weights(each) * self.chosen
 
     def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
         """Raises ValueError, which is named further up, for an id or a position out of range."""
@@ -118,8 +138,8 @@ class LaidTexts(Laid):
         seed: int,
         carried: bool,
     ) -> None:
-        super().__init__(task, shape.arch, corpora, weights)
-        self.shape, self.frame, self.asks = shape, frame, task.asks
+        super().__init__(task, shape, corpora, weights)
+        self.frame, self.asks = frame, task.asks
         # what an epoch cannot have is refused now, not when it comes
         epochs = 1 if isinstance(shape.block_size, int) else shape.max_epochs or 1
         size, *_ = [shape.text_size(frame, epoch) for epoch in range(epochs)]
@@ -173,14 +193,14 @@ class LaidRecords(Laid):
     def __init__(
         self,
         task: Task,
-        arch: Any,
+        shape: Shape,
         extent: Extent,
         most: tuple[int, int],
         corpora: Sequence[Any],
         weights: Sequence[float],
         few: Few | None = None,
     ) -> None:
-        super().__init__(task, arch, corpora, weights)
+        super().__init__(task, shape, corpora, weights)
         self.most, self.asks, kind = most, task.record_asks, CORPORA[corpora[0].kind]
         self.method = kind.method
         read = [Windows(one, most[0]) if one.kind == "spans" else one for one in corpora]

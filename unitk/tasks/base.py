@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
@@ -46,6 +46,8 @@ class Trained:
     window: tuple[int | None, str] | None = None
     """Where its model learnt passages around answers: the most tokens of a source, and its form."""
     room: int | None = None  # positions of the architecture, where it has a table of them
+    corpora: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Of a task that `joins` corpora: their names, with the form and the names of their labels."""
 
 
 Pool = Literal["mean", "first", "last"]
@@ -118,6 +120,7 @@ class Task:
     """Parts that a labelled text must have, in this order, where there are certain ones."""
     untrained: ClassVar[bool] = False
     """Whether the task can ask models that were trained as its `layout` alone."""
+    joins: ClassVar[bool] = False  # whether each corpus may have labels of its own
     shortens: ClassVar[bool] = False  # whether it cuts sources itself to the positions there are
     needs_criterion: str = ""  # the only one that can learn what its examples ask
     writes: ClassVar[bool] = False  # whether its model writes while it is trained
@@ -197,7 +200,7 @@ class Task:
         return np.setdiff1d(np.arange(vocab.model.size), symbols)
 
     def for_corpus(self, manifest: Mapping[str, Any]) -> Task:
-        """The task as it lays out what is in a corpus with this manifest."""
+        """The task for what is in a corpus with this manifest, to which its `name` is added."""
         return self
 
     def slots(self, n: Ids) -> Ids:

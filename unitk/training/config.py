@@ -25,7 +25,7 @@ from unitk.options.fields import (
 COMPONENTS = ("task", "arch", "criterion", "optimizer")  # components a run is made of
 CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
 """Options that say what an example is."""
-FROZEN = ("seed", "per_label", "stateful_rows", "freeze", "thaw", "group", "adapter", *CUT)
+FROZEN = (*"seed per_label stateful_rows data_exponent freeze thaw group adapter".split(), *CUT)
 """Options that a resumed run cannot change, beside its data and the components' own."""
 
 SCORES = {
@@ -50,7 +50,7 @@ class TrainConfig(Checked):
 
     HELP: ClassVar = {
         "Data": "data valid blocks block_size max_source_len max_target_len"
-        "| new_data per_label stateful_rows valid_texts",
+        "| data_exponent new_data per_label stateful_rows valid_texts",
         "Run": "save_dir resume init_from config seed dry_run"
         "| user_dir init_encoder init_decoder seeds deterministic",
         "Length of the run": "max_steps max_epochs max_hours patience | max_words",
@@ -70,6 +70,9 @@ class TrainConfig(Checked):
     valid: tuple[str, ...] = ()
     """Validation corpus, if you like with a name: [NAME=]DIR. The first one selects the best
     checkpoint. none: no validation. Default: valid/ of the first --data."""
+    data_exponent: Weight | Schedule = 1.0
+    """Corpora of --data have shares of an epoch in proportion to their sizes to this power. 1: each
+    text is shown once. 0: equal shares. linear:floor=0.2 falls to 0.2 in the last epoch."""
     save_dir: Path
     """Run folder for configuration, log, checkpoints."""
     resume: bool = False

@@ -113,6 +113,7 @@ class Start:
             most,
             known.labels,
             data.parts,
+            dict(known.corpora),
             known.window,
         )
 
@@ -392,18 +393,17 @@ def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
 
 
 def check_data(state: dict[str, Any], data: Data, checkpoint: Path) -> None:
-    """`DataError` unless the data's vocabulary, and its labels where both have some, are those of
-    the checkpoint."""
+    """`DataError` unless the data's vocabulary, and labels that both have, are the checkpoint's."""
     check_vocab(state, data.vocab, checkpoint)
-    here, there = data.task.trained.labels, tuple(state.get("labels", ()))
-    if here and there and here != there:
-        ours, theirs = (
-            shorten(", ".join(names), 60, placeholder=" ...") for names in (here, there)
-        )
-        raise DataError(
-            f"--data has {len(here)} labels ({ours}), but {checkpoint} has {len(there)} ({theirs}):"
-            " their numbers would mean other labels; use the same names in both"
-        )
+    recorded = {"": state.get("labels", ()), **state.get("corpora", {})}
+    for name, here in {"": (known := data.task.trained).labels, **known.corpora}.items():
+        there = recorded.get(name, ())
+        if here and there and [*here] != [*there]:
+            a, b = (shorten(", ".join(names), 60, placeholder=" ...") for names in (here, there))
+            raise DataError(
+                f"--data has {len(here)} labels ({a}), but {checkpoint} has {len(there)} ({b}):"
+                " their numbers would mean other labels; use the same names in both"
+            )
 
 
 def _check_frozen(

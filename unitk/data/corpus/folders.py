@@ -142,14 +142,23 @@ def _folder(path: Path) -> Path:
     raise DataError(said or f"{path} is not a corpus: {lacks}")
 
 
-def check_alike(folders: Sequence[Path], opened: Sequence[Corpus | Pairs]) -> None:
-    """Refuse corpora that differ in kind, form of labels, or vocabulary."""
+def describe(corpus: Any) -> dict[str, Any]:
+    """The manifest of a corpus and its name, that of the folder that `unitk preprocess` made."""
+    path = corpus.path.absolute()
+    place = path.parent if path.name in ("train", "valid", "test") else path
+    return {**corpus.manifest, "name": place.name}
+
+
+def check_alike(
+    folders: Sequence[Path], opened: Sequence[Corpus | Pairs], forms: bool = True
+) -> None:
+    """Refuse corpora that differ in kind or vocabulary, or in the form of their labels."""
     first = opened[0]
     for folder, one in zip(folders, opened, strict=True):
         if one.kind != first.kind:
             raise UsageError(f"{folders[0]} holds {first.kind}, but {folder} holds {one.kind}")
         here, there = (corpus.manifest.get("form") for corpus in (one, first))
-        if here != there:
+        if forms and here != there:
             raise DataError(f"{folders[0]} has labels of {there}, but {folder} of {here}")
         if one.vocab_hash != first.vocab_hash:
             raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")

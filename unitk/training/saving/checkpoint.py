@@ -114,6 +114,7 @@ def load(
     chosen = tasks[task_name or chosen.name]
     known: dict[str, Any] = {
         "labels": tuple(state.get("labels", ())),
+        "corpora": state.get("corpora", {}),
         "pairs": state.get("kind", "pairs") == "pairs",  # earlier versions did not say
         "parts": state.get("parts", 0),
         "max_source": (state.get("lengths") or (None,))[0],

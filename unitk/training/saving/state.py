@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -228,6 +228,8 @@ class Identity:
     """The names of classes, tags or entities of labelled data, by their numbers."""
     parts: int = 0
     """The most parts of a source of pairs or labelled texts."""
+    corpora: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Of a task that joins corpora: the form and the names of the labels of each, by its name."""
     window: tuple[int | None, str] | None = None
     """`--window` and `--squad-source` of `unitk preprocess`, of passages around answers."""
 

@@ -1,0 +1,42 @@
+"""The loss of several labelled corpora: one mean over the labels of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from unitk.criterions.base import Loss, Network
+from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.families.mtdnn.config import JOINT
+from unitk.models.heads.base import LM
+from unitk.slots import Batch
+
+
+@dataclass(frozen=True)
+class JointCrossEntropy(CrossEntropy):
+    """The sum over the labels of all corpora (labels), and that over words where these are asked
+    (lm). Parts: the loss of each corpus (NAME/loss), and labels that are right (NAME/correct).
+
+    A mean over all labels gives a corpus the weight of its share of the update, as if each update
+    had texts of a single one (algorithm 1).
+    """
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return batch.count | {JOINT: sum(batch.count[name] for name in corpora(batch))}
+
+    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+        found = super().__call__(model, batch, step, total)
+        names = corpora(batch)
+        own = {name: found.sums.pop(name) for name in names}
+        found.sums[JOINT] = torch.stack([*own.values()]).sum()
+        found.parts.update({f"{name}/loss": one.detach() for name, one in own.items()})
+        if not model.training and f"{names[0]}/correct" in found.parts:
+            # a corpus is validated on its own; these are what the line about it shows
+            found.parts[f"{JOINT}/correct"] = found.parts[f"{names[0]}/correct"]
+        return found
+
+
+def corpora(batch: Batch) -> list[str]:
+    """The corpora that a batch has texts of."""
+    return [name for name, ask in batch.asks.items() if ask.head != LM]
