@@ -62,5 +62,5 @@ def test_every_set_is_judged(tmp_path):
     printed = recipe("glue", tmp_path, DATA=str(folder), RUN=str(tmp_path / "run"), **few)
     *_, trivial, scratch, pretrained, together, alone = printed.strip().splitlines()
     assert trivial.startswith("| majority") and scratch.startswith("| scratch")
-    assert pretrained.startswith("| pretrained") and pretrained.count("|") == 7
-    assert "all sets at once" in together and alone.startswith("| the same")
+    assert pretrained.startswith("| pretrained |") and pretrained.count("|") == 7
+    assert together.startswith("| pretrained,") and alone.startswith("| the same")

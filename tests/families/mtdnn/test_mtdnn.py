@@ -74,9 +74,9 @@ def test_prediction_names_the_corpus(runs):
         model = unitk.load(runs / "run", options={"task.corpus": name})
         [found] = model.predict(text)
         assert key in found
-    with pytest.raises(UsageError, match="--task.corpus is needed: the model learnt class, number"):
+    with pytest.raises(UsageError, match="--task.corpus .*class, number"):
         unitk.load(runs / "run").predict(text)
-    with pytest.raises(UsageError, match="--task.corpus no: the model learnt class"):
+    with pytest.raises(UsageError, match="--task.corpus no: .*class"):
         unitk.load(runs / "run", options={"task.corpus": "no"}).predict(text)
 
 
@@ -113,9 +113,9 @@ def test_shares_of_corpora_follow_their_sizes(runs, tmp_path):
     assert shares["0"] == pytest.approx(np.array([[0.5, 0.5]] * 3))
     half = 3**0.5 / (1 + 3**0.5)  # in the second of three epochs the exponent is a half
     assert shares["linear:floor=0"][:, 0] == pytest.approx([0.75, half, 0.5])
-    with pytest.raises(UsageError, match="--data-exponent has no effect on one corpus"):
+    with pytest.raises(UsageError, match="--data-exponent .*one corpus"):
         start(f"{words(runs, ['class'])} --max-steps 1 --data-exponent 0 --save-dir {tmp_path}/x")
-    with pytest.raises(UsageError, match="--data-exponent: a schedule of epochs needs"):
+    with pytest.raises(UsageError, match="--data-exponent.*--max-epochs"):
         of_epochs = "--data-exponent linear --max-steps 1"
         trained = start(f"{words(runs)} {of_epochs} --save-dir {tmp_path / 'x'}").data.train
         trained.weights(0)
@@ -123,14 +123,14 @@ def test_shares_of_corpora_follow_their_sizes(runs, tmp_path):
 
 def test_what_cannot_be_learnt_together_is_refused(runs, tmp_path):
     run = f"--max-steps 1 --save-dir {tmp_path / 'run'}"
-    with pytest.raises(UsageError, match="labels of the forms class, number, tags, but choice has"):
+    with pytest.raises(UsageError, match="number, tags.* choice"):
         start(f"{words(runs, ['class', 'choice'])} {run}")
-    with pytest.raises(UsageError, match="holds labelled, but .*span.* holds spans"):
+    with pytest.raises(UsageError, match="labelled.* spans"):
         start(f"{words(runs, ['class', 'span'])} {run}")
-    with pytest.raises(UsageError, match="--valid .*: no --data is called tags"):
+    with pytest.raises(UsageError, match="--valid .*no --data.* tags"):
         start(f"{words(runs, ['class'])} --valid x={runs / 'tags' / 'valid'} {run}")
-    with pytest.raises(UsageError, match="--task.corpus number has no effect in training"):
+    with pytest.raises(UsageError, match="--task.corpus number .*training"):
         start(f"{words(runs)} --task.corpus number {run}")
-    with pytest.raises(DataError, match="has labels of class, but .* of number"):
+    with pytest.raises(DataError, match="class, .*number"):
         data = f"--data {runs / 'class'} --data {runs / 'number'}"
         start(f"--task classify --lr 1e-3 {data} {run}")
