@@ -125,7 +125,7 @@ class Option:
     marks: tuple[Mark, ...] = ()
     about: str = ""  # its help, where it is not found in a source
 
-    @property
+    @functools.cached_property
     def rule(self) -> Rule | None:
         return next((mark for mark in self.marks if isinstance(mark, Rule)), None)
 
@@ -231,7 +231,7 @@ def check_values(config: Any, called: Callable[[str], str]) -> None:
         fault = option.rule.fault(value) if option.rule and value is not None else ""
         if get_origin(option.type) is Literal and value not in get_args(option.type):
             fault = f"must be one of {', '.join(get_args(option.type))}"
-        require(not fault, f"{called(option.name)} {fault}, got {_show(value)}")
+        require(not fault, fault and f"{called(option.name)} {fault}, got {_show(value)}")
 
 
 def _show(value: Any) -> str:
