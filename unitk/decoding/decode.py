@@ -105,8 +105,8 @@ def generate(
     for number, (prompt, one) in enumerate(zip(prompts, constraints.each, strict=True)):
         check_places(prompt, protocol, one.max_len, model.config, f"prompt {number + 1}")
     found: list[list[Hypothesis]] = [[] for _ in prompts]
-    training = model.training  # it is given back as it was
-    model.eval()
+    if training := model.training:  # it is given back as it was
+        model.eval()
     try:
         most = [one.max_len for one in constraints.each]
         for numbers in batches(prompts, config.max_tokens, most, config.width, grid=on_grid(model)):
@@ -126,7 +126,8 @@ def generate(
                 found[i] = outputs
             report(len(numbers))
     finally:
-        model.train(training)
+        if training:
+            model.train()
     return found
 
 

@@ -175,8 +175,8 @@ def recordings(model: Decoder, wanted: Literal["auto", "on", "off"]) -> Kept | N
     alike = model.config.static_steps or wanted != "on"
     require(alike, "--capture on excludes xlnet_* and LSTMs, whose steps cannot be recorded")
     # weights that are trained between two batches are decoded without, unless it is asked for
-    frozen = not any(one.requires_grad for one in model.parameters())
-    if wanted == "off" or not on_grid(model) or not (frozen or wanted == "on"):
+    trained = (one.requires_grad for one in model.parameters())
+    if wanted == "off" or not on_grid(model) or (wanted == "auto" and any(trained)):
         return None
     if model not in KEPT or KEPT[model].weights != addresses(model):
         log.info("decoding steps are recorded and replayed (not with --capture off)")

@@ -53,10 +53,9 @@ class Packed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows, matrix = x.shape[:-1].numel(), (self.weight, self.bias)
-        repeated = 0 < rows <= ROWS // 2
-        given = torch.cat([x.reshape(rows, -1)] * (ROWS // rows)) if repeated else x
+        given = torch.cat([x] * (ROWS // rows)) if 0 < rows <= ROWS // 2 else x
         y: Tensor = torch.ops.mkldnn._linear_pointwise(given, *matrix, self.after, [], self.how)
-        return y[:rows].view(*x.shape[:-1], -1) if repeated else y
+        return y[: len(x)]
 
 
 class Int8(nn.Module):

@@ -326,7 +326,7 @@ class Heads(nn.Module):
 
     def split(self, x_BTM: Tensor) -> Tensor:
         """The heads [B, H, T, K] of [B, T, H * K]."""
-        return x_BTM.unflatten(-1, (-1, self.key_width)).transpose(1, 2)
+        return x_BTM.view(*x_BTM.shape[:2], -1, self.key_width).transpose(1, 2)
 
     def join(self, mixed_BHTK: Tensor, x_BTD: Tensor) -> Tensor:
         """The output for slots with the states [B, T, D], from the outputs of their heads."""

@@ -182,7 +182,7 @@ class Answers(nn.Module):
     @property
     def device(self) -> torch.device:
         """The device that holds the weights."""
-        return next(self.parameters()).device
+        return self.members[0].decoder.embed.tokens.weight.device
 
     def condition(self, batch: Batch) -> Any:
         """The inputs beside the slots."""
