@@ -179,6 +179,7 @@ def _silence() -> None:
 
 @click.group(
     cls=Verbs,
+    context_settings={"help_option_names": ["--help", "-h"]},
     help="A toolkit for unified language models.",
     epilog="`unitk VERB --help` explains a verb. --quiet prints warnings and errors only."
     " --cache-dir DIR and --cache-size 100G: where and how much of what s3:// and other addresses"
@@ -194,6 +195,8 @@ def main() -> None:
     settle()  # before anything imports torch
     # a start makes some 400,000 objects that stay: full searches for garbage took a tenth of it
     gc.set_threshold(10_000)
+    if sys.argv[1:2] in ([], ["help"]):  # `unitk`, `unitk help`, `unitk help train`
+        sys.argv[1:] = [*sys.argv[2:3], "--help"]
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in verb_names() else ""
     sys.excepthook = show
     UnitkError.with_flags = True

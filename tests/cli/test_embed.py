@@ -11,7 +11,7 @@ import pytest
 
 import unitk
 from unitk.errors import UsageError
-from unitk.verbs import embed
+from unitk.verbs import embed, generate
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,19 @@ def test_nothing_is_left_of_what_fails(run, tmp_path):
     with pytest.raises(UsageError, match=r"--pool .*written.* json-lines, not as \.npy"):
         embed.run(["a", "--checkpoint", str(run), "--pool", "none", "--output", str(path)])
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_read_is_not_written(run, tmp_path):
+    path, same = tmp_path / "in.txt", tmp_path / "same.txt"
+    path.write_text("a b\n")
+    same.hardlink_to(path)
+    for verb in (embed, generate):
+        with pytest.raises(UsageError, match="--output .*txt is what --input reads"):
+            verb.run(f"--checkpoint {run} --input {path} --output {path} --overwrite".split())
+    with pytest.raises(UsageError, match="--output .*same.txt is what --prefix-file reads"):
+        words = f"--checkpoint {run} a --prefix-file {path} --output {same} --overwrite"
+        generate.run(words.split())
+    assert path.read_text() == same.read_text() == "a b\n"
 
 
 def test_the_package_runs():

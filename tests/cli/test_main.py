@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
+
+from unitk_cli.main import main
 
 
 def complete(words):
@@ -28,6 +31,25 @@ def test_the_shell_completes_verbs_options_and_names():
     assert complete("train --task gl") == ["glm_infill"]
     assert complete("generate --quie") == ["--quiet"]
     assert complete("train --data some/fol") == ["some/fol"]  # bash takes a file
+
+
+@pytest.mark.parametrize("words", ["", "help", "-h"])
+def test_who_asks_for_nothing_gets_the_verbs(words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["unitk", *words.split()])
+    main()
+    page = capsys.readouterr()
+    assert not page.err
+    assert {"Usage:", "quickstart", "generate"} <= set(page.out.split())
+
+
+def test_help_explains_a_verb(monkeypatch, capsys):
+    pages = []
+    for words in ("help show", "show -h", "show --help"):
+        monkeypatch.setattr(sys, "argv", ["unitk", *words.split()])
+        with suppress(SystemExit):
+            main()
+        pages.append(capsys.readouterr().out)
+    assert pages[0].startswith("unitk show") and len(set(pages)) == 1
 
 
 def test_a_start_never_searches_all_objects_for_garbage():

@@ -8,7 +8,7 @@ from unitk.options.config import parse
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--beam 0", "--beam must be at least 1, got 0"),
+        ("--beam 0", r"--beam must be in \[1, 10000\], got 0"),
         ("--beam 2 --nbest 3", "--nbest must be at most --beam 2, got 3"),
         ("--min-len 9 --max-len 8", "--min-len must be at most --max-len 8, got 9"),
         ("--no-repeat-ngram-size -1", "--no-repeat-ngram-size must be at least 0, got -1"),

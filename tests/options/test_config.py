@@ -69,6 +69,7 @@ def test_flags_are_parsed_by_the_fields_type():
     )
     assert read("--resume", "off").resume is False
     assert read("--max-steps", "none").max_steps is None
+    assert read("--max-steps", str(2**63 - 1)).max_steps == 2**63 - 1
     assert read("--lr", "-1").lr == -1.0
     for words in (["a,b", "--input", "c"], ["a", "b", "c"]):
         assert read("--input", *words, "--lr", "1").input == (Path("a"), Path("b"), Path("c"))
@@ -80,6 +81,9 @@ def test_flags_are_parsed_by_the_fields_type():
         (["--lrr", "1"], "--lrr: no such option; did you mean --lr"),
         (["--lr", "fast"], "--lr must be a number, got 'fast'"),
         (["--max-steps", "1.5"], "--max-steps must be a whole number, got '1.5'"),
+        (["--max-steps", "9" * 30], "--max-steps must be a whole number of less than 64 bits, got"),
+        (["--max-steps", str(2**63)], "--max-steps must be a whole number of less than 64 bits"),
+        (["--input", "a,,b"], "--input is the path of a file or folder, got ''"),
         (["--lr"], "--lr needs a value"),
         (["--lr", "--resume"], "--lr needs a value"),
         (["--lr", "1", "--lr", "2"], "--lr is given twice: 1 and 2"),

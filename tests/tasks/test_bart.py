@@ -160,6 +160,7 @@ def test_options_are_checked():
     for wrong in (
         {"mask_ratio": 0.0},
         {"mean_span": 0.0},
+        {"mean_span": float("inf")},  # of which no law exists
         {"permute_sentences": 1.5},
         {"mask_random": -0.1},
     ):

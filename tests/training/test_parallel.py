@@ -14,7 +14,9 @@ import torch
 from ranks import ended, forked, run_ranks
 from safetensors.torch import load_file
 
+from unitk.errors import UsageError
 from unitk.training import loop
+from unitk.training.config import MEETING
 from unitk.training.parallel import BUCKET, Group, Ranks, group_tensors, join_processes
 
 BASE = (
@@ -254,6 +256,34 @@ def test_one_process_needs_no_launcher(monkeypatch):
         4.5,
     ] and join_processes().all_gather_texts("a") == ["a"]
     assert np.isclose(float(join_processes().norm([torch.nn.Parameter(torch.ones(3))])), 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("WORLD_SIZE=", "WORLD_SIZE must be a whole number .*, got ''"),
+        ("WORLD_SIZE=0", "WORLD_SIZE must be .*, got '0'"),
+        ("WORLD_SIZE=two", "WORLD_SIZE must be .*, got 'two'"),
+        ("WORLD_SIZE=2", "WORLD_SIZE is 2, but RANK is not set: use torchrun"),
+        ("WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a", "but MASTER_PORT is not set"),
+        (
+            "WORLD_SIZE=2 RANK=2 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=1",
+            "^RANK must .* 1\\], got '2'",
+        ),
+        (
+            "WORLD_SIZE=2 RANK=0 LOCAL_RANK=x MASTER_ADDR=a MASTER_PORT=1",
+            "LOCAL_RANK must .* got 'x'",
+        ),
+        ("WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=70000", "got '70000'"),
+    ],
+)
+def test_variables_of_a_launcher_are_checked(given, message, monkeypatch):
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", MEETING):
+        monkeypatch.delenv(name, raising=False)
+    for one in given.split():
+        monkeypatch.setenv(*one.split("="))
+    with pytest.raises(UsageError, match=message):
+        join_processes()
 
 
 def test_ranks_that_torchrun_restarts_do_not_wait_for_those_before():

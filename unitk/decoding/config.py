@@ -73,7 +73,7 @@ LENGTH = re.compile(r"(?:(\d{1,6}(?:\.\d{1,18})?|\.\d{1,18})x(?:\+(\d{1,9}))?|(-
 class SearchConfig(Checked):
     """Beam search."""
 
-    beam: Positive = 5
+    beam: Annotated[int, Bound(1, 10_000)] = 5
     """Beam size: open hypotheses of each input. 1 is greedy decoding."""
     nbest: Positive = 1
     """Outputs for each input, best first."""

@@ -18,6 +18,7 @@ import textwrap
 import threading
 import typing
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import GenericAlias, NoneType, UnionType
@@ -329,6 +330,7 @@ def local(text: str, name: str) -> Path:
     if found := re.match(r"([A-Za-z][\w+.-]+):(?=//)", text):
         require(found[1] in registry.sources("hub"), f"{name}: {text} is an address; download it")
         return registry.get("hub", found[1])(text[found.end() :], "file")
+    require(bool(text), f"{name} is the path of a file or folder, got ''")
     return Path(text)
 
 
@@ -367,16 +369,14 @@ def _parse_number(text: str, kind: type, name: str) -> int | float:
     digits, scale = text.strip(), 1
     if digits[-1:] in SUFFIXES and digits[:-1]:
         digits, scale = digits[:-1], SUFFIXES[digits[-1]]
-    try:
-        number = float(digits) * scale
-        if kind is float:
-            return number
-        if number == int(number):
-            # a float has 53 bits, a seed may have more
-            return int(digits) * scale if digits.lstrip("+-").isdigit() else int(number)
-    except (ValueError, OverflowError):
-        pass
-    raise UsageError(f"{name} must be a {type_name(kind)}, got {text!r}")
+    with suppress(ValueError, OverflowError):
+        number: int | float = float(digits) * scale
+        if kind is int and digits.lstrip("+-").isdecimal():
+            number = int(digits) * scale  # a float has 53 bits, a seed may have more
+        if kind is float or number == int(number) and abs(number) < 2**63:
+            return kind(number)
+    least = " of less than 64 bits" if kind is int and digits.lstrip("+-").isdecimal() else ""
+    raise UsageError(f"{name} must be a {type_name(kind)}{least}, got {text!r}")
 
 
 def parse_schedule(text: str, name: str) -> Any:

@@ -56,7 +56,7 @@ class BART(Seq2Seq):
         mask_ratio: Share = 0.3
         """Share of the words that spans hide (section 3). A schedule is possible: validation and
         evaluation use its last value."""
-        mean_span: Annotated[float, Bound(0.1, above=True)] = 3.0
+        mean_span: Annotated[float, Bound(0.1, 1000, above=True)] = 3.0
         """Mean of the Poisson law of span lengths, in words (section 2.2). fairseq's commands have
         3.5."""
         permute_sentences: Chance = 1.0

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from unitk.errors import check_option, require
 from unitk.optim.schedules import Linear
 from unitk.options.fields import (
+    Bound,
     Checked,
     Count,
     Finite,
@@ -158,7 +159,7 @@ class TrainConfig(Checked):
     """How documents become training texts. doc: texts end with their document. full: texts may span
     documents. stream: windows of fixed size over all documents. line: one text a line. full and
     stream have a [SEP] between documents (stream: not with --task.ends off)."""
-    block_size: Positive | Schedule = 512
+    block_size: Annotated[int, Bound(1, below=True)] | Schedule = 512
     """Maximum tokens of a text, with its special symbols. A schedule counts epochs:
     constant:value=512,warmup=4 gives 128, 256, 384, then 512."""
     max_source_len: Positive | None = None
@@ -350,12 +351,21 @@ def is_launched() -> bool:
 
 def process_ranks() -> tuple[int, int, int]:
     """This process's rank, the number of processes, and its rank on this machine."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))  # the names that torchrun sets
-    if world == 1:
+    if (world := _read_variable("WORLD_SIZE", 1, 1 << 20) if is_launched() else 1) == 1:
         return 0, 1, 0
-    for name in ("RANK", "LOCAL_RANK", *(("MASTER_ADDR",) * (MEETING not in os.environ))):
+    meet = ("MASTER_ADDR", "MASTER_PORT") * (MEETING not in os.environ)
+    for name in ("RANK", "LOCAL_RANK", *meet):
         require(name in os.environ, f"WORLD_SIZE is {world}, but {name} is not set: use torchrun")
-    return int(os.environ["RANK"]), world, int(os.environ["LOCAL_RANK"])
+    _ = meet and _read_variable("MASTER_PORT", 1, 65535)
+    return _read_variable("RANK", 0, world - 1), world, _read_variable("LOCAL_RANK", 0, world - 1)
+
+
+def _read_variable(name: str, low: int, high: int) -> int:
+    """The whole number in an environment variable that launchers set."""
+    given = os.environ[name]
+    fits = given.isdecimal() and low <= int(given) <= high
+    require(fits, f"{name} must be a whole number in [{low}, {high}], got {given!r}")
+    return int(given)
 
 
 def bad_steps(text: str) -> int:

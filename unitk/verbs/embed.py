@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from unitk.api.answering import Answering, answers, inputs_of, open_generator, record
+from unitk.api.answering import (
+    Answering,
+    answers,
+    check_apart,
+    inputs_of,
+    open_generator,
+    record,
+)
 from unitk.api.verb import verb
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
@@ -77,6 +84,7 @@ def run(parsed: Parsed) -> None:
     npy = given.output.suffix == ".npy"
     require(not (npy and given.pool == "none"), "--pool none is written as json-lines, not as .npy")
     check_writable(given.output, given.overwrite)
+    check_apart(given)
     answered = embed_texts(parsed)
     if npy:
         with new_file(given.output, "--output", replace=given.overwrite) as part:

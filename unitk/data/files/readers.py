@@ -55,7 +55,7 @@ class Record:
         """Raise DataError unless there is one of these fields, which `option` names."""
         if not any(name in self for name in names):
             wanted, see = " or ".join(map(repr, names)), f", see {option}" * bool(option)
-            raise DataError(f"{self.place}: no field {wanted}{see}; there are {self.names()}")
+            raise DataError(f"{self.place}: no field {wanted}{see}; there are {self.names(*names)}")
 
     def text(self, name: str, option: str = "", blank: bool = True) -> str:
         """The text in a field, which may be `blank` or not."""
@@ -78,11 +78,13 @@ class Record:
             raise DataError(f"{self.where(name)} has an empty text")
         return several
 
-    def names(self) -> str:
-        """The names of its fields, those of objects within included, cut short for a message."""
+    def names(self, *missing: str) -> str:
+        """The names of its fields, those of objects within included, cut short for a message, and
+        those near to what is missing."""
         every = (name if len(name) <= 30 else f"{name[:30]}..." for name in _names(self.values))
         names = [*dict.fromkeys(every)]
-        return ", ".join(names[:12] + ["..."] * (len(names) > 12))
+        near = "".join(registry.nearest(name, names) for name in missing[:1])
+        return ", ".join(names[:12] + ["..."] * (len(names) > 12)) + near
 
 
 def _inside(node: Any, name: str) -> list[Any]:
