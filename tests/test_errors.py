@@ -68,7 +68,7 @@ def test_every_option_is_named_as_the_caller_writes_it(monkeypatch):
 
 def test_flags_become_arguments(monkeypatch):
     monkeypatch.setattr(UnitkError, "with_flags", False)
-    with pytest.raises(UsageError, match=r"^beam .*at least 1, got 0$"):
+    with pytest.raises(UsageError, match=r"^beam .*10000\], got 0$"):
         GenerateConfig(beam=0)
     with pytest.raises(UsageError, match="^specials .*no effect.*first$"):
         EmbedConfig(specials=True, pool="first")

@@ -165,7 +165,7 @@ def test_a_schedule_of_the_block_size_cuts_each_epoch_by_its_own_size(start):
             assert train.bounds(epoch).max() == min(8 * (epoch + 1), 32)
             assert max(train.items.lengths) == min(8 * (epoch + 1), 32) - 1
     for given in ("inf", "linear:value=inf"):
-        with pytest.raises(UsageError, match="--block-size must be at least 1 and finite"):
+        with pytest.raises(UsageError, match="--block-size .* finite"):
             start(f"--max-epochs 5 --task lm --arch gpt2_tiny --block-size {given}")
     with pytest.raises(UsageError, match="must be above 1"):
         start(words.replace("32", "4"))

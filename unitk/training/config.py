@@ -356,7 +356,8 @@ def process_ranks() -> tuple[int, int, int]:
     meet = ("MASTER_ADDR", "MASTER_PORT") * (MEETING not in os.environ)
     for name in ("RANK", "LOCAL_RANK", *meet):
         require(name in os.environ, f"WORLD_SIZE is {world}, but {name} is not set: use torchrun")
-    _ = meet and _read_variable("MASTER_PORT", 1, 65535)
+    if meet:
+        _read_variable("MASTER_PORT", 1, 65535)
     return _read_variable("RANK", 0, world - 1), world, _read_variable("LOCAL_RANK", 0, world - 1)
 
 
