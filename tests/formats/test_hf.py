@@ -583,6 +583,7 @@ def edit(there, name, change):
             "embed.norm.bias has NaN or infinity",
         ),
         ("config.json", lambda c: c.update(model_type="funnel"), "model_type must be one of"),
+        ("config.json", lambda c: c.update(model_type="BERT"), "got 'BERT'; .* bert"),
         ("config.json", lambda c: c.update(hidden_act="mish"), "hidden_act must be one of"),
         ("config.json", lambda c: c.update(hidden_size="x"), "hidden_size must be a whole number"),
         ("config.json", lambda c: c.update(hidden_size=10**12), "hidden_size cannot be"),

@@ -198,7 +198,7 @@ def test_the_kernel_is_fused():
     ("given", "message"),
     [
         ({"betas": (0.9, 1.0)}, r"--optimizer.betas must be in \[0, 1\), got 0.9,1"),
-        ({"eps": 0.0}, "--optimizer.eps must be above 0, got 0"),
+        ({"eps": 0.0}, "--optimizer.eps must be above 0.*, got 0"),
         ({"weight_decay": -1.0}, "--optimizer.weight-decay must be at least 0, got -1"),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_bad_value_names_its_option(given, message):
     ("config", "given", "message"),
     [
         (AdagradConfig, {"accumulator": -1.0}, "--optimizer.accumulator must be at least 0"),
-        (AdagradConfig, {"eps": 0.0}, "--optimizer.eps must be above 0, got 0"),
+        (AdagradConfig, {"eps": 0.0}, "--optimizer.eps must be above 0.*, got 0"),
         (SGDConfig, {"momentum": 1.0}, r"--optimizer.momentum must be in \[0, 1\), got 1"),
     ],
 )

@@ -222,6 +222,7 @@ def test_options_are_checked():
         {"mask_ratio": 0.0},
         {"max_span": 0},
         {"mean_span": -1},
+        {"mean_span": float("inf")},  # of which no law exists
         {"mixture": (0.0, 0.0, 0.0)},
     ):
         with pytest.raises(Exception, match="--task.m"):

@@ -123,7 +123,12 @@ def test_a_continuation_is_asked_for_behind_a_sentinel(toy_vocab):
 
 
 def test_options_are_checked():
-    for wrong in ({"mask_ratio": 0.0}, {"mean_span": 0.5}, {"sentinels": 0}):
+    for wrong in (
+        {"mask_ratio": 0.0},
+        {"mean_span": 0.5},
+        {"mean_span": float("inf")},
+        {"sentinels": 0},
+    ):
         with pytest.raises(UsageError, match="--task."):
             T5.Config(**wrong)
 

@@ -108,8 +108,7 @@ Part = Annotated[float, Bound(0, 1, above=True)]
 Rate = Annotated[float, Bound(0, 1, below=True)]
 """Of dropout, or of a running mean."""
 Fraction = Annotated[float, Bound(0, 1, above=True, below=True)]
-Above = Annotated[float, Bound(0, above=True)]
-Finite = Annotated[float, Bound(0, above=True, below=True)]
+Above = Annotated[float, Bound(0, above=True, below=True)]
 Weights = Annotated[tuple[float, float, float], Weighted()]
 Share = Annotated[float | Schedule, Bound(0, 1, above=True)]
 """A part that may change in the run."""

@@ -128,7 +128,7 @@ class T5(Sentinels):
         mask_ratio: Share = 0.15
         """Share of hidden tokens (section 3.3.3). A schedule is possible: validation and evaluation
         use its last value."""
-        mean_span: Annotated[float, Bound(1)] = 3.0
+        mean_span: Annotated[float, Bound(1, below=True)] = 3.0
         """Mean length of a span, in tokens (section 3.3.4)."""
 
         def __post_init__(self) -> None:

@@ -10,10 +10,10 @@ from typing import Annotated, ClassVar, Literal
 from unitk.errors import check_option, require
 from unitk.optim.schedules import Linear
 from unitk.options.fields import (
+    Above,
     Bound,
     Checked,
     Count,
-    Finite,
     Fraction,
     Positive,
     Schedule,
@@ -112,12 +112,12 @@ class TrainConfig(Checked):
     """Stop after this many passes over the data."""
     max_words: Positive | None = None
     """Stop after reading this many words of text, such as 100M. Repetitions count."""
-    max_hours: Finite | None = None
+    max_hours: Above | None = None
     """Stop after this many hours of training. Hours before a --resume count."""
     patience: Positive | None = None
     """Stop after this many validations without a better --best-metric. They count in a row."""
 
-    lr: Finite = 4e-4
+    lr: Above = 4e-4
     """Peak learning rate. auto: the measured rate of muon or adamw, carried over to the width of
     the model. New models of qwen3_mini and its kin take it by default."""
     lr_schedule: Schedule = Linear(warmup=0.06)
@@ -211,7 +211,7 @@ class TrainConfig(Checked):
     save_shards: bool = False
     """With --shard: each process writes its own part of a checkpoint, which nothing gathers. Any
     number of processes reads it, and `unitk convert --from unitk RUN --to unitk DIR` joins it."""
-    rank_timeout: Finite = 600.0
+    rank_timeout: Above = 600.0
     """Seconds without an answer after which a process counts as lost."""
     seed: Count = 1
     """Seed of weights, order, draws and dropout. Order is that of the examples, and each example

@@ -167,7 +167,7 @@ def test_a_dropped_word_is_dropped_wherever_it_stands():
     [
         ({"dropout": 1.0}, "--arch.dropout must be in [0, 1), got 1"),
         ({"weight_dropout": -0.1}, "--arch.weight-dropout must be in [0, 1), got -0.1"),
-        ({"init_range": 0.0}, "--arch.init-range must be above 0, got 0"),
+        ({"init_range": 0.0}, "--arch.init-range must be above 0 and finite, got 0"),
         ({"narrowing": "cells"}, "--arch.narrowing must be one of layer, projection, map"),
         ({"residual": True}, "--arch.residual needs --arch.narrowing projection"),
         ({"projection_clip": 3.0}, "--arch.projection-clip needs --arch.narrowing projection"),

@@ -56,7 +56,7 @@ from unitk.formats.names import count_from, current_name
 from unitk.formats.vocabs import vocab_beside
 from unitk.options.fields import render
 from unitk.pretrained import from_hub
-from unitk.registry import register
+from unitk.registry import nearest, register
 from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
 from unitk.training.saving.checkpoint import Loaded
@@ -164,10 +164,12 @@ def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Pa
     """The `model_type`, else that of the class in `architectures`, else found by the tensors."""
     every = families()
     known = ", ".join(every)
-    if (kind := given.get("model_type")) is not None:
+    if (kind := given.get("model_type")) not in (None, ""):
         if isinstance(kind, str) and kind in every:
             return kind
-        more = " (--from diffusion reads it)" if kind in ("mdlm", "bd3lm", "llada") else ""
+        more = nearest(str(kind).lower(), every)
+        if kind in ("mdlm", "bd3lm", "llada"):
+            more = " (--from diffusion reads it)"
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{more}")
     classes = named_classes(given, where)
     for name, family in every.items():
