@@ -15,6 +15,7 @@ from unitk.formats.hf.families import Checkpoint, kind_of, layout_of
 from unitk.formats.hf.layers import period
 from unitk.models import archs
 from unitk.registry import get
+from unitk.training.saving.checkpoint import load
 
 RELEASED = {
     "qwen3_0.6b": "Qwen3ForCausalLM",
@@ -285,6 +286,33 @@ def test_an_output_that_is_not_there_is_named(kit, there, caplog):
     alter(index, weight_map=names)
     kit.to_unitk("hf", there, there.parent / "ours")
     assert {"tie_word_embeddings", "lm_head.weight;"} <= {*caplog.text.split()}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_16_bits_keep_their_values(kit, there, dtype):
+    """They come back in 32 bits, which hold them exactly."""
+    given = {}
+    for file in there.glob("*.safetensors"):
+        tensors = {name: one.to(dtype) for name, one in load_file(file).items()}
+        save_file(tensors, file)
+        given |= tensors
+    alter(there / "config.json", torch_dtype=str(dtype).removeprefix("torch."))
+    ours = kit.to_unitk("hf", there, there.parent / "ours")
+    found = load_file(kit.from_unitk(ours, "hf", there.parent / "back") / "model.safetensors")
+    assert {name: one.dtype for name, one in found.items()} == dict.fromkeys(given, torch.float32)
+    assert all(torch.equal(found[name], one.float()) for name, one in given.items())
+
+
+def test_a_tied_matrix_may_be_stored_twice(kit, there):
+    found = {file: load_file(file) for file in there.glob("*.safetensors")}
+    every = {name: one for tensors in found.values() for name, one in tensors.items()}
+    for file, tensors in found.items():
+        if "lm_head.weight" in tensors:
+            again = every["model.embed_tokens.weight"].clone()
+            save_file(tensors | {"lm_head.weight": again}, file)
+    alter(there / "config.json", tie_word_embeddings=True)
+    ours = load(kit.to_unitk("hf", there, there.parent / "ours")).model
+    assert ours.config.tied and "heads.lm.weight" not in dict(ours.named_parameters())
 
 
 def test_a_vocabulary_beyond_the_table_is_refused(kit, there):

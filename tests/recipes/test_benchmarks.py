@@ -32,8 +32,9 @@ def script(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_a_script_has_the_options_of_its_example(script, capsys, name):
-    if name == "serve.py":
-        pytest.importorskip("httpx")
+    for script_name, needs in (("serve.py", "httpx"), ("exchange.py", "transformers")):
+        if name == script_name:
+            pytest.importorskip(needs)
     with pytest.raises(SystemExit) as exit:
         script(f"{name} --help")
     said = capsys.readouterr().out
@@ -115,6 +116,19 @@ def test_reading_is_measured(script):
     for line in lines:
         mine, peer, ratio = map(float, re.findall(r"\d+\.\d+", line))
         assert abs(mine / peer - ratio) < 0.05 * ratio + 0.1 * ratio / peer
+
+
+@pytest.mark.slow
+def test_what_transformers_computes_is_compared(script):
+    pytest.importorskip("transformers")
+    versions, _, head, _, *rows = script("exchange.py bert t5gemma --texts 1").splitlines()
+    names = [cell.strip() for cell in head.strip("|").split("|")]
+    assert versions.startswith("transformers ") and len(rows) == 2
+    for row in rows:
+        found = dict(zip(names, (cell.strip() for cell in row.strip("|").split("|")), strict=True))
+        assert max(float(found[name]) for name in ("out", "in", "states")) < 1e-5
+        assert found["bits"] == "equal" and found["ids"] == "201 of 201"
+        assert found["greedy"] == found["beam"] == ("" if "bert" in found["type"] else "1 of 1")
 
 
 @pytest.mark.slow
