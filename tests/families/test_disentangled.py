@@ -1,4 +1,4 @@
-"""DeBERTa and LTG-BERT: rows of distances, the released forward pass, names and shapes."""
+"""DeBERTa, LTG-BERT, GPT-BERT: rows of distances, the released forward pass, names, shapes."""
 
 import json
 import math
@@ -132,12 +132,110 @@ def test_ltg_bert_is_the_release(released, tmp_path):
     goes_back(tmp_path / "ours", "hf", tmp_path / "back", "model.safetensors", saved)
 
 
+def gpt_bert_shapes(layers="model.", head="lm_head."):
+    """The shapes of GPT-BERT's file of 2025 (or 2024), by its names."""
+    embedding = "embedding." if layers == "transformer." else "model.embedding."
+    shapes = {
+        f"{embedding}word_embedding.weight": (V, D),
+        f"{embedding}relative_embedding": (2 * BUCKETS - 1, D),
+        f"{embedding}relative_layer_norm.weight": (D,),
+        f"{embedding}relative_layer_norm.bias": (D,),
+        f"{head}nonlinearity.1.weight": (D, D),
+        f"{head}nonlinearity.1.bias": (D,),
+        f"{head}nonlinearity.5.bias": (V,),
+    }
+    for n in range(L):
+        root = f"{layers}attention_layers.{n}."
+        for part, rows in (("in_proj_qk", 2 * D), ("in_proj_vg", 2 * D), ("out_proj", D)):
+            shapes |= {f"{root}{part}.weight": (rows, D), f"{root}{part}.bias": (rows,)}
+        root = f"{layers}mlp_layers.{n}.mlp."
+        shapes |= {f"{root}1.weight": (2 * FFN, D), f"{root}4.weight": (D, FFN)}
+    sums = {f"{layers}dwa_modules.alphas.{n}": (n + 2,) for n in range(2 * L)}
+    return shapes | sums
+
+
+def restated_gpt_bert(w, row, causal=False):
+    """GPT-BERT's logits for a row of ids (Charpentier and Samuel 2024, section 3.1)."""
+
+    def plain(x):
+        return F.layer_norm(x, x.shape[-1:], eps=1e-7)
+
+    def mapped(x, name):
+        return F.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
+
+    def heads(y):
+        return y.unflatten(-1, (H, D // H)).transpose(0, 1)
+
+    table = w["model.embedding.relative_embedding"]
+    norm = "model.embedding.relative_layer_norm"
+    relative = F.layer_norm(table, (D,), w[f"{norm}.weight"], w[f"{norm}.bias"], 1e-7)
+    x = plain(w["model.embedding.word_embedding.weight"][row])
+    made, places = [x], range(len(row))
+    index = torch.tensor([[BUCKETS - 1 + bucket(i - j) for j in places] for i in places])
+
+    def weighed(state):
+        made.append(state)
+        weight = w[f"model.dwa_modules.alphas.{len(made) - 2}"]
+        return sum(a * b for a, b in zip(weight, made, strict=True))
+
+    for n in range(L):
+        root, read = f"model.attention_layers.{n}.", plain(x)
+        query, key = map(heads, mapped(read, f"{root}in_proj_qk").chunk(2, -1))
+        value, gate = mapped(read, f"{root}in_proj_vg").chunk(2, -1)
+        of_query, of_key = map(heads, mapped(relative, f"{root}in_proj_qk").chunk(2, -1))
+        score = query @ key.mT
+        score = score + torch.einsum("hik,hijk->hij", query, of_key[:, index])
+        score = score + torch.einsum("hjk,hijk->hij", key, of_query[:, index])
+        score = score / math.sqrt(3 * D / H)
+        if causal:
+            score = score.masked_fill(torch.ones(len(row), len(row)).triu(1).bool(), -math.inf)
+        found = (score.softmax(-1) @ heads(value)).transpose(0, 1).flatten(1)
+        x = weighed(x + mapped(plain(found * F.gelu(gate)), f"{root}out_proj"))
+        root = f"model.mlp_layers.{n}.mlp."
+        values, gate = mapped(plain(x), f"{root}1").chunk(2, -1)
+        x = weighed(x + mapped(plain(values * F.gelu(gate, approximate="tanh")), f"{root}4"))
+    x = plain(F.gelu(mapped(plain(x), "lm_head.nonlinearity.1")))
+    bias = w["lm_head.nonlinearity.5.bias"]
+    return F.linear(x, w["model.embedding.word_embedding.weight"], bias)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_gpt_bert_is_the_release(released, tmp_path, old):
+    _, there = released
+    w = {name: 0.3 * torch.randn(shape) for name, shape in gpt_bert_shapes().items()}
+    stored = w
+    if old:  # the same tensors by the names of 2024
+        theirs = gpt_bert_shapes("transformer.", "classifier.")
+        stored = dict(zip(theirs, w.values(), strict=True))
+    save_file(stored, there / "model.safetensors")
+    (there / "config.json").write_text(json.dumps(CONFIG | {"model_type": "gpt_bert"}))
+    ours = load(to_unitk("hf", there, tmp_path / "ours"))
+    assert ours.task.name == "mlm" and ours.task.config.shift
+    tokens = ids(np.random.default_rng(1), 40)
+    row, at = torch.from_numpy(tokens), np.arange(40)
+    near(logits(ours.model, single(tokens), V), restated_gpt_bert(w, row))
+    near(logits(ours.model, single(tokens, at=at), V), restated_gpt_bert(w, row, causal=True))
+    goes_back(tmp_path / "ours", "hf", tmp_path / "back", "model.safetensors", w)
+
+
+def test_gpt_bert_that_is_called_ltg_bert_is_named(released, tmp_path):
+    _, there = released
+    w = {
+        name: torch.randn(shape)
+        for name, shape in gpt_bert_shapes("transformer.", "classifier.").items()
+    }
+    save_file(w, there / "model.safetensors")
+    with pytest.raises(CheckpointError, match="gpt_bert"):
+        to_unitk("hf", there, tmp_path / "ours")
+
+
 def test_each_leaves_as_its_own_type():
-    for arch, kind in (("deberta_v3_tiny", "deberta-v2"), ("ltg_bert_tiny", "ltgbert")):
+    types = {"deberta_v3": "deberta-v2", "ltg_bert": "ltgbert", "gpt_bert": "gpt_bert"}
+    for arch, kind in ((f"{arch}_tiny", kind) for arch, kind in types.items()):
         assert kind_of(archs.preset(arch), arch) == kind
 
 
-@pytest.mark.parametrize("arch", ["deberta_v3_tiny", "ltg_bert_tiny"])
+@pytest.mark.parametrize("arch", ["deberta_v3_tiny", "ltg_bert_tiny", "gpt_bert_tiny"])
 def test_layers_share_the_vectors_of_distances(arch):
     model = perturbed(get("arch", arch)().build(V))
     named = [name for name, _ in model.named_parameters() if "positions.table" in name]
@@ -150,7 +248,7 @@ def test_layers_share_the_vectors_of_distances(arch):
     assert (logits(model, single(tokens, pos=at + 3 * (at > 5))) - there).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("arch", ["deberta_v3_tiny", "ltg_bert_tiny"])
+@pytest.mark.parametrize("arch", ["deberta_v3_tiny", "ltg_bert_tiny", "gpt_bert_tiny"])
 def test_packing_and_padding_change_nothing(arch):
     model = perturbed(get("arch", arch)().build(V)).eval()
     rng = np.random.default_rng(3)
@@ -162,7 +260,7 @@ def test_packing_and_padding_change_nothing(arch):
         near(model.head(states[batch.asks["lm"].rows[:, 0]])[:, :V], torch.cat(alone))
 
 
-@pytest.mark.parametrize("arch", ["deberta_v3_tiny", "ltg_bert_tiny"])
+@pytest.mark.parametrize("arch", ["deberta_v3_tiny", "ltg_bert_tiny", "gpt_bert_tiny"])
 def test_a_search_finds_what_a_full_pass_says(arch, toy_vocab):
     """As a decoder: scores of cached steps are those of whole texts, for every hypothesis."""
     task = get("task", "lm")(get("task", "lm").Config(), toy_vocab)

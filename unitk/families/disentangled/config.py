@@ -1,12 +1,12 @@
 """The settings of disentangled attention, and its sizes; torch is imported with a model.
 
 DeBERTa: He et al. 2021, arXiv 2006.03654; v3: 2023, arXiv 2111.09543. LTG-BERT: Samuel et al. 2023,
-arXiv 2303.09859.
+arXiv 2303.09859. GPT-BERT: Charpentier and Samuel 2024, arXiv 2410.24159.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from unitk.models.archs import CPU, TESTS, for_cpu, resize, tiny
 from unitk.models.base import Preset
@@ -44,6 +44,23 @@ class DisentangledConfig(ModelConfig):
         return super().num_weights(vocab_size) + self.position_rows * self.width
 
 
+@dataclass(frozen=True, kw_only=True)
+class GPTBERTConfig(DisentangledConfig):
+    """LTG-BERT with gated values, whose parts read weighted sums of what parts before them made.
+
+    Both weights of sums and gates are of the released models (section 3.1).
+    """
+
+    network = "unitk.families.disentangled.gpt_bert:GPTBERT"
+    attention_type = "unitk.families.disentangled.gpt_bert:GatedAttention"
+
+    def num_weights(self, vocab_size: int) -> int:
+        # of each layer a map to the gates, and two weighted sums, the first of two states
+        gates = self.num_layers * (self.width + 1) * self.heads_width
+        sums = self.num_layers * (2 * self.num_layers + 3)
+        return super().num_weights(vocab_size) + gates + sums
+
+
 DEBERTA = DisentangledConfig(
     max_positions=0,
     norm_first=False,
@@ -72,6 +89,9 @@ LTG_BERT = DisentangledConfig(
 )
 
 
+GPT_BERT = GPTBERTConfig(**{**asdict(LTG_BERT), "norm_eps": 1e-5})
+
+
 def _ltg(width: int, heads: int, ffn_width: int) -> DisentangledConfig:
     return replace(resize(LTG_BERT, 12, width, heads), ffn_width=ffn_width)
 
@@ -84,6 +104,17 @@ for _name, _config, _about in (
     ("deberta_v3_large", resize(DEBERTA, 24, 1024, 16), "DeBERTa v3 large, 434 M parameters."),
     ("ltg_bert_tiny", replace(tiny(LTG_BERT), position_rows=15, relative_distance=24), TESTS),
     ("ltg_bert_small", _ltg(384, 6, 1024), "LTG-BERT small: BabyLM's 10 M words, 24 M."),
+    ("gpt_bert_tiny", replace(tiny(GPT_BERT), position_rows=15, relative_distance=24), TESTS),
+    (
+        "gpt_bert_small",
+        replace(resize(GPT_BERT, 12, 384, 6), ffn_width=1280),
+        "GPT-BERT small: BabyLM's 10 M words, 31 M.",
+    ),
+    (
+        "gpt_bert_base",
+        replace(resize(GPT_BERT, 12, 768, 12), ffn_width=2560),
+        "GPT-BERT base: BabyLM's 100 M words, 119 M.",
+    ),
     ("ltg_bert_base", _ltg(768, 12, 2048), "LTG-BERT base: BabyLM's 100 M words, 98 M."),
 ):
     register("arch", _name)(Preset(_config, _about))

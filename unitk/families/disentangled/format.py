@@ -1,7 +1,10 @@
-"""DeBERTa v2 and v3 as transformers has them, and LTG-BERT as its release does."""
+"""DeBERTa v2 and v3 as transformers has them; LTG-BERT and GPT-BERT as their releases do."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -63,6 +66,30 @@ LTG_LAYER: Names = {
     "ffn.up": "mlp.mlp.1",
     "ffn.down": "mlp.mlp.4",
 }
+GPT_BERT_HEAD = "lm_head.nonlinearity."
+GPT_BERT_LAYER: Names = {
+    "attention.qkv": tuple(f"attention_layers.#.in_proj_{part}" for part in "qkv"),
+    "attention.channels": "attention_layers.#.in_proj_g",
+    "attention.out": "attention_layers.#.out_proj",
+    "attention_sum": "attention_layers.#.alphas",
+    "ffn.up": "mlp_layers.#.mlp.1",
+    "ffn.down": "mlp_layers.#.mlp.4",
+    "ffn_sum": "mlp_layers.#.alphas",
+}
+GPT_BERT = Layout(
+    {
+        "embed.tokens": "model.embedding.word_embedding",
+        f"{POSITIONS}table.weight": "model.embedding.relative_embedding",
+        f"{POSITIONS}norm": "model.embedding.relative_layer_norm",
+        **prefix_names("model.", "layers.#.", GPT_BERT_LAYER),
+        "heads.lm.transform.dense": f"{GPT_BERT_HEAD}1",
+        "heads.lm.weight": f"{GPT_BERT_HEAD}5.weight",
+        "heads.lm.bias": f"{GPT_BERT_HEAD}5.bias",
+    },
+    forms={r".*\.mlp\.1\.weight": SWAPPED},
+    copies={f"{GPT_BERT_HEAD}5.weight": "model.embedding.word_embedding.weight"},
+    ignored=(r".*\.position_indices",),
+)
 LTG = Layout(
     {
         "embed.tokens": "embedding.word_embedding",
@@ -123,28 +150,68 @@ def _about_deberta(config: Any) -> Changes:
 def _ltg(checkpoint: Checkpoint) -> Changes:
     """LTG-BERT's rows of distances; its maps of queries and keys are one in the file."""
     _, tensors, given, where = checkpoint
-    for name in [name for name in tensors if ".attention.in_proj_qk." in name]:
-        for part, rows in zip("qk", tensors.pop(name).chunk(2), strict=True):
-            tensors[name.replace("in_proj_qk", f"in_proj_{part}")] = rows
+    if any(".dwa_modules." in name for name in tensors):
+        raise CheckpointError(f"{where}: these are tensors of GPT-BERT: set model_type to gpt_bert")
+    part_maps(tensors, "qk")
+    # a bare model has no output layer
+    whole = "classifier.nonlinearity.1.weight" in tensors
+    return {**_rows(given, where), "head_transform": whole, "output_bias": whole}
+
+
+def _rows(given: Mapping[str, Any], where: Path) -> Changes:
+    """The rows of distances in LTG-BERT and GPT-BERT."""
     buckets = check_value(given.get("position_bucket_size", 32), int, "position_bucket_size", where)
     longest = given.get("max_position_embeddings", 512)
     longest = check_value(longest, int, "max_position_embeddings", where)
-    # a bare model has no output layer
-    whole = "classifier.nonlinearity.1.weight" in tensors
-    changes: Changes = {"position_rows": 2 * buckets - 1, "relative_distance": longest}
-    return changes | {"head_transform": whole, "output_bias": whole}
+    return {"position_rows": 2 * buckets - 1, "relative_distance": longest}
 
 
-def join_maps(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The maps of queries and keys as one, as LTG-BERT stores them."""
-    found = {}
-    for name, tensor in tensors.items():
-        # the keys' map goes behind that of the queries
-        if ".attention.in_proj_q." in name:
-            both = tensor, tensors[name.replace("in_proj_q", "in_proj_k")]
-            found[name.replace("in_proj_q", "in_proj_qk")] = torch.cat(both)
-        elif ".attention.in_proj_k." not in name:
-            found[name] = tensor
+def _gpt_bert(checkpoint: Checkpoint) -> Changes:
+    """GPT-BERT's tensors, of either release, by the names in the table."""
+    _, tensors, given, where = checkpoint
+    for name in [*tensors]:
+        # the release of 2024 has another word for the output layer
+        own = re.sub(r"^classifier\.", "lm_head.", name)
+        if found := re.fullmatch(r"model\.dwa_modules\.alphas\.(\d+)", name):
+            own = _sums(int(found[1]))
+        tensors[own] = tensors.pop(name)
+    part_maps(tensors, "qk", "vg")
+    whole = f"{GPT_BERT_HEAD}1.weight" in tensors
+    return {**_rows(given, where), "head_transform": whole, "output_bias": whole}
+
+
+def _sums(number: int) -> str:
+    """The name in the table of the weights that are alphas.NUMBER in a file."""
+    layer, part = divmod(number, 2)
+    return f"model.{('attention', 'mlp')[part]}_layers.{layer}.alphas"
+
+
+def part_maps(tensors: dict[str, Tensor], *pairs: str) -> None:
+    """Make two maps of each that is stored as one, such as that of queries and keys (qk)."""
+    for pair in pairs:
+        for name in [name for name in tensors if f".in_proj_{pair}." in name]:
+            for part, rows in zip(pair, tensors.pop(name).chunk(2), strict=True):
+                tensors[name.replace(f"in_proj_{pair}", f"in_proj_{part}")] = rows
+
+
+def join_maps(tensors: dict[str, Tensor], *pairs: str) -> dict[str, Tensor]:
+    """Maps of queries and keys (and of values and gates) as one, as the releases store them."""
+    found = dict(tensors)
+    for pair in pairs or ("qk",):
+        first, second = pair[0], pair[1]
+        for name in [name for name in tensors if f".in_proj_{first}." in name]:
+            # the second map goes behind the first
+            other = name.replace(f"in_proj_{first}", f"in_proj_{second}")
+            both = torch.cat([found.pop(name), found.pop(other)])
+            found[name.replace(f"in_proj_{first}", f"in_proj_{first}{second}")] = both
+    return found
+
+
+def _join_gpt_bert(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """GPT-BERT's maps as one, and its weighted sums with one number for all parts."""
+    found = join_maps(tensors, "qk", "vg")
+    for number in range(sum(name.endswith(".alphas") for name in tensors)):
+        found[f"model.dwa_modules.alphas.{number}"] = found.pop(_sums(number))
     return found
 
 
@@ -197,5 +264,26 @@ register("model_type", "ltgbert")(
         heads={},
         join=join_maps,
         fits=_is_ltg,
+    )
+)
+register("model_type", "gpt_bert")(
+    Family(
+        about="GPT-BERT, by the code of its release",
+        name="GPTBERT",
+        root="model.",
+        presets=("gpt_bert_base", "gpt_bert_small"),
+        task="mlm",
+        layout=GPT_BERT,
+        keys=LTG_KEYS,
+        complete=_gpt_bert,
+        entries=lambda config: {**_about_ltg(config), "num_layers": config.num_layers},
+        free=FREE,
+        heads={},
+        # a hidden token is predicted at the slot before it
+        options={"shift": "on"},
+        # names of 2024, of which the output layer's begin with another word, too
+        roots={"Encoder": "transformer."},
+        outputs=("classifier.nonlinearity.",),
+        join=_join_gpt_bert,
     )
 )

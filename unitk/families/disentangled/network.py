@@ -80,8 +80,8 @@ class Disentangled(Model):
 
     config: DisentangledConfig
 
-    def __init__(self, config: DisentangledConfig, vocab_size: int):
-        super().__init__(config, vocab_size)
+    def __init__(self, config: DisentangledConfig, vocab_size: int, decoder: Stack | None = None):
+        super().__init__(config, vocab_size, decoder)
         layers = [layer for layer in self.decoder.layers if isinstance(layer, Layer)]
         # each layer made its own; the first one's are those of all
         for layer in layers:
