@@ -53,6 +53,14 @@ PICTURES = [
         " model. In a mixture with `--task lm` both share one output layer.",
     ),
     Picture(
+        "adaptive_mlm",
+        "Adaptive masking",
+        f"--task adaptive_mlm --seed 2 {PLAIN}",
+        FOX,
+        "A text comes with all of its tokens hidden. A training step lets the model read those that"
+        " are not drawn, and asks for the others; hard tokens are drawn more often.",
+    ),
+    Picture(
         "spanbert",
         "SpanBERT: spans and their borders",
         f"--task spanbert --seed 2 --task.mask-ratio 0.4 {PLAIN}",

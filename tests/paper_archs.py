@@ -6,6 +6,7 @@ New models have another stack by default, which `modern.py` adds to what is trie
 from unitk import registry
 
 SMALL = {
+    "adaptive_mlm": "bert_small",
     "bart": "bart_small",
     "bd3lm": "mdlm_small",
     "glm_infill": "glm_small",

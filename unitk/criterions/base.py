@@ -104,6 +104,17 @@ def undivided(criterion: Any) -> str:
     return criterion.undivided() if isinstance(criterion, Undivided) else ""
 
 
+@runtime_checkable
+class Learning(Protocol):
+    """An optional method of a criterion that keeps something beside the weights in the model."""
+
+    def learn(self, model: Any, total: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
+        """Take in what the micro-batches of an update were; `total` adds tensors of all ranks.
+
+        It is called once for an update, on every rank, before the optimizer steps.
+        """
+
+
 @dataclass(frozen=True)
 class Panel:
     """What training shows about a model every --panel-every updates."""

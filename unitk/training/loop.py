@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from unitk import registry
-from unitk.criterions.base import Loss
+from unitk.criterions.base import Learning, Loss
 from unitk.data.batching import FixedBatches, Update, prefetch
 from unitk.errors import UsageError, require
 from unitk.kernels.products import computing
@@ -246,6 +246,8 @@ class Trainer(Run):
         self.ranks.add_gradients(parameters)
         if scale != 1:
             guard.unscale(parameters, scale)
+        if isinstance(self.criterion, Learning):
+            self.criterion.learn(self.model, self.ranks.total_tensors)
         return self.ranks.total_tensors(sums), self.ranks.norm(parameters)
 
     @torch.no_grad()

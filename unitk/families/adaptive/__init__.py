@@ -1,0 +1,1 @@
+"""Adaptive masking: tokens that a model finds hard are hidden more often."""
