@@ -29,6 +29,7 @@ OTHERS = {
     "optimus": ("optimus",),
     "electra": ("electra_pair",),
     "bilm": ("elmo",),
+    "thu_ernie": ("thu_ernie",),
     "mdlm": ("diffusion",),
     "bd3lm": ("diffusion",),
     "lm": ("fairseq", "ulmfit"),

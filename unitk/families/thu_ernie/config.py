@@ -25,6 +25,10 @@ class THUERNIEConfig(ModelConfig):
     """Width of the vectors and states of entities (section 4.1)."""
     entity_heads: Positive = 4
     """Heads of the attention of entities to each other (section 4.1)."""
+    entities_mix_first: bool = False
+    """The first layer that mixes has no attention of entities (released model)."""
+    first_linked: bool = False
+    """The first slot of each text has an entity without a vector (released model)."""
     network = "unitk.families.thu_ernie.network:THUERNIENetwork"
 
     def __post_init__(self) -> None:
@@ -58,6 +62,7 @@ class THUERNIEConfig(ModelConfig):
     def num_weights(self, vocab_size: int) -> int:
         width, up = self.entity_width, self.ffn_width * (1 + self.ffn_gate)
         maps = self.num_fusions * width * (4 * width + up)
+        maps -= self.entities_mix_first * 4 * width * width
         maps += (self.num_fusions - 1) * width * self.ffn_width
         table = width * self.head_sizes.get(CANDIDATES, 0)
         return super().num_weights(vocab_size) + maps + table

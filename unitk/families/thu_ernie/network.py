@@ -40,13 +40,19 @@ class EntityFusion(nn.Module):
         h = activation(W1 w + b + W2 e')
         x = norm(w + W3 h)      e = norm(e' + W4 h)
 
-    (equations 2 to 5). The last layer has no e behind it, as nothing reads it.
+    (equations 2 to 5). The last layer has no e behind it, as nothing reads it. The first one may
+    have e' = e.
     """
 
-    def __init__(self, config: THUERNIEConfig, last: bool):
+    def __init__(self, config: THUERNIEConfig, number: int):
         super().__init__()
         own, inner = config.entity_config, config.ffn_width
-        self.attention, self.attention_norm = Attention(own), norm(own)
+        last, attends = (
+            number == config.num_fusions - 1,
+            number > 0 or not config.entities_mix_first,
+        )
+        self.attention = Attention(own) if attends else None
+        self.attention_norm = norm(own) if attends else nn.Identity()
         # the bias of W1 w is that of the sum: a slot without entity has BERT's
         self.up = nn.Linear(config.entity_width, inner * (1 + config.ffn_gate), bias=False)
         self.down = None if last else nn.Linear(inner, config.entity_width, bias=config.bias)
@@ -64,8 +70,9 @@ class EntityFusion(nn.Module):
         """The states of tokens and of entities that follow a layer; `between` is how entities see
         each other."""
         w_BTD = layer.add(x_BTD, layer.attention_norm, partial(layer.attention, view=view))
-        attend = partial(self.attention, view=between)
-        e_BTE = layer.add(e_BTE, self.attention_norm, attend) * linked_BT1
+        if self.attention is not None:
+            attend = partial(self.attention, view=between)
+            e_BTE = layer.add(e_BTE, self.attention_norm, attend) * linked_BT1
         ffn = layer.ffn
         # both streams are made of the same inner values
         h_BTF = ffn.dropout(ffn.activate(ffn.up(w_BTD) + self.up(e_BTE)))
@@ -82,7 +89,7 @@ class KnowledgeStack(Stack):
     def __init__(self, config: THUERNIEConfig, vocab_size: int):
         super().__init__(config, vocab_size)
         count = config.num_fusions
-        self.fusions = nn.ModuleList(EntityFusion(config, n == count - 1) for n in range(count))
+        self.fusions = nn.ModuleList(EntityFusion(config, n) for n in range(count))
         for layer in self.layers[-count:]:
             assert isinstance(layer, Layer)
             layer.alone = False  # fusions run the parts of it
@@ -139,9 +146,19 @@ class THUERNIENetwork(Model):
     def condition(self, batch: Batch) -> Condition:
         """The embeddings of the docs' tasks, and the vectors of linked entities."""
         bias, number_BT = super().condition(batch).bias, batch.inputs.get("x.entity")
-        if number_BT is None:
+        assert isinstance(self.config, THUERNIEConfig)
+        if number_BT is None and not self.config.first_linked:
             return Condition(bias=bias)
-        head, linked_BT1 = self.heads.named(CANDIDATES), (number_BT > 0)[..., None]
-        assert isinstance(head, Candidates)
-        vectors_BTE = head.table(number_BT) * linked_BT1
+        docs_BT, width = batch.towers["x"][DOC], self.config.entity_width
+        if number_BT is None:
+            linked_BT1 = torch.zeros_like(docs_BT, dtype=torch.bool)[..., None]
+            vectors_BTE = linked_BT1.expand(-1, -1, width).float()
+        else:
+            head, linked_BT1 = self.heads.named(CANDIDATES), (number_BT > 0)[..., None]
+            assert isinstance(head, Candidates)
+            vectors_BTE = head.table(number_BT) * linked_BT1
+        if self.config.first_linked:
+            # a pad's doc is that of its row's first text, so none comes first
+            first_BT = docs_BT.diff(dim=1, prepend=docs_BT[:, :1] - 1) > 0
+            linked_BT1 = linked_BT1 | first_BT[..., None]
         return Linked(bias=bias, vectors=vectors_BTE, linked=linked_BT1)
