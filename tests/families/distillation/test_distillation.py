@@ -1,7 +1,9 @@
 """Distillation by truths: each loss by hand, what a perfect student has, what is refused."""
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -207,6 +209,29 @@ def test_attention_is_a_sum_over_slots_and_a_mean_over_heads_and_layers(loss):
     real = batch.towers["x"][5] < 1 << 30
     near(found.sums["attention"], 3 * sum(one[real].sum() for one in each) / 2)
     assert criterion.counts(batch)["attention"] == 28
+
+
+def papers():
+    """The options of each paper, as docs/distillation.md has them."""
+    page = (Path(__file__).parents[3] / "docs" / "distillation.md").read_text()
+    table = page.split("| paper | options |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| ([^|]+) \| `(--criterion[^`]+)` \|$", table, re.M)
+    return {name: dict(re.findall(r"--criterion\.([\w-]+) (\S+)", words)) for name, words in rows}
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_a_student_learns_by_the_options_of_a_paper(paper):
+    """Half as deep as its teacher; each loss that has a weight reaches the student."""
+    given = papers()[paper]
+    options = {name.replace("-", "_"): value for name, value in given.items()}
+    layers = tuple(options.pop("layers", "").split(",")) if "layers" in options else ()
+    options = {k: float(v) if v[0].isdigit() else v for k, v in options.items()}
+    batch, teacher, model = batch_of(), network(seed=1, num_layers=12), network(num_layers=6)
+    _, loss = learn(teacher, model, batch, **options, layers=layers)
+    wanted = {name for name in ("states", "attention") if options.get(f"{name}_weight")}
+    assert loss.sums.keys() == {"lm", *wanted}
+    sum(loss.sums.values()).backward()
+    assert model.decoder.layers[0].attention.qkv.weight.grad.abs().sum() > 0
 
 
 def test_distances_by_hand():
