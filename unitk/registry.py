@@ -30,7 +30,7 @@ verbs of the command line."""
 KINDS = (
     *("task", "criterion", "arch", "optimizer", "schedule", "vocab", "reader", "corpus"),
     *("annotator", "linker", "head", "format", "model_type", "evaluation", "measure", "driver"),
-    *("estimator", "check", "route", "hub", "adapter", "metric", VERB, HINT),
+    *("estimator", "check", "route", "hub", "adapter", "metric", "tokenizer", VERB, HINT),
 )
 MODULES = "head", "format", "model_type", "driver", "measure", "estimator", "check", "route"
 """Kinds whose components need torch: finding them imports it."""

@@ -69,7 +69,8 @@ def setting(request, toy_vocab):
     if config.sequential:
         config = replace(config, width=32, cell_width=48, init_range=0.3)
     else:
-        config = replace(config, **SMALL)
+        rows = max(config.num_virtual, len(task.virtual))
+        config = replace(config, **SMALL, num_virtual=rows)
     if not config.sequential and config.fan_in_init:
         config = replace(config, init_std=1.0)
     model = modern.begun(config.build(len(task.vocab))).eval()

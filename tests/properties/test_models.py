@@ -52,7 +52,7 @@ def build(name, vocab):
     small |= {"dropout": 0.0, "attention_dropout": 0.0}
     task = cls(own, vocab)
     task = task.knowing(labels=("no", "yes") if task.form else ())
-    if arch or task.table_heads:
+    if arch or task.table_heads or task.needs_criterion:
         small |= {"num_virtual": len(task.virtual), "heads": task.heads}
     torch.manual_seed(1)
     own = {option.name for option in options(type(config))}

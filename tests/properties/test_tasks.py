@@ -35,7 +35,7 @@ TASKS = [*(name for name in registry.names("task") if not understands(name)), *V
 LAID = [*TASKS, "contrastive"]
 """With those that ask for nothing, but compare what is made of states."""
 LENGTHS = (1, 2, 5, 17, 60)
-REWRITES = ("bart",)
+REWRITES = ("bart", "mbart")
 """Tasks whose decoder writes all of the text; what the encoder shows is no secret."""
 CORRUPTED = "mask_keep_random"
 """The option of tasks whose hidden tokens are not always masked."""

@@ -14,7 +14,7 @@ from unitk.options.config import Parsed
 from unitk.registry import register
 
 MODEL, CONFIG = "model", "config"  # no kinds of components: checkpoints, files of options
-VALUES = ("format", "model_type")
+VALUES = ("format", "model_type", "tokenizer")
 """Kinds of components that are values, which say themselves what they are."""
 
 
@@ -29,8 +29,9 @@ class Options:
     """
 
     kind: str | None = None
-    """Kind to list: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, linker,
-    head, format, model_type, measure, driver, estimator, check, route, hub, model, config."""
+    """Kind to list: task, criterion, arch, optimizer, schedule, vocab, tokenizer, corpus,
+    annotator, linker, head, format, model_type, measure, driver, estimator, check, route, hub,
+    model, config."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from unitk import registry
 from unitk.errors import DataError
 from unitk.foreign import require_file
 from unitk.vocab.subwords import SentencePiece, fields
@@ -106,6 +107,7 @@ def _sentencepiece(data: bytes) -> Pieces:
 class TokenizerClass:
     """What a class makes of pieces, the file that has them, and the symbols it names."""
 
+    about: str = ""  # for `unitk list tokenizer`
     slow: str  # pattern of its file beside tokenizer.json
     model: str
     build: Callable[[Pieces, Flag, str], Any]
@@ -218,7 +220,7 @@ def _gpt(pieces: Pieces, flag: Flag, unk: str) -> Any:
     return tokenizer
 
 
-def _unigram(pieces: Pieces, steps: list[Any], begins: bool = True) -> Any:
+def unigram(pieces: Pieces, steps: list[Any], begins: bool = True) -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     if len(pieces.ids) != len(pieces.scores):
@@ -238,10 +240,10 @@ def _unigram(pieces: Pieces, steps: list[Any], begins: bool = True) -> Any:
 
 
 def _t5(pieces: Pieces, flag: Flag, unk: str) -> Any:
-    return _unigram(pieces, [])
+    return unigram(pieces, [])
 
 
-def _pegasus(pieces: Pieces, flag: Flag, unk: str) -> Any:
+def metaspace(pieces: Pieces, flag: Flag, unk: str) -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     tokenizer = Tokenizer(
@@ -302,12 +304,12 @@ def _plain_letters(flag: Flag, *, keeps: bool, lowercase: bool) -> list[Any]:
 def _albert(pieces: Pieces, flag: Flag, unk: str) -> Any:
     keeps = flag("keep_accents", False)
     steps = _plain_letters(flag, keeps=keeps, lowercase=True)
-    return _unigram(pieces, steps, flag("add_prefix_space", True))
+    return unigram(pieces, steps, flag("add_prefix_space", True))
 
 
 def _xlnet(pieces: Pieces, flag: Flag, unk: str) -> Any:
     # transformers 5 reads keep_accents, and removes them anyway
-    return _unigram(pieces, _plain_letters(flag, keeps=False, lowercase=False))
+    return unigram(pieces, _plain_letters(flag, keeps=False, lowercase=False))
 
 
 def _with_merges(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
@@ -323,37 +325,6 @@ def _with_merges(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
     return replace(pieces, scores=(), merges=tuple(one[4:] for one in sorted(found)))
 
 
-def _scored(pieces: Pieces, first: Mapping[str, float], skipped: int, mask: str) -> Pieces:
-    """The pieces behind others that come first, without the `skipped` ones, and with a mask."""
-    rest = dict(zip(pieces.ids, pieces.scores, strict=False))
-    rest = dict([*rest.items()][skipped:])
-    scores = {**first, **{one: rest[one] for one in rest if one not in first}, mask: 0.0}
-    ids = {piece: index for index, piece in enumerate(scores)}
-    return replace(pieces, ids=ids, scores=tuple(scores.values()))
-
-
-def _arrange_xlm_roberta(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
-    # fairseq's symbols take the places of sentencepiece's three, and one more
-    first = dict.fromkeys((roles[role] for role in ("bos", "pad", "eos", "unk")), 0.0)
-    return _scored(pieces, first, 3, roles["mask"])
-
-
-def _arrange_camembert(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
-    first = {"<s>NOTUSED": 0.0, roles["pad"]: 0.0, "</s>NOTUSED": 0.0, roles["unk"]: 0.0}
-    return _scored(pieces, {**first, "<unk>NOTUSED": -100.0}, 1, roles["mask"])
-
-
-def _fairseq(pieces: Pieces, flag: Flag, unk: str) -> Any:
-    pieces = replace(pieces, unk=pieces.ids.get(unk, 0), has_bytes=False)
-    return _unigram(pieces, [], flag("add_prefix_space", True))
-
-
-def _xlm_roberta(pieces: Pieces, flag: Flag, unk: str) -> Any:
-    # whatever the unknown token is called
-    pieces = replace(pieces, unk=3, has_bytes=False)
-    return _unigram(pieces, [], flag("add_prefix_space", True))
-
-
 def _roles(text: str) -> dict[str, str]:
     return dict(word.split("=") for word in text.split())
 
@@ -362,22 +333,12 @@ BYTES: dict[str, Any] = {"slow": "merges.txt", "model": "BPE", "build": _byte_le
 UNIGRAM: dict[str, Any] = {"slow": "*.model", "model": "Unigram"}
 WORDS: dict[str, Any] = {"slow": "vocab.txt", "model": "WordPiece", "build": _bert}
 FAIRSEQ = "bos=<s> eos=</s> unk=<unk> sep=</s> pad=<pad> cls=<s> mask=<mask>"
-CLASSES = {
+BUILT_IN = {
     "BertTokenizer": TokenizerClass(
         **WORDS, roles=_roles("unk=[UNK] sep=[SEP] pad=[PAD] cls=[CLS] mask=[MASK]")
     ),
     "MPNetTokenizer": TokenizerClass(**WORDS, roles={**_roles(FAIRSEQ), "unk": "[UNK]"}),
     "RobertaTokenizer": TokenizerClass(**BYTES, roles=_roles(FAIRSEQ)),
-    "XLMRobertaTokenizer": TokenizerClass(
-        **UNIGRAM, build=_xlm_roberta, roles=_roles(FAIRSEQ), arrange=_arrange_xlm_roberta
-    ),
-    "CamembertTokenizer": TokenizerClass(
-        **UNIGRAM,
-        build=_fairseq,
-        roles=_roles(FAIRSEQ),
-        arrange=_arrange_camembert,
-        extra=("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
-    ),
     "GPT2Tokenizer": TokenizerClass(
         **BYTES, roles=_roles("bos=<|endoftext|> eos=<|endoftext|> unk=<|endoftext|>")
     ),
@@ -421,7 +382,7 @@ CLASSES = {
     ),
     "PegasusTokenizer": TokenizerClass(
         **UNIGRAM,
-        build=_pegasus,
+        build=metaspace,
         roles=_roles("eos=</s> unk=<unk> pad=<pad> mask=<mask_2>"),
         extra=PEGASUS[1:],
         arrange=_behind_symbols,
@@ -433,7 +394,28 @@ CLASSES = {
         extra=("<eop>", "<eod>"),
     ),
 }
-"""Name -> class."""
+KIND = "tokenizer"
+
+
+class Classes(Mapping[str, TokenizerClass]):
+    """Name -> class: those of this file, and those that the registry knows."""
+
+    def __getitem__(self, name: str) -> TokenizerClass:
+        found = BUILT_IN.get(name)
+        if found is None and name in registry.names(KIND):
+            found = registry.get(KIND, name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*BUILT_IN, *registry.names(KIND)))
+
+    def __len__(self) -> int:
+        return len(BUILT_IN) + len(registry.names(KIND))
+
+
+CLASSES = Classes()
 
 
 def check_model(name: str, spec: Mapping[str, Any]) -> None:

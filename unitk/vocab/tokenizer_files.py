@@ -40,6 +40,7 @@ USUAL = {
     **dict.fromkeys(("gemma3_text", "t5gemma"), "GemmaTokenizer"),
     "gpt_neox": "GPTNeoXTokenizer",
     "pegasus": "PegasusTokenizer",
+    "mbart": "MBartTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
 }
 """`model_type` in config.json -> the class of its tokenizer, if no file names one."""

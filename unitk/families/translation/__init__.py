@@ -1,1 +1,1 @@
-"""MASS for translation: languages, and back-translation while a model trains."""
+"""Translation: MASS and mBART with their languages, and back-translation while a model trains."""

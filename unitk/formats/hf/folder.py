@@ -156,7 +156,7 @@ def config_beside(weights: Path) -> Path:
 
 
 KIN = {"camembert", "xlm-roberta", "mt5", "marian", "pegasus", "opt", "gpt_neo", "deberta-v2"}
-KIN |= {"ltgbert", "encoder-decoder"}
+KIN |= {"ltgbert", "gpt_bert", "mbart", "encoder-decoder"}
 """Families with names of an older one, which is meant where nothing but tensors is known."""
 
 

@@ -13,11 +13,13 @@ from unitk.decoding.config import GenerateConfig, make_config
 from unitk.errors import CheckpointError, UsageError
 from unitk.formats.archive import read_json
 from unitk.formats.hf.families import Told
+from unitk.formats.hf.vocabularies.fairseq import CODE
 from unitk.formats.settings import check_value
 from unitk.options.config import flag
 from unitk.tasks.base import Task
 from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.open import open_vocab
+from unitk.vocab.tokenizer_files import SETTINGS
 
 FILE = "generation_config.json"
 
@@ -156,6 +158,29 @@ def bart_opening(config: Mapping[str, Any], folder: Path) -> str:
         ids = Tokenizer.from_buffer(data).encode("a").ids
         return "sep" if ids[0] != cls and ids[-1] == end else "both"
     return "cls" if first == (cls, None) else "both"
+
+
+def mbart_options(told: Told) -> dict[str, str]:
+    """The languages of an mBART, and the place of their codes.
+
+    mBART-50 says so by the class of its tokenizer. A model that writes one language has it in
+    config.json or generation_config.json, and the tokenizer has others.
+    """
+    about, decoding = (
+        read_json(told.folder / name) if (told.folder / name).exists() else {}
+        for name in (SETTINGS, FILE)
+    )
+    given = {**told.given, **decoding}
+    named = str(about.get("tokenizer_class") or given.get("tokenizer_class") or "")
+    opening = "both" if named.startswith("MBart50") else "cls"
+    # the first symbol that is written, or that opens what is written
+    written = given.get("forced_bos_token_id" if opening == "both" else "decoder_start_token_id")
+    source = about.get("src_lang") or "en_XX"
+    target = about.get("tgt_lang") or source
+    if told.vocab is not None and type(written) is int and 0 <= written < told.vocab.model.size:
+        piece = told.vocab.model.piece(written)
+        target = piece if CODE.fullmatch(piece) else target
+    return {"opening": opening, "languages": f"{source},{target}"}
 
 
 ALONE = {"opening": "none", "delimiter": "off"}

@@ -4,9 +4,9 @@ DistilBERT: Sanh et al. 2019, arXiv 1910.01108. MPNet: Song et al. 2020, arXiv 2
 Conneau et al. 2020, arXiv 1911.02116. CamemBERT: Martin et al. 2020, arXiv 1911.03894. mT5: Xue et
 al. 2021, arXiv 2010.11934. OPT: Zhang et al. 2022, arXiv 2205.01068. GPT-Neo: Black et al. 2021,
 https://doi.org/10.5281/zenodo.5297715. Pegasus: Zhang et al. 2020, arXiv 1912.08777. Marian:
-Junczys-Dowmunt et al. 2018, arXiv 1804.00344; OPUS-MT: Tiedemann and Thottingal 2020. Two
-BERTs: Rothe et al. 2020, arXiv 1907.12461. The tables of `unitk/formats/hf/tables` have their
-names; torch is not imported here.
+Junczys-Dowmunt et al. 2018, arXiv 1804.00344; OPUS-MT: Tiedemann and Thottingal 2020. mBART: Liu
+et al. 2020, arXiv 2001.08210. Two BERTs: Rothe et al. 2020, arXiv 1907.12461. The tables of
+`unitk/formats/hf/tables` have their names; torch is not imported here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from dataclasses import fields, replace
 from unitk.models.archs import (
     BART,
     BERT,
+    CPU2,
     GPT2,
     ROBERTA,
     T5_1_1,
     TESTS,
     TESTS2,
+    for_cpu,
     resize,
     tiny,
 )
@@ -59,6 +61,14 @@ MARIAN = replace(
     embedding_norm=False,
     activation="silu",
 )
+# languages that a vocabulary lacks are virtual rows
+MBART = replace(
+    BART,
+    embedding_scale=True,
+    norm_first=True,
+    final_norm=True,
+    num_virtual=2,
+)
 # two BERTs, of which the one that writes looks at the other
 BERT2BERT = EncoderDecoderConfig(
     **{field.name: getattr(BERT, field.name) for field in fields(ModelConfig)} | {"heads": ()},
@@ -90,6 +100,9 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         resize(MARIAN, 6, 512, 8),
         "OPUS-MT's models, 74 M parameters with 58,101 ids.",
     ),
+    "mbart_tiny": (tiny(MBART), TESTS2),
+    "mbart_mini": (for_cpu(MBART, 2), CPU2),
+    "mbart_large": (resize(MBART, 12, 1024, 16), "mBART and mBART-50, 611 M parameters."),
     "bert2bert_tiny": (tiny(BERT2BERT), TESTS2),
     "bert2bert_base": (BERT2BERT, "Two BERT-base, the second with cross-attention: 248 M."),
     "gpt_neo_1.3b": (resize(GPT_NEO, 24, 2048, 16), "GPT-Neo 1.3B."),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unitk.errors import CheckpointError
 from unitk.formats.hf.families import CLASSIFIER, PLACES, SLOTS, TEXTS, Changes, Checkpoint, Family
-from unitk.formats.hf.generation import bart_opening
+from unitk.formats.hf.generation import bart_opening, mbart_options
 from unitk.formats.hf.tables.t5 import begins_with
 from unitk.formats.names import POSITIONS, Layout, Stored, cross_layer, layer, prefix_names
 from unitk.formats.settings import keys
@@ -117,7 +117,7 @@ ALIKE: dict[str, Any] = {
     },
     # a buffer of transformers
     "buffers": lambda rows: {BIAS: torch.zeros(1, rows)},
-    "free": ("output_bias",),
+    "free": ("output_bias", "num_virtual"),
 }
 STATIC: dict[str, Any] = {
     **ALIKE,
@@ -167,5 +167,21 @@ register("model_type", "marian")(
         },
         whole="MTModel",
         fits=lambda config, arch: _normed(config, norm_first=False, embedding_norm=False),
+    )
+)
+register("model_type", "mbart")(
+    Family(
+        **ALIKE | {"task": "mbart"},
+        about="mBART and mBART-50",
+        name="MBart",
+        whole="ForConditionalGeneration",
+        presets=("mbart_large",),
+        heads={},
+        fixed=_places(norm_first=True, embedding_norm=True),
+        complete=lambda checkpoint: {**_bart(checkpoint), "num_virtual": 0},
+        options={"opening": "both"},
+        told=mbart_options,
+        offset=lambda pad: 2,
+        fits=lambda config, arch: _normed(config, norm_first=True, embedding_norm=True),
     )
 )

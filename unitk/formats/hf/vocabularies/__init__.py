@@ -1,1 +1,1 @@
-"""Kinds of vocabulary that one family of released models has; the registry knows them."""
+"""What the vocabularies of a few families of released models need; the registry knows it."""
