@@ -267,8 +267,8 @@ CONTROLS = {
 SENT = {
     "fill": {"task": "glm_infill", "texts": ["A [MASK] sat."], "beam": 2, "nbest": 2, "max_len": 5},
     "continue": {
-        **{"task": "lm", "texts": ["He"], "sampling": True, "stream": True},
-        **{"max_len": 3, "temperature": 1.2, "seed": 9},
+        **{"task": "lm", "prompt": "He", "stream": True},
+        **{"max_tokens": 3, "temperature": 1.2, "seed": 9},
     },
     "ask": {
         **{"task": "glm_infill", "texts": [["Rome", "Rome is old."]], "beam": 2, "nbest": 2},
@@ -417,6 +417,10 @@ def test_what_was_filled_in_is_marked_and_a_link_restores_it(serving, browser):
         assert sum(shares) == pytest.approx(1) and shares == sorted(shares)[::-1]
         with opened(browser, page.url) as other:
             assert other.input_value("#fill textarea") == WITH_BLANKS
+        page.fill("#fill textarea", "The [MASK] sat on the [MASK].")
+        press(page, "fill")
+        shares = page.eval_on_selector_all("#fill meter", "all => all.map(one => one.value)")
+        assert shares == sorted(shares)[::-1], "the bars are of what ranks the texts"
         page.click("#fill .tools button:has-text('Clear')")
         assert page.inner_text("#fill .answer") == "" == page.input_value("#fill textarea")
 
@@ -433,6 +437,41 @@ def test_an_answer_that_is_not_in_the_passage_is_refused(serving, browser):
         assert panels_of(page) == ["walk", "show"] and page.inner_text("#error") == ""
         press(page, "walk")
         assert page.inner_text("#walk .answer")
+
+
+def test_a_text_is_continued_as_openai_s_api_continues_it(serving, browser):
+    with serving("unitk-base-en") as where, opened(browser, where) as page:
+        page.fill("#continue textarea", "It was a cold night")
+        page.fill("#continue [name=max_len]", "12")
+        with page.expect_request("**/v1/completions") as sent:
+            press(page, "continue")
+        body = {**sent.value.post_data_json, "stream": False}
+        [choice] = post(where, "v1/completions", body)["choices"]
+        assert page.inner_text("#continue strong") == choice["text"]
+        assert page.inner_text("#continue .answer") == "It was a cold night" + choice["text"]
+        # what the server refuses is told as elsewhere
+        page.evaluate("document.querySelector('#continue [name=seed]').max = ''")
+        page.fill("#continue [name=seed]", "1.5")
+        press(page, "continue")
+        assert "“Seed”" in page.inner_text("#error")
+
+
+def test_a_panel_has_the_words_of_its_model(serving, browser, trained):
+    models = ("unitk-base-en-summaries", trained("unilm", True))
+    with serving(models) as where, opened(browser, where) as page:
+        assert "Summarise" in page.inner_text("#write h2")
+        assert len(page.query_selector_all("#write .example")) == 3
+        assert "CC BY" in page.inner_text("#card")
+
+
+def test_a_mask_that_is_too_wide_says_so(serving, browser):
+    with serving("unitk-vae-en") as where:
+        for width, wide in ((390, True), (1200, False)):
+            with opened(browser, where, width) as page:
+                press(page, "show")
+                more = page.query_selector("#show .mask .more")
+                shown = "([one, wide]) => one.hidden !== wide"
+                page.wait_for_function(shown, arg=[more, wide])
 
 
 def test_a_long_answer_is_stopped(serving, browser):

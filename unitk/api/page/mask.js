@@ -12,7 +12,7 @@ function drawMask(drawing) {
     if (name) found.className = name;
     return found;
   };
-  const figure = element("figure", undefined, "mask"), told = element("p", "Choose a row.");
+  const figure = element("figure", undefined, "mask"), told = element("p", "Choose a row to read what its slot sees and predicts.");
   told.setAttribute("aria-live", "polite");
   const title = drawing.tower === "x" ? drawing.title : `${drawing.title}: ${drawing.tower}`;
   const legend = element("figcaption", title);
@@ -60,8 +60,9 @@ function drawMask(drawing) {
       rows[Math.min(Math.max(q + step, 0), rows.length - 1)].focus();
     });
   });
-  const scroll = element("div");
+  const scroll = element("div"), more = element("p", "The table is wider than the page: scroll it sideways.", "more");
   scroll.append(table);
-  figure.append(legend, scroll, told);
+  figure.append(legend, more, scroll, told);
+  new ResizeObserver(() => { more.hidden = scroll.scrollWidth <= scroll.clientWidth; }).observe(scroll);
   return figure;
 }

@@ -37,10 +37,12 @@ let groups = 0;
 const ofToken = ({token_log_probs: gains}) =>
   gains.length ? Math.exp(gains.reduce((sum, gain) => sum + gain, 0) / gains.length) : 0;
 
-/** How the probability of the outputs that are shown divides between them. */
+/** How the model's preference divides between the outputs that are shown. */
 function shares(outputs) {
-  const highest = Math.max(...outputs.map(one => one.score));
-  const each = outputs.map(one => Math.exp(one.score - highest)), sum = each.reduce((a, b) => a + b, 0);
+  // those that are ranked as texts have the score of one, and count half as much as what fills blanks
+  const liked = outputs.map(({score, log_prob}) => score === log_prob ? score : score + log_prob / 2);
+  const highest = Math.max(...liked);
+  const each = liked.map(one => Math.exp(one - highest)), sum = each.reduce((a, b) => a + b, 0);
   return each.map(one => one / sum);
 }
 
@@ -80,7 +82,7 @@ function filled(text, source, blank, whole) {
 }
 
 /** Outputs with a bar for each; of those that have it, the alignment of the one that is chosen. */
-function alternatives(outputs, {bar, about, written = output => output.text}) {
+function alternatives(outputs, {bar, about, head = "Probability", written = output => output.text}) {
   const place = made("div"), group = `outputs-${groups++}`;
   const cells = outputs.map((output, i) => {
     const text = written(output, i);
@@ -99,7 +101,7 @@ function alternatives(outputs, {bar, about, written = output => output.text}) {
     number.title = `score ${output.score.toFixed(3)}, log-probability ${output.log_prob.toFixed(3)}`;
     return [cells[i], meter, number];
   });
-  return [table(about, ["Output", "", "Probability"], rows), place];
+  return [table(about, ["Output", "", head], rows), place];
 }
 
 /** Tokens as they stand in a text: a mark or, in other vocabularies, a token of its own begins a word. */

@@ -16,12 +16,28 @@ async function ask(path, body, signal) {
   });
   if (!response.ok) {
     const said = await response.json().catch(() => ({}));  // a proxy may answer instead
-    throw new Error(said.error ?? `The answer has the status ${response.status}. Try again later.`);
+    // addresses of OpenAI's API say it in the shape of that API
+    throw new Error(said.error?.message ?? said.error ?? `The answer has the status ${response.status}. Try again later.`);
   }
   return response;
 }
 
 const answered = async (path, body, signal) => (await ask(path, body, signal)).json();
+
+/** What a stream of OpenAI's API grows by, piece by piece. */
+async function* pieces(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    const lines = (rest + part.value).split("\n");
+    rest = lines.pop();
+    for (const line of lines.filter(one => one.startsWith("data: {"))) {
+      const {choices, error} = JSON.parse(line.slice("data: ".length));
+      if (error) throw new Error(error.message);
+      yield choices[0].text;
+    }
+  }
+}
 
 const parts = text => text.split(/[\t|]/).map(part => part.trim());
 
@@ -271,8 +287,8 @@ function fill(name, task, limits) {
     const {outputs: [every]} = await answered("infill", {task: name, texts: [source], ...search}, signal);
     const outputs = readable(every), long = source.length > 300;
     const written = (one, i) => filled(one.text, source, blank, !long || i === 0);
-    const about = "How the probability of these texts divides between them. Marked words were filled in.";
-    answer.replaceChildren(...alternatives(outputs, {bar: shares(outputs), about, written}));
+    const about = "How the model's preference divides between these texts. Marked words were filled in; texts that repeat a word stand last.";
+    answer.replaceChildren(...alternatives(outputs, {bar: shares(outputs), head: "Preference", about, written}));
     return kept(outputs);
   }, ways.map(text => ({text: text.replaceAll("[MASK]", blank)})));
   section.querySelector(".blank").textContent = blank;
@@ -289,23 +305,17 @@ function fill(name, task, limits) {
 
 function goOn(name, task, limits) {
   const beginnings = ["It was a cold night, and", "The history of France", "She looked at him and said"];
-  const section = panel("continue", async ({text, ...options}, answer, signal) => {
-    const body = {task: name, texts: [text], sampling: true, stream: true, ...options};
-    if (task.defaults.sampling_topp === undefined) body.sampling_topp = 0.95;
-    const response = await ask("generate", body, signal);
-    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const section = panel("continue", async ({text, max_len: max_tokens, ...options}, answer, signal) => {
+    const body = {task: name, prompt: text, max_tokens, stream: true, ...options};
+    if (task.defaults.sampling_topp === undefined) body.top_p = 0.95;
+    const response = await ask("v1/completions", body, signal);
     answer.setAttribute("aria-busy", "true");  // a screen reader reads the whole, not each word
-    let rest = "", said = "";
+    let said = "";
     try {
-      for (let part = await reader.read(); !part.done; part = await reader.read()) {
-        const lines = (rest + part.value).split("\n");
-        rest = lines.pop();
-        for (const line of lines.map(JSON.parse)) {
-          if (line.error) throw new Error(line.error);
-          said = (line.text ?? line.outputs[0][0].text).replace(/\ufffd+$/, "");  // a letter that is not whole yet
-          answer.replaceChildren(made("span", text + " "), made("strong", said));
-          answer.partial = true;
-        }
+      for await (const piece of pieces(response)) {
+        said += piece;
+        answer.replaceChildren(made("span", text), made("strong", said));
+        answer.partial = true;
       }
     } catch (wrong) {
       if (wrong.name === "TypeError") throw new Error("The server stopped answering in the middle.");
@@ -313,7 +323,7 @@ function goOn(name, task, limits) {
     } finally {
       answer.removeAttribute("aria-busy");
     }
-    return {said, best: `${text} ${said}`};
+    return {said, best: text + said};
   }, beginnings.map(text => ({text})));
   // what is drawn from the likeliest tokens alone need not be sharpened
   if (task.defaults.sampling_topp !== undefined) section.querySelector("[name=temperature]").value = 1;
@@ -332,23 +342,32 @@ async function write(name, source, {beam, ...options}, answer, signal) {
   return kept(outputs);
 }
 
-/** What there is to summarise at first: of a sentence or two, nothing can be left out. */
-const ABSTRACT = `Pre-trained language models either understand text or generate it. We propose a unified model that \
-does both: a single Transformer whose attention masks decide which words each word can see. The model fills blanks, \
-continues texts and writes summaries. Experiments on summarization and question generation show that it outperforms \
-models that were trained for one task only.`;
+/** What there is to summarise: of a sentence or two, nothing can be left out. */
+const ABSTRACTS = [
+  {name: "unified models", text: `Pre-trained language models either understand text or generate it. We propose a unified \
+model that does both: a single Transformer whose attention masks decide which words each word can see. The model fills \
+blanks, continues texts and writes summaries. Experiments on summarization and question generation show that it \
+outperforms models that were trained for one task only.`},
+  {name: "small batches", text: `Deep networks are usually trained with large batches, since these keep many processors \
+busy. It has been observed that the networks found in this way generalize worse. We show that the loss of accuracy comes \
+from the smaller number of updates rather than from the size of the batches. With a learning rate that grows with the \
+batch and a longer warm-up, large batches reach the accuracy of small ones on image classification and translation.`},
+  {name: "graph networks", text: `Graph neural networks aggregate the features of neighbouring nodes, but deep ones make \
+all nodes alike. In this paper, we introduce a simple regularizer that keeps the distances between distant nodes constant \
+from layer to layer. It adds no parameters and can be combined with any architecture. On five benchmarks of node \
+classification, networks of 32 layers are as accurate as those of two.`},
+];
 
 function fromSource(name, task, limits) {
   const {parts: count, max_source, alignment_layers: layers} = task;
-  const example = count === 1 ? ABSTRACT : "Oslo | Oslo is the capital of Norway. It was founded in 1040.";
+  const examples = count === 1 ? ABSTRACTS : [{text: "Oslo | Oslo is the capital of Norway. It was founded in 1040."}];
   const section = panel("write", ({text, ...options}, answer, signal) => {
     if (max_source) options.max_source_len = max_source;  // no more than in training
     return write(name, count === 1 ? [text] : parts(text), options, answer, signal);
-  }, [{text: example}]);
-  if (count === 1) {
-    section.querySelector("h2").textContent = "Summarise or rewrite";
-    section.querySelector(".what").textContent = "Text";
-  }
+  }, examples);
+  // the panel may have had the words of another model
+  section.querySelector("h2").textContent = count === 1 ? "Summarise or rewrite" : "Write from a source";
+  section.querySelector(".what").textContent = count === 1 ? "Text" : "Source; a tab or a vertical bar separates its parts";
   if (!task.searches) without(section, "searches");
   if (layers) section.querySelector("[name=alignment_layer]").value = layers;
   else without(section, "layers");
