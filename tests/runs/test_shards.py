@@ -18,7 +18,7 @@ from unitk.training.parallel import Group
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import OPTIMIZER, RunFolder, find_checkpoint, stored
 from unitk.training.saving.snapshot import Snapshot
-from unitk.training.saving.weights import WEIGHTS, load_tensors
+from unitk.training.saving.weights import WEIGHTS, load_tensors, open_tensors
 from unitk.training.start import parse_train, prepare
 from unitk.verbs import convert
 
@@ -90,6 +90,23 @@ def test_shards_are_the_whole(written):
         assert all(
             torch.equal(found[n], one) and found[n].dtype == one.dtype for n, one in TENSORS.items()
         )
+
+
+def test_any_rows_are_read_without_the_others(written):
+    for file in (WEIGHTS, OPTIMIZER):
+        found = open_tensors(written / file)
+        assert {name: kept.shape for name, kept in found.items()} == {
+            name: one.shape for name, one in TENSORS.items()
+        }
+        for name, one in TENSORS.items():
+            for first in range(len(one) + 1) if one.dim() else ():
+                for count in range(len(one) + 1 - first):
+                    assert torch.equal(found[name].read(first, count), one[first : first + count])
+            assert torch.equal(found[name].read(), one)
+    # a rank that is asked for its rows opens the others' files, and reads nothing of them
+    whole, kept = found["table"].read(), found["table"]
+    own = replace(kept, parts={at: part for at, part in kept.parts.items() if at == 2})
+    assert torch.equal(own.read(2, 2), whole[2:4])
 
 
 def test_they_are_files_of_torch_distributed_checkpoint(written):

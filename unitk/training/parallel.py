@@ -127,6 +127,10 @@ class Ranks:
         """A whole tensor, or this rank's part of it, divided as the parameter is."""
         return tensor.clone()
 
+    def own_rows(self, tensor: Tensor) -> tuple[Tensor, int]:
+        """The rows of a tensor that this rank holds, in their place; how many come before them."""
+        return tensor, 0
+
 
 @dataclass
 class Group(Ranks):
@@ -343,6 +347,15 @@ class Sharded(Group):
         if not self.leads and whole.dim():
             whole = whole[:0]
         return super().copied(whole)
+
+    def own_rows(self, tensor: Tensor) -> tuple[Tensor, int]:
+        from torch.distributed.tensor import DTensor
+
+        if not isinstance(tensor, DTensor):
+            return super().own_rows(tensor)
+        # as FSDP divides them: equal parts, of which the last ones may be shorter or empty
+        each = -(-len(tensor) // self.world)
+        return tensor.to_local(), min(self.rank * each, len(tensor))
 
     def shard_like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
         from torch.distributed.tensor import DTensor, distribute_tensor

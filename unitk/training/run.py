@@ -114,18 +114,25 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
     stands on, if it has one."""
     config, data = start.config, start.data
     arch, vocabs = start.parsed.components["arch"].config, (data.vocab, data.task.source_vocab)
-    parted = ranks.world if config.shard else 1
+    divided = ranks.world if config.shard else 1
     # a weight and its gradient of four bytes each, and what the optimizer keeps
     each = 8 + start.parsed.components["optimizer"].config.state_bytes
-    check_room(arch, len(data.vocab), each / parted, device)
+    check_room(arch, len(data.vocab), each / divided, device)
     folder = start.resumed or start.init_from
-    with plugins_named(read_state(folder), folder) if folder else nullcontext():
+    with (
+        plugins_named(read_state(folder), folder) if folder else nullcontext(),
+        # weights that will be read take no memory before
+        checkpoint.Undrawn() if start.resumed else nullcontext(),
+    ):
         model = build(arch, *map(len, vocabs))
     taken, fresh, base = set[str](), start.resumed is None, None
     adapter = parse_named("adapter", config.adapter, "--adapter") if config.adapter else None
     if adapter is not None and not fresh:
         adapter.apply(model)
-    if folder:
+    # each rank reads its part of these, once it has one
+    parted = start.resumed if ranks.sharded and adapter is None else None
+    parted = parted if parted and snapshot.is_as_stored(model, parted) else None
+    if folder and not parted:
         task = data.task if fresh else None
         taken |= checkpoint.load_weights(model, folder, averages=fresh, task=task, merged=fresh)
         rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", len(data.vocab))
@@ -145,6 +152,8 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
         model.get_parameter(name).requires_grad_(False)
     freeze(model, config.freeze)
     ranks.to_device(model, device)
+    if parted:
+        snapshot.read_parts(model, parted, ranks)
     prepare_model(model, config)
     return model, base
 

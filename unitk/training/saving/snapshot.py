@@ -23,10 +23,18 @@ from unitk.files import VERSION, create
 from unitk.tasks.base import Task
 from unitk.training.ema import Average
 from unitk.training.parallel import Ranks
-from unitk.training.saving.checkpoint import tensors_of
+from unitk.training.saving.checkpoint import check_finite, tensors_of
 from unitk.training.saving.folder import OPTIMIZER, RunFolder, stored
 from unitk.training.saving.state import Identity, Progress, read_state, write_files
-from unitk.training.saving.weights import EMA, WEIGHTS, Base, load_tensors, save_tensors
+from unitk.training.saving.weights import (
+    EMA,
+    WEIGHTS,
+    Base,
+    KeptTensor,
+    load_tensors,
+    open_tensors,
+    save_tensors,
+)
 
 CARRY = "carry.safetensors"
 
@@ -110,6 +118,25 @@ def write(folder: Path, snapshot: Snapshot) -> None:
     write_files(folder, snapshot.task)
 
 
+def is_as_stored(model: nn.Module, folder: Path) -> bool:
+    """Whether a checkpoint has exactly the tensors of a model, so that ranks can read their parts.
+
+    Those of an adapter or of an older version may lack some, or have them in another shape.
+    """
+    there = {name: kept.shape for name, kept in open_tensors(folder / WEIGHTS).items()}
+    return there == {name: tensor.shape for name, tensor in tensors_of(model).items()}
+
+
+@torch.no_grad()
+def read_parts(model: nn.Module, folder: Path, ranks: Ranks) -> None:
+    """Read the weights of a checkpoint into a model that is divided among ranks, each its part."""
+    there = open_tensors(folder / WEIGHTS)
+    for name, tensor in tensors_of(model).items():
+        local, before = ranks.own_rows(tensor)
+        rows = there[name].read(before, len(local) if tensor.dim() else 0)
+        local.copy_(check_finite(rows, f"{folder}: {name}"))
+
+
 def restore(
     folder: Path,
     model: nn.Module,
@@ -124,14 +151,12 @@ def restore(
     if OPTIMIZER not in stored(folder):
         lacks = "was kept without the optimizer's state (--save-at-words)"
         raise CheckpointError(f"--resume: {folder} {lacks}; --init-from takes its weights")
-    tensors = load_tensors(folder / OPTIMIZER)
     by_name: dict[str, dict[str, Any]] = {
         name: dict(numbers) for name, numbers in state["optimizer"].items()
     }
-    for key, tensor in tensors.items():
+    for key, stored_tensor in open_tensors(folder / OPTIMIZER).items():
         name, _, part = key.rpartition("/")
-        # a copy, not a view of the mapped file
-        by_name.setdefault(name, {})[part] = ranks.shard_like(tensor, parameters[name])
+        by_name.setdefault(name, {})[part] = read_as(parameters[name], stored_tensor, ranks)
     for optimizer in optimizers:
         names = [name for name, _ in _named_parameters(optimizer)]
         packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
@@ -140,6 +165,17 @@ def restore(
     if average is not None and EMA in stored(folder):
         average.restore(load_tensors(folder / EMA))
     return Progress.of(state)
+
+
+def read_as(parameter: Tensor, kept: KeptTensor, ranks: Ranks) -> Tensor:
+    """A tensor of an optimizer, divided among ranks as its parameter is: each reads its part."""
+    if kept.shape != parameter.shape or not parameter.dim():
+        return kept.read()
+    local, before = ranks.own_rows(parameter)
+    rows = kept.read(before, len(local))
+    found = torch.empty_like(parameter, dtype=rows.dtype, requires_grad=False)
+    ranks.own_rows(found)[0].copy_(rows)
+    return found
 
 
 def _named_parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, nn.Parameter]]:

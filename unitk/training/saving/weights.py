@@ -109,36 +109,69 @@ def weights_of(folder: Path, averages: bool, merged: bool = True) -> dict[str, T
     return adapter.merge(tensors) if merged else tensors
 
 
+@dataclass(frozen=True)
+class KeptTensor:
+    """A tensor in a file, or in files that have neighbouring rows of it each."""
+
+    name: str
+    parts: Mapping[int, Any]
+    """How many rows come before those of a file -> the file."""
+    shape: torch.Size
+
+    def read(self, first: int = 0, count: int | None = None) -> Tensor:
+        """A copy of `count` rows from the `first` one on, or of all of them; no other is read."""
+        if not self.shape:
+            [part] = self.parts.values()
+            return part.get_tensor(self.name).clone()
+        last = self.shape[0] if count is None else first + count
+        found = [
+            # rows beyond the end of a file are left out
+            self.parts[at].get_slice(self.name)[max(first - at, 0) : max(last - at, 0)]
+            for at in sorted(self.parts)
+        ]
+        return torch.cat(found)
+
+
+def open_tensors(path: Path) -> dict[str, KeptTensor]:
+    """The tensors of a checkpoint's file, or of its shards, without reading them.
+
+    Raises `CheckpointError` if it is missing or damaged.
+    """
+    folder, found = path.with_suffix(SHARDED), dict[str, dict[int, Any]]()
+    try:
+        if not folder.is_dir():
+            require_file(path)
+        for file in sorted(folder.glob("*.safetensors")) if folder.is_dir() else [path]:
+            opened: Any = safe_open(file, "pt")
+            places = json.loads((opened.metadata() or {}).get(SHARDS, "{}"))
+            for name in opened.keys():
+                if folder.is_dir() and name not in places:
+                    raise CheckpointError(f"{file} does not say which rows of {name} it has")
+                begins: list[int] = places.get(name, {}).get(OFFSETS, [])
+                found.setdefault(name, {})[begins[0] if begins else 0] = opened
+        return {name: _stored(name, parts) for name, parts in found.items()}
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def _stored(name: str, parts: dict[int, Any]) -> KeptTensor:
+    shapes = {first: part.get_slice(name).get_shape() for first, part in parts.items()}
+    [*_, (last, shape)] = sorted(shapes.items())
+    return KeptTensor(name, parts, torch.Size([last + shape[0], *shape[1:]] if shape else []))
+
+
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """Load the tensors of a checkpoint's file, or of its shards.
 
     Raises `CheckpointError` if it is missing or damaged.
     """
     try:
-        if (parts := path.with_suffix(SHARDED)).is_dir():
-            return join_shards(parts)
+        if path.with_suffix(SHARDED).is_dir():
+            return {name: stored.read() for name, stored in open_tensors(path).items()}
         require_file(path)
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
-
-
-def join_shards(folder: Path) -> dict[str, Tensor]:
-    """The whole tensors of files that have rows of them."""
-    parts = dict[str, dict[int, Tensor]]()
-    for file in folder.glob("*.safetensors"):
-        with safe_open(file, "pt") as rows:
-            places = json.loads((rows.metadata() or {}).get(SHARDS, "{}"))
-            for name in rows.keys():
-                if name not in places:
-                    raise CheckpointError(f"{file} does not say which rows of {name} it has")
-                # ranks hold neighbouring rows, so where its rows begin orders the parts
-                first = places[name][OFFSETS][0] if places[name][OFFSETS] else 0
-                parts.setdefault(name, {})[first] = rows.get_tensor(name)
-    return {
-        name: torch.cat([own[at] for at in sorted(own)]) if len(own) > 1 else own[0]
-        for name, own in parts.items()
-    }
 
 
 def save_tensors(
