@@ -91,4 +91,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> Iterable[str]:
-    return [*globals(), *__all__]
+    # what completion offers: not what this file imports
+    return [name for name in {*globals(), *__all__} if name.startswith("__") or name in __all__]

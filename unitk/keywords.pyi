@@ -21,6 +21,7 @@ Numbers = str | float | Sequence[str | float]
 class TrainOptions(TypedDict, total=False):
     data: Strings | Records
     valid: Strings | Records
+    data_exponent: float | str | Schedule
     save_dir: Path | str
     resume: bool
     new_data: bool
@@ -379,9 +380,9 @@ def preprocess(
 def score(
     *,
     metric: Strings,
-    hypotheses: Path | str,
-    references: Numbers,
-    sources: Path | str | None = ...,
+    hypotheses: Path | str | Records,
+    references: Numbers | Records,
+    sources: Path | str | None | Records = ...,
     hypothesis_field: Strings = ...,
     label_field: str = ...,
     target_field: Strings = ...,

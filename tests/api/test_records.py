@@ -104,3 +104,65 @@ def test_what_a_run_on_records_needs(given, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         unitk.train(task="lm", arch="gpt2_tiny", save_dir=tmp_path / "r", **given)
     assert not (tmp_path / "r").exists()
+
+
+def test_scores_of_texts_in_memory_are_those_of_files(tmp_path):
+    said, wanted = ["a cat sat there", "no\nend"], ["a cat sat here", ["no end", "an end"]]
+    found, right = ([{name: one} for one in some] for name, some in (("o", said), ("r", wanted)))
+    for name, some in {"found": found, "right": right}.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in some))
+    files = {"hypotheses": tmp_path / "found.jsonl", "references": tmp_path / "right.jsonl"}
+    fields = {"hypothesis_field": "o", "target_field": "r"}
+    of_files = unitk.score(metric="bleu,rouge", **files, **fields)
+    assert unitk.score(metric="bleu,rouge", hypotheses=said, references=wanted) == of_files
+    assert (
+        unitk.score(metric="bleu,rouge", hypotheses=iter(said), references=right, target_field="r")
+        == of_files
+    )
+    # a name of a file stays one; a list of names does beside another file
+    mixed = {"metric": "rouge", "references": files["references"], "target_field": "r"}
+    assert unitk.score(hypotheses=said, **mixed)["rouge"] == of_files["rouge"]
+    (tmp_path / "plain.txt").write_text("a cat\n")
+    names = [str(tmp_path / "plain.txt")] * 2
+    assert (
+        unitk.score(metric="rouge", hypotheses=names[0], references=names)["rouge"].figures[
+            "rouge1"
+        ]
+        == 100
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "said", "right", "figure"),
+    [
+        ("class", ["a", "b", "b", "a"], ["a", "b", "b", "b"], ("accuracy", 75)),
+        ("class", [{"label": "a"}], ["a"], ("accuracy", 100)),  # as unitk.predict returns them
+        ("number", np.array([1.0, 2.0, 3.0]), (2, 4, 6), ("pearson", 100)),
+        ("tags", [["B-X", "O"]], [["B-X", "O"]], ("f1", 100)),
+        ("span", ["Oslo"], [["the Oslo", "x"]], ("em", 100)),
+    ],
+)
+def test_labels_in_memory_are_scored(metric, said, right, figure):
+    name, wanted = figure
+    found = unitk.score(metric=metric, hypotheses=said, references=right)[metric].figures
+    assert found[name] == pytest.approx(wanted)
+
+
+def test_texts_in_memory_that_cannot_be_scored_are_told_by_their_option():
+    for found, wanted, said in (
+        (["a", "b"], ["a"], "^(--)?references has 1 lines, but (--)?hypotheses has 2$"),
+        ([], [], "^(--)?hypotheses: there are no records$"),
+        (["a"], [None], "^references, line 1: .*target"),
+        ([{"text": "a"}], ["a"], "^hypotheses, line 1: .*hypothesis.field names it"),
+    ):
+        with pytest.raises((DataError, UsageError), match=said):
+            unitk.score(metric="rouge", hypotheses=found, references=wanted)
+
+
+def test_outputs_are_a_table_that_can_be_scored():
+    outputs = unitk.generate(["It was", "a | b"], checkpoint="unitk-base-en", max_len=3, seed=1)
+    html = outputs._repr_html_()
+    assert "It was" in html and "a | b" in html and len(outputs) == 2
+    texts = [best.text for best, *_ in outputs]
+    [score] = unitk.score(metric="rouge", hypotheses=outputs, references=texts).values()
+    assert score.figures["rougeL"] == 100

@@ -26,7 +26,7 @@ EXAMPLES = {
     "predict": '(["A lovely film."], checkpoint="runs/sst2")[0]["label"]',
     "embed": '(["The cat sat on the mat."], checkpoint="runs/lm")',
     "search": '(["Who wrote it?"], checkpoint="runs/vectors", documents="docs.txt")[0]["found"]',
-    "score": '(metric="bleu", hypotheses="out.txt", references="dev.txt")',
+    "score": '(metric="rouge", hypotheses=["a cat sat"], references=["the cat sat"])["rouge"]',
     "show": '("The cat sat on the mat.", task="glm_infill")',
     "plot": '(runs=["runs/lm"], output="loss.png")',
     "average": '(checkpoint="runs/lm", last=2, dest="runs/mean")',

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -26,35 +26,49 @@ CORPUS = "corpus"
 """Folder within a run's that holds the corpus of the records that it is trained on."""
 
 
-def are_records(value: object) -> bool:
-    """Whether a value is records; else it names files, or is for another option."""
+def are_records(value: object, texts: bool = False) -> bool:
+    """Whether a value is records; else it names files, or is for another option.
+
+    `texts`: the strings of a list are texts, and no names of files.
+    """
     if value is None or isinstance(value, str | os.PathLike | Mapping):
         return False
     if isinstance(value, list | tuple):
-        return bool(value) and isinstance(value[0], Mapping)
+        named = bool(value) and isinstance(value[0], os.PathLike)
+        return isinstance(value[0], Mapping) or (texts and not named) if value else texts
     return isinstance(value, Iterable)
 
 
 @contextmanager
-def as_files(arguments: Mapping[str, object], names: Iterable[str]) -> Iterator[dict[str, Any]]:
+def as_files(
+    arguments: Mapping[str, object], names: Mapping[str, Sequence[str]]
+) -> Iterator[dict[str, Any]]:
     """The arguments, in which each of the options `names` that is records names a file of them.
 
-    The files are removed at the end. Errors and manifests call one by its option.
+    `names` has the fields that a text stands for. A list is texts if the first option takes texts
+    and is in memory. The files are removed at the end. Errors and manifests call one by its option.
     """
     found = dict(arguments)
-    given = [name for name in names if are_records(found.get(name))]
+    first = next(iter(names), "")
+    texts = bool(names.get(first)) and are_records(found.get(first), texts=True)
+    given = [name for name in names if are_records(found.get(name), texts)]
     if not given:  # no temporary folder
         yield found
         return
     with tempfile.TemporaryDirectory(prefix=RECORDS) as folder:
         for name in given:
-            found[name] = _write(found[name], Path(folder) / name, name)
+            found[name] = _write(found[name], Path(folder) / name, name, names[name])
         yield found
 
 
-def _write(records: Any, path: Path, name: str) -> Path:
-    """Write records to a file beside `path`, whose ending tells the format."""
+def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
+    """Write records to a file beside `path`, whose ending tells the format.
+
+    What is no record is the value of each of the `fields`.
+    """
     library = type(records).__module__.partition(".")[0]
+    if library == "unitk":  # what unitk.generate returned: the n best outputs of each text
+        records = [outputs[0].text if outputs else "" for outputs in records]
     if library == "datasets" and library in sys.modules and hasattr(records, "features"):
         path = path.with_suffix(".parquet")  # with the names of class labels
         records.to_parquet(path)
@@ -67,6 +81,8 @@ def _write(records: Any, path: Path, name: str) -> Path:
     number = 0
     with open_plain(path, "x") as file:
         for number, record in enumerate(records, 1):
+            if fields and not isinstance(record, Mapping):
+                record = dict.fromkeys(fields, record)
             if not isinstance(record, Mapping):
                 cure = 'a text is a record, too: {"text": ...}'
                 what = f"record {number} must be a dict, got {show_value(record)}"

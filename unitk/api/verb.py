@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from unitk import registry
@@ -40,8 +40,9 @@ class Verb:
     """What makes it need less memory."""
     behind: str = ""
     """What Python calls the words behind `--`: a dict of the arguments of that verb."""
-    records: tuple[str, ...] = ()
-    """Options of files that may be records in memory in Python."""
+    records: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Options of files that may be records in memory in Python, and the fields of a record that a
+    text or a label stands for; () if it stands for none."""
     value: Callable[[Any], Any] | None = None
     """Finds, of what `act` would be given, what `act` prints: it is returned in Python."""
 

@@ -152,6 +152,10 @@ class Generator(Sources):
 
         return pieces(work)
 
+    def table(self) -> OutputTable:
+        """A table for outputs of this model, which has none yet."""
+        return OutputTable([], [], self.vocab)
+
     def sample(self, count: int = 1, **options: Unpack[GenerateOptions]) -> list[Output]:
         """Draw texts that the model writes where nothing is given; `options` are GenerateConfig's.
 

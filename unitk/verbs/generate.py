@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from unitk.decoding.constraints.base import Constraint
     from unitk.decoding.generator import Generator
     from unitk.decoding.search import Output
+    from unitk.decoding.texts.outputs import OutputTable
 
 FILES_ONLY = (*("input_format", "squad_source", "source_field", "target_field"),)
 """Options of inputs that are a file, or standard input."""
@@ -169,11 +170,10 @@ Ways = tuple[Options, Options]
 """The options for sources, and those for texts whose blanks are filled."""
 
 
-def value(argv: Sequence[str]) -> list[list[Output]]:
+def value(argv: Sequence[str]) -> OutputTable:
     """The n best outputs for each input; with `score`, the targets."""
-    parsed, found = parse_generate(argv)[0], list[list[Any]]()
-    respond(parsed.main, parsed, found)
-    return found
+    parsed, _ = parse_generate(argv)
+    return respond(parsed.main, parsed, keeps=True)
 
 
 @register("verb", "generate")
@@ -208,8 +208,8 @@ def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
     return replace(parsed, main=check(parsed)), own
 
 
-def respond(given: Options, parsed: config.Parsed, kept: list[list[Output]] | None = None) -> None:
-    """Decode or score, and write the outputs, or append them to those `kept`."""
+def respond(given: Options, parsed: config.Parsed, keeps: bool = False) -> OutputTable:
+    """Decode or score, and write the outputs; or return them, if it `keeps` them."""
     inputs, limit = read(given), given.max_source_len
     if limit is None and parsed.settings.given("max_source_len", Origin.CHECKPOINT):
         limit = sys.maxsize  # none: a passage is read whole
@@ -243,7 +243,7 @@ def respond(given: Options, parsed: config.Parsed, kept: list[list[Output]] | No
     nbest = 1 if given.score else given.nbest if given.infill is None else filling.nbest
     alignment = given.print_alignment
     formatter = Formatter(format_to(given), generator.vocab, nbest, given.score, alignment)
-    tally = Tally()
+    tally, kept = Tally(), generator.table()
     with progress(total, sink.done, not given.interactive) as report:
         for items in all_groups():
             told = told or warn_of_blanks(generator, items)
@@ -252,16 +252,17 @@ def respond(given: Options, parsed: config.Parsed, kept: list[list[Output]] | No
                 items, outputs = answer_each(items, each, given.interactive)
             else:
                 outputs = each(items)
-            if kept is None:
-                sink.add(formatter.lines(items, outputs), len(items))
+            if keeps:
+                kept.add([item.text.parts for item in items], outputs)
             else:
-                kept += outputs
+                sink.add(formatter.lines(items, outputs), len(items))
             tally.add(outputs)
             # empty inputs reach no model, which would have counted them
             report(sum(bool(item.source) and not any(map(len, item.source)) for item in items))
     sink.close()
     if given.score:
         say(tally)
+    return kept
 
 
 def check(parsed: config.Parsed) -> Options:

@@ -14,6 +14,7 @@ from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.data.files.columns import Side, by_id, read_column, read_labels, read_predictions
 from unitk.data.files.labels import number_of_choice
+from unitk.data.files.lines import name_file
 from unitk.errors import DataError, require
 from unitk.metrics import Score
 from unitk.metrics.bleu import Tokenize
@@ -31,6 +32,12 @@ LABELS: dict[str, tuple[str, Callable[[list[Any], list[Any]], Score]]] = {
     "span": ("answer", answers),
 }
 """Metric of labels -> the field that `unitk predict` writes, and who counts."""
+RECORDS = {
+    "hypotheses": ("output", *(said for said, _ in LABELS.values())),
+    "references": ("target", "label"),
+    "sources": ("source",),
+}
+"""Option -> the fields that a text or a label in memory stands for, whatever the metric reads."""
 Treebank = Literal["hypotheses", "references"]
 
 
@@ -101,7 +108,7 @@ def value(parsed: Parsed) -> dict[str, Score]:
 
 
 @register("verb", "score")
-@verb(Options, value=value)
+@verb(Options, value=value, records=RECORDS)
 def run(parsed: Parsed) -> None:
     """Score and print."""
     given, scores = parsed.main, value(parsed)
@@ -207,10 +214,13 @@ def _read(path: Path, option: str, side: Side, count: int, given: Options) -> li
 
 def _check_count(option: str, path: Path, lines: list[Any], count: int, given: Options) -> None:
     if len(lines) != count:
-        raise DataError(
-            f"{option} {path} has {len(lines):,} lines,"
-            f" but --hypotheses {given.hypotheses} has {count:,}"
-        )
+        there, here = _name(option, path), _name("--hypotheses", given.hypotheses)
+        raise DataError(f"{there} has {len(lines):,} lines, but {here} has {count:,}")
+
+
+def _name(option: str, path: Path) -> str:
+    """An option with its file; what is in memory is called as its option is."""
+    return option if option == f"--{name_file(path)}" else f"{option} {name_file(path)}"
 
 
 def _short(value: float) -> str:

@@ -19,7 +19,12 @@ class OutputTable(list[list[Output]]):
         self, found: Sequence[list[Output]], sources: Sequence[Sequence[str]], vocab: Vocab
     ) -> None:
         super().__init__(found)
-        self.sources, self.vocab = sources, vocab
+        self.sources, self.vocab = [*sources], vocab
+
+    def add(self, sources: Sequence[Sequence[str]], found: Sequence[list[Output]]) -> None:
+        """Add the outputs of further sources, each in its parts."""
+        self.sources += sources
+        self += found
 
     def _repr_html_(self) -> str:
         # parts of a source as the page of the server writes them
