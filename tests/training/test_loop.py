@@ -113,6 +113,7 @@ def test_frozen_and_unthawed_parameters_keep_their_values(train, tmp_path):
 
 
 OPTIMIZERS = ["adamw", "adamw --optimizer.state bf16", "bert_adam", "lamb", "muon", "adafactor"]
+OPTIMIZERS += ["muon --optimizer.state bf16"]
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

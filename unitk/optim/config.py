@@ -99,9 +99,9 @@ class AdamWConfig(AdamConfig):
 
     built_by = "unitk.optim.optimizers:adamw"
     state: Literal["fp32", "bf16"] = "fp32"
-    """Precision of AdamW's two means. bf16 takes 4 bytes a weight instead of 8. Its values are
-    rounded up or down at random, so that they are right on average; a step takes two to three
-    times as long."""
+    """Precision of AdamW's two means and of Muon's momentum. bf16 takes 4 bytes a weight instead of
+    8, and 2 instead of 4. Its values are rounded up or down at random, so that they are right on
+    average; AdamW's step takes two to three times as long."""
 
     @property
     def state_bytes(self) -> int:
@@ -185,7 +185,7 @@ class MuonConfig(AdamWConfig):
     """Muon for the matrices of the layers, AdamW for all the rest: embeddings, output layers, norms
     and biases, with these betas and eps."""
 
-    built_by = "unitk.optim.muon:Muon"
+    built_by = "unitk.optim.optimizers:muon"
     betas: tuple[Rate, Rate] = (0.9, 0.95)
     """AdamW's decay rates of the running means of the gradient and of its square."""
     momentum: Rate = 0.95
@@ -203,9 +203,6 @@ class MuonConfig(AdamWConfig):
             return self
         shared = {field.name: getattr(self, field.name) for field in fields(AdamWConfig)}
         return AdamWConfig(**shared)
-
-    def reads(self, option: str, decay: float, distance: int) -> bool:
-        return option != "state" and super().reads(option, decay, distance)  # Muon's own is fp32
 
 
 @dataclass(frozen=True)

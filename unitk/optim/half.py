@@ -1,4 +1,4 @@
-"""AdamW whose two means are kept in bf16, and rounded up or down at random.
+"""AdamW and Muon whose means are kept in bf16, and rounded up or down at random.
 
 A value between two of bf16 is rounded to the upper one with the probability of its distance from
 the lower one (Zamirai et al. 2020, arXiv 2010.06192, section 3): on average nothing is lost. To the
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from unitk.optim.config import AdamWConfig, Groups
+from unitk.optim.muon import Muon
 
 BLOCK = {"cpu": 1 << 17, "cuda": 1 << 22}
 """Weights of a device that are updated at once; on a CPU their means in fp32 stay in its cache."""
@@ -81,6 +82,36 @@ class HalfAdamW(torch.optim.Optimizer):
                 for own, mean in zip((first, second), means, strict=True):
                     round_into(mean, own, random)
                 count += 1
+
+
+class HalfMuon(Muon):
+    """Muon with a momentum of 2 bytes a weight, which is rounded as HalfAdamW's means are."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a state; momenta in fp32 are rounded to the nearest bf16."""
+        super().load_state_dict(state_dict)
+        for state in self.state.values():  # torch has given the momenta the dtype of the weights
+            state["momentum"] = state["momentum"].bfloat16()
+            state.setdefault("step", 0)
+
+    def follow(self, parameters: list[Tensor], grads: list[Tensor], share: Any) -> list[Tensor]:
+        device, block = parameters[0].device, BLOCK[parameters[0].device.type]
+        for one in parameters:
+            if not self.state[one]:
+                momentum = torch.zeros(one.shape, dtype=torch.bfloat16, device=device)
+                self.state[one] |= {"momentum": momentum, "step": 0}
+            self.state[one]["step"] += 1
+        noise = draw(2 * block, max(self.state[one]["step"] for one in parameters), device)
+        directions, count = [grad.contiguous() for grad in grads], 0
+        for one, direction in zip(parameters, directions, strict=True):
+            tables = self.state[one]["momentum"], direction
+            for mean, grad in zip(*(part.view(-1).split(block) for part in tables), strict=True):
+                wide = mean.float()
+                wide.lerp_(grad, share)
+                grad.lerp_(wide, self.config.momentum)
+                round_into(mean, wide, noise[count * STRIDE % block :][: len(wide)])
+                count += 1
+        return directions
 
 
 def draw(count: int, seed: int, device: torch.device) -> Tensor:

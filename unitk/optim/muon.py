@@ -57,22 +57,12 @@ class Muon(torch.optim.Optimizer):
             if not fused:
                 continue
             parameters, grads = [*fused], [one.grad for one in fused]
-            for one in parameters:
-                if not self.state[one]:
-                    self.state[one]["momentum"] = torch.zeros_like(one)
-            momenta = [self.state[one]["momentum"] for one in parameters]
-            decay = group["lr"] * group["weight_decay"]
-            if self.found_inf is None:
-                torch._foreach_lerp_(momenta, grads, 1 - self.config.momentum)
-                torch._foreach_mul_(parameters, 1 - decay)
-            else:
+            keep = 1 if self.found_inf is None else 1 - self.found_inf
+            if self.found_inf is not None:
                 grads = zero_if_bad(grads, self.found_inf)
-                change = torch._foreach_sub(grads, momenta)
-                torch._foreach_mul_(change, (1 - self.config.momentum) * (1 - self.found_inf))
-                torch._foreach_add_(momenta, change)
-                torch._foreach_mul_(parameters, 1 - decay * (1 - self.found_inf))
-            torch._foreach_lerp_(grads, momenta, self.config.momentum)  # Nesterov's look ahead
-            for one, direction in zip(parameters, grads, strict=True):
+            directions = self.follow(parameters, grads, keep * (1 - self.config.momentum))
+            torch._foreach_mul_(parameters, 1 - keep * (group["lr"] * group["weight_decay"]))
+            for one, direction in zip(parameters, directions, strict=True):
                 sides = sorted((len(one) // fused[one], one.shape[1]))
                 update = Update(one, direction, fused[one], group["lr"])
                 alike.setdefault((*sides,), []).append(update)
@@ -81,6 +71,24 @@ class Muon(torch.optim.Optimizer):
             size = max(1, BATCH // max(update.parameter.numel() for update in updates))
             for at in range(0, len(updates), size):
                 self._add(updates[at : at + size], SCALE * longer**0.5)
+
+    def follow(self, parameters: list[Tensor], grads: list[Tensor], share: Any) -> list[Tensor]:
+        """Move the momenta by a share of their distance to the gradients, which are overwritten.
+
+        Returns Nesterov's look ahead, which gives the steps.
+        """
+        for one in parameters:
+            if not self.state[one]:
+                self.state[one]["momentum"] = torch.zeros_like(one)
+        momenta = [self.state[one]["momentum"] for one in parameters]
+        if isinstance(share, Tensor):
+            change = torch._foreach_sub(grads, momenta)
+            torch._foreach_mul_(change, share)
+            torch._foreach_add_(momenta, change)
+        else:
+            torch._foreach_lerp_(momenta, grads, share)
+        torch._foreach_lerp_(grads, momenta, self.config.momentum)
+        return grads
 
     def _add(self, updates: list[Update], scale: float) -> None:
         """Add the steps of parameters whose matrices have one shape, or its transpose."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from unitk.optim.config import AdamWConfig, BertAdamConfig, Groups, LambConfig
-from unitk.optim.half import HalfAdamW
+from unitk.optim.config import AdamWConfig, BertAdamConfig, Groups, LambConfig, MuonConfig
+from unitk.optim.half import HalfAdamW, HalfMuon
+from unitk.optim.muon import Muon
 
 FUSED = {"cpu", "cuda"}  # devices with one kernel for the whole update
 
@@ -17,6 +18,11 @@ def adamw(config: AdamWConfig, groups: Groups) -> torch.optim.Optimizer:
         return HalfAdamW(config, groups)
     devices = {parameter.device.type for group in groups for _, parameter in group["params"]}
     return torch.optim.AdamW(groups, betas=config.betas, eps=config.eps, fused=devices <= FUSED)
+
+
+def muon(config: MuonConfig, groups: Groups) -> Muon:
+    """Muon, or with momenta in bf16."""
+    return HalfMuon(config, groups) if config.state == "bf16" else Muon(config, groups)
 
 
 def adafactor(groups: Groups) -> torch.optim.Adafactor:

@@ -96,7 +96,7 @@ class OptimPlan:
     def skips(self) -> bool:
         """Whether all optimizers can leave out an update that the device finds to be bad."""
         return all(
-            isinstance(one, Muon) or (isinstance(one, AdamW) and one.defaults["fused"])
+            type(one) is Muon or (isinstance(one, AdamW) and one.defaults["fused"])
             for one in self.optimizers
         )
 
