@@ -108,7 +108,7 @@ class HalfMuon(Muon):
             for mean, grad in zip(*(part.view(-1).split(block) for part in tables), strict=True):
                 wide = mean.float()
                 wide.lerp_(grad, share)
-                grad.lerp_(wide, self.config.momentum)
+                grad.lerp_(wide, self.config.momentum)  # before the momentum is rounded
                 round_into(mean, wide, noise[count * STRIDE % block :][: len(wide)])
                 count += 1
         return directions

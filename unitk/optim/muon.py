@@ -87,7 +87,7 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_add_(momenta, change)
         else:
             torch._foreach_lerp_(momenta, grads, share)
-        torch._foreach_lerp_(grads, momenta, self.config.momentum)
+        torch._foreach_lerp_(grads, momenta, self.config.momentum)  # the look ahead
         return grads
 
     def _add(self, updates: list[Update], scale: float) -> None:

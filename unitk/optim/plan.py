@@ -96,6 +96,7 @@ class OptimPlan:
     def skips(self) -> bool:
         """Whether all optimizers can leave out an update that the device finds to be bad."""
         return all(
+            # not with momenta in bf16, whose rounding the host seeds
             type(one) is Muon or (isinstance(one, AdamW) and one.defaults["fused"])
             for one in self.optimizers
         )
