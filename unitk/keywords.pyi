@@ -103,6 +103,7 @@ class GenerateOptions(TypedDict, total=False):
     search: Literal["likely", "exact", "fairseq", "glm", "unilm"]
     diverse_beam_groups: int
     diverse_beam_strength: float
+    contrast: float
     rerank: Literal["auto", "on", "off"]
     max_tokens: int
     capture: Literal["auto", "on", "off"]
@@ -235,6 +236,7 @@ def generate(
     search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = ...,
     diverse_beam_groups: int | str = ...,
     diverse_beam_strength: float | str = ...,
+    contrast: float | str = ...,
     rerank: Literal["auto", "on", "off"] = ...,
     max_tokens: int | str = ...,
     capture: Literal["auto", "on", "off"] = ...,
@@ -676,6 +678,7 @@ class latent:
         search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = ...,
         diverse_beam_groups: int | str = ...,
         diverse_beam_strength: float | str = ...,
+        contrast: float | str = ...,
         rerank: Literal["auto", "on", "off"] = ...,
         max_tokens: int | str = ...,
         capture: Literal["auto", "on", "off"] = ...,
@@ -726,6 +729,7 @@ class latent:
         search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = ...,
         diverse_beam_groups: int | str = ...,
         diverse_beam_strength: float | str = ...,
+        contrast: float | str = ...,
         rerank: Literal["auto", "on", "off"] = ...,
         max_tokens: int | str = ...,
         capture: Literal["auto", "on", "off"] = ...,
@@ -772,6 +776,7 @@ class latent:
         search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = ...,
         diverse_beam_groups: int | str = ...,
         diverse_beam_strength: float | str = ...,
+        contrast: float | str = ...,
         rerank: Literal["auto", "on", "off"] = ...,
         max_tokens: int | str = ...,
         capture: Literal["auto", "on", "off"] = ...,
@@ -819,6 +824,7 @@ class latent:
         search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = ...,
         diverse_beam_groups: int | str = ...,
         diverse_beam_strength: float | str = ...,
+        contrast: float | str = ...,
         rerank: Literal["auto", "on", "off"] = ...,
         max_tokens: int | str = ...,
         capture: Literal["auto", "on", "off"] = ...,
@@ -866,6 +872,7 @@ class latent:
         search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = ...,
         diverse_beam_groups: int | str = ...,
         diverse_beam_strength: float | str = ...,
+        contrast: float | str = ...,
         rerank: Literal["auto", "on", "off"] = ...,
         max_tokens: int | str = ...,
         capture: Literal["auto", "on", "off"] = ...,
@@ -916,6 +923,7 @@ class latent:
         search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = ...,
         diverse_beam_groups: int | str = ...,
         diverse_beam_strength: float | str = ...,
+        contrast: float | str = ...,
         rerank: Literal["auto", "on", "off"] = ...,
         max_tokens: int | str = ...,
         capture: Literal["auto", "on", "off"] = ...,

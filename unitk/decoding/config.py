@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -89,6 +89,9 @@ class SearchConfig(Checked):
     """Groups of the beam that avoid each other's tokens (Vijayakumar et al. 2016)."""
     diverse_beam_strength: Annotated[Weight, With("diverse_beam_groups")] = 0.5
     """Penalty of a token for each hypothesis of an earlier group that has it at the same place."""
+    contrast: Weight = 0.0
+    """Rank the outputs of a search by score + X (l - o): l is an output's log-probability, o its
+    highest one with another word of the source in place of --avoid-part. 0: by the score."""
     rerank: Literal["auto", "on", "off"] = "auto"
     """Fill blanks in several lengths, and rank the filled texts. Those that repeat fewer words come
     first. Then counts their log-probability under the same model as a language model, and, half as
@@ -192,6 +195,9 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         self._require("search", fits, "left out with --sampling")
         fits = self.sampling or self.nbest <= self.beam
         self._require("nbest", fits, f"at most --beam {self.beam}")
+        searches = self.avoid_part > 0 and self.beam > 1 and not self.sampling
+        fits = searches or self.contrast == 0
+        self._require("contrast", fits, "0 without a search by --beam 2 or more, and --avoid-part")
         draws = {"sampling_topk": 0, "sampling_topp": 1, "sampling_minp": 0}
         for name, plain in draws.items():
             idle = not self.sampling and getattr(self, name) != plain
@@ -207,6 +213,11 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
     def width(self) -> int:
         """How many hypotheses of an input are open at a time."""
         return self.nbest if self.sampling else self.beam
+
+    @property
+    def searching(self) -> GenerateConfig:
+        """The options of the search itself, which leaves all outputs if they are ranked anew."""
+        return replace(self, nbest=self.beam) if self.contrast else self
 
     def idle(self, why: str, *names: str) -> None:
         """Raise a `UsageError` unless each of these options has its default."""

@@ -27,6 +27,7 @@ from unitk.decoding.fit import check_parts, split_parts, strings, usable, warn_o
 from unitk.decoding.forced import Given, add_attention, check_layer, logits, predicting
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.texts.contrast import contrast
 from unitk.decoding.texts.outputs import OutputTable
 from unitk.decoding.texts.sources import Sources
 from unitk.decoding.texts.stream import pieces
@@ -194,6 +195,7 @@ class Generator(Sources):
         **how: Any,
     ) -> list[list[Output]]:
         """The n best ways to fill the blanks of texts; `how` are other arguments of `outputs`."""
+        config.idle("has no effect on blanks", "contrast")
         if any(one.prefix or one.phrases for one in how.get("constraints", ())):
             what = "short blanks have no room for a prefix or phrases"
             require(config.rerank != "on", f"--rerank on has no effect: {what}")
@@ -377,16 +379,21 @@ class Generator(Sources):
         driver: Driver | None = None,
     ) -> list[list[Output]]:
         """The n best outputs for each prompt; the other arguments are those of `outputs`."""
-        each = (driver or self.driver).outputs(prompts, config, watch)
-        found = [self.texts(*one) for one in zip(prompts, each, strict=True)]
+        each = (driver or self.driver).outputs(prompts, config.searching, watch)
+        found = [self.texts(*one, config) for one in zip(prompts, each, strict=True)]
         if layer is None:
             return found
         given = Given(self.model, self.task, self._ordered("--print-alignment"))
         return add_attention(given, prompts, found, layer, config.max_tokens)
 
-    def texts(self, prompt: Prompt, best: Sequence[Hypothesis]) -> list[Output]:
-        """The outputs for a prompt as texts."""
-        return [Output(self.task.text(prompt.source, one.ids), one) for one in best]
+    def texts(
+        self, prompt: Prompt, best: Sequence[Hypothesis], config: GenerateConfig
+    ) -> list[Output]:
+        """The n best outputs for a prompt as texts, of those that a search has found."""
+        if config.contrast and len(best) > 1:
+            given = Given(self.model, self.task, self._ordered("--contrast"))
+            best = contrast(given, prompt, best, config)
+        return [Output(self.task.text(prompt.source, one.ids), one) for one in best[: config.nbest]]
 
     def scores(
         self,

@@ -28,11 +28,11 @@ class Tree:
     index: list[Ids]
 
 
-def share(examples: Sequence[Example], together: bool = True) -> list[Tree]:
+def share(examples: Sequence[Example], together: bool = True, row: int = ROW) -> list[Tree]:
     """Merge neighbouring examples that begin alike, so that each common slot is computed once.
 
     Every example has one ask, whose answers differ only by rounding from those of the example
-    alone. With `together` off each example stays alone.
+    alone. A tree of several has at most `row` slots. With `together` off each example stays alone.
     """
     if not together:
         return [_tree([one], [], []) for one in examples]
@@ -41,7 +41,7 @@ def share(examples: Sequence[Example], together: bool = True) -> list[Tree]:
     for end in range(1, len(examples) + 1):
         if end == len(examples) or not _are_alike(prompts[begin], prompts[end]):
             head = prompts[begin][-1].shape[1]
-            found += _trees(examples[begin:end], head)
+            found += _trees(examples[begin:end], head, row)
             begin = end
     return found
 
@@ -59,14 +59,14 @@ def _are_alike(one: Sequence[Ids], other: Sequence[Ids]) -> bool:
     return all(map(np.array_equal, one, other))
 
 
-def _trees(examples: Sequence[Example], head: int) -> list[Tree]:
-    """Examples with the same first `head` slots, as few trees of at most `ROW` slots."""
+def _trees(examples: Sequence[Example], head: int, row: int) -> list[Tree]:
+    """Examples with the same first `head` slots, as few trees of at most `row` slots."""
     tails = [example.towers[example.decoded].table[:, head:] for example in examples]
     shared = [0, *(_common(*pair) for pair in zip(tails[:-1], tails[1:], strict=True))]
     found, begin, size = [], 0, head
     for number, (tail, common) in enumerate(zip(tails, shared, strict=True)):
         fresh = tail.shape[1] - common
-        if number > begin and size + fresh > ROW:
+        if number > begin and size + fresh > row:
             found.append(_tree(examples[begin:number], tails[begin:number], shared[begin:number]))
             begin, size, fresh = number, head, tail.shape[1]
             shared[number] = 0

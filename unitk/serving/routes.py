@@ -82,7 +82,7 @@ class DecodingSteps:
     config: GenerateConfig
 
     def begin(self, items: Sequence[Wanted]) -> Running:
-        return self.generator.driver.begin([one.prompt for one in items], self.config)
+        return self.generator.driver.begin([one.prompt for one in items], self.config.searching)
 
     def columns(self, items: Sequence[Wanted]) -> int:
         examples = [one.prompt.example for one in items]
@@ -92,7 +92,7 @@ class DecodingSteps:
         return round_up(slots) + self.config.width * words
 
     def result(self, item: Wanted, best: list[Hypothesis]) -> list[Output]:
-        return self.generator.texts(item.prompt, best)
+        return self.generator.texts(item.prompt, best, self.config)
 
     def follower(self, item: Wanted) -> Callable[[Ids], bool | None] | None:
         return item.on_ids

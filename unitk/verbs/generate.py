@@ -90,7 +90,7 @@ class Options(GenerateConfig):
         "| sampling_minp",
         "Diffusion": "| steps order block_length",
         "Limits and constraints": "max_len min_len no_repeat_ngram_size prefix_file constraints"
-        "| max_words no_repeat_ngram_ignore bad_words avoid_part unkpen allow_symbols",
+        "| max_words no_repeat_ngram_ignore bad_words avoid_part contrast unkpen allow_symbols",
         "Batches and devices": "device precision max_tokens | capture config user_dir",
     }
 

@@ -23,11 +23,12 @@ from unitk.options.settings import Settings, read_yaml
 from unitk.registry import nearest
 
 NAME = "generate.yaml"
-SEARCHES = {"beam", "search", "diverse_beam_groups", "diverse_beam_strength"}
+SEARCHES = {"beam", "search", "diverse_beam_groups", "diverse_beam_strength", "contrast"}
 DRAWS = {"sampling", "temperature", "sampling_topk", "sampling_topp", "sampling_minp"}
 BELONGS = {
     "no_repeat_ngram_size": "no_repeat_ngram_ignore",
     "diverse_beam_groups": "diverse_beam_strength",
+    "avoid_part": "contrast",
 }
 """Option -> one that belongs to its value."""
 
@@ -74,6 +75,8 @@ def select_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> di
     draws = given.get("sampling", defaults.get("sampling") and SEARCHES.isdisjoint(given))
     idle = {*given, *(SEARCHES if draws else DRAWS)}
     idle |= {part for name, part in BELONGS.items() if name in given}
+    if str(given.get("beam")) == "1":  # one output is in no need of ranking
+        idle.add("contrast")
     return {name: value for name, value in defaults.items() if name not in idle}
 
 

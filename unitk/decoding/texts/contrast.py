@@ -1,0 +1,68 @@
+"""Outputs that fit a part of their source better than they would fit another word there.
+
+A beam of questions about a passage has some that many answers would fit. Such a question is nearly
+as likely where another word of the passage stands for the answer. This is the idea of maximum
+mutual information (Li et al. 2016, arXiv 1510.03055) with other sources in place of none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.constraints.base import Constraint
+from unitk.decoding.drivers import Prompt
+from unitk.decoding.forced import Given, score
+from unitk.decoding.search import Hypothesis
+from unitk.decoding.share import share
+from unitk.slots import Ids, unroll
+from unitk.vocab.base import Vocab
+
+WORD = re.compile(r"\w[\w'’-]*")
+OTHERS = 5
+"""The most words that stand in place of the part, one after the other."""
+ROW = 1024
+"""Slots of a row, in which all outputs follow one source."""
+
+
+def contrast(
+    given: Given, prompt: Prompt, best: Sequence[Hypothesis], config: GenerateConfig
+) -> list[Hypothesis]:
+    """The outputs of a prompt in a new order, best first; their scores stay as they are.
+
+    An output ranks by s + c (l - o): s is its score, c is `--contrast`, l its log-probability, and
+    o its highest one with another word of the source in place of the part `--avoid-part`.
+    """
+    at, source = config.avoid_part - 1, prompt.source
+    others = other_words(source, at, given.task.source_vocab) if at < len(source) else []
+    if not others:
+        return list(best)
+    sources = [source, *([*source[:at], word, *source[at + 1 :]] for word in others)]
+    alike = sorted(range(len(best)), key=lambda i: tuple(best[i].ids))  # neighbours begin alike
+    plain = replace(config, contrast=0.0, avoid_part=0, max_source_len=None)
+    longest = Constraint(tuple(max((one.ids for one in best), key=len).tolist()))
+    prompts = [given.prompt(prompt.number, one, longest, plain, True) for one in sources]
+    laid = [unroll(one.example, given.protocol, best[i].ids) for one in prompts for i in alike]
+    trees = share(laid, not given.model.config.sequential, ROW)
+    gains = score(given.model, [tree.example for tree in trees], config.max_tokens)
+    each = zip(gains, trees, strict=True)
+    sums = np.reshape(
+        [gain[0, i].sum() for gain, tree in each for i in tree.index], (-1, len(best))
+    )
+    scores = np.array([best[i].score for i in alike])
+    ranks = scores + config.contrast * (sums[0] - sums[1:].max(axis=0))
+    return [best[alike[i]] for i in np.lexsort((alike, -ranks))]
+
+
+def other_words(source: Sequence[Ids], at: int, vocab: Vocab) -> list[Ids]:
+    """The longest words of the source that the part `at` lacks, as ids."""
+    texts = [vocab.decode(part) for part in source]
+    own = {word.casefold() for word in WORD.findall(texts[at])}
+    there = dict.fromkeys(WORD.findall(" ".join(texts[:at] + texts[at + 1 :])))
+    lacking = [word for word in there if word.casefold() not in own]
+    longest = sorted(lacking, key=len, reverse=True)[:OTHERS]
+    return [np.array(vocab.encode(word), np.int64) for word in longest]
