@@ -249,3 +249,27 @@ def test_the_command(run, tmp_path, capsys):
     assert plot.read_text().count("<path") > 10
     with pytest.raises(UsageError, match=r"--step must be.* \(0, 1\], got 0"):
         analyse.run([*words.split(), "--step", "0"])
+
+
+def test_importance_over_a_run_is_that_of_its_checkpoints(toy_data, tmp_path, capsys):
+    text, run, plot = toy_data / "text" / "valid", tmp_path / "run", tmp_path / "plot.svg"
+    keep = f"--save-every 2 --keep-last 9 --save-dir={run}"
+    train.run([*f"{RUNS['lm']} {RUN} {keep}".split(), f"--data={text}"])
+    how = f"heads --checkpoint {run} --data {text} --max-tokens {MOST}"
+    analyse.run(f"{how} --over-run --plot {plot} --output-format json".split())
+    found = json.loads(capsys.readouterr().out)
+    assert [name for name in found if "step" in name] == [
+        f"importance at step {step}" for step in (2, 4)
+    ]
+    for step in (2, 4):
+        setup = open_setup(run / "checkpoints" / f"step-{step}", text, CPU)
+        own = heads.importance(setup, heads.open_gates(setup.model), MOST)
+        for name, row in found[f"importance at step {step}"].items():
+            near(row, own[name])
+    assert plot.stat().st_size > 1000
+    analyse.run(f"{how} --over-run".split())
+    assert "step 4" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="--until .*--over-run"):
+        analyse.run(f"{how} --over-run --until 0.5".split())
+    with pytest.raises(UsageError, match="--over-run .* has 0"):
+        analyse.run(f"{how} --over-run".replace(str(run), str(run / "last")).split())

@@ -241,3 +241,25 @@ def draw(important: Gates, steps: Sequence[Step], output: Path) -> None:
     right.grid(alpha=0.3)
     with new_file(output, "--plot", UsageError) as part:
         save(figure, part, 120)
+
+
+def draw_over_run(important: Mapping[int, Gates], output: Path) -> None:
+    """Draw the importance of all heads at the checkpoints of a run, a row for each head."""
+    from matplotlib.figure import Figure
+
+    steps, names = [*important], [*next(iter(important.values()))]
+    # [heads, checkpoints]: the heads of a part one below the other
+    table = torch.stack([torch.cat([*own.values()]) for own in important.values()], dim=1)
+    sizes = [len(important[steps[0]][name]) for name in names]
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    figure = Figure(figsize=(8, 1.5 + 0.18 * len(table)), layout="constrained")
+    axis = figure.subplots()
+    figure.colorbar(axis.imshow(table.numpy(), aspect="auto", vmin=0, interpolation="nearest"))
+    axis.set_yticks(starts, [name.removesuffix(".attention") for name in names])
+    for start in starts[1:]:
+        axis.axhline(start - 0.5, color="white", linewidth=1)
+    axis.set_xticks(range(len(steps)), [f"{step:,}" for step in steps], rotation=45)
+    axis.set_xlabel("update")
+    axis.set_title("importance of the heads of each layer")
+    with new_file(output, "--plot", UsageError) as part:
+        save(figure, part, 120)

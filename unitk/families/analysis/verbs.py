@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ from unitk.options import config
 from unitk.options.fields import Bound, Checked, Count, Part, Positive
 from unitk.pictures import check_picture
 from unitk.registry import register
+from unitk.training.saving.folder import RunFolder
 
 COLUMNS = {
     "random_cosine": "random",
@@ -70,6 +72,7 @@ class HeadOptions(Checked):
 
     unitk analyse heads --checkpoint runs/lm --data corpus
     unitk analyse heads --checkpoint runs/lm --data corpus --until 0.3 --dest less
+    unitk analyse heads --checkpoint runs/lm --data corpus --over-run --plot x.svg
     """
 
     checkpoint: Path
@@ -77,6 +80,9 @@ class HeadOptions(Checked):
     data: Path
     """Corpus folder that was made with the vocabulary of the checkpoint, or a folder with valid/ in
     it."""
+    over_run: bool = False
+    """Report the importance at every checkpoint of the run, and remove no heads. --plot draws
+    all of them."""
     each: bool = False
     """Also report the loss without each head, and with each head alone in its layer."""
     step: Part = 0.1
@@ -101,6 +107,10 @@ class HeadOptions(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_picture(self.plot, "--plot")
+        removing = {"--each": self.each, "--dest": self.dest}
+        removing |= {"--step": self.step != 0.1, "--until": self.until != 1.0}
+        for name, given in removing.items():
+            require(not (self.over_run and given), f"{name} has no effect with --over-run")
 
 
 def layer_figures(parsed: config.Parsed) -> list[dict[str, float]]:
@@ -146,6 +156,8 @@ def head_figures(parsed: config.Parsed) -> dict[str, Any]:
     from unitk.training.device import choose_device
 
     opened = partial(open_setup, corpus=given.data, device=choose_device(given.device))
+    if given.over_run:
+        return importance_over_run(given, partial(opened, task=given.task))
     evaluation, max_tokens = opened(given.checkpoint, task=given.task), given.max_tokens
     gates = analysis.open_gates(evaluation.model)
     total, dest = sum(map(len, gates.values())), given.dest
@@ -175,6 +187,32 @@ def head_figures(parsed: config.Parsed) -> dict[str, Any]:
     return about | rows | {"curve": curve}
 
 
+def importance_over_run(given: HeadOptions, opened: Callable[[Path], Any]) -> dict[str, Any]:
+    """The importance of all heads at each checkpoint of a run, a table for each, oldest first."""
+    from unitk.families.analysis import heads as analysis
+
+    run = RunFolder.at(given.checkpoint, resume=True)
+    steps = sorted(run.steps())
+    kept = f"--over-run needs a run with several checkpoints, but {run.path} has {len(steps)}"
+    require(len(steps) > 1, f"{kept} (unitk train --save-every 100 --keep-last 1000)")
+    found = dict[int, analysis.Gates]()
+    with progress(len(steps), unit="checkpoints") as report:
+        for step in steps:
+            setup = opened(run.step(step))
+            found[step] = analysis.importance(
+                setup, analysis.open_gates(setup.model), given.max_tokens
+            )
+            report(1)
+    if given.plot is not None:
+        analysis.draw_over_run(found, given.plot)
+    about: dict[str, Any] = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
+    tables = {
+        f"importance at step {step}": {name: row.tolist() for name, row in own.items()}
+        for step, own in found.items()
+    }
+    return about | tables
+
+
 @verb(HeadOptions, value=head_figures)
 def heads(parsed: config.Parsed) -> None:
     """`heads`: print importance and what removal costs; write a checkpoint with fewer heads."""
@@ -182,7 +220,7 @@ def heads(parsed: config.Parsed) -> None:
     if parsed.main.output_format == "json":
         print(json.dumps(figures))
         return
-    curve = figures.pop("curve")
+    curve = figures.pop("curve", [])
     # what is no table is about the model; it is printed first
     tables = {title: named for title, named in figures.items() if isinstance(named, dict)}
     for key, value in figures.items():
@@ -192,6 +230,8 @@ def heads(parsed: config.Parsed) -> None:
         print(f"\n{title}")
         for name, values in named.items():
             print(f"{name:<24}" + "".join(f"{value:9.4f}" for value in values))
+    if not curve:
+        return
     print(f"\n{'removed':<12}{'loss':>9}   heads left")
     total = sum(map(len, tables["importance"].values()))
     for step in curve:
