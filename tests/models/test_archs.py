@@ -136,7 +136,7 @@ def test_weights_begin_as_their_width_asks():
     """The papers' sizes with the papers' deviation, sizes of our own with a variance of 1 / D."""
     own = re.compile(
         r"_(tiny|mini)$"
-        r"|^(bert|unilm2?|mass|bart|glm|optimus|albert|spanbert|roberta|mdlm|llada|ernie2?|xlnet|thu_ernie)"
+        r"|^(bert|unilm2?|mass|bart|glm|optimus|albert|spanbert|roberta|mdlm|llada|ernie2?|xlnet|thu_ernie|two_towers)"
         r"_small$"
     )
     for name in PRESETS:

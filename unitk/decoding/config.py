@@ -239,6 +239,8 @@ class EmbedConfig(Checked):
     """auto: as `--task contrastive` has trained it, else mean. mean: over all tokens; first: the
     first slot, BERT's [CLS]; last: the last slot; none: every slot, as json-lines; latent: the most
     likely latent of an autoencoder."""
+    side: Literal["source", "target"] = "source"
+    """Tower that reads the texts, of a model with two (`--task contrastive --task.towers two`)."""
     specials: bool = False
     """Include special symbols in the mean."""
     truncate: bool = False

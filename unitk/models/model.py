@@ -33,6 +33,8 @@ class Model(Answers):
 
     additions: tuple[str, ...] = ()
     between: Mapping[str, str] = {}
+    copied: tuple[str, ...] = ()
+    """Towers that begin as the decoded one where a checkpoint has that alone."""
     beside_forward: Sequence[str] = ("condition",)
 
     def __init__(self, config: ArchConfig, vocab_size: int, decoder: Tower | None = None):

@@ -13,7 +13,7 @@ import numpy as np
 
 from unitk import registry
 from unitk.data.cuts import Cutter, Text, When
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.options.fields import Checked, Schedule
 from unitk.slots import Bools, Example, Floats, Ids, Protocol, Slots, stay, unroll
 from unitk.vocab.base import BLANKS, Vocab
@@ -51,6 +51,7 @@ class Trained:
 
 
 Pool = Literal["mean", "first", "last"]
+Side = Literal["source", "target"]
 LEARNS = {
     "pretrain": "texts",
     "finetune": "pairs",
@@ -113,6 +114,8 @@ class Task:
     """What an encoder reads; a vocabulary of its own comes from the option of the same name."""
     pool: Pool = "mean"
     """How its states become the vector of a text, as of `unitk embed --pool`."""
+    sides: tuple[Side, ...] = ("source",)
+    """What its models make vectors of: all texts alike, or sources and targets each in a tower."""
     predicts: ClassVar[bool] = False  # labels, numbers or answers; see `Understanding`
     head: ClassVar[str] = ""  # kind of a head of its own, and name of what it asks
     form: str = ""  # of the labels it learns, where there is one form only
@@ -245,6 +248,12 @@ class Task:
         """A source that is only read, by the encoder where there is one."""
         tokens, part = framed(source, self.vocab.cls, self.vocab.sep)
         return stay(tokens, pos=np.arange(len(tokens)), seg=np.minimum(part, 1))
+
+    def reading_as(self, side: str) -> Self:
+        """The task that lays out texts as one of its `sides`, in `to_embed`."""
+        idle = f"--side {side}: this model reads all texts alike (two towers: task contrastive)"
+        require(side in self.sides, idle)
+        return self
 
     def to_embed(self, source: list[Ids]) -> Example:
         """A source whose states are wanted, for `Model.embed`; its tower is called "enc"."""

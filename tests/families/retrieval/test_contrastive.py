@@ -111,7 +111,7 @@ def test_vectors_are_those_of_unitk_embed(pairs, model, toy_vocab, pool):
     pairs = [*pairs, ([words(3)[0], np.zeros(0, int)], words(5)[0])]
     batch = packed(task, pairs)
     states, _ = model(batch)
-    found = ContrastiveConfig().build(toy_vocab).vectors(states["x"], batch)
+    found = ContrastiveConfig().build(toy_vocab).vectors(states, batch).flatten(0, 1)
     texts = [[text] for source, target in pairs for text in (source[0], target, source[1])]
     for config in (EmbedConfig(), EmbedConfig(pool=pool)):
         near(found, np.array(embed(model, task, texts, config)))
@@ -121,7 +121,7 @@ def test_the_loss_is_that_of_each_source_by_hand(batch, model, toy_vocab):
     criterion = ContrastiveConfig(temperature=0.1, symmetric=True, widths=(16, 64)).build(toy_vocab)
     loss = criterion(model, batch, 0, 1)
     states, _ = model(batch)
-    vectors = criterion.vectors(states["x"], batch).view(4, 3, 64)
+    vectors = criterion.vectors(states, batch)
     total = 0.0
     for width in (16, 64):
         unit = F.normalize(vectors[..., :width], dim=-1)
@@ -141,7 +141,7 @@ def test_a_text_that_equals_the_target_is_no_negative(task, model, toy_vocab):
     batch = collate([made]).to("cpu")
     criterion = ContrastiveConfig().build(toy_vocab)
     states, _ = model(batch)
-    each = criterion.vectors(states["x"], batch).unflatten(0, (2, 3))
+    each = criterion.vectors(states, batch)
     scores = criterion.scores(each, batch.inputs["key"][::3])
     assert scores.isinf().tolist() == [[False, False, True, False], [True, False, False, False]]
     made = [task.finetune([one, hard[:0]], same, RNG), task.finetune([two, hard], hard, RNG)]

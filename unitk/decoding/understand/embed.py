@@ -41,6 +41,7 @@ def embed(
     so.
     """
     require(len(model.members) == 1, "--checkpoint: one model embeds, not an ensemble")
+    task = task.reading_as(config.side)
     if config.pool == "auto":
         config = replace(config, pool=task.pool)
     own: Model = model.members[0]

@@ -6,6 +6,7 @@ E * (D - 1) texts that a source may belong to.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -31,8 +32,7 @@ class Contrast:
     def counts(self, batch: Batch) -> dict[str, float]:
         if "key" not in batch.inputs:
             raise UsageError("--criterion contrastive is for --task contrastive")
-        docs, texts = batch.inputs["key"].shape
-        return {"pairs": float(docs // texts)}
+        return {"pairs": float(len(batch.inputs["key"]) // docs_of(batch))}
 
     def undivided(self) -> str:
         """The option that requires whole updates: the negatives are those of the whole update."""
@@ -40,9 +40,8 @@ class Contrast:
 
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
         states, _ = model(batch, model.condition(batch))
-        vectors_NW = self.vectors(states["x"], batch)
-        texts, width = batch.inputs["key"].shape[1], vectors_NW.shape[1]
-        each_EDW, key_ED = vectors_NW.unflatten(0, (-1, texts)), batch.inputs["key"][::texts]
+        each_EDW = self.vectors(states, batch)
+        width, key_ED = each_EDW.shape[-1], batch.inputs["key"][:: docs_of(batch)]
         widths = self.config.widths or (width,)
         most = f"--criterion.widths: vectors have {width} dimensions, got {widths[-1]}"
         require(widths[-1] <= width, most)
@@ -53,12 +52,17 @@ class Contrast:
         correct = (scores_EM.detach().argmax(1) == targets(scores_EM)).sum().float()
         return Loss({"pairs": torch.stack(losses).mean()}, {"pairs/correct": correct})
 
-    def vectors(self, states_BTW: Tensor, batch: Batch) -> Tensor:
-        """The vector of each doc [N, W], of its states by the weights of the task."""
-        weighted_BTW = batch.inputs["x.weight"][..., None] * states_BTW.float()
-        vectors_NW = weighted_BTW.new_zeros(len(batch.owner), states_BTW.shape[-1])
-        # pads have the doc of the first text of their row, and the weight 0
-        return vectors_NW.index_add(0, batch.towers["x"][DOC].flatten(), weighted_BTW.flatten(0, 1))
+    def vectors(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The vectors of all texts [E, D, W], of their states by the weights of the task."""
+        found = []
+        for name, slots in batch.towers.items():
+            weighted_BTW = batch.inputs[f"{name}.weight"][..., None] * states[name].float()
+            vectors_NW = weighted_BTW.new_zeros(len(batch.owner), weighted_BTW.shape[-1])
+            # pads have the doc of the first text of their row, and the weight 0
+            vectors_NW = vectors_NW.index_add(0, slots[DOC].flatten(), weighted_BTW.flatten(0, 1))
+            found.append(vectors_NW.unflatten(0, (-1, docs_of(batch))))
+        # the tower of sources, where there are two, has one doc an example
+        return torch.cat([*(one[:, :1] for one in found[:-1]), found[-1]], dim=1)
 
     def scores(self, each_EDW: Tensor, key_ED: Tensor) -> Tensor:
         """The cosines of sources and other texts by the temperature, [E, M]; -inf: no negative."""
@@ -83,6 +87,12 @@ class Contrast:
         same_EE = (source_E == source_E[:, None]) & (own_E != own_E[:, None])
         back_EE = scores_EM[:, label_E].mT.masked_fill(same_EE, -torch.inf)
         return (loss + F.cross_entropy(back_EE, own_E, reduction="sum")) / 2
+
+
+def docs_of(batch: Batch) -> int:
+    """The docs of an example: its texts, those of two towers counted from 0 in each."""
+    texts: int = batch.inputs["key"].shape[1]
+    return texts + 1 - len(batch.towers)
 
 
 def targets(scores_EM: Tensor) -> Tensor:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,6 +110,8 @@ def run(parsed: Parsed) -> None:
 def find_passages(given: Options) -> list[Hits]:
     """The nearest documents of each query, in the order of the queries."""
     check_words(given.texts)
+    idle = "--side has no effect: queries are sources, documents are targets"
+    require(given.side == "source", idle)
     require(given.pool != "none", "--pool none makes no vector of a text")
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
     if given.input is None:
@@ -122,9 +123,10 @@ def find_passages(given: Options) -> list[Hits]:
         given.documents, "--documents", "text", given.document_field, given.id_field
     )
     stored = None if given.vectors is None else open_vectors(given.vectors, len(documents))
-    embed = partial(vectors_of, given, open_generator(given))
-    queries_QW = np.concatenate([*embed(queries)])
-    blocks = embed(documents)
+    generator = open_generator(given)
+    first, *_, last = 2 * generator.task.sides  # those of a single tower are alike
+    queries_QW = np.concatenate([*vectors_of(replace(given, side=first), generator, queries)])
+    blocks = vectors_of(replace(given, side=last), generator, documents)
     if stored is not None:
         width = given.dimensions or stored.shape[1]
         narrow = f"--vectors {given.vectors} has {stored.shape[1]} dimensions"

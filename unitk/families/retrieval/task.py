@@ -10,6 +10,11 @@ of a doc is the sum of its states by the weights below: the mean of its words.
     at       0  0  0  0  0  0  0  0  0  0  0     as the objective has it
     weight   0  1/2   0  0  1/2   0  0  1  0     the input "x.weight"
 
+With two towers (DSSM: Huang et al. 2013), sources have a tower of their own, and docs count anew:
+
+    source   C  a  b  S                  doc 0
+    target   C  c  d  S  C  e  S         docs 0 and 1
+
 Nothing is asked: the criterion compares the vectors of an update. The input "key" [D, D] has in
 each row a number for each text of the pair, by which equal texts are known; 0 is an empty text.
 
@@ -23,11 +28,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.errors import DataError, require
+from unitk.families.retrieval.towers import SIDES
 from unitk.options.fields import Count, Part
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids, Slots, concatenate
@@ -36,16 +44,20 @@ from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import Vocab
 
 
-def layout(texts: Sequence[Slots], weights: Sequence[Floats]) -> Example:
+def layout(texts: Sequence[Slots], weights: Sequence[Floats], towers: int = 1) -> Example:
     """Lay out a source, its target and hard negatives with the weights of their states."""
-    for number, slots in enumerate(texts):
-        slots.doc[:] = number
+    parts = {"x": slice(None)} if towers == 1 else {"source": slice(1), "target": slice(1, None)}
     keys = [
         1 + zlib.crc32(slots.token.tobytes()) if weight.any() else 0
         for slots, weight in zip(texts, weights, strict=True)
     ]
-    inputs = {"x.weight": np.concatenate(weights), "key": np.array([keys] * len(keys))}
-    return Example({"x": concatenate(texts)}, [], inputs=inputs)
+    for part in parts.values():
+        for number, slots in enumerate(texts[part]):
+            slots.doc[:] = number  # in each tower, docs count from 0
+    inputs = {f"{name}.weight": np.concatenate(weights[part]) for name, part in parts.items()}
+    inputs["key"] = np.array([keys] * (len(keys) + 1 - towers))  # a row for each doc
+    slots_of = {name: concatenate(texts[part]) for name, part in parts.items()}
+    return Example(slots_of, [], inputs=inputs)
 
 
 def weigh(slots: Slots, vocab: Vocab, pool: Pool) -> Floats:
@@ -70,6 +82,8 @@ class Contrastive(Understanding):
         pool: Pool = "mean"
         """The vector of a text: the mean of its states without special symbols, or the state of its
         first or last slot. `unitk embed` has the same default then."""
+        towers: Literal["one", "two"] = "one"
+        """Towers of the model. two: one reads sources, another one targets and negatives (DSSM)."""
         negatives: Count = 0
         """Parts of each source behind its first one, which are hard negatives: texts that its
         target must be nearer than. An empty one is none."""
@@ -88,9 +102,23 @@ class Contrastive(Understanding):
         one = f"--task.layout {config.layout}: task contrastive needs an objective of one tower"
         require([*laid.towers] == ["x"] and not laid.inputs, f"{one}, and of tokens alone")
         self.pool = config.pool
+        self.sides = SIDES if config.towers == "two" else SIDES[:1]
         numbers = range(1, config.negatives + 1)
         if config.negatives:
             self.fields = "text", *(f"negative{number}" for number in numbers)
+
+    @classmethod
+    def component(cls, kind: str, config: Any) -> str:
+        two = kind == "arch" and config.towers == "two"
+        return "two_towers_small" if two else super().component(kind, config)
+
+    def reading_as(self, side: str) -> Self:
+        own = super().reading_as(side)
+        return own if len(self.sides) == 1 else own.changed(to_embed=partial(own.embed_as, side))
+
+    def embed_as(self, side: str, source: list[Ids]) -> Example:
+        """A source or a target for its tower."""
+        return Example({side: self.reading(source)})
 
     def slots(self, n: Ids) -> Ids:
         return 2 * (n + self.frame)
@@ -113,7 +141,8 @@ class Contrastive(Understanding):
     def compared(self, texts: list[list[Ids]]) -> Example:
         """The example of texts in parts."""
         each = [self.fit(parts) for parts in texts]
-        return layout(each, [weigh(slots, self.vocab, self.config.pool) for slots in each])
+        weights = [weigh(slots, self.vocab, self.config.pool) for slots in each]
+        return layout(each, weights, len(self.sides))
 
     def fit(self, parts: list[Ids]) -> Slots:
         """A text laid out, its end cut off where the model has no positions for it."""

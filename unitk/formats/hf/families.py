@@ -181,7 +181,11 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = ""
     # an architecture may extend another one's settings: the closest of those that are known
     nearest = next((one for one in type(config).__mro__ if one in of_type.values()), None)
     fitting = [
-        name for name in known if of_type[name] is nearest and known[name].fits(config, arch)
+        name
+        for name in known
+        if of_type[name] is nearest
+        and config_of_preset(known[name].presets[0]).towers == config.towers
+        and known[name].fits(config, arch)
     ]
     require(len(fitting) > 0, "--to hf: no class of transformers fits this model")
     refused = []

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -206,13 +206,12 @@ def load_weights(
     """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`.
 
     Returns the names of the tensors that it has, in this shape. Adapters are `merged` into them.
-
     With `averages` those of `--ema` or `--average-last`, where there are any.
     With `mapped` the model's tensors are those of the file, which memory maps: a page is read when
     it is needed, and becomes a copy when it is written to.
     A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
     A model of a `task` begins with its `first_rows` where tables lack rows; missing ones are 0. Its
-    `additions` begin anew.
+    `additions` begin anew, its `copied` towers as the decoded one.
     """
     there, here = weights_of(folder, averages, merged), tensors_of(model)
     taken = {name for name in here if name in there and there[name].shape == here[name].shape}
@@ -235,6 +234,7 @@ def load_weights(
             there.setdefault(name, tensor)
     if task:
         add_rows(there, here, task)
+        _copy_towers(there, here, model.copied)
         _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.trained.labels)
         _heads_begin(there, here, folder)
     for name in [*here, *there]:
@@ -264,6 +264,14 @@ def add_rows(there: dict[str, Tensor], here: dict[str, Tensor], task: Task) -> N
         if count and len(drawn) - len(table) == count:
             more = table.float().mean(0) + drawn[len(table) :] / 10
             there[name] = torch.cat([table, more])
+
+
+def _copy_towers(there: dict[str, Tensor], names: Iterable[str], copied: tuple[str, ...]) -> None:
+    """Begin the `copied` towers as the decoded one, where a checkpoint has that alone."""
+    for name in names:
+        tower, _, rest = name.partition(".")
+        if tower in copied and rest in there:
+            there.setdefault(name, there[rest])
 
 
 def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
