@@ -53,7 +53,9 @@ def outside(bound: Bound, kind: type) -> list[float]:
     step = 1 if kind is int else 1e-3
     low = bound.low if bound.above else bound.low - step
     high = bound.high if bound.below else bound.high + step
-    ends = [low, *([high] if bound.below or math.isfinite(high) else [])]
+    # infinity is a float only
+    beyond = math.isfinite(high) or (bound.below and kind is float)
+    ends = [low, *([high] if beyond else [])]
     return [kind(end) for end in ends] + [math.nan] * (kind is float)
 
 
