@@ -12,7 +12,7 @@ from unitk.models import archs
 from unitk.registry import get
 
 FILE = Path("config.json")
-OWN = {"ltgbert", "encoder-decoder"}  # of which transformers has no class, or no sizes
+OWN = {"ltgbert", "gpt_bert", "encoder-decoder"}  # of which transformers has no class, or no sizes
 SIZES = ("size", "num_", "layers", "heads", "dim", "d_", "n_", "position")
 """Parts of the names of sizes, which every file has: tensors of other sizes are refused."""
 

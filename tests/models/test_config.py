@@ -227,7 +227,7 @@ def test_position_offset_shifts_the_table():
         ({"head_width": -1}, "--arch.head-width must be at least 0, got -1"),
         ({"norm": "batch"}, "--arch.norm must be one of layer, rms, got batch"),
         ({"dropout": 1.0}, "--arch.dropout must be in [0, 1), got 1"),
-        ({"norm_eps": 0.0}, "--arch.norm-eps must be above 0.*, got 0"),
+        ({"norm_eps": 0.0}, "--arch.norm-eps must be above 0 and finite, got 0"),
         ({"max_positions": -1}, "--arch.max-positions must be at least 0, got -1"),
         (
             {"activation": "swish"},

@@ -30,7 +30,8 @@ from unitk.training.guard import halves
 V, D, DOCS = 40, 64, 3
 SIZE = {"class": 4, "tag": 5, "candidates": 30, "sbo": 6, "concat": 4, "attend": 3}
 SIZE |= {"class_mean": 4, "class_late": 4, "project": 5}
-NAMED = {kind: f"{kind}:x" for kind in registry.names("head")} | {"lm": "lm"}
+ASKED = [kind for kind in registry.names("head") if kind != "difficulty"]  # which keeps weights
+NAMED = {kind: f"{kind}:x" for kind in ASKED} | {"lm": "lm"}
 
 
 def built(tied=True):

@@ -25,7 +25,7 @@ V, DOCS = 40, 2
 SIZE = {"class": 2, "tag": 3, "candidates": 30, "sbo": 6, "attend": 3}
 SIZE |= {"class_mean": 2, "class_late": 2, "project": 3}
 # batch normalization depends on the texts that a rank reads together
-HEADS = [kind for kind in registry.names("head") if kind not in ("lm", "concat")]
+HEADS = [kind for kind in registry.names("head") if kind not in ("lm", "concat", "difficulty")]
 GIVEN = tuple(f"{kind}:x:{SIZE[kind]}" if kind in SIZE else f"{kind}:x" for kind in HEADS)
 
 

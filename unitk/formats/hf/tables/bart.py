@@ -173,6 +173,7 @@ register("model_type", "mbart")(
     Family(
         **ALIKE | {"task": "mbart"},
         about="mBART and mBART-50",
+        usual={"scale_embedding": False},
         name="MBart",
         whole="ForConditionalGeneration",
         presets=("mbart_large",),
