@@ -119,7 +119,7 @@ def test_an_end_that_is_needed_and_missing_is_told(schedule):
 def test_what_cannot_be_meant_is_told():
     with pytest.raises(UsageError, match="warmup .*at least 0, got -1"):
         Linear(warmup=-1)
-    with pytest.raises(UsageError, match="decay .*above 0, got 0"):
+    with pytest.raises(UsageError, match="decay .*above 0.*, got 0"):
         Wsd(decay=0)
     with pytest.raises(UsageError, match=r"floor must be.* \[0, 1\], got 5"):
         Cosine(floor=5)
