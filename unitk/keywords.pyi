@@ -130,6 +130,7 @@ class GenerateOptions(TypedDict, total=False):
 class EmbedOptions(TypedDict, total=False):
     layer: int
     pool: Literal["auto", "mean", "first", "last", "none", "latent"]
+    side: Literal["source", "target"]
     specials: bool
     truncate: bool
     max_tokens: int
@@ -181,6 +182,7 @@ def embed(
     user_dir: Path | str | None = ...,
     layer: int | str = ...,
     pool: Literal["auto", "mean", "first", "last", "none", "latent"] = ...,
+    side: Literal["source", "target"] = ...,
     specials: bool = ...,
     source_field: Strings = ...,
     dimensions: int | str | None = ...,
@@ -520,6 +522,7 @@ def search(
     user_dir: Path | str | None = ...,
     layer: int | str = ...,
     pool: Literal["auto", "mean", "first", "last", "none", "latent"] = ...,
+    side: Literal["source", "target"] = ...,
     specials: bool = ...,
     source_field: Strings = ...,
     documents: Numbers = ...,
@@ -612,6 +615,7 @@ class analyse:
         *,
         checkpoint: Path | str,
         data: Path | str,
+        over_run: bool = ...,
         each: bool = ...,
         step: float | str = ...,
         until: float | str = ...,
