@@ -52,6 +52,8 @@ class Runs:
             (self.labelled / "own.yaml").write_text(PATTERNS)
             data = self.labelled / "class"
             more = f" --task.patterns {self.labelled / 'own.yaml'} --task.multi-token on"
+        if task == "mtdnn":
+            data = f"{self.labelled / 'class'} --data {self.labelled / 'number'}"
         if task == "thu_ernie":
             linked = entities.files(self.labelled, open_vocab(data / "train"))
             more = "".join(f" --task.{key} {path}" for key, path in linked.items())
