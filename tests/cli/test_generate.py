@@ -164,6 +164,15 @@ def test_what_a_checkpoint_brings_is_for_generating_from_sources(meant, trained,
     assert scores[0][0].hypothesis.score == scores[1][0].hypothesis.score
 
 
+def test_an_option_may_need_one_that_the_checkpoint_brings(meant, capsys, files):
+    """A source meets it, whatever texts with blanks would say, which none of these is."""
+    for own, given in {"beam: 7": "--nbest 6", "sampling: on": "--sampling-topk 3"}.items():
+        (files / meant / "generate.yaml").write_text(f"{own}\nmax-len: 4\n")
+        run(f"--checkpoint {meant} --input in.txt {given}".split())
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == (6 if own == "beam: 7" else 1) * len(LINES)
+
+
 def test_mistakes_in_what_a_checkpoint_brings(meant, files, monkeypatch):
     line = f"--checkpoint {meant} --input in.txt"
     with pytest.raises(UsageError, match=r"got 4 \(--min-len 4: the checkpoint's generate.yaml\)"):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -166,8 +166,8 @@ class Options(GenerateConfig):
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
-Ways = tuple[Options, Options]
-"""The options for sources, and those for texts whose blanks are filled."""
+Way = Callable[[bool], Options]
+"""The options for sources (False); those for texts with blanks (True), made when one comes."""
 
 
 def value(argv: Sequence[str]) -> OutputTable:
@@ -222,8 +222,8 @@ def respond(given: Options, parsed: config.Parsed, keeps: bool = False) -> Outpu
     inputs, constraints = with_files(given, inputs, generator)
     total = None if isinstance(inputs, Iterator) else len(inputs)
     sink = sink_of(given, parsed.settings.texts | parsed.aside.texts | {"device": device})
-    filling = for_blanks(given, parsed.settings)
-    ways = as_trained(given, parsed.settings, generator.task.trained.max_source), filling
+    usual = as_trained(given, parsed.settings, generator.task.trained.max_source)
+    way = cache(lambda fills: for_blanks(given, parsed.settings) if fills else usual)
     all_groups = partial(
         groups,
         *(generator, inputs, given.buffer_size, sink.done),
@@ -238,16 +238,16 @@ def respond(given: Options, parsed: config.Parsed, keeps: bool = False) -> Outpu
             wanted = [item.constraint for item in items]
             for fills, sources in split(items):
                 how: dict[str, Any] = {"constraints": wanted, "first": items[0].number}
-                how["truncate"] = ways[fills].truncate
-                generator.prompts(sources, ways[fills], **how)
-    nbest = 1 if given.score else given.nbest if given.infill is None else filling.nbest
+                how["truncate"] = way(fills).truncate
+                generator.prompts(sources, way(fills), **how)
+    nbest = 1 if given.score else given.nbest if given.infill is None else way(True).nbest
     alignment = given.print_alignment
     formatter = Formatter(format_to(given), generator.vocab, nbest, given.score, alignment)
     tally, kept = Tally(), generator.table()
     with progress(total, sink.done, not given.interactive) as report:
         for items in all_groups():
             told = told or warn_of_blanks(generator, items)
-            each = partial(answer, ways, generator, report=report)
+            each = partial(answer, way, generator, report=report)
             if total is None:
                 items, outputs = answer_each(items, each, given.interactive)
             else:
@@ -400,7 +400,7 @@ def blanks_of(given: Options, generator: Generator) -> Blanks:
 
 
 def answer(
-    ways: Ways, generator: Generator, items: Sequence[Item], report: Callable[[int], None]
+    way: Way, generator: Generator, items: Sequence[Item], report: Callable[[int], None]
 ) -> list[list[Output]]:
     """The outputs for some inputs; with --score, their targets with scores."""
     from unitk.decoding.drivers import Watcher  # imports torch
@@ -408,7 +408,7 @@ def answer(
     check_read(item.text for item in items)
     found: list[list[Output]] = [[] for _ in items]
     for fills, sources in split(items):
-        given = ways[fills]
+        given = way(fills)
         layer = None if given.print_alignment == "off" else given.alignment_layer
         how: dict[str, Any] = {"truncate": given.truncate, "layer": layer, "watch": Watcher(report)}
         how["first"] = items[0].number
