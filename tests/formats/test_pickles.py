@@ -17,7 +17,7 @@ from unitk.errors import CheckpointError
 from unitk.formats.archive import read_pickle, read_tensors, unwrap, without_prefix
 from unitk.formats.hf.families import families
 from unitk.formats.hf.folder import KIN, family_of, rename_tensors
-from unitk.formats.pickles import harmless
+from unitk.formats.pickles import StandIn, harmless
 
 ROOT = pathlib.Path("model.pt")
 
@@ -299,3 +299,29 @@ def tiny(hf, kind):
     both = kind in ("t5", "bart", "t5gemma")
     made = hf.AutoModelForMaskedLM if masked else hf.AutoModelForCausalLM
     return (hf.AutoModelForSeq2SeqLM if both else made).from_config(config)
+
+
+class Named:
+    """What a pickle has the attribute of a class look up, as Python 3.11.0 stores enumerations."""
+
+    def __reduce__(self):
+        return getattr, (pathlib.Path, "home")
+
+    def __call__(self):
+        raise NotImplementedError
+
+
+class Called:
+    """The same, and it has it called."""
+
+    def __reduce__(self):
+        return Named(), ()
+
+
+def test_an_attribute_of_a_class_is_a_name_and_is_not_called(tmp_path):
+    torch.save({"colour": Named()}, tmp_path / "named.pt")
+    found = read_pickle(tmp_path / "named.pt")["colour"]
+    assert isinstance(found, StandIn) and not callable(found)
+    torch.save({"home": Called()}, tmp_path / "called.pt")
+    with pytest.raises(CheckpointError, match="called.pt"):
+        read_pickle(tmp_path / "called.pt")

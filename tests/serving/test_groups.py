@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -26,6 +27,7 @@ class Countdown:
         self.world.alive.append(self)
 
     def step(self, on_step=None):
+        time.sleep(0.0005)  # long enough that what is asked meanwhile comes in
         self.world.log.append(tuple(self.items[row] for row in self.rows))
         held = sum(len(one.rows) * max(map(abs, one.items)) for one in self.world.alive)
         self.world.most = max(self.world.most, held)

@@ -38,8 +38,9 @@ REAL: list[Any] = [
 PLAIN = frozenset(
     f"{module}.{name}"
     for module, names in {
+        # getattr: a value of an enumeration, as Python 3.11.0 to 3.11.3 store it
         "builtins": "object type bool int float complex str bytes tuple list dict set frozenset"
-        " range slice",
+        " range slice getattr",
         "collections": "defaultdict deque",
         "copyreg": "_reconstructor",
         "datetime": "date datetime time timedelta timezone",
