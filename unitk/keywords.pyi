@@ -111,6 +111,7 @@ class GenerateOptions(TypedDict, total=False):
     max_len: str | int
     max_words: int | None
     allow_symbols: str
+    end_symbols: str
     no_repeat_ngram_size: int
     no_repeat_ngram_ignore: str
     unkpen: float
@@ -246,6 +247,7 @@ def generate(
     max_len: str | int = ...,
     max_words: int | str | None = ...,
     allow_symbols: str = ...,
+    end_symbols: str = ...,
     no_repeat_ngram_size: int | str = ...,
     no_repeat_ngram_ignore: str = ...,
     unkpen: float | str = ...,
@@ -690,6 +692,7 @@ class latent:
         max_len: str | int = ...,
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
+        end_symbols: str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -741,6 +744,7 @@ class latent:
         max_len: str | int = ...,
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
+        end_symbols: str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -788,6 +792,7 @@ class latent:
         max_len: str | int = ...,
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
+        end_symbols: str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -836,6 +841,7 @@ class latent:
         max_len: str | int = ...,
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
+        end_symbols: str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -884,6 +890,7 @@ class latent:
         max_len: str | int = ...,
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
+        end_symbols: str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -935,6 +942,7 @@ class latent:
         max_len: str | int = ...,
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
+        end_symbols: str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,

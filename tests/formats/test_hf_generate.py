@@ -1,11 +1,13 @@
 """What goes out to transformers writes and fills there what it does here."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import unitk
 from tests.conftest import toy_lines
@@ -121,6 +123,37 @@ def test_they_write_the_same(exported, arch, task, options, lenpen):
                 compared += 1
                 assert best.text == text
         assert compared >= 6
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_several_ends_end_the_same_texts(exported, beam):
+    """A chat model's list of ends, in and out again; the words that end there are none."""
+    hf, generator, folder = exported("gpt2_tiny", "lm", {"max_len": 20})
+    weights = load_file(folder / "model.safetensors")
+    weights["transformer.wte.weight"][generator.task.vocab.sep] *= 0.25  # its own end is rare
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    texts = toy_lines(12)
+    alone = unitk.load(folder, format="hf").generate(texts, beam=beam)
+    plain = [best.hypothesis.ids for (best,) in alone]
+    words = Counter(word for ids in plain for word in ids[:-1].tolist())
+    ends = [word for word, _ in words.most_common(2)]
+    file = folder / hf_generation.FILE
+    given = json.loads(file.read_text())
+    file.write_text(json.dumps(given | {"eos_token_id": [*ends, given["eos_token_id"]]}))
+    came = unitk.load(folder, format="hf")
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+    model = hf.AutoModelForCausalLM.from_pretrained(folder).eval()
+    asked = tokenizer(texts, return_tensors="pt", padding=True)
+    made = model.generate(**asked, num_beams=beam)[:, asked["input_ids"].shape[1] :]
+    compared = sooner = 0
+    outputs = came.generate(texts, beam=beam)
+    for (best,), ids, longer in zip(outputs, made.tolist(), plain, strict=True):
+        stop = next((at for at, word in enumerate(ids) if word in [*ends, came.vocab.sep]), None)
+        if stop is not None:  # in a search there, what the limit cuts costs otherwise
+            compared += 1
+            sooner += len(best.hypothesis.ids) < len(longer)
+            assert best.text == tokenizer.decode(ids[:stop], skip_special_tokens=True)
+    assert compared >= 6 and sooner >= 3
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -336,9 +369,10 @@ def test_sampling_goes_out_and_what_transformers_lacks_is_named(exported, caplog
         ({"forced_bos_token_id": 9}, {"beam": 1}, ["forced_bos_token_id"]),
         ({"max_length": 9, "min_length": 12}, {"beam": 1, "max_len": 8}, ["min_length"]),
         ({"max_length": 9, "max_new_tokens": 4, "min_length": 0}, {"beam": 1, "max_len": 4}, []),
-        # what a chat model's file may hold: several ends, of which an output has the first here
+        # what a chat model's file may hold: several ends
         ({"eos_token_id": [3]}, {"beam": 1}, []),
-        ({"eos_token_id": [3, 9]}, {"beam": 1}, ["eos_token_id"]),
+        ({"eos_token_id": [1, 3]}, {"beam": 1, "end_symbols": "[UNK]"}, []),
+        ({"eos_token_id": [9, 1]}, {"beam": 1}, ["eos_token_id"]),
         ({"forced_eos_token_id": [3]}, {"beam": 1}, []),
         ({"forced_eos_token_id": 9}, {"beam": 1}, ["forced_eos_token_id"]),
         ({"pad_token_id": 9, "bos_token_id": 9}, {"beam": 1}, []),
@@ -368,6 +402,8 @@ def test_settings_of_generation(toy_vocab, tmp_path, given, found, left):
         ({"do_sample": True, "top_p": 0}, "topp"),
         ({"do_sample": True, "min_p": 2.0}, "minp"),
         ({"do_sample": True, "top_k": 50.5}, "top_k must be a whole number, got 50.5"),
+        ({"eos_token_id": [3, 10**6]}, "eos_token_id 1000000 is not in the vocabulary"),
+        ({"eos_token_id": [3, "</s>"]}, "eos_token_id must be a whole number, got '</s>'"),
         ({"do_sample": "yes"}, "do_sample must be true or false, got 'yes'"),
         ({"max_new_tokens": -5}, "max_new_tokens cannot be -5"),
         ({"max_length": 0}, "max_length cannot be 0"),

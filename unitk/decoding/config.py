@@ -118,6 +118,9 @@ class RulesConfig(Checked):
     """Maximum tokens of all blanks of an output together. Further blanks stay empty (GLM)."""
     allow_symbols: str = ""
     """Special symbols to allow although the task bans them, separated by blanks."""
+    end_symbols: str = ""
+    """Further tokens that end an output, such as "<|im_end|>" of a chat model, separated by blanks.
+    """
     no_repeat_ngram_size: Count = 0
     """Block repeated n-grams of this size. Each blank counts by itself. 0: off."""
     no_repeat_ngram_ignore: str = ""

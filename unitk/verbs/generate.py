@@ -85,12 +85,12 @@ class Options(GenerateConfig):
         "| max_source_len task input_format source_field target_field squad_source truncate",
         "Output": "output output_format resume | overwrite buffer_size score references"
         " print_alignment alignment_layer",
-        "Search": "beam nbest lenpen | search diverse_beam_groups diverse_beam_strength rerank",
-        "Sampling, instead of a search": "sampling temperature sampling_topk sampling_topp seed"
-        "| sampling_minp",
+        "Search": "beam nbest lenpen | search diverse_beam_groups diverse_beam_strength rerank"
+        " contrast",
+        "Sampling": "sampling temperature sampling_topk sampling_topp seed | sampling_minp",
         "Diffusion": "| steps order block_length",
-        "Limits and constraints": "max_len min_len no_repeat_ngram_size prefix_file constraints"
-        "| max_words no_repeat_ngram_ignore bad_words avoid_part contrast unkpen allow_symbols",
+        "Limits and constraints": "max_len min_len no_repeat_ngram_size prefix_file constraints |"
+        " max_words end_symbols no_repeat_ngram_ignore bad_words avoid_part unkpen allow_symbols",
         "Batches and devices": "device precision max_tokens | capture config user_dir",
     }
 

@@ -72,6 +72,29 @@ def test_symbols_that_are_allowed_again(toy_vocab):
         word_rules(GenerateConfig(allow_symbols="the"), toy_vocab)
 
 
+@pytest.mark.parametrize("sampling", [False, True])
+def test_several_ends_are_one(toy_vocab, sampling):
+    """The likeliest end stands for all in a search, their sum in a draw; other words stay."""
+    pieces = toy_vocab.pieces(range(len(toy_vocab)))
+    config = GenerateConfig(end_symbols=f"{pieces[9]} [CLS]", sampling=sampling)
+    protocol = Protocol(end=toy_vocab.sep, banned=(toy_vocab.cls, toy_vocab.pad))
+    rules = rules_of(config, protocol, word_rules(config, toy_vocab))
+    before = torch.randn(3, len(toy_vocab)).log_softmax(1)
+    after = before.clone()
+    rules.forbid(after, torch.zeros(3, 0, dtype=torch.long), torch.zeros(3), torch.zeros(3))
+    ends = [toy_vocab.sep, 9, toy_vocab.cls]
+    one = before[:, ends].exp().sum(1).log() if sampling else before[:, ends].max(1).values
+    near(after[:, toy_vocab.sep], one)
+    assert (after[:, [9, toy_vocab.cls, toy_vocab.pad]] == -torch.inf).all()
+    others = [index for index in range(len(toy_vocab)) if index not in (*ends, toy_vocab.pad)]
+    assert torch.equal(after[:, others], before[:, others])
+
+
+def test_an_end_that_the_vocabulary_lacks(toy_vocab):
+    with pytest.raises(UsageError, match=r"--end-symbols: '\[CLX\]' .*\[CLS\]"):
+        word_rules(GenerateConfig(end_symbols="[CLX]"), toy_vocab)
+
+
 def test_a_limit_of_all_blanks_together(toy):
     """What is left are the outputs of no more words; none of them is scored otherwise."""
     case = toy.Case("blanks", words=2)

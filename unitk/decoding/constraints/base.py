@@ -11,6 +11,7 @@ from pathlib import Path
 from unitk.data.files.lines import read_lines
 from unitk.decoding.config import GenerateConfig, length
 from unitk.errors import DataError, UsageError
+from unitk.registry import nearest
 from unitk.vocab.base import Vocab
 
 
@@ -57,6 +58,7 @@ class WordRules:
     free: tuple[int, ...] = ()  # words with which an n-gram may be repeated
     bad: tuple[tuple[int, ...], ...] = ()  # runs of words that are never written
     allowed: tuple[int, ...] = ()  # symbols that may be written though the task bans them
+    ends: tuple[int, ...] = ()  # what ends an output besides the task's end symbol
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,19 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
         known = ", ".join(symbols)
         raise UsageError(f"--allow-symbols: {lacking[0]} is not a special symbol (known: {known})")
     unk = vocab.unk if config.unkpen else None
-    return WordRules(unk, free, tuple(bad), tuple(symbols[word] for word in allowed))
+    ends = tuple(_find_token(word, vocab) for word in config.end_symbols.split())
+    return WordRules(unk, free, tuple(bad), tuple(symbols[word] for word in allowed), ends)
+
+
+def _find_token(name: str, vocab: Vocab) -> int:
+    """The id of a token by its name, as the vocabulary spells it."""
+    own = dict(zip(vocab.pieces(vocab.symbols.values()), vocab.symbols.values(), strict=True))
+    index = own.get(name, vocab.model.find(name))
+    if index is None:
+        pieces = vocab.pieces(range(len(vocab)))
+        near = nearest(name, [piece for piece in pieces if piece[:1] == name[:1]])
+        raise UsageError(f"--end-symbols: {name!r} is not a token of the vocabulary{near}")
+    return index
 
 
 def _pieces_of(words: list[str], vocab: Vocab) -> Iterator[int]:

@@ -52,8 +52,12 @@ class Rules:
         by_length = defaultdict(list)
         for phrase in self.words.bad:
             by_length[len(phrase)].append(phrase)
-        banned = [word for word in protocol.banned if word not in self.words.allowed]
+        ends = [word for word in self.words.ends if word != self.end]
+        written = {*self.words.allowed, *ends}
+        banned = [word for word in protocol.banned if word not in written]
         banned = [*banned, *(word for (word,) in by_length.pop(1, []))]
+        self.ends = tensor([self.end, *ends]) if ends else None
+        self.draws = config.sampling
         self.banned = tensor(banned)
         self.bad = [tensor(by_length[size]) for size in sorted(by_length)]
         self.avoids = any(one.avoid for one in constraints.each)
@@ -78,6 +82,8 @@ class Rules:
             forced_R1 = forced_R[:, None]
             kept_R1 = gain_RV.gather(1, forced_R1.clamp(min=0))  # before any rule
         gain_RV.index_fill_(1, self.banned, -torch.inf)
+        if self.ends is not None:
+            self.join_ends(gain_RV, self.ends)
         if self.unkpen and self.words.unk is not None:
             gain_RV[:, self.words.unk] -= self.unkpen
         if self.early:
@@ -95,6 +101,17 @@ class Rules:
             word_R1 = forced_R1.clamp(min=0)
             kept_R1 = torch.where(forced_R1 >= 0, kept_R1, gain_RV.gather(1, word_R1))
             gain_RV.scatter_(1, word_R1, kept_R1)
+
+    def join_ends(self, gain_RV: Tensor, end_E: Tensor) -> None:
+        """Let the first of several ends stand for all of them.
+
+        In a search it has the probability of the most likely one, as each would be a hypothesis. A
+        draw gives it their sum.
+        """
+        gain_RE = gain_RV[:, end_E]
+        one_R = gain_RE.logsumexp(1) if self.draws else gain_RE.amax(1)
+        gain_RV.index_fill_(1, end_E, -torch.inf)
+        gain_RV[:, self.end] = one_R
 
     def forbid_phrases(self, gain_RV: Tensor, written_RL: Tensor, phrases_Pn: Tensor) -> None:
         """Forbid the last word of every bad phrase.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from unitk.decoding.config import GenerateConfig, make_config
+from unitk.decoding.constraints.base import word_rules
 from unitk.errors import CheckpointError, UsageError
 from unitk.formats.archive import read_json
 from unitk.formats.hf.families import Told
@@ -38,6 +39,7 @@ PLAIN = {
     "lenpen": 1,
     "no_repeat_ngram_size": 0,
     "min_len": 0,
+    "end_symbols": "",
     "temperature": 1,
     "sampling_topk": 0,
     "sampling_topp": 1,
@@ -90,6 +92,7 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
         found["search"] = STOPS.get(stop, "")
     limits = _limits(given, start, file)
     found |= limits
+    found["end_symbols"] = _further_ends(given, task, file)
     wrong = {
         "do_sample": "do_sample" in given and not draws,
         "early_stopping": beams > 1 and not found.get("search"),
@@ -100,7 +103,7 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
         "min_length": "min_length" in given and "min_len" not in limits,
         "min_new_tokens": "min_new_tokens" in given and "min_len" not in limits,
         "forced_eos_token_id": given.get("forced_eos_token_id", end) not in (end, [end]),
-        "eos_token_id": given.get("eos_token_id", end) not in (end, [end]),
+        "eos_token_id": end not in _ends(given, end),
         "bad_words_ids": not _bans_only_symbols(given, task),
     }
     first, second, *_ = [*(start or []), None, None]
@@ -204,6 +207,22 @@ def decoder_opening(told: Told) -> dict[str, str]:
     return {"opening": {vocab.cls: "cls", vocab.sep: "sep"}.get(ids[0], "none")}
 
 
+def _ends(given: Mapping[str, Any], end: Any) -> list[Any]:
+    """All ids that end an output."""
+    ends = given.get("eos_token_id", end)
+    return ends if isinstance(ends, list) else [ends]
+
+
+def _further_ends(given: Mapping[str, Any], task: Task, file: Path) -> str:
+    """The names of the tokens that end an output besides the task's own end."""
+    end = task.protocol and task.protocol.end
+    ends = _ends(given, end)
+    others = [check_value(one, int, "eos_token_id", file) for one in ends if one != end]
+    if lacking := [index for index in others if not 0 <= index < len(task.vocab)]:
+        raise CheckpointError(f"{file}: eos_token_id {lacking[0]} is not in the vocabulary")
+    return " ".join(task.vocab.pieces(others)) if end in ends else ""
+
+
 def _bans_only_symbols(given: Mapping[str, Any], task: Task) -> bool:
     """Whether all words that a setting bans are those that the task never writes."""
     own = [[index] for index in task.protocol.banned] if task.protocol else []
@@ -245,12 +264,13 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
     stops = {search: stop for stop, search in STOPS.items()}
     stop = stops.get(options.get("search", "likely"))
     numbers = {name: length for name, length in options.items() if isinstance(length, int)}
-    known = {"sampling", *names, *numbers.keys() & {"min_len", "max_len"}}
+    known = {"sampling", "end_symbols", *names, *numbers.keys() & {"min_len", "max_len"}}
     known |= {"search"} if stop is not None else set()
+    ends = word_rules(GenerateConfig(end_symbols=options.get("end_symbols", "")), vocab).ends
     opened = len(start or [0]) - 1  # symbols behind the first one count as new tokens there
     found: dict[str, Any] = {
         "bos_token_id": vocab.cls if vocab.cls < rows else None,
-        "eos_token_id": end,
+        "eos_token_id": [end, *ends] if ends else end,
         "forced_eos_token_id": end,
         "pad_token_id": vocab.pad if vocab.pad < rows else end,
         "bad_words_ids": [[index] for index in protocol.banned if index < rows] or None,
