@@ -33,12 +33,16 @@ def tokens(folder):
 
 
 @pytest.mark.parametrize("made", [list, tuple, iter])
-def test_a_corpus_of_dicts_is_that_of_their_file(made, wanted, tmp_path):
+def test_a_corpus_of_dicts_is_that_of_their_file(made, wanted, tmp_path, capsys, caplog):
+    caplog.set_level("INFO", "unitk")
+    capsys.readouterr()
     found = unitk.preprocess(input=made(RECORDS), dest=tmp_path / "a", **FIELDS)
     assert found["train"]["source"].documents == len(RECORDS)
     assert tokens(tmp_path / "a") == wanted
     manifest = json.loads((tmp_path / "a" / "train" / "manifest.json").read_text())
     assert manifest["sources"] == ["input"]  # no path of this machine
+    # what is returned is not printed, too
+    assert not capsys.readouterr().out and "vocabulary: 120" in caplog.text
 
 
 def test_a_corpus_of_a_table_is_that_of_its_file(wanted, tmp_path):

@@ -454,6 +454,32 @@ def test_addresses(serve):
     assert 'unitk_requests_total{verb="embed",status="400"} 1' in metrics.text
 
 
+def test_metrics_count_the_tokens_of_fills_and_of_walks(mini, vae):
+    """Not what it costs to rank fills, and not the characters of texts."""
+    server = Server(
+        *(Service(name, one, Limits()) for name, one in [("mini", mini), ("vae", {"optimus": vae})])
+    )
+    blank, pair = "The [MASK] sat.", ["i know .", "he ran home ."]
+    filled, walk, _ = ask(
+        server,
+        ("/infill", {"texts": blank, "nbest": 2}),
+        ("/latent/interpolate", {"model": "vae", "texts": pair, "steps": 3}),
+        ("/latent/encode", {"model": "vae", "texts": pair}),
+    )
+    [metrics] = ask(server, ("/metrics", None))
+    read = sum(len(vae.vocab.encode(text)) for text in pair)
+    wanted = {
+        "infill": (len(mini["glm_infill"].encode_blanks(blank)[0]), filled),
+        "latent/interpolate": (read, walk),
+        "latent/encode": (read, None),
+    }
+    for verb, (tokens, response) in wanted.items():
+        outputs = response.json()["outputs"] if response else []
+        written = sum(len(one["tokens"]) for best in outputs for one in best)
+        assert f'unitk_tokens_total{{verb="{verb}",kind="read"}} {tokens}\n' in metrics.text
+        assert f'unitk_tokens_total{{verb="{verb}",kind="written"}} {written}\n' in metrics.text
+
+
 def test_a_form_of_another_site_is_refused(serve):
     async def main():
         transport = httpx.ASGITransport(serve().app())

@@ -9,6 +9,7 @@ from typing import Any
 from unitk.api.arguments import settle, takes, words
 from unitk.api.records import as_files
 from unitk.api.verb import Verb, VerbGroup, find_verb
+from unitk.data.corpus.writer import called_from_python
 from unitk.decoding.files.outputs import STDOUT
 from unitk.errors import UsageError, require
 from unitk.options.config import options
@@ -88,7 +89,8 @@ def function_of(name: str, verb: Verb) -> Callable[..., Any]:
         if first:
             require(verb.words is not None and len(first) == 1, f"{name}: options have names")
             arguments[verb.words or ""] = first[0]
-        return run_verb(verb, arguments, name.replace(".", " "))
+        with called_from_python():
+            return run_verb(verb, arguments, name.replace(".", " "))
 
     run.__name__, run.__qualname__ = name.rpartition(".")[2], name
     about = inspect.cleandoc(verb.options.__doc__ or "").partition("\n\n")[0]

@@ -7,8 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
-from io import StringIO
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from unitk.api.arguments import words
 from unitk.api.verb import Verb, find_verb
+from unitk.data.corpus.writer import called_from_python
 from unitk.data.files.lines import RECORDS
 from unitk.errors import UsageError, require, show_value
 from unitk.files import MANIFEST, open_plain
@@ -138,7 +138,7 @@ def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
     verb = find_verb("preprocess")
     assert isinstance(verb, Verb) and verb.value is not None
     dest: Path = how["dest"]
-    with as_files(how, verb.records) as given:
+    with called_from_python(), as_files(how, verb.records) as given:
         if not dest.exists():
             verb.value(verb.parsed(words(given), "preprocess"))
             return
@@ -146,8 +146,7 @@ def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
         # encoded once more: what a run goes on with must be what it began with
         with tempfile.TemporaryDirectory(prefix=RECORDS) as folder:
             again = {**given, "dest": Path(folder) / CORPUS}
-            with redirect_stdout(StringIO()):
-                verb.value(verb.parsed(words(again), "preprocess"))
+            verb.value(verb.parsed(words(again), "preprocess"))
             for part in sorted((Path(folder) / CORPUS).iterdir()):
                 file = dest / part.name / MANIFEST
                 same = file.exists() and file.read_bytes() == (part / MANIFEST).read_bytes()

@@ -28,6 +28,7 @@ from unitk import files
 from unitk.data.corpus.columns import SMALL, Counts, map_file
 from unitk.data.corpus.corpus import Corpus, Pairs
 from unitk.data.corpus.folders import building
+from unitk.data.corpus.writer import announce
 from unitk.data.files.lines import name_file, read_pieces
 from unitk.errors import DataError, UsageError, require
 from unitk.files import create, open_plain
@@ -278,9 +279,9 @@ def write(options: Options, parts: dict[str, Files]) -> dict[str, dict[str, Coun
         counts = {}
         for name, source in {} if options.vocab_only else parts.items():
             counts[name] = write_split(folder, name, source, langs, words)
-            print(f"{name}:")
+            announce(f"{name}:")
             for side, found in counts[name].items():
-                print(f"  {side and side + ': '}{found}")
+                announce(f"  {side and side + ': '}{found}")
     return counts
 
 
@@ -301,7 +302,7 @@ def _dictionary(options: Options, parts: dict[str, Files]) -> FairseqDictionary:
         if not isinstance(model, FairseqDictionary):
             raise UsageError(f"--vocab {options.vocab}: --format fairseq needs a dict.txt, or none")
         words = model
-    print(f"vocabulary: {words.size:,} ids")
+    announce(f"vocabulary: {words.size:,} ids")
     return words
 
 

@@ -263,6 +263,18 @@ def model_of(generator: Generator) -> Model:
     return generator.model
 
 
+def count_written(made: Job, outputs: Callable[[list[Any]], Any] = iter) -> Job:
+    """The job, which counts tokens, too: `outputs` finds the n best ones of each in results."""
+    answer = made.answer
+
+    def counted(results: list[Any]) -> Any:
+        made.written = sum(len(one.hypothesis.ids) for best in outputs(results) for one in best)
+        return answer(results)
+
+    made.answer = counted
+    return made
+
+
 def count_tokens(sources: Sequence[Sequence[Ids]]) -> int:
     """The tokens of sources."""
     return sum(len(part) for source in sources for part in source)

@@ -31,6 +31,7 @@ from unitk.serving.route import (
     Report,
     Route,
     count_tokens,
+    count_written,
     model_of,
 )
 from unitk.serving.streams import Stream
@@ -164,15 +165,9 @@ class DecodingRoute(Route):
         layer: int | None = None,
     ) -> Job:
         """The job of decoding prompts, which counts the tokens that are written."""
-
-        def counted(results: list[list[Output]]) -> Any:
-            outputs = (one for best in results for one in best)
-            made.written = sum(len(one.hypothesis.ids) for one in outputs)
-            return answer(results)
-
         act = partial(decode_prompts, self.generator, config, layer)
         key = "decode", self.generator, config, layer
-        made = Job(key, items, act, counted, cost)
+        made = count_written(Job(key, items, act, answer, cost))
         # alignments are made of whole outputs
         if layer is None and self.generator.driver.steps:
             made.steps = DecodingSteps(self.generator, config)
@@ -242,7 +237,9 @@ class InfillRoute(DecodingRoute):
             return generator.fill(some, sources, config, watch=watch)
 
         pairs = list(zip(texts, encoded, strict=True))
-        return self.plain(pairs, fill, self.records, cost * len(searches(config)))
+        made = self.plain(pairs, fill, self.records, cost * len(searches(config)))
+        made.read = count_tokens(encoded)
+        return count_written(made)
 
 
 @register("route", "score")

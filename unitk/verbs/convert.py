@@ -88,10 +88,11 @@ class Options:
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
-@register("verb", "convert")
-@verb(Options, parses=True)
-def run(argv: Sequence[str]) -> None:
-    """Read, convert, and write a folder that is complete or absent."""
+def convert(argv: Sequence[str]) -> tuple[Path, str]:
+    """Read, convert, and write a folder that is complete or absent.
+
+    Returns the folder, and what is said of a model that came in.
+    """
     if not set(HELP).isdisjoint(argv):
         config.parse("convert", Options, ["--help"])
     flags = read_flags(argv, Options)
@@ -108,12 +109,13 @@ def run(argv: Sequence[str]) -> None:
         require(not idle, f"--{name} has no effect with --to {target}")
     named = re.fullmatch(r"[\w.+ -]*", given.license)
     require(named is not None, f"--license must be a name such as mit, got {given.license!r}")
+    said = ""
     with new_folder(Path(dest), "--to", CheckpointError) as folder:
         if source == target:
             require(not inner, "task and architecture stay as they are with --from and --to unitk")
             join_parts(Path(path), folder)
         elif target == OURS:
-            import_checkpoint(source, Path(path), given, inner, folder)
+            said = import_checkpoint(source, Path(path), given, inner, folder)
         else:
             for key, one in inner.items():
                 require(key == "task", f"{one.where} has no effect with --from unitk")
@@ -123,6 +125,15 @@ def run(argv: Sequence[str]) -> None:
                 export_revisions(Path(path), folder, given, task)
             else:
                 export_model(Path(path), target, folder, given, task)
+    return Path(dest), said
+
+
+@register("verb", "convert")
+@verb(Options, parses=True, value=lambda argv: convert(argv)[0])
+def run(argv: Sequence[str]) -> None:
+    """Write the folder, and say what came in."""
+    if said := convert(argv)[1]:
+        print(said)
 
 
 def join_parts(path: Path, folder: Path) -> None:
@@ -138,8 +149,11 @@ def join_parts(path: Path, folder: Path) -> None:
 
 def import_checkpoint(
     source: str, path: Path, given: Options, inner: Settings, folder: Path
-) -> None:
-    """Write another system's checkpoint as one of unitk, with the options of `inner`."""
+) -> str:
+    """Write another system's checkpoint as one of unitk, with the options of `inner`.
+
+    Returns what it is, in words.
+    """
     form = registry.get("format", source, "--from")
     parts = form.read(path, given.vocab, inner, f"--from {source}")
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
@@ -148,7 +162,7 @@ def import_checkpoint(
     form.carry(pretrained.locate(path, "files"), folder)
     weights = sum(weight.numel() for weight in parts.model.parameters())
     size = f"{weights / 1e6:,.1f} M parameters, vocabulary of {len(parts.task.vocab):,}"
-    print(printable(f"{given.to[1]}: task {parts.task.name}, {size}"))
+    return printable(f"{given.to[1]}: task {parts.task.name}, {size}")
 
 
 def export_revisions(run: Path, folder: Path, given: Options, task: str | None) -> None:

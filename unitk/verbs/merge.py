@@ -9,7 +9,7 @@ from unitk.registry import register
 
 
 @register("verb", "merge")
-@verb(Options, words="parts")
+@verb(Options, words="parts", value=lambda parsed: merge(parsed.main))
 def run(parsed: Parsed) -> None:
     """Join them."""
     merge(parsed.main)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unitk.data.corpus.columns import NOTES, OPTIONAL
+from unitk.data.corpus.columns import NOTES, OPTIONAL, Counts
 from unitk.data.corpus.corpus import Labelled, manifest_of
 from unitk.data.corpus.folders import CORPORA, building, check_alike, corpus_vocab, open_corpus
-from unitk.data.corpus.writer import CorpusWriter, LabelWriter, close_corpus
+from unitk.data.corpus.writer import CorpusWriter, LabelWriter, announce, close_corpus
 from unitk.errors import DataError, UsageError, printable
 from unitk.files import MANIFEST
 
@@ -32,8 +32,8 @@ class Options:
     """Replace a corpus in --dest."""
 
 
-def merge(options: Options) -> None:
-    """Join the corpora, or the train/, valid/ and test/ in them."""
+def merge(options: Options) -> dict[str, dict[str, Counts]]:
+    """Join the corpora, or the train/, valid/ and test/ in them; returns what each part holds."""
     if not options.parts:
         raise UsageError("name the corpora to join: unitk merge --dest DIR PART PART ...")
     names = [_names(part) for part in options.parts]
@@ -44,11 +44,13 @@ def merge(options: Options) -> None:
             )
     with building(options.dest, options.overwrite) as folder:
         known: list[str] | None = None
+        counts = dict[str, dict[str, Counts]]()
         for name in names[0]:
-            print(printable(f"{options.dest / name}:"))
-            _join([part / name for part in options.parts], folder / name, known)
+            announce(printable(f"{options.dest / name}:"))
+            counts[name] = _join([part / name for part in options.parts], folder / name, known)
             if name == "train":
                 known = manifest_of(folder / name).get("labels")
+    return counts
 
 
 def _names(part: Path) -> list[str]:
@@ -59,7 +61,7 @@ def _names(part: Path) -> list[str]:
     return found
 
 
-def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> None:
+def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> dict[str, Counts]:
     opened = [open_corpus(folder) for folder in folders]
     first = opened[0]
     check_alike(folders, opened)
@@ -87,7 +89,8 @@ def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> None:
         about = {"kind": first.kind, **labels.save(dest), **about}
     close_corpus(dest, writers, vocab, about)
     for name, writer in writers.items():
-        print(f"  {name and name + ': '}{writer.counts}")
+        announce(f"  {name and name + ': '}{writer.counts}")
+    return {name: writer.counts for name, writer in writers.items()}
 
 
 def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from unitk.data.corpus.corpus import manifest_of
 from unitk.data.corpus.encode import Encode, encoders, num_workers
 from unitk.data.corpus.folders import CORPORA, building
 from unitk.data.corpus.workers import Worker
-from unitk.data.corpus.writer import CorpusWriter, LabelWriter, close_corpus
+from unitk.data.corpus.writer import CorpusWriter, LabelWriter, announce, close_corpus
 from unitk.data.files.documents import Separators
 from unitk.data.files.files import Files, ReadingOptions, expand
 from unitk.data.files.lines import Block, name_file
@@ -250,7 +250,7 @@ def _vocabulary(options: Options, parts: dict[str, Files]) -> Vocab:
         vocab = open_vocab(options.vocab)
         added = "".join(f" {piece}" for piece in vocab.added)
         beyond = f"; appended beyond the last one of {options.vocab}:{added}" if added else ""
-        print(f"vocabulary: {len(vocab):,} ids{beyond}")
+        announce(f"vocabulary: {len(vocab):,} ids{beyond}")
         return vocab
     size = options.vocab_size
     if size is None:
@@ -274,7 +274,7 @@ def _vocabulary(options: Options, parts: dict[str, Files]) -> Vocab:
         fit=fit_apart,
     )
     took = time.perf_counter() - start
-    print(f"vocabulary: {len(vocab):,} {options.vocab_kind} ids, trained in {took:.1f} s")
+    announce(f"vocabulary: {len(vocab):,} {options.vocab_kind} ids, trained in {took:.1f} s")
     return vocab
 
 
@@ -356,11 +356,11 @@ def write_part(
         about = {"kind": source.kind, **labels.save(folder), **about}
     close_corpus(folder, writers, vocab, about)
     took = time.perf_counter() - start
-    print(f"{name}: {num_bytes / 1e6:,.1f} MB of text, {num_bytes / 1e6 / took:.1f} MB/s")
+    announce(f"{name}: {num_bytes / 1e6:,.1f} MB of text, {num_bytes / 1e6 / took:.1f} MB/s")
     if skipped:
-        print(f"  empty records skipped: {skipped:,}")
+        announce(f"  empty records skipped: {skipped:,}")
     if moved:
-        print(f"  answers corrected: {moved:,} did not stand at their answer_start")
+        announce(f"  answers corrected: {moved:,} did not stand at their answer_start")
     counts = {side: writer.counts for side, writer in writers.items()}
     _print(name, counts)
     if source.reading and "text" in source.formats and not shard:
@@ -394,7 +394,7 @@ def _progress(name: str, size: int) -> Iterator[Callable[[int, int], None]]:
 def _print(name: str, counts: dict[str, Counts]) -> None:
     """What the sides of a part hold, with a warning where the vocabulary hardly knows them."""
     for label, one in counts.items():
-        print(f"  {label and label + ': '}{one}")
+        announce(f"  {label and label + ': '}{one}")
         if (rate := one.unknown_rate) > MANY_UNKNOWN:
             where = f"{name} ({label})" if label else name
             say(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -36,6 +39,27 @@ from unitk.vocab.base import Vocab
 
 if TYPE_CHECKING:
     from unitk.data.files.labels import Label
+
+
+_called = ContextVar("_called", default=False)
+
+
+@contextmanager
+def called_from_python() -> Iterator[None]:
+    """A context in which standard output is the caller's own: `announce` logs its lines."""
+    before = _called.set(True)
+    try:
+        yield
+    finally:
+        _called.reset(before)
+
+
+def announce(line: str) -> None:
+    """Print a line about what was made; where Python called, log it instead."""
+    if _called.get():
+        logging.getLogger("unitk").info("%s", line)
+    else:
+        print(line)
 
 
 class ColumnFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from unitk.families.latent.space import geometry
 from unitk.families.latent.space.points import LatentSpace
 from unitk.registry import register
 from unitk.serving.batching import Job
-from unitk.serving.route import Report, Route
+from unitk.serving.route import Report, Route, count_written
 from unitk.slots import Ids
 
 LARGEST = 1e9
@@ -67,7 +68,13 @@ class LatentRoute(Route):
             return [self.space.decode(walk(), self.config, on_step=on_step) for walk in walks]
 
         cost = steps * self.config.width * max(1, length(self.config.max_len, 0))
-        return self.plain([points], decode, lambda walks: self.records(walks[0]), cost)
+        made = self.plain([points], decode, lambda walks: self.records(walks[0]), cost)
+        made.read = 0  # points are no texts
+        return count_written(made, chain.from_iterable)
+
+    def count(self, texts: list[str]) -> int:
+        """The tokens of texts."""
+        return sum(len(self.generator.vocab.encode(text)) for text in self.each(texts))
 
 
 @register("route", "latent/encode")
@@ -88,10 +95,10 @@ class EncodeRoute(LatentRoute):
                 found += list(self.space.encode(texts[start : start + few], **how).mean)
             return found
 
-        cost = sum(map(len, texts))  # a token has a character or more
-        return self.plain(
-            texts, encode, lambda found: {"points": [*map(list_numbers, found)]}, cost
-        )
+        def answer(found: list[Any]) -> Any:
+            return {"points": [*map(list_numbers, found)]}
+
+        return self.plain(texts, encode, answer, self.count(texts))
 
 
 @register("route", "latent/decode")
@@ -129,4 +136,6 @@ class InterpolateRoute(LatentRoute):
             begin, end = self.space.encode(pair).mean
             return geometry.path(begin, end, self.config.steps, self.config.path)[1]
 
-        return self.walk(points, self.config.steps)
+        made = self.walk(points, self.config.steps)
+        made.read = self.count(pair)
+        return made
