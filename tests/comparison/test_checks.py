@@ -9,13 +9,25 @@ import pytest
 from tests.conftest import toy_lines, write_pairs, write_text
 from unitk import registry
 from unitk.comparison.check import run as check
+from unitk.comparison.checks.batches import compare_batches
 from unitk.comparison.checks.floors import floors
 from unitk.comparison.checks.leaks import LeakCount, search, without_corruption
-from unitk.comparison.checks.shared import shared_texts
-from unitk.data.corpus.folders import open_corpus
+from unitk.comparison.checks.shared import find_shared
+from unitk.comparison.checks.words import (
+    HashedTexts,
+    Spelling,
+    hash_runs,
+    hash_texts,
+    join_texts,
+    read_texts,
+    spell,
+    words_of,
+)
+from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.data.cuts import Text
 from unitk.errors import DataError, UsageError
 from unitk.slots import lm
+from unitk.verbs.preprocess import run as preprocess
 
 
 @pytest.fixture
@@ -43,10 +55,82 @@ def status(findings, check):
 def test_clean_data_and_runs_pass(checked, runs, toy_data):
     findings, faults = checked(toy_data / "text", runs / "one", runs / "two")
     assert not faults
-    assert {one["check"] for one in findings} == {"shared", "floors", "leaks", "equal", "batches"}
+    names = {"shared", "floors", "leaks", "equal", "batches"}
+    assert {one["check"] for one in findings} == names
     assert status(findings, "leaks") == ["ok"] * 2 == status(findings, "batches")
     # made-up lines repeat each other
     assert checked(toy_data / "pairs", "--shared", "1")[1] == []
+
+
+def hashed(path):
+    return join_texts(read_texts(open_corpus(path), corpus_vocab(path)))
+
+
+def test_words_are_hashed_as_they_are_spelt(toy_vocab, tmp_path):
+    """Equal words have equal hashes, whatever their pieces are; so have runs and whole texts."""
+    lines = toy_lines(12)
+    write_text(tmp_path / "data", toy_vocab, lines)
+    corpus, texts = open_corpus(tmp_path / "data"), hashed(tmp_path / "data")
+    spelt = [
+        words_of(" ".join(map(toy_vocab.decode, corpus.document(i)))) for i in range(len(corpus))
+    ]
+    assert texts.lengths.tolist() == [*map(len, spelt)]
+    flat = [word for one in spelt for word in one]
+    assert len({*texts.words.tolist()}) == len({*flat})
+    known = dict(zip(flat, texts.words.tolist(), strict=True))
+    assert [known[word] for word in flat] == texts.words.tolist()
+    runs = hash_runs(texts.words, 3).tolist()
+    words = [tuple(flat[i : i + 3]) for i in range(len(flat) - 2)]
+    assert len(set(zip(runs, words, strict=True))) == len({*runs}) == len({*words})
+    whole, without = hash_texts(texts)
+    # the text that lacks a word, hashed by itself
+    for place in (0, 2, len(flat) - 1):
+        text = int(np.searchsorted(texts.bounds, place, "right")) - 1
+        rest = np.delete(texts.text(text), place - texts.bounds[text])
+        alone, _ = hash_texts(HashedTexts(rest, np.array([0, len(rest)])))
+        assert alone[0] == without[place] != whole[text]
+
+
+def test_case_blanks_and_marks_part_no_words():
+    assert words_of("“Don\u2019t”  stop,\tSTRASSE (ﬁne)!") == words_of("dont STOP straße fine")
+    assert words_of("学校 is 好") == ["学", "校", "is", "好"]
+    assert spell(" , ") == [0, 0]
+
+
+def test_what_a_vocabulary_does_not_know_is_a_letter(toy_vocab):
+    spelling = Spelling.of(toy_vocab)
+    ids = np.array([40, toy_vocab.unk, toy_vocab.cls])
+    texts = spelling.hash_words(ids, np.array([0, 1, 3]), np.array([0, 1, 3]))
+    assert texts.lengths.tolist() == [1, 1]
+
+
+LONG_LINE = "Every old sailor in the harbour knows three songs about the green lantern, he said."
+CHANGES = {
+    "case": str.upper,
+    "blanks": lambda text: text.replace(" ", "   ").replace(",", " , "),
+    "marks": lambda text: text.replace(",", "").replace(".", "!"),
+    "one-word": lambda text: text.replace("three", "seven"),
+    "one-word-more": lambda text: text.replace("three", "three sad"),
+    "one-word-less": lambda text: text.replace("three ", ""),
+}
+
+
+def test_texts_that_were_changed_a_little_are_found(checked, tmp_path):
+    others = [line for line in toy_lines(90) if line]
+    held = [f"A text of its own about {word} and nothing that was said before." for word in "abcde"]
+    (tmp_path / "train.txt").write_text("\n".join([*others, LONG_LINE]) + "\n")
+    vocab = "--vocab-size 400 --byte-fallback"
+    for change, changed in CHANGES.items():
+        (tmp_path / "valid.txt").write_text("\n".join([*held, changed(LONG_LINE)]) + "\n")
+        words = f"--input {tmp_path}/train.txt --valid {tmp_path}/valid.txt --documents line"
+        preprocess(f"{words} {vocab} --dest {tmp_path / change}".split(" "))
+        vocab = f"--vocab {tmp_path / change}"
+        findings, faults = checked(tmp_path / change)
+        [one] = [one for one in findings if one["check"] == "shared"]
+        exact = change in ("case", "blanks", "marks")
+        assert faults == ["shared"] and "(text 6)" in one["text"], change
+        figures = one["figures"]
+        assert (figures["exact"], figures["near"]) == (int(exact), int(not exact)), change
 
 
 def test_a_shared_split_is_found(checked, toy_vocab, tmp_path):
@@ -55,11 +139,12 @@ def test_a_shared_split_is_found(checked, toy_vocab, tmp_path):
     # a document of train, one of it with another last line, and new ones
     held = lines[5:10] + lines[10:14] + lines[40:]
     write_text(tmp_path / "valid", toy_vocab, held)
-    train_, valid = (open_corpus(tmp_path / name) for name in ("train", "valid"))
-    same, share, size = shared_texts(valid, [train_])
-    assert same.tolist() == [True] + [False] * 5
+    train_, valid = (hashed(tmp_path / name) for name in ("train", "valid"))
+    found = find_shared(valid, [train_])
+    assert found.same.tolist() == [True] + [False] * 5
+    share = found.hits / np.maximum(found.runs, 1)
     assert share[0] == 1 and 0.5 < share[1] < 1 and not share[2:].any()
-    assert (size == np.maximum(valid.document_lengths() - 12, 0)).all()
+    assert (found.runs == np.maximum(valid.lengths - 12, 0)).all()
     findings, faults = checked(tmp_path)
     assert faults == ["shared"]
     [one] = [one for one in findings if one["check"] == "shared"]
@@ -124,6 +209,71 @@ def test_ties_half_precision_and_length_are_found(checked, tmp_path):
     by_length = -np.sort(-clean, axis=1)[np.arange(200)[:, None], 1 - longer]
     found = checked(write_scores(tmp_path / "length.jsonl", by_length, tokens))[1]
     assert found == ["length"]
+
+
+def test_scores_of_other_pairs_and_scores_that_are_none_are_found(checked, tmp_path):
+    lines = [
+        {"sentence_good": f"a {n}", "sentence_bad": "b", "score_good": -1.1 - n, "score_bad": -9.3}
+        for n in range(4)
+    ]
+    paths = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for path, some in zip(paths, (lines, lines[1:]), strict=True):
+        path.write_text("".join(json.dumps(line) + "\n" for line in some))
+    findings, faults = checked(*paths)
+    assert faults == ["pairs"] and findings[-1]["status"] == "FAULT"
+    paths[1].write_text("".join(json.dumps(line) + "\n" for line in reversed(lines)))
+    assert checked(*paths)[1] == []
+    paths[1].write_text(json.dumps(lines[0] | {"score_bad": float("nan")}))
+    with pytest.raises(DataError, match="two.jsonl, line 1.*'score_bad'.*nan"):
+        check([str(paths[1])])
+
+
+def test_answers_in_their_own_inputs_are_found(checked, toy_vocab, tmp_path):
+    """Targets at the end of their sources, unless the task is to copy; words that tell classes."""
+    sources = [line for line in toy_lines(200) if len(line.split()) > 4][:40]
+    targets = sources[1:] + sources[:1]
+    cases = {
+        "clean": (sources, targets, []),
+        "leak": ([f"{a} {b}" for a, b in zip(sources, targets, strict=True)], targets, ["answers"]),
+        "copies": (sources, sources, []),
+    }
+    for name, (source, target, wanted) in cases.items():
+        write_pairs(tmp_path / name / "train", toy_vocab, source, target)
+        write_pairs(tmp_path / name / "valid", toy_vocab, source, target)
+        findings, faults = checked(tmp_path / name, "--shared", "1")
+        assert faults == wanted and len(status(findings, "answers")) == 2
+    for name, mark, wanted in (("plain", "", []), ("marked", " dog dog", ["answers"])):
+        rows = [
+            {"text": line + mark * (i % 2), "label": "ab"[i % 2]}
+            for i, line in enumerate(line.replace("dog", "cat") for line in sources * 2)
+        ]
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        words = f"--input {path} --valid {path} --vocab {tmp_path / 'clean' / 'train'}"
+        words += f" --source-field text --label-field label --dest {tmp_path / name}"
+        preprocess(words.split())
+        findings, faults = checked(tmp_path / name, "--shared", "1")
+        assert faults == wanted
+        assert ("'dog'" in findings[0]["text"]) == bool(wanted)
+
+
+def test_a_cost_that_depends_on_the_batch_is_found(runs, monkeypatch):
+    from unitk.comparison.checks import batches
+    from unitk.comparison.checks.base import TrainedRun
+    from unitk.comparison.estimators import Exact
+
+    class Padded(Exact):
+        """Counts the padding behind a text."""
+
+        def costs(self, model, task, texts, how):
+            longest = max(len(text) for _, text in texts)
+            found = super().costs(model, task, texts, how)
+            return [one._replace(rest=0.1 * (longest - len(one.tokens))) for one in found]
+
+    run = TrainedRun(runs / "one")
+    assert compare_batches(run, "cpu").status == "ok"
+    monkeypatch.setattr(batches, "estimator_of", lambda task: Padded())
+    assert compare_batches(run, "cpu").status == "FAULT"
 
 
 def test_runs_of_another_length_are_found(checked, runs):

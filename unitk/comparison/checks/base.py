@@ -109,6 +109,14 @@ class TrainedRun:
         trained = (one for folder in folders for one in train_parts(folder))
         return DataSplit(self.name, tuple(trained), held)
 
+    @property
+    def whole_split(self) -> DataSplit:
+        """The split, and the test sets beside the data, by which it will be judged."""
+        split, folders = self.split, [folder for folder, _ in self.parsed.main.weighted_data]
+        tests = {place: place.name for folder in folders if (place := part(folder, "test"))}
+        named = {name if len(tests) == 1 else str(place): place for place, name in tests.items()}
+        return DataSplit(split.name, split.train, {**named, **split.held_out})
+
 
 @dataclass(frozen=True)
 class Subjects:
@@ -124,7 +132,7 @@ class Subjects:
     def all_splits(self) -> list[DataSplit]:
         """The splits of folders and runs, each once."""
         found: dict[tuple[Any, ...], DataSplit] = {}
-        for one in [*self.splits, *(run.split for run in self.runs)]:
+        for one in [*self.splits, *(run.whole_split for run in self.runs)]:
             key = tuple(map(Path.resolve, (*one.train, *one.held_out.values())))
             found.setdefault(key, one)
         return list(found.values())

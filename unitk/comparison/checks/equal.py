@@ -9,7 +9,9 @@ from typing import Any
 from unitk.comparison.checks.base import Finding, Found, Status, Subjects, TrainedRun
 from unitk.registry import register
 
-SLACK = 0.02  # so much texts and tokens may differ: objectives cut and batch in their own way
+SLACK, MOST = 0.02, 0.1
+"""Shares by which texts and tokens may differ: objectives frame and batch texts in their own way.
+Up to the first one they are equal, and beyond the second one they are another comparison."""
 OWN = ("save_dir", "seed", "resume", "device", "nproc", "threads", "log_every", "writers")
 """Options that every run may have its own value of."""
 
@@ -23,8 +25,8 @@ def check_equal(subjects: Subjects) -> Found:
     yield agree("train data", {run.name: run.state["data"] for run in runs})
     yield agree("valid data", {run.name: valid_fingerprints(run) for run in runs})
     yield agree("vocabulary", {run.name: run.state["vocab"] for run in runs})
-    for what, slack in (("step", 0.0), ("texts", SLACK), ("tokens", SLACK)):
-        yield near(what, {run.name: int(getattr(run.progress, what)) for run in runs}, slack)
+    for what, slack in (("step", (0.0, 0.0)), ("texts", (SLACK, MOST)), ("tokens", (SLACK, MOST))):
+        yield near(what, {run.name: int(getattr(run.progress, what)) for run in runs}, *slack)
     yield from compare_options(runs)
     yield seeds(runs)
 
@@ -43,29 +45,39 @@ def agree(what: str, each: Mapping[str, str]) -> Finding:
     return Finding("ok" if other is None else "FAULT", "equal", what, text)
 
 
-def near(what: str, each: Mapping[str, int], slack: float) -> Finding:
-    """Whether counts are the same in all runs, but for a share."""
-    least, most = (choose(each, key=each.__getitem__) for choose in (min, max))
-    text = f"{each[most]:,} in {len(each)} runs"
+def near(what: str, each: Mapping[str, int], slack: float, most: float) -> Finding:
+    """Whether counts are the same in all runs, but for a share; a note up to the share `most`."""
+    least, largest = (choose(each, key=each.__getitem__) for choose in (min, max))
+    text = f"{each[largest]:,} in {len(each)} runs"
     status: Status = "ok"
-    if each[most] > (1 + slack) * each[least]:
-        status = "FAULT"
-        text = f"{least} has {each[least]:,}, {most} has {each[most]:,}"
-    elif each[most] != each[least]:
-        text = f"{each[least]:,} to {each[most]:,} in {len(each)} runs"
+    if each[largest] > (1 + slack) * each[least]:
+        status = "note" if each[largest] <= (1 + most) * each[least] else "FAULT"
+        text = f"{least} has {each[least]:,}, {largest} has {each[largest]:,}"
+    elif each[largest] != each[least]:
+        text = f"{each[least]:,} to {each[largest]:,} in {len(each)} runs"
     name = {"step": "updates"}.get(what, what)
     return Finding(status, "equal", name, text, dict(each))
 
 
 def compare_options(runs: Sequence[TrainedRun]) -> Found:
-    """Options beside those of the task that differ between runs: a note each."""
+    """Options beside those of the task that differ between runs: a note each.
+
+    Where runs have other components, such as another --arch, their options are counted only.
+    """
     keys = {key for run in runs for key in run.config if not key.startswith("task")}
+    differing: dict[str, str] = {}
     for key in sorted(keys - {*OWN, "data", "valid"}):
         values = defaultdict[str, list[str]](list)
         for run in runs:
             values[run.config.get(key, "absent")].append(run.name)
         if len(values) > 1:
-            text = "; ".join(f"{value}: {names[0]}" for value, names in values.items())
+            differing[key] = "; ".join(f"{value}: {names[0]}" for value, names in values.items())
+    for key, text in differing.items():
+        component, dot, _ = key.partition(".")
+        if not dot:
+            count = sum(other.startswith(f"{key}.") for other in differing)
+            text += f"; with {count} of its options" * (count > 0)
+        if not dot or component not in differing:
             yield Finding("note", "equal", key, text)
 
 

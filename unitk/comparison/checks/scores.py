@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +25,30 @@ SIDES = ("good", "bad")
 
 @register("check", "scores")
 def check_scores(subjects: Subjects) -> Found:
-    """Ties of pair scores, numbers of half precision, and what the shorter sentence explains."""
-    for path in subjects.scores:
-        yield from judge_scores(path)
+    """Ties of pair scores, numbers of half precision, what the shorter sentence explains, and
+    whether several files have the same pairs."""
+    each = {path: PairScores.of_file(path) for path in subjects.scores}
+    for path, scores in each.items():
+        yield from judge_scores(path, scores)
+    if len(each) > 1:
+        yield compare_pairs(each)
 
 
-def judge_scores(path: Path) -> Found:
+def compare_pairs(each: Mapping[Path, PairScores]) -> Finding:
+    """Whether files have scores of the same pairs; the first that differs is named."""
+    first, *rest = each
+    for path in rest:
+        alone = [len(a.pairs - b.pairs) for a, b in permutations((each[first], each[path]))]
+        if any(alone):
+            text = f"{first} has {alone[0]} pairs that {path} lacks, which has {alone[1]} others"
+            return Finding("FAULT", "pairs", str(path), text)
+    text = f"the same {len(each[first].pairs)} pairs in {len(each)} files"
+    return Finding("ok", "pairs", str(first), text)
+
+
+def judge_scores(path: Path, scores: PairScores) -> Found:
     """Look at a file of scores."""
-    score, tokens, same = read_scores(path)
+    score, tokens, same = scores.score, scores.tokens, scores.same
     wins = score[:, 0] > score[:, 1]
     tie = (score[:, 0] == score[:, 1]) & ~same
     share = float(tie.mean())
@@ -51,30 +72,44 @@ def judge_scores(path: Path) -> Found:
     agrees = float(prefers.mean()) if differ.any() else 0.5
     status = "FAULT" if len(prefers) >= 20 and max(agrees, 1 - agrees) > 0.95 else "ok"
     text = f"the shorter sentence has the better score in {100 * agrees:.0f} % of pairs"
-    text += f"; if it always won: {100 * shorter:.2f}"
+    text += f" of unlike length; if it always had: accuracy {100 * shorter:.2f}"
     yield Finding(status, "length", str(path), text, {"shorter": agrees, "if_shorter": shorter})
 
 
+@dataclass(frozen=True)
+class PairScores:
+    """A file of scores of P pairs."""
+
+    score: Doubles  # [P, 2], the good sentence and the bad one
+    tokens: Doubles | None  # [P, 2]
+    same: Bools  # [P] the sentences are equal
+    pairs: set[str]  # the sentences of each, where the file has them
+
+    @classmethod
+    def of_file(cls, path: Path) -> PairScores:
+        """Read a file; `DataError` where a score is missing or is no finite number."""
+        score, tokens = list[list[float]](), list[list[float]]()
+        same, pairs = list[bool](), set[str]()
+        for number, record in enumerate(records(path), 1):
+            score.append([read_number(record, f"score_{side}") for side in SIDES])
+            if all(f"tokens_{side}" in record for side in SIDES):
+                tokens.append([read_number(record, f"tokens_{side}") for side in SIDES])
+            known = all(f"sentence_{side}" in record for side in SIDES)
+            sentences = [record.get(f"sentence_{side}") for side in SIDES if known]
+            same.append(known and sentences[0] == sentences[1])
+            pairs.add(json.dumps(sentences or number))
+        if not score:
+            raise DataError(f"{path} has no scores")
+        lengths = np.array(tokens) if len(tokens) == len(score) else None
+        return cls(np.array(score), lengths, np.array(same), pairs)
+
+
 def read_number(record: Record, name: str) -> float:
-    """A number in a field; `DataError` if it is none."""
+    """A number in a field; `DataError` if it is none, or not finite."""
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         record.need(name)
         raise DataError(f"{record.where(name)} must be a number")
+    if not math.isfinite(value):
+        raise DataError(f"{record.where(name)} must be finite, got {value}")
     return float(value)
-
-
-def read_scores(path: Path) -> tuple[Doubles, Doubles | None, Bools]:
-    """Scores [pairs, 2], numbers of tokens [pairs, 2], and which pairs have equal sentences."""
-    score, tokens, same = list[list[float]](), list[list[float]](), list[bool]()
-    for record in records(path):
-        score.append([read_number(record, f"score_{side}") for side in SIDES])
-        if all(f"tokens_{side}" in record for side in SIDES):
-            tokens.append([read_number(record, f"tokens_{side}") for side in SIDES])
-        same.append(
-            "sentence_good" in record and record.get("sentence_good") == record.get("sentence_bad")
-        )
-    if not score:
-        raise DataError(f"{path} has no scores")
-    lengths = np.array(tokens) if len(tokens) == len(score) else None
-    return np.array(score), lengths, np.array(same)

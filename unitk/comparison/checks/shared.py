@@ -1,30 +1,38 @@
-"""Texts that train and held-out corpora share: exact copies, and near ones by their 13-grams.
+"""Texts that train and held-out corpora share: exact copies, and near ones.
 
-Brown et al. 2020, arXiv 2005.14165, appendix C, look for 13-grams of words; these are of tokens.
-Only the hashes of held-out texts are kept, and train is read once.
+Texts are compared by their words, whatever their case, blanks and marks are. Brown et al. 2020,
+arXiv 2005.14165, appendix C, look for runs of 13 words. A short text with one word changed has
+none, so texts are also compared without each of their words, and by runs of 5 words with each text
+of train. Only the hashes of held-out texts are kept, and train is read once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from unitk.comparison.checks.base import DataSplit, Finding, Found, Status, Subjects
-from unitk.data.corpus.corpus import Corpus
-from unitk.data.corpus.folders import open_corpus
+from unitk.comparison.checks.base import Finding, Found, Status, Subjects
+from unitk.comparison.checks.words import (
+    HashedTexts,
+    Hashes,
+    hash_runs,
+    hash_texts,
+    join_texts,
+    read_texts,
+    runs_within,
+)
+from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.registry import register
-from unitk.slots import Ids
+from unitk.slots import Bools, Ids
 
-SIZE = 13  # tokens
-NEAR = 0.5  # share of a text's 13-grams in train from which on it is nearly the same
+LONG, SHORT = 13, 5  # words of a run
+NEAR = 0.5  # share of a text's runs in train from which on it is nearly the same
+LEAST = 8  # words from which on texts that differ in one of them are nearly the same
+COMMON = 8  # held-out texts that have a run, beyond which it tells none of them
 SHOWN = 3  # texts that a line names
-STEP = 1 << 22  # tokens that are read at a time
-BASE = np.uint64(0x9E3779B97F4A7C15)
-
-Hashes = npt.NDArray[np.uint64]
 
 
 @register("check", "shared")
@@ -33,83 +41,128 @@ def check_shared(subjects: Subjects) -> Found:
     for split in subjects.all_splits():
         if not split.held_out:
             yield Finding("note", "shared", split.name, "there is no held-out text")
+        trained = [(open_corpus(place).sides[0], corpus_vocab(place)) for place in split.train]
         for name, held in split.opened():
-            yield compare_texts(split, name, held, subjects.shared)
+            own = join_texts(read_texts(held.sides[0], corpus_vocab(split.held_out[name])))
+            parts = (part for corpus, vocab in trained for part in read_texts(corpus, vocab))
+            yield compare_texts(f"{split.name} {name}", own, parts, subjects.shared)
 
 
-def compare_texts(split: DataSplit, name: str, held: Any, allowed: float) -> Finding:
-    """What the texts of a held-out corpus, or its sources, share with those of train."""
-    trained = [open_corpus(place).sides[0] for place in split.train]
-    same, share, size = shared_texts(held.sides[0], trained)
-    alike = same | (share >= NEAR)
-    exact, every, count = int(same.sum()), int(alike.sum()), len(same)
-    # of all 13-grams, not the mean of texts
-    covered = 100 * float((share * size).sum()) / max(int(size.sum()), 1)
+def compare_texts(
+    subject: str, held: HashedTexts, trained: Iterable[HashedTexts], allowed: float
+) -> Finding:
+    """What held-out texts, or the sources of pairs, share with those of train."""
+    found = find_shared(held, trained)
+    alike = found.same | found.near
+    exact, every, count = int(found.same.sum()), int(alike.sum()), len(alike)
+    # of all runs, not the mean of texts
+    covered = float(found.hits.sum()) / max(int(found.runs.sum()), 1)
     text = f"{exact} of {count} texts are in train, {every - exact} nearly"
-    text += f"; {covered:.2f} % of {SIZE}-grams"
+    text += f"; {100 * covered:.2f} % of {LONG}-grams"
     if every:
         text += f" (text {', '.join(str(i + 1) for i in np.flatnonzero(alike)[:SHOWN])})"
-    status: Status = "ok" if not every else "note" if every / count <= allowed else "FAULT"
-    figures = {"texts": count, "exact": exact, "near": every - exact, "grams": covered / 100}
-    return Finding(status, "shared", f"{split.name} {name}", text, figures)
+    some: Status = "note" if every or covered > allowed else "ok"
+    status: Status = "FAULT" if every > allowed * count else some
+    figures = {"texts": count, "exact": exact, "near": every - exact, "grams": covered}
+    return Finding(status, "shared", subject, text, figures)
 
 
-def shared_texts(
-    held: Corpus, trained: list[Corpus]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64], Ids]:
-    """For each held-out document: whether it is one of train, which share of its 13-grams is in
-    train, and how many it has."""
-    bounds = np.asarray(held.sentences)[np.asarray(held.documents)]
-    tokens = held.tokens(int(bounds[0]), int(bounds[-1]))
-    bounds = bounds - bounds[0]
-    # one hash of a whole document, one of each run of 13 tokens
-    whole, grams = whole_hashes(tokens, bounds), gram_hashes(tokens)
-    length = np.diff(bounds)
-    size = np.maximum(length - SIZE + 1, 0)
-    # the 13-grams that do not cross the end of a document
-    inside = np.repeat(bounds[1:], length)[: len(grams)] - np.arange(len(grams)) >= SIZE
-    known = np.unique(grams[inside])
-    seen, same = np.zeros(len(known), bool), np.zeros(len(whole), bool)
-    for corpus in trained:
-        for part, borders in documents_of(corpus):
-            seen |= np.isin(known, gram_hashes(part))
-            same |= np.isin(whole, whole_hashes(part, borders))
-    # hits before each place, whose differences count those of a document
-    hit = np.zeros(len(grams), bool)
-    hit[inside] = seen[known.searchsorted(grams[inside])]
-    found = np.concatenate([[0], np.cumsum(hit)])
-    last = np.minimum(bounds[:-1] + size, len(grams))
-    own = found[last] - found[np.minimum(bounds[:-1], len(grams))]
-    return same & (length > 0), own / np.maximum(size, 1), size
+@dataclass(frozen=True)
+class SharedTexts:
+    """For each held-out text, what it shares with train."""
+
+    same: Bools  # [D] a text of train has the same words
+    near: Bools  # [D] one differs in a word, or has half of the runs
+    hits: Ids  # [D] runs of 13 words that are somewhere in train
+    runs: Ids  # [D] runs of 13 words
 
 
-def documents_of(corpus: Corpus) -> Iterator[tuple[Ids, Ids]]:
-    """Whole documents, about `STEP` tokens at a time: the tokens, and where documents begin."""
-    bounds = np.asarray(corpus.sentences)[np.asarray(corpus.documents)].astype(np.int64)
-    first = 0
-    while first < len(bounds) - 1:  # one document at least, however long it is
-        last = int(np.searchsorted(bounds, bounds[first] + STEP, "right")) - 1
-        last = min(max(last, first + 1), len(bounds) - 1)
-        tokens = corpus.tokens(int(bounds[first]), int(bounds[last]))
-        yield tokens, bounds[first : last + 1] - bounds[first]
-        first = last
+def find_shared(held: HashedTexts, trained: Iterable[HashedTexts]) -> SharedTexts:
+    """Compare held-out texts with those of train, which are read part by part."""
+    lengths = held.lengths
+    number = np.repeat(np.arange(len(lengths)), lengths)
+    own, own_without = hash_texts(held)
+    whole, without = Known.of(own, np.arange(len(own))), Known.of(own_without, number)
+    long, short = (Known.of(*runs_within(held, size)) for size in (LONG, SHORT))
+    runs, some_runs = (np.bincount(one.text, minlength=len(lengths)) for one in (long, short))
+    enough = NEAR * np.maximum(some_runs, LEAST - SHORT + 1)
+    near = np.zeros(len(lengths), bool)
+    for part in trained:
+        other, other_without = hash_texts(part)
+        whole.look_for(other)
+        # a word more or less, or another one
+        near[whole.text[whole.places_of(other_without)]] = True
+        without.look_for(other)
+        without.look_for(other_without)
+        long.look_for(hash_runs(part.words, LONG))
+        near |= most_in_one_text(short, *runs_within(part, SHORT), len(lengths)) >= enough
+    near |= np.bincount(without.text[without.seen], minlength=len(lengths)) > 0
+    near &= lengths >= LEAST
+    hits = np.bincount(long.text[long.seen], minlength=len(lengths))
+    near |= (hits >= NEAR * runs) & (runs > 0)
+    same = np.bincount(whole.text[whole.seen], minlength=len(lengths)) > 0
+    return SharedTexts(same & (lengths > 0), near, hits, runs)
 
 
-def gram_hashes(tokens: Ids) -> Hashes:
-    """A hash of the 13 tokens from each token on, but the last 12."""
-    count = max(len(tokens) - SIZE + 1, 0)
-    found = np.zeros(count, np.uint64)
-    for offset in range(SIZE):
-        found = (found + tokens[offset : offset + count].astype(np.uint64) + np.uint64(1)) * BASE
-        found ^= found >> np.uint64(29)
-    return found
+@dataclass(frozen=True)
+class Known:
+    """Hashes of held-out texts in rising order, and which of them were seen in train; [K] each."""
+
+    hashes: Hashes
+    text: Ids  # the text that each is of
+    seen: Bools
+
+    @classmethod
+    def of(cls, hashes: Hashes, text: Ids) -> Known:
+        """Hashes with the number of their text."""
+        order = np.argsort(hashes, kind="stable")
+        return cls(hashes[order], text[order], np.zeros(len(order), bool))
+
+    def spans_of(self, hashes: Hashes) -> tuple[Ids, Ids]:
+        """Which of these hashes are known, and the first place of each of them."""
+        if not len(self.hashes):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        # sorted ones are looked up in the order of memory
+        order = np.argsort(hashes)
+        place = self.hashes.searchsorted(hashes[order])
+        hit = self.hashes[np.minimum(place, len(self.hashes) - 1)] == hashes[order]
+        return order[hit], place[hit]
+
+    def places_of(self, hashes: Hashes) -> Ids:
+        """All places at which one of these hashes stands."""
+        _, first = self.spans_of(hashes)
+        return expand(first, self.times[first])
+
+    def look_for(self, hashes: Hashes) -> None:
+        """Note which hashes are among these."""
+        self.seen[self.places_of(hashes)] = True
+
+    @cached_property
+    def times(self) -> Ids:
+        """How often the hash of each place is known from there on."""
+        return self.hashes.searchsorted(self.hashes, "right") - np.arange(len(self.hashes))
 
 
-def whole_hashes(tokens: Ids, bounds: Ids) -> Hashes:
-    """A hash of each document, whose tokens are [bounds[i], bounds[i + 1])."""
-    length = np.diff(bounds)
-    powers = np.cumprod(np.full(int(length.max(initial=0)) + 1, BASE))  # modulo 2^64
-    place = np.arange(len(tokens)) - np.repeat(bounds[:-1], length)
-    mixed = (tokens.astype(np.uint64) + np.uint64(1)) * powers[place]
-    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed)])
-    return (total[bounds[1:]] - total[bounds[:-1]]) * BASE + length.astype(np.uint64)
+def expand(first: Ids, size: Ids) -> Ids:
+    """The numbers of runs that begin at `first` and have these sizes, one after the other."""
+    return np.arange(size.sum()) + np.repeat(first - (np.cumsum(size) - size), size)
+
+
+def most_in_one_text(known: Known, hashes: Hashes, text: Ids, count: int) -> Ids:
+    """For each held-out text, how many of its runs are in one of some texts, at most.
+
+    These texts have the runs `hashes`, each of which is in a `text`.
+    """
+    which, place = known.spans_of(hashes)
+    # a run counts once for each text that it is in
+    pairs = np.sort(text[which] * len(known.hashes) + place)
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+    text, place = np.divmod(pairs, max(len(known.hashes), 1))
+    size = known.times[place]
+    telling = size <= COMMON
+    text, place, size = text[telling], place[telling], size[telling]
+    both = np.repeat(text, size) * count + known.text[expand(place, size)]
+    both, times = np.unique(both, return_counts=True)
+    most = np.zeros(count, np.int64)
+    np.maximum.at(most, both % max(count, 1), times)
+    return most
