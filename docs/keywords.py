@@ -52,7 +52,11 @@ RETURNS = {
 }
 """Verb that is a function -> what it returns; of one that writes an `output`, if none is given."""
 GROUPS: dict[str, dict[str, str]] = {
-    "analyse": {"contextuality": "list[dict[str, float]]", "heads": "dict[str, Any]"},
+    "analyse": {
+        "contextuality": "list[dict[str, float]]",
+        "vectors": "dict[str, Floats]",
+        "heads": "dict[str, Any]",
+    },
     "latent": {
         "encode": "Floats",
         "plot": "Path",

@@ -44,6 +44,7 @@ EXAMPLES = {
     "serve": '(checkpoint="runs/lm", port=0).url',
     "fairseq_plugin": '(dest="objectives")',
     "analyse.contextuality": '(checkpoint="runs/bert", input="texts.txt")',
+    "analyse.vectors": '(checkpoint="runs/bert", input="texts.txt", layer=1)["bank"]',
     "analyse.heads": '(checkpoint="runs/lm", data="data/docs")["importance"]',
     "latent.encode": '(["He is a teacher."], checkpoint="unitk-vae-en")',
     "latent.sample": '(checkpoint="unitk-vae-en", count=5)',

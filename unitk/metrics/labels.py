@@ -33,7 +33,7 @@ def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
 
     Matthews 1975; for several classes Gorodkin 2004; 0 where all labels are equal.
     """
-    metrics = _library("sklearn.metrics", "scikit-learn", "class")
+    metrics = load_library("sklearn.metrics", "scikit-learn", "class")
     names = sorted({*predicted, *wanted})
     f1 = 100 * metrics.f1_score(wanted, predicted, labels=names, average=None, zero_division=0)
     micro = metrics.f1_score(wanted, predicted, labels=names, average="micro")
@@ -55,7 +55,7 @@ def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
 
 def numbers(predicted: Sequence[float], wanted: Sequence[float]) -> Score:
     """Pearson's and Spearman's correlations; 0 where all numbers are equal."""
-    stats = _library("scipy.stats", "scipy", "number")
+    stats = load_library("scipy.stats", "scipy", "number")
     constant = min(len(set(predicted)), len(set(wanted))) < 2
     pearson, spearman = (
         0.0 if constant else 100 * float(correlation(predicted, wanted).statistic)
@@ -170,7 +170,8 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / max(len(values), 1)
 
 
-def _library(module: str, package: str, metric: str) -> Any:
+def load_library(module: str, package: str, metric: str) -> Any:
+    """A module of a package that a metric needs; UsageError if it is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -54,11 +54,13 @@ class Options:
 
     metric: tuple[str, ...]
     """Metrics to compute, separated by commas: bleu, rouge, meteor, chrf, qg, stats of texts;
-    class, number, tags, span of labels; ndcg, mrr, recall of rankings. qg: BLEU and ROUGE-L as
-    papers on question generation count them. meteor: exact and stem matches if WordNet's data are
-    missing. stats: lengths, new n-grams, repetition. ndcg@10, mrr@10, recall@100: of the first
-    texts that `unitk search` has found; references are TREC's qrels. class: accuracy, F1, Matthews.
-    number: Pearson, Spearman.
+    class, number, tags, span of labels; ndcg, mrr, recall of rankings. similarity, analogy,
+    category are of vectors of words. qg: BLEU and ROUGE-L as papers on question generation count.
+    meteor: exact and stem matches if WordNet's data are missing. stats: lengths, new n-grams,
+    repetition. ndcg@10, mrr@10, recall@100: of the first texts that `unitk search` has found;
+    references are TREC's qrels. similarity: Spearman's correlation; analogy: accuracy (3CosAdd);
+    category: purity of clusters; references are tables of words, and analogy@30000 reads the first
+    vectors of `unitk analyse vectors`. class: accuracy, F1, Matthews. number: Pearson, Spearman.
     tags: F1 of spans, as conlleval, or accuracy alone. span: exact match and F1 of answers, as
     SQuAD; a json object of id to answer is joined with a SQuAD json by its ids."""
     hypotheses: Path
@@ -190,7 +192,7 @@ def _check(parsed: Parsed) -> None:
         require(given_name in (*built_in, *ranked), fault)
     if ranked:
         others = " and ".join(name for name in given.metric if name not in ranked)
-        require(not others, f"--metric {ranked[0]} is of rankings, {others} is not: score twice")
+        require(not others, f"--metric {ranked[0]} reads other files than {others}: score twice")
     if judged := [name for name in given.metric if name in LABELS]:
         texts = [name for name in given.metric if name not in LABELS]
         more = " and ".join(texts)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from unitk.data.files.vectors import read_vectors
 from unitk.errors import DataError, UsageError
-from unitk.families.thu_ernie.entities import Forms, read_vectors
+from unitk.families.thu_ernie.entities import Forms
 from unitk.vocab.train import train_vocab
 
 
@@ -37,15 +38,15 @@ def test_copies_have_names_alone(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("Q1 1 2\nQ2 1\n", "line 2: an entity and 2 finite numbers must stand here, got 1"),
-        ("2 3\nQ1 1 2\n", "line 2: an entity and 3 finite numbers must stand here, got 2"),
-        ("Q1\nQ2\n", "line 1: an entity and 1 finite numbers must stand here, got 0"),
-        ("Q1 1 2\n\nQ2 1 2\n", "line 2: an entity and 2 finite numbers must stand here, got 0"),
-        ("Q1 1 nan\n", "line 1: an entity and 2 finite numbers must stand here, got 2"),
-        ("Q1 one two\n", "line 1: not an entity and the numbers of its vector"),
+        ("Q1 1 2\nQ2 1\n", "line 2: a name and 2 finite numbers must stand here, got 1"),
+        ("2 3\nQ1 1 2\n", "line 2: a name and 3 finite numbers must stand here, got 2"),
+        ("Q1\nQ2\n", "line 1: a name and 1 finite numbers must stand here, got 0"),
+        ("Q1 1 2\n\nQ2 1 2\n", "line 2: a name and 2 finite numbers must stand here, got 0"),
+        ("Q1 1 nan\n", "line 1: a name and 2 finite numbers must stand here, got 2"),
+        ("Q1 one two\n", "line 1: not a name and the numbers of its vector"),
         ("Q1 1\nQ2 2\nQ1 3\n", "line 3: Q1 has a vector in line 1"),
-        ("1 2\n", "there is no entity in it"),
-        ("", "there is no entity in it"),
+        ("1 2\n", "there is no vector in it"),
+        ("", "there is no vector in it"),
     ],
 )
 def test_errors_of_vectors(tmp_path, text, message):

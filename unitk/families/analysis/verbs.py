@@ -1,4 +1,4 @@
-"""`unitk analyse VERB`: how contextual states are, which attention heads matter."""
+"""`unitk analyse VERB`: how contextual states are, static vectors, which attention heads matter."""
 
 from __future__ import annotations
 
@@ -7,21 +7,29 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from unitk.api.answering import Answering, inputs_of, open_generator
+from unitk.api.answering import (
+    Answering,
+    check_apart,
+    check_read,
+    inputs_of,
+    open_generator,
+)
 from unitk.api.progress import progress
 from unitk.api.verb import VerbGroup, verb
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
-from unitk.decoding.files.outputs import check_writable, write
+from unitk.decoding.files.outputs import STDOUT, check_writable, list_numbers, write
 from unitk.errors import CheckpointError, require
 from unitk.files import new_folder
 from unitk.options import config
 from unitk.options.fields import Bound, Checked, Count, Part, Positive
 from unitk.pictures import check_picture
 from unitk.registry import register
+from unitk.slots import Floats
 from unitk.training.saving.folder import RunFolder
 
 COLUMNS = {
@@ -63,6 +71,37 @@ class Contextuality(Answering):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_picture(self.plot, "--plot")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions(Answering):
+    """Write a static vector for each word: what its states in many texts have in common, in the
+    text format of word2vec (Ethayarajh 2019). `unitk score --metric similarity` and others measure
+    such files.
+
+    unitk analyse vectors --checkpoint runs/bert --input texts.txt --layer 1
+    """
+
+    checkpoint: Path
+    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    source_field: tuple[str, ...] = ()
+    """Field of a table that holds the text. Several are its parts."""
+    layer: int = -1
+    """Layer whose states are read. 0 is the input of the first layer, -1 the output of the last
+    one."""
+    reduce: Literal["component", "mean"] = "component"
+    """component: the first principal component of a word's states, of length 1; mean: their
+    mean."""
+    lowercase: bool = False
+    """Count the spellings of a word in upper and lower case as one."""
+    min_count: Positive = 5
+    """Occurrences that a word needs to have a vector. A word is a run of letters and digits."""
+    max_count: Positive = 100
+    """Occurrences of a word that are read. Of more, this many are drawn."""
+    seed: Count = 1
+    """Seed of the draws."""
+    output: Path = STDOUT
+    """File of the vectors, the most frequent word first. `-`: standard output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +185,41 @@ def contextuality(parsed: config.Parsed) -> None:
     if given.output_format == "json":
         lines = [json.dumps({"checkpoint": str(given.checkpoint), "layers": figures})]
     write(lines, given.output, given.overwrite)
+
+
+def word_vectors(parsed: config.Parsed) -> dict[str, Floats]:
+    """The vector of each word."""
+    given: VectorOptions = parsed.main
+    inputs = inputs_of(parsed)
+    require(isinstance(inputs, list), "--input must be a file: all texts are read at once")
+    check_writable(given.output, given.overwrite)
+    check_apart(given)
+    check_read(text for text in inputs if isinstance(text, Input))
+    from unitk.families.analysis.static import Places, find_vectors
+    from unitk.models.model import Model
+
+    generator = open_generator(given)
+    assert isinstance(generator.model, Model)
+    how = EmbedConfig(layer=given.layer, truncate=given.truncate, max_tokens=given.max_tokens)
+    places = Places(
+        least=given.min_count,
+        most=given.max_count,
+        lowercase=given.lowercase,
+        seed=given.seed,
+        reduce=given.reduce,
+    )
+    texts = [text.parts for text in inputs if isinstance(text, Input)]
+    with progress(None) as report:
+        return find_vectors(generator.model, generator.task, texts, how, places, report)
+
+
+@verb(VectorOptions, words="texts", value=word_vectors)
+def vectors(parsed: config.Parsed) -> None:
+    """`vectors`: write a vector for each word."""
+    given, found = parsed.main, word_vectors(parsed)
+    first = f"{len(found)} {len(next(iter(found.values())))}"
+    lines = (f"{word} {' '.join(map(str, list_numbers(own)))}" for word, own in found.items())
+    write(chain([first], lines), given.output, given.overwrite)
 
 
 def head_figures(parsed: config.Parsed) -> dict[str, Any]:
@@ -239,5 +313,6 @@ def heads(parsed: config.Parsed) -> None:
         print(f"{step['removed']:>4} of {total:<4}{step['loss']:9.4f}   {left}")
 
 
-run = VerbGroup({"contextuality": contextuality, "heads": heads}, cure="lower --max-tokens")
+VERBS = {"contextuality": contextuality, "vectors": vectors, "heads": heads}
+run = VerbGroup(VERBS, cure="lower --max-tokens")
 register("verb", "analyse")(run)

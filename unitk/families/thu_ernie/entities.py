@@ -1,4 +1,4 @@
-"""Entities: files of their vectors, and linkers, which find their names in texts.
+"""Linkers, which find the names of entities in texts.
 
 A linker is registered as kind `linker`. It is built from the path of a file ("" if none is given)
 and the vocabulary. It then maps the ids of a text to links.
@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 import regex
 
-from unitk.data.files.labels import split_words
 from unitk.data.files.lines import read_lines
 from unitk.errors import DataError, UsageError
 from unitk.registry import register
-from unitk.slots import Floats, Ids
+from unitk.slots import Ids
 from unitk.vocab.base import Vocab
 from unitk.vocab.scripts import UNSPACED
 
@@ -25,37 +24,6 @@ Link = tuple[int, int, str]
 Linker = Callable[[Ids], list[Link]]
 WORDS = regex.compile(rf"[\w--{UNSPACED}]", regex.V1)
 """A letter or digit of a script that has blanks between words."""
-
-
-def read_vectors(path: Path) -> tuple[list[str], Floats]:
-    """The names of entities and their vectors [E, D], of a file as word2vec writes it.
-
-    A line has a name and D numbers; the first one may have E and D. A checkpoint's copy has D = 0.
-    """
-    names, rows, width, where = list[str](), list[Floats](), -1, dict[str, int]()
-    for number, line in enumerate(read_lines(path), 1):
-        name, *values = split_words(line) or [""]
-        place = f"{path}, line {number}"
-        # the counts of word2vec's first line
-        if number == 1 and len(values) == 1 and name.isdecimal() and values[0].isdecimal():
-            width = int(values[0])
-            continue
-        try:
-            row = np.array(values, np.float32)
-        except ValueError as error:
-            raise DataError(f"{place}: not an entity and the numbers of its vector") from error
-        width = len(row) or width if width < 0 else width
-        if not name or len(row) != width or not np.isfinite(row).all():
-            finite = f"{place}: an entity and {max(width, 1)} finite numbers must stand here"
-            raise DataError(f"{finite}, got {len(row)}")
-        if name in where:
-            raise DataError(f"{place}: {name} has a vector in line {where[name]}")
-        where[name] = number
-        names.append(name)
-        rows.append(row)
-    if not names:
-        raise DataError(f"{path}: there is no entity in it")
-    return names, np.stack(rows)
 
 
 @register("linker", "forms")
