@@ -8,6 +8,7 @@ import pytest
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.slots import Example
+from unitk.tasks.ernie import MARKS
 from unitk.tasks.mlm import framed, layout
 from unitk.tasks.spanbert import SpanBERT, borders
 
@@ -86,6 +87,55 @@ def test_spans_begin_with_words(toy_vocab):
         assert starts[np.unique(sbo.rows[:, 0])].all()  # slot left + 1 is place left of the text
         cut += (~ends[np.unique(sbo.rows[:, 1]) - 2]).sum()
     assert 0 < cut <= 300  # the last span alone may stop inside a word
+
+
+def marked(words, *phrases, marks=MARKS[1]):
+    """A text of one part with phrases [start, stop)."""
+    notes = np.zeros(len(words), np.uint8)
+    for start, stop in phrases:
+        notes[start], notes[start + 1 : stop] = marks
+    return Text([words], np.zeros(1, int), notes)
+
+
+def hidden_sets(made, text, draws):
+    rng = np.random.default_rng(0)
+    each = (made.pretrain(text, rng).asks[0].rows[:, 0] - 1 for _ in range(draws))
+    return [tuple(places.tolist()) for places in each]
+
+
+@pytest.mark.parametrize("units", ["phrases", "entities"])
+def test_a_phrase_is_a_word_of_a_span(toy_vocab, units):
+    """Spans of one unit: a phrase of 3 of the 6 places is begun at in half of the draws."""
+    words = np.flatnonzero(toy_vocab.starts)[:6]
+    text = marked(words, (2, 5), marks=MARKS[1 + (units == "entities")])
+    found = hidden_sets(task(toy_vocab, units=units, max_span=1, mask_ratio=0.01), text, 600)
+    assert {*found} == {(0,), (1,), (2, 3, 4), (5,)}
+    assert found.count((2, 3, 4)) / len(found) == pytest.approx(0.5, abs=0.07)
+    alone = {*hidden_sets(task(toy_vocab, max_span=1, mask_ratio=0.01), text, 100)}
+    assert alone == {(i,) for i in range(6)}  # words do not know of it
+    other = {"phrases": "entities", "entities": "phrases"}[units]
+    assert {
+        *hidden_sets(task(toy_vocab, units=other, max_span=1, mask_ratio=0.01), text, 100)
+    } == alone
+
+
+def test_spans_hide_no_phrase_in_part(toy_vocab):
+    """Pairs of words are phrases. The span that reaches the budget ends with a whole one."""
+    words = np.resize(np.flatnonzero(toy_vocab.starts), 400)
+    text = marked(words, *((i, i + 2) for i in range(0, 400, 2)))
+    made = task(toy_vocab, units="phrases", mask_ratio=1 / 400, stop_chance=0.5, max_span=3)
+    found = hidden_sets(made, text, 2000)
+    # the budget of one place is reached by the first phrase, whatever is drawn
+    assert {len(places) for places in found} == {2}
+    wide = task(toy_vocab, units="phrases", mask_ratio=0.1, stop_chance=0.5, max_span=3)
+    for places in hidden_sets(wide, text, 50):
+        assert len(places) in (40, 42) and all(p ^ 1 in places for p in places)
+
+
+def test_phrases_need_annotations(toy_vocab, some_text):
+    text = some_text(toy_vocab, 9, np.random.default_rng(0))
+    with pytest.raises(UsageError, match="--task.units phrases: --data .*--annotate"):
+        task(toy_vocab, units="phrases").pretrain(text, np.random.default_rng(0))
 
 
 def test_sbo_may_count_less(toy_vocab):

@@ -12,6 +12,9 @@ slots at the borders of its span and its place in the span (sbo).
 
 Spans that touch are one. All tokens of a span read [MASK], or all themselves, or all other words.
 Spans at the ends of a text have the borders C and S; the official code does not ask for these.
+
+Words may be joined to phrases or entities that the corpus has as annotations (`--task.units`): a
+span is then made of these, and hides none in part.
 """
 
 from __future__ import annotations
@@ -19,15 +22,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
+from typing import Literal
 
 import numpy as np
 
 from unitk.data.cuts import Text
+from unitk.errors import require
 from unitk.options.fields import Part, Positive, Share, Weight, Weights
 from unitk.registry import register
-from unitk.slots import Ask, Example, Ids
+from unitk.slots import Ask, Bools, Example, Ids
 from unitk.spans import length_law, word_spans
 from unitk.tasks.base import framed, share_at
+from unitk.tasks.ernie import MARKS, begin_units
 from unitk.tasks.mlm import Masked
 
 
@@ -56,6 +62,10 @@ class SpanBERT(Masked):
         word (section 3.1)."""
         max_span: Positive = 10
         """Longest span, in words. The law is restricted to it (section 3.1)."""
+        units: Literal["words", "phrases", "entities"] = "words"
+        """Units that spans are counted in. phrases, entities: those of a corpus with annotations
+        (unitk preprocess --annotate) are one word, which is hidden whole. --task.max-span 1 hides
+        them one by one."""
         mask_keep_random: Weights = (0.8, 0.1, 0.1)
         """Weights of what a span reads: [MASK]s, itself, random words."""
         sbo_weight: Weight = 1.0
@@ -69,6 +79,18 @@ class SpanBERT(Masked):
     def asks(self) -> dict[str, float]:
         return {"sbo": self.config.sbo_weight}
 
+    def annotated(self, text: Text, free: Bools) -> Bools:
+        """Which slots of a framed text begin a unit; `free` are those of tokens."""
+        own, notes = self.config.units, text.notes
+        how = "unitk preprocess --annotate phrases=FILE"
+        known = notes is not None or own == "words"
+        require(known, f"--task.units {own}: --data has no annotations ({how})")
+        marks = MARKS[("words", "phrases", "entities").index(own)]
+        notes = np.zeros(len(text.ids), np.int64) if notes is None else notes
+        begins = begin_units(self.vocab.starts[text.ids], notes, marks)
+        # what follows a symbol begins a unit, even where a text was cut inside one
+        return np.concatenate([[True], begins, [True]]) | np.append(True, ~free[:-1])
+
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         tokens, seg = framed([text.ids], v.cls, v.sep)
@@ -76,7 +98,11 @@ class SpanBERT(Masked):
         places = np.flatnonzero(free)
         law = length_law(tuple((1 - c.stop_chance) ** k for k in range(c.max_span)))
         budget = max(1, ceil(share_at(c.mask_ratio, text.when) * len(places)))
-        hidden = places[word_spans(self.units(tokens, free), budget, law, rng)]
+        unit = self.annotated(text, free).cumsum()[places]
+        taken = word_spans(unit, budget, law, rng)
+        if c.units != "words":  # the last span may have cut one
+            taken = np.flatnonzero(np.isin(unit, unit[taken]))
+        hidden = places[taken]
         # neighbouring words that are both hidden are one run
         run: Ids = np.cumsum(np.diff(hidden, prepend=hidden[:1]) > 1)
         example = self.corrupted(tokens, seg, hidden, rng, run)
