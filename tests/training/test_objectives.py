@@ -1,5 +1,7 @@
 """What tasks ask of the data: their own cut, static draws, virtual tokens, segments."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,25 @@ def test_one_segment_is_that_of_all_parts(begin):
         for name in ("roberta_tiny", "gpt2_tiny", "bert_tiny")
     ]
     assert found == ["", "", "segment 2 is beyond --arch.num-segments 2"]
+
+
+def test_a_model_of_one_tower_is_offered_two_of_its_own(train, begin, tmp_path):
+    """The cures of the messages are taken at their word."""
+    train("--arch qwen3_tiny --max-steps 1", run="one")
+    one, words = tmp_path / "one", "--task"
+    pair = f"--arch qwen3_encdec_tiny --init-encoder {one} --init-decoder {one}"
+    for task in ("seq2seq", "t5"):
+        with pytest.raises(UsageError, match=re.escape(f"has one tower: take {pair}, or --arch")):
+            begin(f"{words} {task} --init-from {one}", data="pairs")
+    assert "encoder of" in begin(f"{words} seq2seq {pair}", data="pairs").beginning
+    both = pair.removeprefix("--arch qwen3_encdec_tiny")
+    with pytest.raises(UsageError, match="take --arch qwen3_encdec_tiny$"):
+        begin(f"{words} seq2seq --arch t5gemma_mini {both}", data="pairs")
+    with pytest.raises(UsageError, match="has one tower, but .*--init-encoder and --init-decoder"):
+        begin(f"{words} seq2seq --arch qwen3_encdec_tiny --init-from {one}", data="pairs")
+    with pytest.raises(UsageError, match="ul2 .*take --task.towers one, or"):
+        begin(f"{words} ul2 --init-from {one}", data="pairs")
+    begin(f"{words} ul2 --task.towers one --init-from {one}", data="pairs")
 
 
 @pytest.mark.parametrize(

@@ -267,11 +267,7 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     read = task.for_corpus(describe(corpus))
     short = lay_out_made_up(read, corpus, [words], words, rng)
     if set(short.towers) != set(arch.towers):
-        # --init-from brings the architecture of its checkpoint
-        started = "--init-from" if vars(parsed.main).get("init_from") else ""
-        own = parsed.components["arch"].name
-        fault = towers_fault(name, task, set(short.towers), own, set(arch.towers), started)
-        raise UsageError(fault)
+        raise UsageError(towers_fault(task, set(short.towers), parsed))
     orderly = all(reads_one_by_one(slots.table) for slots in short.towers.values())
     reads = f"--arch {parsed.components['arch'].name} reads words one after the other"
     require(orderly or not arch.sequential, f"{reads}, but task {name} lays them out otherwise")

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from unitk import registry
 from unitk.errors import require
-from unitk.options.config import flag
+from unitk.options.config import Parsed, flag
+from unitk.options.fields import given_text
+from unitk.options.settings import Setting
 from unitk.slots import POS, SEG, Example, Ids
 
 UNLIMITED = 1 << 30  # positions of an architecture that has no table of them
@@ -147,18 +150,35 @@ TOWERS = {
 """Towers of an architecture: what they are called, and tasks that train them."""
 
 
-def towers_fault(
-    name: str, task: Any, needed: set[str], arch: str, there: set[str], started: str = ""
-) -> str:
-    """The message that a task needs other towers than those of an architecture, with cures.
+LAYERS = "num_layers", "width", "num_heads", "ffn_width", "ffn_gate", "activation", "positions"
+"""Options in which the towers of an architecture for pairs equal a model of one tower."""
 
-    `started` is the option whose checkpoint brought the architecture, if one did.
-    """
+
+def pair_of(settings: Mapping[str, Setting]) -> str:
+    """The architecture whose two towers are like the only one of `settings`, or ""."""
+    for name in (one for one in registry.names("arch") if "_encdec_" in one):
+        preset = registry.get("arch", name)()
+        texts = {f"arch.{key}": given_text(getattr(preset, key), key) for key in LAYERS}
+        if all(key in settings and settings[key].text == text for key, text in texts.items()):
+            return name
+    return ""
+
+
+def towers_fault(task: Any, needed: set[str], parsed: Parsed) -> str:
+    """The message that a task needs other towers than those of a run's architecture, with cures."""
+    arch, started = parsed.components["arch"], vars(parsed.main).get("init_from")
+    there = frozenset(arch.config.towers)
     (needs, _), (has, tasks) = (
         TOWERS.get(frozenset(own), (f"the towers {' and '.join(sorted(own))}", ()))
         for own in (needed, there)
     )
-    without = f" without {started}" * bool(started)
-    cure = f"take --arch {task.component('arch', task.config)}{without}"
-    cure += f", or --task {' or '.join(tasks)}" * bool(tasks)
-    return f"--task {name} needs {needs}, but --arch {arch} has {has}: {cure}"
+    own = f"--arch {task.component('arch', task.config)}"
+    cures = [f"{own} without --init-from" if started else own]
+    # --init-from brings the architecture of its checkpoint
+    if started and "dec" in needed and (pair := pair_of(parsed.settings)):
+        cures.insert(0, f"--arch {pair} --init-encoder {started} --init-decoder {started}")
+    if "towers" in vars(task.config):
+        cures.insert(0, f"--task.towers {'one' if 'x' in there else 'two'}")
+    cures += [f"--task {' or '.join(tasks)}"] if tasks else []
+    what = f"--task {task.name} needs {needs}, but --arch {arch.name} has {has}"
+    return f"{what}: take {', or '.join(cures)}"

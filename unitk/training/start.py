@@ -19,6 +19,7 @@ from typing import Any
 from unitk import registry
 from unitk.data.corpus.corpus import VOCAB
 from unitk.data.examples import Data, open_data
+from unitk.data.limits import pair_of
 from unitk.errors import DataError, UsageError, require
 from unitk.files import sealed_files
 from unitk.models.base import Preset
@@ -229,6 +230,8 @@ def _differences(parsed: Parsed, there: Settings, checkpoint: Path, tower: str =
     if preset:
         other = ", or leave out --arch" if tower == "x" else ""
         cure = f"add {' '.join(preset.values())}{other}"
+        if tower != "x" and (pair := pair_of(there)):
+            cure = f"take --arch {pair}"
         cure = cure if own.config is arch.config else "choose another --arch.encoder"
         raise UsageError(f"{next(iter(preset))}: {cure}")
     return named
@@ -357,6 +360,11 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
     init_from = find_checkpoint(config.init_from) if config.init_from else None
     if init_from is not None:
         state = read_state(init_from)
+        single = registry.get("arch", state["config"]["arch"])().towers == ("x",)
+        apart = f"has one tower, but --arch {arch.name} an encoder and a decoder"
+        cure = "--init-encoder and --init-decoder take it"
+        both = {*arch.config.towers} == {"enc", "dec"}
+        require(not (single and both), f"--init-from: {init_from} {apart}: {cure}")
         check_vocab(state, data.vocab, init_from)
         theirs, ours = (len(one.sentinels) for one in (Vocab.load(init_from / VOCAB), data.vocab))
         name = state["config"]["task"]
