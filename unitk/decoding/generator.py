@@ -205,8 +205,15 @@ class Generator(Sources):
             report = watch.report if last else lambda done: watch.report(0)
             return self.outputs(sources, config, watch=replace(watch, report=report), **how)
 
-        judge = partial(self.reader.likelihood, truncate=True) if self.reader else None
+        judge = partial(self.reader.judge, config, watch) if self.reader else None
         return fill(self.task, texts, sources, config, search, judge)
+
+    def judge(self, config: GenerateConfig, watch: Watcher, texts: Sequence[str]) -> list[Floats]:
+        """The log-probabilities of the tokens of texts, as `likelihood` has them."""
+        pairs = [(np.empty(0, np.int64), ids) for ids in self._ids(texts)]
+        how: dict[str, Any] = {"truncate": True, "report": lambda done: watch.report(0)}
+        found = likelihoods(self.model, self.task, pairs, max_tokens=config.max_tokens, **how)
+        return [gains for gains, _ in found]
 
     def embed(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[EmbedOptions]

@@ -64,7 +64,7 @@ def likelihoods(
             laid.append(own)
         # a recurrent network reads no trees
         trees = share([one for own in laid for one in own], not model.config.sequential)
-        gains = score(model, [tree.example for tree in trees], max_tokens)
+        gains = score(model, [one.example for one in trees], max_tokens, lambda done: report(0))
         each = iter(
             [gain[:, i] for gain, tree in zip(gains, trees, strict=True) for i in tree.index]
         )

@@ -32,7 +32,8 @@ def share(examples: Sequence[Example], together: bool = True, row: int = ROW) ->
     """Merge neighbouring examples that begin alike, so that each common slot is computed once.
 
     Every example has one ask, whose answers differ only by rounding from those of the example
-    alone. A tree of several has at most `row` slots. With `together` off each example stays alone.
+    alone. A tree of several has at most `row` slots, or a quarter more than its first example. With
+    `together` off each example stays alone.
     """
     if not together:
         return [_tree([one], [], []) for one in examples]
@@ -60,16 +61,18 @@ def _are_alike(one: Sequence[Ids], other: Sequence[Ids]) -> bool:
 
 
 def _trees(examples: Sequence[Example], head: int, row: int) -> list[Tree]:
-    """Examples with the same first `head` slots, as few trees of at most `row` slots."""
+    """Examples with the same first `head` slots, as few trees of about `row` slots."""
     tails = [example.towers[example.decoded].table[:, head:] for example in examples]
     shared = [0, *(_common(*pair) for pair in zip(tails[:-1], tails[1:], strict=True))]
-    found, begin, size = [], 0, head
+    found, begin, size, most = [], 0, head, 0
     for number, (tail, common) in enumerate(zip(tails, shared, strict=True)):
         fresh = tail.shape[1] - common
-        if number > begin and size + fresh > row:
+        if number > begin and size + fresh > most:
             found.append(_tree(examples[begin:number], tails[begin:number], shared[begin:number]))
             begin, size, fresh = number, head, tail.shape[1]
             shared[number] = 0
+        if number == begin:
+            most = max(row, (head + fresh) * 5 // 4)
         size += fresh
     return [*found, _tree(examples[begin:], tails[begin:], shared[begin:])]
 

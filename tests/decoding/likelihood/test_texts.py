@@ -14,7 +14,7 @@ from unitk import registry
 from unitk.decoding import likelihood as module
 from unitk.decoding.generator import Generator
 from unitk.decoding.likelihood import layouts
-from unitk.decoding.share import share
+from unitk.decoding.share import ROW, share
 from unitk.errors import DataError, UsageError
 from unitk.kernels.weights import prepare_weights
 from unitk.models.archs import tiny
@@ -184,6 +184,21 @@ def test_sums_are_of_float32_whatever_the_model_is(made, name):
     for one, other in zip(found, exact, strict=True):
         assert one.dtype == np.float32
         assert np.abs(one - other).max() < 0.5
+
+
+def test_long_texts_that_begin_alike_are_read_once(made):
+    """Beyond the slots of a tree, too; whoever waits is told after each batch."""
+    model, task = made("lm")
+    rng = np.random.default_rng(6)
+    start = rng.choice(task.words, ROW + 20)
+    texts = [(NONE, np.append(start, rng.choice(task.words, 3))) for _ in range(5)]
+    [tree] = share([layouts(task, *text)[0] for text in texts])
+    assert len(tree.index) == 5 and len(tree.example.towers["x"]) < ROW + 50
+    seen = list[int]()
+    together = likelihoods(model, task, texts, report=seen.append)
+    for text, own in zip(texts, together, strict=True):
+        near(own, likelihoods(model, task, [text])[0])
+    assert len(seen) > 1 and sum(seen) == len(texts)
 
 
 @pytest.mark.parametrize("arch", ["t5_tiny", "bart_tiny"])
