@@ -439,6 +439,43 @@ def test_an_answer_that_is_not_in_the_passage_is_refused(serving, browser):
         assert page.inner_text("#walk .answer")
 
 
+def test_whatever_a_link_says_the_page_opens(serving, browser):
+    models = ("unitk-base-en", "unitk-vae-en")
+    with serving(models) as where, opened(browser, where) as page:
+        said = {
+            "model=other&panel=fill": "model other, which is not served",
+            "panel=ask&text=x": "this model does not do",
+            "panel=__proto__": "this model does not do",
+            "panel=show&task=none&seed=-3&text=a": "",
+            "=&&%FF": "",
+        }
+        for link, error in said.items():
+            page.evaluate("link => { location.hash = link; }", link)
+            page.wait_for_timeout(100)
+            shown = page.inner_text("#error")
+            assert error in shown if error else shown == ""
+            assert panels_of(page) == ["fill", "continue", "show"]
+        assert page.input_value("#show select") == "glm_infill"
+        page.evaluate("location.hash = 'model=unitk-vae-en&panel=walk&from=i+go&to=a'")
+        page.wait_for_selector("#walk:visible")
+        assert page.input_value("#walk [name=from]") == "i go"
+
+
+def test_another_model_ends_what_is_under_way(serving, browser):
+    models = ("unitk-base-en", "unitk-vae-en")
+    with serving(models) as where, opened(browser, where) as page:
+        page.fill("#continue [name=max_len]", "200")
+        page.focus("#continue form button")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#continue strong")
+        page.select_option("#models", "unitk-vae-en")
+        page.select_option("#models", "unitk-base-en")
+        page.wait_for_selector("#continue:not([aria-busy]) form button:enabled")
+        assert page.inner_text("#continue .answer") == page.inner_text("#error") == ""
+        press(page, "fill")
+        assert page.inner_text("#fill .answer")
+
+
 def test_a_text_is_continued_as_openai_s_api_continues_it(serving, browser):
     with serving("unitk-base-en") as where, opened(browser, where) as page:
         page.fill("#continue textarea", "It was a cold night")

@@ -3,6 +3,7 @@
 const error = document.getElementById("error"), chooser = document.getElementById("models");
 let model;  // the chosen one: its name, what it is, its tasks and limits
 let models = [];
+const working = new Set();  // what ends each request that is not answered
 
 /** The answer to a request; throws what the server says is wrong. */
 async function ask(path, body, signal) {
@@ -127,14 +128,27 @@ function linked(id, form) {
   return `${location.origin}${location.pathname}#${query}`;
 }
 
+/** What the address of the page says, by name. */
+const given = () => new URLSearchParams(location.hash.slice(1));
+
 /** Fills in what the address of the page says. */
 function restored() {
-  const query = new URLSearchParams(location.hash.slice(1)), section = document.getElementById(query.get("panel"));
-  const form = section?.querySelector("form");
-  if (!form || section.hidden) return;
+  const query = given(), [name, id] = [query.get("model"), query.get("panel")];
+  if (name && name !== model.model) {
+    error.textContent = `The link is for the model ${name}, which is not served here.`;
+    return;
+  }
+  if (!id) return;
+  const section = document.querySelector(`main > section#${CSS.escape(id)}:not([hidden])`);
+  if (!section) {
+    error.textContent = "The link is for something that this model does not do.";
+    return;
+  }
+  const form = section.querySelector("form");
   for (const [name, value] of query) {
     const control = form.querySelector(`[name="${CSS.escape(name)}"]`);
-    if (control && control.type !== "checkbox") control.value = value;
+    const known = !control?.options || [...control.options].some(one => one.value === value);
+    if (control && known && control.type !== "checkbox") control.value = value;
   }
   for (const box of form.querySelectorAll("[type=checkbox]")) box.checked = query.has(box.name);
   form.querySelectorAll("textarea").forEach(area => area.show());
@@ -163,9 +177,10 @@ function prepare(section) {
   form.addEventListener("submit", async event => {
     event.preventDefault();
     if (button.disabled) return;  // it waits for the first
-    const abort = new AbortController(), begun = Date.now();
+    const abort = new AbortController(), begun = Date.now(), asked = model;
     const tick = setInterval(() => { work.textContent = `working, ${Math.round((Date.now() - begun) / 1000)} s`; }, 1000);
     stop.onclick = () => abort.abort();
+    working.add(abort);
     button.disabled = true;
     stop.hidden = false;
     work.textContent = "working";
@@ -182,10 +197,12 @@ function prepare(section) {
       else {
         if (answer.partial) answer.append(made("p", "The answer ends here.", "note"));
         else clear(section);  // an answer to another request
-        error.textContent = inWords(wrong.message, form);
+        if (asked === model) error.textContent = inWords(wrong.message, form);
       }
     }
+    if (asked !== model) clear(section);  // another one was chosen meanwhile
     answer.partial = false;
+    working.delete(abort);
     clearInterval(tick);
     work.textContent = "";
     stop.hidden = true;
@@ -510,6 +527,7 @@ function introduce({model: name, about, tasks}, replaced) {
 
 /** Shows the panels of a model. */
 function choose(name, replaced) {
+  for (const abort of working) abort.abort();
   model = models.find(one => one.model === name) ?? models[0];
   const {tasks, limits} = model, names = Object.keys(tasks), first = holds => names.find(one => holds(tasks[one]));
   for (const section of document.querySelectorAll("main section")) {
@@ -547,8 +565,12 @@ async function start() {
     choose(chooser.value, replaced);
     history.replaceState(null, "", `#${new URLSearchParams({model: model.model})}`);
   });
-  choose(new URLSearchParams(location.hash.slice(1)).get("model"), replaced);
-  restored();
+  const open = () => {
+    choose(given().get("model"), replaced);
+    restored();
+  };
+  window.addEventListener("hashchange", open);  // a link that is opened here
+  open();
 }
 
 start().catch(wrong => { error.textContent = wrong.message; });
