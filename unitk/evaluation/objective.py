@@ -22,12 +22,12 @@ from unitk.models.state import StatefulRows
 from unitk.options.config import Parsed, flag
 from unitk.options.settings import NOTHING, Origin, Settings
 from unitk.slots import DOC, Batch, Ids
+from unitk.training.checks.data import check_data, check_stateful
 from unitk.training.config import CUT, TrainConfig
 from unitk.training.measures import Means
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import finding
 from unitk.training.saving.state import asked_as, read_state, recorded_options
-from unitk.training.start import check_data, check_stateful
 
 TEXT = "lm"  # the ask whose labels are a text's words, named like its head
 BOUND = "bound"  # the ask whose mean is an upper bound of a token's negative log-probability

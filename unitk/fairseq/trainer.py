@@ -31,11 +31,12 @@ from unitk.formats.fairseq_own import MODEL, TASK
 from unitk.models.model import build
 from unitk.options.config import Parsed, parse
 from unitk.slots import Batch, Example, Ids
+from unitk.training.checks.data import check_data
 from unitk.training.config import TrainConfig
 from unitk.training.saving.checkpoint import load_weights
 from unitk.training.saving.folder import find_checkpoint
 from unitk.training.saving.state import read_state
-from unitk.training.start import check_data, with_heads
+from unitk.training.start import with_heads
 
 UnitkError.with_flags = True  # fairseq-train is a command line
 NAME = "unitk"

@@ -1,0 +1,102 @@
+"""Options that differ from those of the checkpoint that a run begins with or goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from unitk.data.examples import Data
+from unitk.data.limits import pair_of
+from unitk.errors import UsageError, require
+from unitk.files import sealed_files
+from unitk.models.config import UNSHAPED
+from unitk.options.config import Parsed, flag
+from unitk.options.settings import Origin, Setting, Settings
+from unitk.training.config import COMPONENTS, CUT, FROZEN
+from unitk.training.saving.state import recorded_options
+
+OF_THE_COMMAND = ("config", "resume", "new_data", "save_dir", "dry_run")
+"""Options that say where a run is and that it continues, not how it is trained."""
+
+
+def of_same_tasks(there: Settings, tasks: Mapping[str, str]) -> Settings:
+    """The options that a checkpoint has for the run's task or tasks, under this run's keys."""
+    trained = there.tasks()
+    found: dict[str, Setting] = {}
+    for name in [name for name in tasks if name in trained]:
+        own = there.of(trained[name])
+        found |= {f"{tasks[name]}.{key}": setting for key, setting in own.items()}
+    return Settings(found)
+
+
+def differences(parsed: Parsed, there: Settings, checkpoint: Path, tower: str = "x") -> list[str]:
+    """The options that were given and differ from the checkpoint that the weights come from."""
+    arch, named = parsed.components["arch"], list[str]()
+    own = replace(arch, config=arch.config.tower(tower))
+    unshaped = (key for name in UNSHAPED if (key := f"arch.{name}") in there)
+    theirs = Settings({key: there[key] for key in unshaped})
+    if tower == "x":
+        theirs = theirs.under(of_same_tasks(there, parsed.settings.tasks()))
+    elif tower == "enc" and "arch.encoder" in there:
+        return []  # its settings are those of a preset
+    here = replace(parsed, components=parsed.components | {"arch": own})
+    preset = dict[str, str]()
+    for key, text in here.differing(theirs).items():
+        what = f"{flag(key)} is {here.settings[key].text}, but {text} in {checkpoint}"
+        if here.settings[key].origin == Origin.PRESET and key != "arch.norm_eps":
+            preset[what] = f"{flag(key)} {text}"
+        named.append(what)
+    if preset:
+        other = ", or leave out --arch" if tower == "x" else ""
+        cure = f"add {' '.join(preset.values())}{other}"
+        if tower != "x" and (pair := pair_of(there)):
+            cure = f"take --arch {pair}"
+        cure = cure if own.config is arch.config else "choose another --arch.encoder"
+        raise UsageError(f"{next(iter(preset))}: {cure}")
+    return named
+
+
+def check_frozen(
+    state: dict[str, Any], parsed: Parsed, data: Data, checkpoint: Path
+) -> tuple[bool, list[str]]:
+    """Refuse changes to what a resumed run must keep: components, data, and the order of the data.
+
+    Returns whether the data, or how examples are made of them, have changed (`--new-data`), and
+    the options that differ, in words.
+    """
+    # of files that are copied, the run's own are named; what they contain is compared
+    kept = sealed_files(checkpoint)
+    for name, text in data.task.files.items():
+        if name in kept and (checkpoint / name).read_text(encoding="utf-8") != text:
+            copy = f"{checkpoint / name}, a copy of a file that was changed"
+            raise UsageError(f"a resumed run keeps the contents of {copy}")
+    # an option the run did not know yet has its default there
+    there, here = parsed.differing(recorded_options(state)), parsed.settings
+    components = here.only(*COMPONENTS)
+    free = CUT if parsed.main.new_data else ()
+    changed = {key for key in free if key in there}
+    for key in sorted(there, key=lambda key: (key not in COMPONENTS, key)):
+        fixed = key in FROZEN or key in components
+        # a schedule of the block size counts epochs up to the last one
+        fixed |= key == "max_epochs" and not isinstance(parsed.main.block_size, int)
+        if fixed and key not in changed:
+            hint = " without --new-data" if key in CUT else ""
+            raise UsageError(
+                f"{flag(key)} is {here[key].text}, but the run to resume has {there[key]}:"
+                f" it cannot change{hint} ({checkpoint})"
+            )
+    counted = bool(state.get("words")) or not parsed.main.counts_words
+    require(counted, f"--max-words and --save-at-words: {checkpoint} did not count its words")
+    require(
+        state["data"] == data.fingerprint or parsed.main.new_data,
+        f"--data: contents or weights are not those of the run to resume ({checkpoint});"
+        " --new-data begins an epoch on others",
+    )
+    named = [
+        f"{flag(key)} is {here[key].text}, but {text} in {checkpoint}"
+        for key, text in there.items()
+        if key not in OF_THE_COMMAND
+    ]
+    return bool(changed) or state["data"] != data.fingerprint, named

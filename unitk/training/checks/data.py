@@ -1,0 +1,72 @@
+"""Data of a run that do not fit its options, or the checkpoint that it begins with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from unitk.data.examples import Data
+from unitk.errors import DataError, UsageError, require
+from unitk.options.config import Parsed, flag
+from unitk.options.settings import Origin
+from unitk.training.config import parse_weighted, process_ranks
+from unitk.vocab.base import Vocab
+
+
+def check_fit(parsed: Parsed, data: Data) -> None:
+    """Refuse options that the data of the run cannot serve."""
+    config = parsed.main
+    check_stateful(parsed, data, process_ranks()[1])
+    apart = "--shard: a model that writes while it trains cannot be divided among processes"
+    require(not (config.shard and data.writes), apart)
+    for name in ("patience", "best_metric", "valid_generate"):
+        idle = getattr(config, name) is not None and not data.valid
+        require(not idle, f"{flag(name)} has no effect without --valid")
+    if config.best_metric and re.split("[./]", config.best_metric)[0] not in data.valid:
+        known = ", ".join(f"{name}/loss" for name in data.valid)
+        raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
+
+
+def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
+    """Refuse options that exclude stateful rows."""
+    rows, arch = parsed.main.stateful_rows, parsed.components["arch"]
+    if not rows:
+        return
+    name = f"--stateful-rows {rows}"
+    idle = f"{name} has no effect: --arch {arch.name} carries nothing from update to update"
+    require(arch.config.carries, idle)
+    require(rows % world == 0, f"{name} must be a multiple of the {world} processes")
+    half = "half of the rows read texts from their end (--task.both-ways off: none does)"
+    require(rows % 2 == 0 or not data.task.both_ways, f"{name} must be even: {half}")
+    ordered = data.kind == "text" and data.task.cut is None and not parsed.mixture
+    require(ordered, f"{name} needs texts in their order: no pairs, sentence pairs or mixed tasks")
+    even = all(parse_weighted(text)[1] == 1 for text in parsed.main.data)
+    require(even, f"{name} reads each text once: --data takes no weight")
+    for option in ("batch_tokens", "batch_texts"):
+        given = parsed.settings.given(option, Origin.FLAG)
+        require(not given, f"{flag(option)} has no effect with {name}: an update is a text a row")
+
+
+def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
+    """`DataError` unless the data's vocabulary is that of the checkpoint."""
+    if state["vocab"] != vocab.hash:
+        raise DataError(
+            f"--data was made with another vocabulary than {checkpoint}:"
+            f" preprocess it with --vocab {checkpoint}"
+        )
+
+
+def check_data(state: dict[str, Any], data: Data, checkpoint: Path) -> None:
+    """`DataError` unless the data's vocabulary, and labels that both have, are the checkpoint's."""
+    check_vocab(state, data.vocab, checkpoint)
+    recorded = {"": state.get("labels", ()), **state.get("corpora", {})}
+    for name, here in {"": (known := data.task.trained).labels, **known.corpora}.items():
+        there = recorded.get(name, ())
+        if here and there and [*here] != [*there]:
+            a, b = (shorten(", ".join(names), 60, placeholder=" ...") for names in (here, there))
+            raise DataError(
+                f"--data has {len(here)} labels ({a}), but {checkpoint} has {len(there)} ({b}):"
+                " their numbers would mean other labels; use the same names in both"
+            )

@@ -1,0 +1,81 @@
+"""Options of a run that exclude each other or have no effect, refused before data are opened."""
+
+from __future__ import annotations
+
+import os
+
+from unitk.errors import UsageError, require
+from unitk.optim.config import AdafactorConfig, AdamWConfig, parse_rules
+from unitk.options.config import Parsed, flag
+from unitk.options.settings import Origin
+from unitk.training.config import RANKING, SCORES, TrainConfig, figure, is_launched, process_ranks
+from unitk.training.saving.folder import RunFolder
+
+
+def check_options(parsed: Parsed, run: RunFolder) -> None:
+    """Refuse options that exclude each other, or that have no effect in this run."""
+    config: TrainConfig = parsed.main
+    _check_shards(config, run)
+    if config.shard:
+        _check_sharded(parsed)
+    check_ends(parsed)
+    _check_scores(parsed)
+
+
+def _check_shards(config: TrainConfig, run: RunFolder) -> None:
+    """Refuse shards that no process would share, or could not write."""
+    _, world, _ = process_ranks()
+    alone = world == 1 and (is_launched() or config.nproc == 1)
+    one = "--shard has no effect in one process: --nproc N starts several"
+    require(not (config.shard and alone), one)
+    require(config.shard or not config.save_shards, "--save-shards has no effect without --shard")
+    on_one = os.environ.get("LOCAL_WORLD_SIZE", str(world)) == str(world)
+    shared = run.remote is None or on_one or not config.save_shards
+    require(shared, "--save-shards on several machines needs a --save-dir on a disk of all")
+
+
+def _check_sharded(parsed: Parsed) -> None:
+    """Refuse what cannot be divided among processes."""
+    config, optimizer = parsed.main, parsed.components["optimizer"].config
+    averages, retry = "averages are not divided", "ranks would wait for ever"
+    for key, why in (("ema", averages), ("average_last", averages), ("oom_retry", retry)):
+        require(not getattr(config, key), f"--shard and {flag(key)} exclude each other: {why}")
+    every = [optimizer, *(rule.optimizer for rule in parse_rules(config.group, optimizer))]
+    adafactor = any(isinstance(one, AdafactorConfig) for one in every)
+    why = "exclude each other: rows and columns are not divided"
+    require(not adafactor, f"--shard and --optimizer adafactor {why}")
+    half = any(isinstance(one, AdamWConfig) and one.state == "bf16" for one in every)
+    apart = "exclude each other: a shard keeps its means in fp32"
+    require(not half, f"--shard and --optimizer.state bf16 {apart}")
+    writes = "--shard and --valid-generate exclude each other"
+    require(config.valid_generate is None, writes)
+
+
+def _check_scores(parsed: Parsed) -> None:
+    """Refuse options of `--valid-generate` that exclude each other, or that lack it."""
+    config, best = parsed.main, figure(parsed.main.best_metric or "")
+    given = config.valid_generate is not None
+    for name in ("valid_metric", "valid_beam"):
+        idle = not given and parsed.settings.given(name, Origin.FLAG)
+        require(not idle, f"{flag(name)} has no effect without --valid-generate")
+    if best in RANKING:
+        what = f"--best-metric {config.best_metric}"
+        require(given, f"{what} is of outputs: --valid-generate N has the model write some")
+        computed = any(best in SCORES[name] for name in config.scores)
+        require(computed, f"{what} needs --valid-metric {RANKING[best]}")
+
+
+def check_ends(parsed: Parsed) -> None:
+    """Refuse schedules that need the run's last update if only its hours are known."""
+    if parsed.main.max_steps or parsed.main.max_epochs or parsed.main.max_words:
+        return
+    schedules = {key: value for key, (_, value) in parsed.fields().items() if callable(value)}
+    schedules |= {f"task.{name}": part.share for name, part in parsed.mixture.items()}
+    for key, schedule in schedules.items():
+        try:
+            schedule(1 << 40, None)
+        except UsageError as error:
+            raise UsageError(
+                f"--max-hours alone does not tell {flag(key)} when the run ends: give"
+                " --max-steps or --max-epochs too, or a schedule such as constant:warmup=100"
+            ) from error
