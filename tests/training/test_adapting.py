@@ -130,7 +130,7 @@ class TestTwoTowers:
         for depth in (1, 2):
             near(model.embed(batch, depth), causal.embed(batch, depth))
 
-    def test_all_that_another_stack_needs_stands_in_one_line(self, adapted):
+    def test_the_pair_of_towers_that_takes_the_model_is_named(self, adapted):
         with pytest.raises(UsageError) as raised:
             adapted("--task mass --arch modern_encdec_tiny --init-encoder LM --init-decoder LM")
-        assert str(raised.value).endswith("add --arch.norm-inside off --arch.activation silu")
+        assert str(raised.value).endswith(": take --arch qwen3_encdec_tiny")
