@@ -1,6 +1,7 @@
 """`unitk compare`: the table ranks no two kinds, and words cost what their tokens do."""
 
 import csv
+import gzip
 import json
 import math
 import re
@@ -75,7 +76,7 @@ def test_runs_are_compared_word_by_word(runs, toy_data, tmp_path, capsys):
     [data] = re.findall(r"drawComparison\((.*)\)\);", page.read_text())
     found = json.loads(data)
     assert [one["name"] for one in found["models"]] == words[:2]
-    assert [[word for word, _ in text] for text in found["texts"]] == [
+    assert [[word for word, _ in text["words"]] for text in found["texts"]] == [
         ["Thebaba", "bebe."],
         ["The", "</script>", "lala", "lolo."],
     ]
@@ -86,7 +87,7 @@ def test_runs_are_compared_word_by_word(runs, toy_data, tmp_path, capsys):
     for one, row in zip(models, rows, strict=True):
         nats = one["bits_per_byte"] * one["bytes"] * math.log(2)
         index = words.index(one["model"])
-        costs = [cost[index] for text in found["texts"] for _, cost in text]
+        costs = [cost[index] for text in found["texts"] for _, cost in text["words"]]
         assert sum(costs) == pytest.approx(nats, rel=1e-3)
         assert float(row["bits_per_byte"]) == pytest.approx(one["bits_per_byte"], abs=1e-5)
     with pytest.raises(UsageError, match="--output"):
@@ -115,6 +116,38 @@ def test_what_cannot_be_compared_is_refused(runs, toy_data, tmp_path):
     with pytest.raises(DataError, match="window 1 "):
         compare([one, two, *data, "--stride", "4000", "--output", str(output)])
     assert not output.exists()
+
+
+def test_the_last_run_is_refused_before_the_first_one_is_measured(
+    runs, toy_data, tmp_path, monkeypatch
+):
+    from unitk.comparison import likelihood
+    from unitk.verbs.train import run as train
+
+    words = f"--task bilm --arch elmo_tiny --data {toy_data / 'text'} --save-dir {tmp_path / 'r'}"
+    train(f"{words} --blocks line --max-steps 1 --batch-texts 4 --device cpu --valid none".split())
+    monkeypatch.setattr(likelihood, "measure", lambda *_: pytest.fail("measured"))
+    data = ["--data", str(toy_data / "text"), "--device", "cpu"]
+    page = tmp_path / "x.html"
+    with pytest.raises(UsageError, match=f"^{tmp_path / 'r'}: task bilm "):
+        compare([str(runs / "one"), str(tmp_path / "r"), *data, "--output", str(page)])
+    assert not page.exists()
+    with pytest.raises(UsageError, match="^--draws "):
+        compare([str(runs / "one"), str(runs / "two"), *data, "--draws", "3"])
+
+
+def test_records_are_the_texts_of_their_field(tmp_path):
+    from unitk.comparison.compare import CompareOptions
+    from unitk.comparison.texts import open_documents
+    from unitk.options.config import parse
+
+    lines = toy_lines(6)
+    text = tmp_path / "x.jsonl.gz"
+    with gzip.open(text, "wt") as file:
+        file.writelines(json.dumps({"body": line, "id": 3}) + "\n" for line in lines)
+    words = ["a", "b", "--data", str(text), "--field"]
+    found = open_documents(parse("compare", CompareOptions, [*words, "body"], positional="runs"))
+    assert [one.sentences for one in found] == [[line] for line in lines]
 
 
 def test_a_folder_of_seeds_is_one_row(runs, tmp_path, capsys):

@@ -18,6 +18,7 @@ from unitk.decoding.forced import score
 from unitk.decoding.likelihood import likelihoods
 from unitk.errors import DataError, UsageError
 from unitk.evaluation.estimators import Estimation
+from unitk.families.diffusion.bd3lm import layout as blocks
 from unitk.families.diffusion.mdlm import layout as masked
 from unitk.models.archs import tiny
 from unitk.slots import Example, lm, stay
@@ -122,6 +123,28 @@ def test_the_bound_of_diffusion_is_the_mean_over_orders(task, model, toy_vocab):
     many = cost(network, mdlm, NONE, TEXT[:3], draws=100)
     assert many.total == pytest.approx(bound, rel=0.05)
     assert drawn[0] == cost(network, mdlm, NONE, TEXT[:3], draws=1).total
+
+
+def test_the_bound_of_blocks_is_the_mean_over_orders_of_each(task, model, toy_vocab):
+    network, bd3lm = model("bert_small"), task("bd3lm", block_length=2, ends=False)
+    tokens = np.append(toy_vocab.cls, TEXT)
+    block, bound, exact = bd3lm.blocks(tokens), 0.0, 0.0
+    for number in range(3):
+        costs = []
+        for order in permutations(np.flatnonzero((block == number) & (np.arange(5) > 0))):
+            hides = [np.sort(order[i:]) for i in range(len(order))]
+            each = [
+                blocks(tokens, block, one, np.ones(len(one), np.float32), mask=toy_vocab.mask)
+                for one in hides
+            ]
+            gains = [gain for gain, _ in score(network, each, 1000)]
+            asked = zip(gains, hides, order, strict=True)
+            costs.append(-sum(gain[one.tolist().index(at)] for gain, one, at in asked))
+        bound += np.mean(costs)
+        exact -= np.log(np.mean(np.exp(-np.array(costs))))
+    assert exact < bound
+    many = cost(network, bd3lm, NONE, draws=100).total
+    assert many == pytest.approx(bound, rel=0.02)
 
 
 def test_factorizations_in_order_are_the_causal_value_and_their_mean_is_a_bound(task, model):

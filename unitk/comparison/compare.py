@@ -24,6 +24,8 @@ from unitk.training.seeds import SUMMARY
 
 if TYPE_CHECKING:
     from unitk.comparison.likelihood import Likelihood
+    from unitk.decoding.generator import Generator
+    from unitk.evaluation.estimators import Estimator
     from unitk.vocab.base import Vocab
 
 
@@ -99,7 +101,8 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
         found, vocabs = measure_all(given, documents)
         rows = rows_of(found)
         if page is not None:
-            create(page, page_of(page_record(found, vocabs, given.page_documents)))
+            record = page_record(found, vocabs, str(given.data), given.page_documents)
+            create(page, page_of(record))
         if table is not None:
             create(table, csv_of(rows))
     return rows
@@ -127,11 +130,15 @@ def measure_all(
 
     found: dict[str, Likelihood] = {}
     vocabs: dict[str, Vocab] = {}
-    for path in given.runs:
+    runs = {path: seeds_of(path) for path in given.runs}
+    # the last of them is refused before the first one is measured
+    drawn = [estimator_of_run(given, run).draws > 0 for each in runs.values() for run in each]
+    require(any(drawn) or given.draws is None, "--draws has no effect: no run draws anything")
+    for path, each in runs.items():
         # runs of one folder differ in their seeds alone, so their vocabulary is one
-        each = [measure_run(given, run, documents) for run in seeds_of(path)]
-        found[str(path)] = mean_of([one for one, _ in each])
-        vocabs[str(path)] = each[0][1]
+        measured = [measure_run(given, run, documents) for run in each]
+        found[str(path)] = mean_of([one for one, _ in measured])
+        vocabs[str(path)] = measured[0][1]
     return found, vocabs
 
 
@@ -143,21 +150,42 @@ def seeds_of(path: Path) -> list[Path]:
     return [path / f"seed-{seed}" for seed in seeds]
 
 
-def measure_run(
-    given: CompareOptions, path: Path, documents: list[Document]
-) -> tuple[Likelihood, Vocab]:
-    """What the documents cost a model, and its vocabulary."""
-    from unitk.comparison.estimators import estimator_of
-    from unitk.comparison.likelihood import How, measure
+def open_run(given: CompareOptions, path: Path) -> Generator:
+    """A model that is compared."""
     from unitk.training.device import choose_device
 
-    generator = load(
+    return load(
         path,
         choose_device(given.device),
         task=given.task,
         precision=given.precision,
         user_dir=given.user_dir,
     )
+
+
+def estimator_of_run(given: CompareOptions, path: Path) -> Estimator:
+    """What estimates the likelihood of texts by a model; `UsageError` names the run if nothing
+    does, or if it reads no --context."""
+    from unitk.comparison.estimators import estimator_of
+
+    task = open_run(given, path).task
+    try:
+        found = estimator_of(task)
+    except UsageError as error:
+        raise UsageError(f"{path}: task {task.name} has no likelihood of texts") from error
+    reads = found.contexts or given.context is None
+    require(reads, f"--context has no effect on {path}, whose model reads no context")
+    return found
+
+
+def measure_run(
+    given: CompareOptions, path: Path, documents: list[Document]
+) -> tuple[Likelihood, Vocab]:
+    """What the documents cost a model, and its vocabulary."""
+    from unitk.comparison.estimators import estimator_of
+    from unitk.comparison.likelihood import How, measure
+
+    generator = open_run(given, path)
     drawn = estimator_of(generator.task).draws > 0  # the others have no use for --draws
     how = How(
         stride=given.stride,

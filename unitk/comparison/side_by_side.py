@@ -113,38 +113,39 @@ def word_costs(vocab: Vocab, document: Document, tokens: Doubles) -> list[tuple[
     return found
 
 
+ON_PAGE = "kind", "rank", "seeds", "low", "high", "behind", "behind_low", "behind_high"
+"""What the page's table has of a row, beside the name and the bits per byte."""
+
+
 def page_record(
-    found: Mapping[str, Likelihood], vocabs: Mapping[str, Vocab], most: int
+    found: Mapping[str, Likelihood], vocabs: Mapping[str, Vocab], data: str, most: int
 ) -> dict[str, Any]:
-    """Models and the words of the first `most` documents, as `compare.js` draws them."""
+    """Models and the words of the first `most` documents of `data`, as `compare.js` draws them."""
     rows = {row["model"]: row for row in rows_of(found)}
     models = [
-        {
-            "name": name,
-            "kind": one.kind,
-            "bits": one.bits_per_byte,
-            "error": None if one.error != one.error else rows[name]["standard_error"],
-        }
+        {"name": name, "bits": one.bits_per_byte, **{key: rows[name][key] for key in ON_PAGE}}
         for name, one in found.items()
     ]
     texts = list[Any]()
-    [documents, *_] = (one.documents for one in found.values())
-    for number, document in enumerate(documents[:most]):
+    [first, *_] = found.values()
+    for number, document in enumerate(first.documents[:most]):
         each = [word_costs(vocabs[n], document, one.tokens[number]) for n, one in found.items()]
-        texts.append(
-            [
-                [words[0][0], [round(cost, 3) for _, cost in words]]
-                for words in zip(*each, strict=True)
-            ]
-        )
-    return {"models": models, "texts": texts}
+        words = [
+            [same[0][0], [round(cost, 3) for _, cost in same]] for same in zip(*each, strict=True)
+        ]
+        scale = math.log(2) * document.size
+        bits = [round(float(one.nats[number]) / scale, 4) for one in found.values()]
+        texts.append({"bits": bits, "words": words})
+    about = {"data": data, "documents": len(first.documents), "bytes": int(first.sizes.sum())}
+    return {**about, "models": models, "texts": texts}
 
 
 def page_of(found: Mapping[str, Any]) -> str:
     """One HTML file with the words side by side, which needs no other file."""
     style, script = ((PAGE / f"compare.{name}").read_text("utf-8") for name in ("css", "js"))
-    # "</script" would end the script element
-    data = json.dumps(found).replace("<", "\\u003c")
+    # "</script" would end the script element; NaN, the error of one document, is null
+    models = [{k: None if v != v else v for k, v in one.items()} for one in found["models"]]
+    data = json.dumps({**found, "models": models}, allow_nan=False).replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en">
 <head>

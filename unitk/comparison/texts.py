@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unitk.data.corpus.corpus import Corpus
@@ -45,7 +45,9 @@ def open_documents(parsed: Parsed) -> list[Document]:
     # parallel files, records and questions are no running text
     if source.reading is None:
         raise DataError(f"--data {path} holds pairs; bits per byte are of texts")
-    found = [Document(one) for file in files for one in read_documents(file, source.reading)]
+    found = list[Document]()
+    for file, name in zip(files, source.formats, strict=True):
+        found += map(Document, read_documents(file, replace(source.reading, format=name)))
     if not found:
         raise DataError(f"--data {path} has no text")
     return found
