@@ -220,7 +220,7 @@ def test_labels_are_those_of_the_words(corpora, toy_vocab):
 
 
 def test_what_a_task_cannot_do_and_other_labels_are_named(corpora):
-    able = "choice, classify, cloze, mtdnn, regress, sorts, tag"
+    able = "choice, classify, cloze, mtdnn, multi_label, regress, sorts, tag"
     with pytest.raises(UsageError, match=f"lm .*trained.*texts.*; {able} can"):
         begin(corpora, "class", task="lm --arch gpt2_tiny")
     with pytest.raises(UsageError, match="class.* holds labelled.*span.* holds spans"):

@@ -96,6 +96,8 @@ PAIRS += [(family, task) for family in ("mistral", "qwen3", "neox") for task in 
 PAIRS += [(family, "classify") for family in TODAY]
 PAIRS += [("llama", "span"), ("qwen3", "regress"), ("olmo2", "classify"), ("gemma3", "classify")]
 PAIRS += [("ernie", "classify"), ("t5_v1_1", "classify"), ("gpt", "classify"), ("gpt", "choice")]
+ENDS["multi_label"] = ENDS["classify"]
+PAIRS += [(family, "multi_label") for family in ("bert", "gpt2", "bart")]
 
 
 def class_of(family, task):
@@ -114,10 +116,17 @@ def make(hf, kit, tmp_path, vocab_txt):
 
     def made(family, task):
         name, settings = FAMILIES[family]
-        labels = {"classify": LABELS, "tag": LABELS, "regress": ("much",)}.get(task)
+        labels = {
+            "classify": LABELS,
+            "multi_label": LABELS,
+            "tag": LABELS,
+            "regress": ("much",),
+        }.get(task)
         if labels:
             named = {"id2label": dict(enumerate(labels)), "label2id": {}}
             settings = settings | named | {"num_labels": len(labels)}
+        if task == "multi_label":
+            settings = settings | {"problem_type": "multi_label_classification"}
         torch.manual_seed(0)
         config = getattr(hf, class_of(family, task)).config_class(**settings)
         model = kit.perturbed(getattr(hf, class_of(family, task))(config))
@@ -144,6 +153,7 @@ def sources(task, kit):
 
 RIGHT = {
     "classify": [[2], [0], [1]],
+    "multi_label": [np.array([0, 2]), np.array([], int), np.array([1])],
     "regress": [[0.5], [-2.0], [1.0]],
     "tag": [[0, 2, 1], [1, 1], [2, 0, 0, 1]],
     "choice": [[1], [0], [1]],
@@ -263,7 +273,7 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
     model, there = make(family, kind)
     loaded = load(kit.to_unitk("hf", there, tmp_path / "ours"))
     ours, task = loaded.model, loaded.task
-    assert task.trained.labels == (LABELS if kind in ("classify", "tag") else ())
+    assert task.trained.labels == (LABELS if kind in ("classify", "multi_label", "tag") else ())
     parts, right = sources(kind, kit), RIGHT[kind]
     found, loss, laid = ours_of(ours, task, parts, right)
     wanted, their_loss, rows = theirs_of(model, task, parts, laid)
@@ -308,7 +318,7 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
     [
         ({"id2label": {"0": "plus", "1": "minus"}}, "id2label must name the 3 outputs 0 to 2"),
         (
-            {"problem_type": "multi_label_classification"},
+            {"problem_type": "regression"},
             "BertForSequenceClassification with 3 outputs as single_label_classification only",
         ),
         (

@@ -53,6 +53,34 @@ def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
     )
 
 
+def class_sets(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> Score:
+    """F1 of the classes of texts, of which each has any number (loose micro and macro), and the
+    share of texts that have exactly the right ones.
+
+    Ling and Weld 2012; as THU-ERNIE's eval_typing.py counts Open Entity: macro precision and recall
+    are means over all texts, 0 for one without predicted or right classes.
+    """
+    pairs = [({*some}, {*right}) for some, right in zip(predicted, wanted, strict=True)]
+    right = [len(some & known) for some, known in pairs]
+    found, real = (sum(len(pair[side]) for pair in pairs) for side in (0, 1))
+    shares = [
+        (n / max(len(some), 1), n / max(len(known), 1))
+        for n, (some, known) in zip(right, pairs, strict=True)
+    ]
+    figures: dict[str, float | int] = {"accuracy": 100 * _mean([a == b for a, b in pairs])}
+    for kind, precision, recall in (
+        ("micro", sum(right) / max(found, 1), sum(right) / max(real, 1)),
+        ("macro", _mean([one for one, _ in shares]), _mean([one for _, one in shares])),
+    ):
+        f1 = 2 * precision * recall / max(precision + recall, 1e-30)
+        own = {"f1": f1, "precision": precision, "recall": recall}
+        figures |= {f"{name}_{kind}": 100 * value for name, value in own.items()}
+    about = (
+        "micro: over all classes; macro: of mean precision and recall of texts; accuracy: of sets"
+    )
+    return Score(figures, about)
+
+
 def numbers(predicted: Sequence[float], wanted: Sequence[float]) -> Score:
     """Pearson's and Spearman's correlations; 0 where all numbers are equal."""
     stats = load_library("scipy.stats", "scipy", "number")

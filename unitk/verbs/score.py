@@ -18,7 +18,7 @@ from unitk.data.files.lines import name_file
 from unitk.errors import DataError, require
 from unitk.metrics import Score
 from unitk.metrics.bleu import Tokenize
-from unitk.metrics.labels import answers, classes, numbers, tags
+from unitk.metrics.labels import answers, class_sets, classes, numbers, tags
 from unitk.metrics.rouge import Words
 from unitk.metrics.texts import Counting, Written, score_texts
 from unitk.options.config import Parsed, With
@@ -27,6 +27,7 @@ from unitk.registry import register
 Form = Literal["class", "number", "tags", "span"]
 LABELS: dict[str, tuple[str, Callable[[list[Any], list[Any]], Score]]] = {
     "class": ("label", classes),
+    "classes": ("labels", class_sets),
     "number": ("value", numbers),
     "tags": ("tags", tags),
     "span": ("answer", answers),
@@ -54,15 +55,16 @@ class Options:
 
     metric: tuple[str, ...]
     """Metrics to compute, separated by commas: bleu, rouge, meteor, chrf, qg, stats of texts;
-    class, number, tags, span of labels; ndcg, mrr, recall of rankings. similarity, analogy,
-    category are of vectors of words. qg: BLEU and ROUGE-L as papers on question generation count.
-    meteor: exact and stem matches if WordNet's data are missing. stats: lengths, new n-grams,
-    repetition. ndcg@10, mrr@10, recall@100: of the first texts that `unitk search` has found;
-    references are TREC's qrels. similarity: Spearman's correlation; analogy: accuracy (3CosAdd);
-    category: purity of clusters; references are tables of words, and analogy@30000 reads the first
-    vectors of `unitk analyse vectors`. class: accuracy, F1, Matthews. number: Pearson, Spearman.
-    tags: F1 of spans, as conlleval, or accuracy alone. span: exact match and F1 of answers, as
-    SQuAD; a json object of id to answer is joined with a SQuAD json by its ids."""
+    class, classes, number, tags, span of labels; ndcg, mrr, recall of rankings. similarity,
+    analogy, category are of vectors of words. qg: BLEU and ROUGE-L as papers on question generation
+    count. meteor: exact and stem matches if WordNet's data are missing. stats: lengths, new
+    n-grams, repetition. ndcg@10, mrr@10, recall@100: of the first texts that `unitk search` has
+    found; references are TREC's qrels. similarity: Spearman's correlation; analogy: accuracy
+    (3CosAdd); category: purity of clusters; references are tables of words, and analogy@30000 reads
+    the first vectors of `unitk analyse vectors`. class: accuracy, F1, Matthews. classes: micro and
+    macro F1. number: Pearson, Spearman. tags: F1 of spans, as conlleval, or accuracy alone. span:
+    exact match and F1 of answers, as SQuAD; a json object of id to answer is joined with a SQuAD
+    json by its ids."""
     hypotheses: Path
     """File to score, in lines or as written by `generate` or `predict`. `-`: standard input."""
     references: tuple[Path, ...]
@@ -74,7 +76,7 @@ class Options:
     """Field of a table of hypotheses. Default: the first output of `unitk generate`, or the
     prediction of `unitk predict`."""
     label_field: Annotated[str, With("metric", tuple(LABELS))] = "label"
-    """Field of a table of references that holds the labels (for class, number, tags, span)."""
+    """Field of a table of references that holds the labels, of metrics of labels."""
     target_field: Annotated[tuple[str, ...], With("metric", get_args(Written))] = ("target",)
     """Field of a table of references. Several fields, or a list, are all references of a text."""
     source_field: Annotated[tuple[str, ...], With("metric", ("qg", "stats"))] = ("source",)

@@ -36,6 +36,7 @@ def test_made_up_labels_have_the_shape_of_labels(name):
     """They stand for labels where layouts are measured."""
     form, parts = FORMS[name], [np.arange(3), np.arange(4)]
     label = {"class": ["b"], "choice": [1], "number": [0.5], "tags": ["a", "b"], "span": [1, 2]}
+    label["classes"] = ["a", "b"]
     label["links"] = [(0, 1, "a"), (2, 3, "b")]
     numbers = form.rows(label[name], 0, "ab".index)
     rows = np.array(numbers, form.dtype).reshape(-1, form.width)

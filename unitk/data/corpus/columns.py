@@ -7,6 +7,7 @@
     documents.npy   int64 [D + 1], the first sentence of each document; the last entry is S
     labels.npy      what records without a target lead to, in rows whose meaning their form tells:
                     class, choice, number [D, 1]: int64, but numbers float32
+                    classes [L, 2]: record, class; a record has any number of them
                     tags [S, 1]: each word of a record is a sentence, one of its parts
                     span [D, 2]: tokens [start, stop) of the last part; -1 -1: none
                     links [L, 4]: record, tokens [start, stop) of its last part, entity
@@ -153,6 +154,17 @@ class SpanColumn(Form):
         return np.arange(2)
 
 
+class Classes(Form):
+    """A row for each class of a record."""
+
+    def rows(self, label: Label, record: int, number: Callable[[str], int]) -> list[float]:
+        return [one for name in label for one in (record, number(name))]
+
+    def of(self, rows: Rows, documents: Ids, record: int) -> Rows:
+        low, high = np.searchsorted(rows[:, 0], [record, record + 1])  # sorted by record
+        return rows[low:high, 1]
+
+
 class Links(Form):
     """A row for each entity that is named in the last part of a record."""
 
@@ -175,6 +187,7 @@ class Links(Form):
 
 FORMS = {
     "class": Form(named=True),
+    "classes": Classes(each="", width=2, named=True),
     "choice": Form(),
     "number": Form(dtype="<f4"),
     "tags": Tags(each="sentences", named=True),

@@ -117,7 +117,7 @@ def by_id(found: list[Read], asked: Sequence[Read]) -> list[Read]:
 def _label(value: Any, form: str, where: str) -> Any:
     if form != "span":
         label: Any = label_of(value, form, where)
-        return label if form == "tags" else label[0]
+        return label if form in ("tags", "classes") else label[0]
     answers = [value] if isinstance(value, str) else value
     if not isinstance(answers, list) or not all(isinstance(text, str) for text in answers):
         raise DataError(f"{where} must be an answer or a list of answers, got {value!r}")

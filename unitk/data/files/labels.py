@@ -22,6 +22,8 @@ def label_of(value: Any, form: str, where: str) -> Label:
     """A field as labels of the form; `where` names it in errors."""
     if isinstance(value, str) and form in ("span", "links"):  # of CSV
         value = parse_json(value, where) if value.strip() else None
+    if form == "classes" and isinstance(value, str) and value.lstrip().startswith("["):
+        value = parse_json(value, where)
     if form in ("class", "choice") and (name := _name(value)):
         # a choice may be the text "1.0"
         return [value.strip() if form == "choice" and isinstance(value, str) else name]
@@ -33,6 +35,10 @@ def label_of(value: Any, form: str, where: str) -> Label:
         tags = split_words(value) if isinstance(value, str) else value
         if all(names := [_name(tag) for tag in tags]):
             return names
+    if form == "classes" and isinstance(value, str | list) and value != "":
+        each = value.split(",") if isinstance(value, str) else value
+        if all(names := [_name(one) for one in each]):
+            return list(dict.fromkeys(names))
     if form == "span" and value is None:
         return NO_SPAN
     if form == "span" and _is_span(value, 2):
@@ -44,6 +50,7 @@ def label_of(value: Any, form: str, where: str) -> Label:
         "class": "one label",
         "number": "a number",
         "choice": "the number of a choice",
+        "classes": "a list of labels, which may be empty",
         "tags": "a list of tags",
         "span": "[start, stop] in characters, or null",
         "links": "a list of [start, stop, entity] in characters",

@@ -58,7 +58,7 @@ def predict(
     if not task.windowed:
         what = f"--null-threshold has no effect: task {task.name} finds no answers"
         require(config.null_threshold == 0, what)
-    if task.form not in ("class", "choice", "tags"):
+    if task.form not in ("class", "classes", "choice", "tags"):
         what = f"--probabilities has no effect: task {task.name} has no labels"
         require(not config.probabilities, what)
     read: list[Window] = []

@@ -160,7 +160,8 @@ SIMPLE = f"{PLACES}Simple"
 GEMMA_TEXTS = f"Text{TEXTS}"
 """Gemma 3's class for texts; the one without "Text" reads pictures as well."""
 POOLED = tuple(f"{kind}_{pool}" for kind in ("class", "regress") for pool in ("mean", "late"))
-CLASSES = {TEXTS: ("class", "regress", *POOLED), GEMMA_TEXTS: ("class", "regress")}
+CLASSES = {TEXTS: ("class", "regress", "classes", *POOLED)}
+CLASSES |= {GEMMA_TEXTS: ("class", "regress", "classes")}
 CLASSES |= {WORDS: ("tag",), PLACES: ("span",), SIMPLE: ("span",)}
 CLASSES |= {CHOICES: ("choice",), DOUBLE: ("choice",)}
 """Suffix of a fine-tuned class -> the kinds of its head."""

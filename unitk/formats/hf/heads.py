@@ -34,6 +34,7 @@ SUMMARY = {
 }
 """How transformers scores a choice: a linear map of one slot, as in GPT."""
 PROBLEMS = {"class": "single_label_classification", "regress": "regression"}
+PROBLEMS["classes"] = "multi_label_classification"
 PROBLEMS |= {kind: PROBLEMS[kind.partition("_")[0]] for kind in POOLED}
 """Kind of head -> what transformers' config.json says of its loss."""
 POOLING = "classifier_pooling"
@@ -75,11 +76,12 @@ def detect_task(family: Family, checkpoint: Checkpoint, told: Mapping[str, str])
         refuse(given, SUMMARY, where)
     if head in PROBLEMS:
         head = "regress" if size == 1 else "class"
+        head = "classes" if problem == PROBLEMS["classes"] else head
         if problem not in (None, PROBLEMS[head]):
             what = f"{named[0]} with {size} outputs as {PROBLEMS[head]} only"
             raise CheckpointError(f"{where}: unitk reads {what}, got problem_type {problem!r}")
-    task = "classify" if head == "class" else head  # the others have the name of their head
-    labels = label_names(given, size, where) if head in ("class", "tag") else ()
+    task = {"class": "classify", "classes": "multi_label"}.get(head, head)
+    labels = label_names(given, size, where) if head in ("class", "classes", "tag") else ()
     around = ",".join(f"{name}={text}" for name, text in {**options, **family.laid}.items())
     layout = f"{family.task}:{around}"
     options = {"layout": layout.rstrip(":"), "separators": str(family.separators)}
@@ -88,6 +90,9 @@ def detect_task(family: Family, checkpoint: Checkpoint, told: Mapping[str, str])
     kept = check_value(given.get(KEPT, {}), dict, KEPT, where)
     options |= {name: check_value(kept[name], str, name, where) for name in options if name in kept}
     if (pooling := pooling_of(family, ending, given, where)) != "slot":
+        if head == "classes":
+            what = f"{named[0]} with problem_type {problem}"
+            raise CheckpointError(f"{where}: unitk reads {what} from one slot, not with {POOLING}")
         options["pooling"], head = pooling, f"{head}_{pooling}"
     changes = {"heads": (f"{head}:label:{size}" if labels else f"{head}:label",)}
     return Tuned(task, options, head, labels, changes | head_layers(family, ending))
