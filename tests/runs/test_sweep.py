@@ -1,6 +1,8 @@
 """`unitk sweep`: what is drawn, halved, resumed and refused."""
 
 import json
+import os
+import signal
 
 import pytest
 from exact import EXACT
@@ -29,6 +31,19 @@ def drawn(*over, **more):
 
 def steps(folder):
     return [one["step"] for one in read_events(folder / "log.jsonl") if one["kind"] == "valid"]
+
+
+def test_a_trial_that_was_stopped_before_its_last_validation_has_it_yet(base, tmp_path):
+    def trial():
+        return sweep.trial_of(tmp_path, 1, {"lr": "1e-3"}, [*base, "--log-every", "1"])
+
+    with pytest.raises(SystemExit):
+        for event in loop.events(loop.Trainer(trial().start)):
+            if event["step"] == 7:  # the update that is under way is the last one
+                os.kill(os.getpid(), signal.SIGTERM)
+    assert steps(tmp_path / "trial-1") == [2, 4, 6] and not trial().over
+    sweep.train_to(trial(), sweep.WHOLE)
+    assert trial().over and steps(tmp_path / "trial-1") == [2, 4, 6, 8]
 
 
 def test_lists_are_a_grid_and_ranges_are_drawn():

@@ -96,9 +96,12 @@ class Trial:
 
     @property
     def over(self) -> bool:
-        """Whether the run has come to its end."""
-        newest = self.start.run.newest()
-        return newest is not None and bool(Progress.of(read_state(newest)).end(self.start.config))
+        """Whether the run has come to its end, and was validated there."""
+        if (newest := self.start.run.newest()) is None:
+            return False
+        progress = Progress.of(read_state(newest))
+        judged = any(step == progress.step for step, _ in self.scores)
+        return judged and bool(progress.end(self.start.config))
 
 
 def value(argv: Sequence[str]) -> list[dict[str, Any]]:
@@ -230,7 +233,8 @@ def train_to(trial: Trial, budget: int) -> None:
 
     if any(step >= budget for step, _ in trial.scores) or trial.over:
         return
-    log.info("%s: %s", trial.name, trial.values)
+    own = ", ".join(f"{name} {value}" for name, value in trial.values.items())
+    log.info("%s: %s", trial.name, own)
     running = events(Trainer(prepare(trial.start.parsed)))  # finds what it has saved by now
     try:
         for event in running:
