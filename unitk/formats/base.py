@@ -111,7 +111,12 @@ class Format:
     translate: Callable[[Loaded, Mapping[str, Tensor]], dict[str, Tensor]] | None = None
     """Give weights, or their gradients, the names and shapes that they have in this format."""
     usage: Callable[[Loaded], str] | None = None
-    """Markdown that shows how a written model is used; for formats that have a model card."""
+    """Markdown that shows how a written model is used, below a heading; for formats that have a
+    model card."""
+    library: str = "transformers"
+    """What opens a written model, as the hub calls it."""
+    tag: Callable[[Loaded], str] = lambda parts: ""
+    """What the hub calls such a model, where task and towers do not tell."""
     carry: Callable[[Path, Path], None] = lambda source, folder: None
     """Copy what stands beside a model and is no part of it, from a folder into another one."""
     cure: Callable[[Path], str] = lambda path: ""

@@ -110,8 +110,6 @@ def _check_tokenizer(parts: Loaded, folder: Path) -> None:
 
 
 USAGE = """\
-## Use
-
 ```python
 from sentence_transformers import SentenceTransformer
 
@@ -124,6 +122,8 @@ register("format", NAME)(
         about="sentence-transformers: models of one tower, as vectors of texts.",
         write=write,
         usage=lambda parts: USAGE,
+        library=NAME,
+        tag=lambda parts: "sentence-similarity",
         options=("pool", "specials", "normalize"),
     )
 )

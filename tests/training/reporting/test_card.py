@@ -33,6 +33,8 @@ def test_licence_training_and_scores(run, tmp_path):
         **{"pipeline_tag": "text-generation", "language": ["en"], "datasets": ["squad"]},
     }
     assert "Licence: mit." in body and "2 updates" in body
+    assert "parameters that continues texts: objective `lm`, arch" in body
+    assert body.endswith("|\n\n</details>\n") and "\n\n\n" not in body
     assert "architecture `gpt2_tiny`" in body and "| `arch.dropout` | 0.1 |" in body
     # what it is, how it is used, and its options last
     order = ["# run", "AutoModelForCausalLM", "unitk generate", "Languages: en", "| `arch."]
@@ -40,6 +42,14 @@ def test_licence_training_and_scores(run, tmp_path):
     assert str(run.parent) not in body  # no folder of this machine
     rows = [line for line in body.splitlines() if line.startswith("| data-bin/test |")]
     assert rows == ["| data-bin/test | loss | 3.25 |", "| data-bin/test | bleu/bleu | 12.5 |"]
+
+
+def test_a_model_that_sees_both_sides_is_not_called_one_that_continues(train, tmp_path):
+    pytest.importorskip("transformers")
+    train("--max-steps 1 --task glm_infill --arch qwen3_tiny", run="both")
+    text = give(tmp_path / "both", tmp_path / "hf")
+    assert 'pipeline_tag: "feature-extraction"' in text and "writes texts with unitk" in text
+    assert "AutoModel.from" in text and "unitk generate" in text and text.count("\n## How") == 1
 
 
 def test_without_a_licence_it_says_so(run, tmp_path):

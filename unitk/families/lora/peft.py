@@ -199,8 +199,6 @@ def _scale(about: Mapping[str, Any], module: str, rank: int, where: Path) -> flo
 
 
 USAGE = """\
-## Use
-
 `{base}/` has the model, and this folder an adapter of it:
 
 ```python
@@ -234,5 +232,6 @@ register("format", "peft")(
         find=find,
         write=write,
         usage=explain,
+        library="peft",
     )
 )

@@ -320,8 +320,6 @@ def _check_sight(task: Task, family: Family) -> None:
 
 
 USAGE = """\
-## Use
-
 `config.json` says `{opens}`, so every token sees both sides. The model fills masks:
 
 ```python
@@ -333,11 +331,14 @@ inputs = tokenizer("{text}", return_tensors="pt")
 words = model(**inputs).logits{shift}.argmax(-1)
 print(tokenizer.decode(words[inputs["input_ids"] == tokenizer.mask_token_id]))
 ```
+
+```bash
+unitk convert --from hf . --to unitk ../model
+unitk generate --checkpoint ../model --infill "{text}"
+```
 """
 
 READS = """\
-## Use
-
 `config.json` says `{opens}`, so every token sees both sides. The states of a text:
 
 ```python
@@ -348,8 +349,12 @@ model = AutoModel.from_pretrained(".")
 states = model(**tokenizer("{text}", return_tensors="pt")).last_hidden_state
 ```
 
-Task `{task}` writes under a mask that `generate` of transformers does not have; `unitk generate`
-has it.{more}
+It writes under a mask that `generate` of transformers does not have; unitk has it.{more}
+
+```bash
+unitk convert --from hf . --to unitk ../model
+unitk generate --checkpoint ../model --input texts.txt
+```
 """
 CONTINUES = " `unitk convert --task lm` writes a folder that continues texts there."
 
@@ -368,8 +373,13 @@ def usage(parts: Loaded) -> str:
     if task.protocol is not None:
         more = CONTINUES if parts.reader is not None else ""
         text = "The cat sat on the mat."
-        return READS.format(opens=opens, text=text, task=task.name, more=more)
+        return READS.format(opens=opens, text=text, more=more)
     return USAGE.format(opens=opens, text=f"The cat {mask} on the mat.", shift=shift)
+
+
+def tag(parts: Loaded) -> str:
+    """What the hub calls a model that sees both sides, of a class whose name says otherwise."""
+    return ("feature-extraction" if parts.task.protocol else "fill-mask") if usage(parts) else ""
 
 
 def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -431,6 +441,7 @@ register("format", "hf")(
         write=write,
         translate=translate,
         usage=usage,
+        tag=tag,
         carry=copy_templates,
         cure=from_hub,
     )

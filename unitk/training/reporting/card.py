@@ -16,6 +16,7 @@ from unitk.training.saving.folder import finding
 from unitk.training.saving.state import Progress, read_state
 
 if TYPE_CHECKING:
+    from unitk.formats.base import Format
     from unitk.tasks.base import Task
     from unitk.training.saving.checkpoint import Loaded
 
@@ -35,23 +36,35 @@ CLASSES = {
     "question-answering": "AutoModelForQuestionAnswering",
     "multiple-choice": "AutoModelForMultipleChoice",
 }
+DOES = {
+    "text-generation": "continues texts",
+    "text2text-generation": "writes a text from a source",
+    "fill-mask": "fills in hidden words",
+    "text-classification": "labels texts",
+    "token-classification": "tags words",
+    "question-answering": "finds answers in passages",
+    "multiple-choice": "chooses between texts",
+    "feature-extraction": "turns texts into vectors",
+    "sentence-similarity": "turns texts into vectors that can be compared",
+}
+"""What the hub calls a kind of model -> what such a model does."""
+WRITES = "writes texts with unitk, and whose states transformers reads"
 """What the hub calls a kind of model -> the class of transformers that opens it."""
 HEADS = {"class": "text-classification", "regress": "text-classification"}
 HEADS |= {"tag": "token-classification", "span": "question-answering", "choice": "multiple-choice"}
 USE = """```python
 from transformers import {model}, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-model = {model}.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
+model = {model}.from_pretrained(".")
 inputs = tokenizer({text}, return_tensors="pt")
 print({shown})
 ```
 
 ```bash
-unitk convert --from hf {name} --to unitk models/{name}
-unitk {verb} --checkpoint models/{name} {given}
-```
-"""
+unitk convert --from hf . --to unitk ../model
+unitk {verb} --checkpoint ../model {given}
+```"""
 
 
 @dataclass(frozen=True)
@@ -65,24 +78,31 @@ class About:
     """What `unitk evaluate` and `unitk score` print with `--output-format json`."""
 
 
-def card(path: Path, loaded: Loaded, about: About, usage: str = "") -> str:
-    """The card of a checkpoint, in Markdown with the front matter that the Hugging Face hub reads.
+def card(path: Path, loaded: Loaded, about: About, format: Format) -> str:
+    """The card of a checkpoint that is written in a format, in Markdown with the front matter that
+    the Hugging Face hub reads.
 
-    It leads with what the model is and how it is used; `usage` says in Markdown what the name of
-    its class does not. Data, scores and hardware follow, and the options stand at the end.
+    It leads with what the model does and how it is used, in the words of the format where the name
+    of its class does not tell. Data and scores follow, and the options stand at the end.
     """
     state = finding(read_state)(path)
     config, at = state["config"], Progress.of(state)
-    task, name, tag = loaded.task, printable(path.resolve().name), pipeline_tag(loaded)
+    task, name = loaded.task, printable(path.resolve().name)
+    usage = format.usage(loaded).rstrip() if format.usage else ""
+    tag = format.tag(loaded) or pipeline_tag(loaded)
+    tasks = [one.partition("=")[0] for one in config["task"].split()]
     front: dict[str, Any] = {
-        "library_name": "transformers",
+        "library_name": format.library,
         "pipeline_tag": tag,
         "license": about.license,
     }
     front |= {"language": [*about.languages], "datasets": [*about.datasets]}
-    front |= {"tags": ["unitk", task.name]}
+    front |= {"tags": ["unitk", *tasks]}
     weights = sum(weight.numel() for weight in loaded.model.parameters())
-    what = f"A model for {tag} of {weights / 1e6:.1f} M parameters"
+    does = WRITES if tag == "feature-extraction" and task.generates else DOES[tag]
+    what = f"A model of {weights / 1e6:.1f} M parameters that {does}"
+    by = f"objective{'s' * (len(tasks) > 1)} {' and '.join(f'`{one}`' for one in tasks)}"
+    size = f"architecture `{config['arch']}`, vocabulary of {len(task.vocab):,} tokens"
     unstated = "not stated. The training data may restrict the use of the model"
     trained = (
         f"{summary(at)}." if at.step else "The weights were imported, and not trained further."
@@ -90,17 +110,18 @@ def card(path: Path, loaded: Loaded, about: About, usage: str = "") -> str:
     lines = [
         *("---", *(f"{key}: {json.dumps(value)}" for key, value in front.items() if value), "---"),
         *("", f"# {name}", ""),
-        f"{what}: task `{config['task']}`, architecture `{config['arch']}`, unitk {VERSION}.",
-        *("", "## How to use it", "", usage or how_to(tag, name, task)),
-        *("## Data and languages", ""),
+        f"{what}: {by}, {size}, unitk {VERSION}.",
+        *("", "## How to use it", "", usage or how_to(tag, task)),
+        *("", "## Data and languages", ""),
         f"Languages: {', '.join(about.languages) or 'not stated'}. "
         f"Data: {', '.join(about.datasets) or 'not stated'}.",
         *("", f"Licence: {about.license or unstated}.", "", *_scores(about.scores)),
-        *("## Training", "", trained, "", "| option | value |", "| --- | --- |"),
+        *("## Training", "", trained, "", "<details><summary>All options</summary>", ""),
+        *("| option | value |", "| --- | --- |"),
     ]
     shown = {key: value for key, value in config.items() if key not in PATHS and value != "none"}
     lines += [f"| `{_cell(key)}` | {_cell(value)} |" for key, value in shown.items()]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", "</details>"]) + "\n"
 
 
 def pipeline_tag(loaded: Loaded) -> str:
@@ -113,7 +134,7 @@ def pipeline_tag(loaded: Loaded) -> str:
     return "text2text-generation" if len(towers) > 1 else "text-generation"
 
 
-def how_to(tag: str, name: str, task: Task) -> str:
+def how_to(tag: str, task: Task) -> str:
     """The model in transformers and in unitk."""
     model, text, shown, verb = (
         CLASSES.get(tag, "AutoModel"),
@@ -129,7 +150,7 @@ def how_to(tag: str, name: str, task: Task) -> str:
     elif task.predicts:
         verb = "predict"
     given = f"--infill {text}" if tag == "fill-mask" else text
-    return USE.format(model=model, name=name, text=text, shown=shown, verb=verb, given=given)
+    return USE.format(model=model, text=text, shown=shown, verb=verb, given=given)
 
 
 def _scores(files: Sequence[Path]) -> Iterator[str]:
