@@ -257,6 +257,15 @@ def test_waiting_requests_are_joined_and_answered_as_alone(serve, mini, options)
     assert server.batcher.joined == 9 and server.batcher.groups < 9
 
 
+def test_requests_with_other_seeds_are_drawn_together_and_as_alone(serve, mini):
+    server, options = serve(), {"sampling": True, "nbest": 2, "max_len": 6}
+    own = [(one, options | {"seed": seed}) for one in TEXTS for seed in (0, 3, 2**40)]
+    found = ask(server, *(("/generate", {"task": "lm", "texts": [one], **how}) for one, how in own))
+    alone = [texts_of(mini["lm"].generate([one], **how)) for one, how in own]
+    assert [answered(one) for one in found] == alone
+    assert server.batcher.joined == 9 and server.batcher.groups < 9
+
+
 def test_a_stream_grows_to_the_answer(serve):
     body = {"task": "lm", "texts": ["It was"], "sampling": True, "max_len": 12}
     plain, streamed, two = ask(

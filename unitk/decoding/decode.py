@@ -66,8 +66,8 @@ class Steps(Driver):
         constraints = self.constraints(prompts, config)
         batch, rows = lay_out(self.model, [one.example for one in prompts])
         reader = Reader(self.model, batch, self.protocol, config, max_len=constraints.max_len)
-        numbers = [prompts[i].number for i in rows]
-        return RunningSearch(reader, reader.request(constraints.select(rows), numbers), rows)
+        seeds = [prompts[i].seeds(config.seed) for i in rows]
+        return RunningSearch(reader, reader.request(constraints.select(rows), seeds), rows)
 
     def constraints(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Constraints:
         """What the options and the prompts demand of outputs; UsageError for what has no effect."""
@@ -165,7 +165,8 @@ def decode(
     """
     constraints = constraints or Constraints.plain(config, len(batch.last))
     reader = Reader(model, batch, protocol, config, condition, max_len=constraints.max_len)
-    running = RunningSearch(reader, reader.request(constraints, numbers))
+    seeds = [(config.seed, number) for number in numbers]
+    running = RunningSearch(reader, reader.request(constraints, seeds))
     found: list[list[Hypothesis]] = [[] for _ in batch.last]
     while len(running.rows):
         for row, outputs in running.step(on_step):

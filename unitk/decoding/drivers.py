@@ -39,6 +39,12 @@ class Prompt:
     source: list[Ids]  # shortened where necessary
     example: Example
     constraint: Constraint
+    seed: int | None = None
+    """Seed of its draws in place of that of the options, in a search that is taken on in steps."""
+
+    def seeds(self, seed: int) -> tuple[int, int]:
+        """What its draws are seeded with, where the options have `seed`."""
+        return (seed if self.seed is None else self.seed), self.number
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Request:
     protocol: Protocol
     config: GenerateConfig
     constraints: Constraints
-    numbers: Sequence[int] = ()  # the numbers that the draws of each input are seeded with
+    seeds: Sequence[Sequence[int]] = ()  # what the draws of each input are seeded with
     most: int = 0  # words that there is room for, if more than the longest output has
 
 

@@ -151,6 +151,10 @@ class DecodingRoute(Route):
                 kept[one.number], outputs[one.number] = one.source, found
             return self.records(finish(kept, outputs) if finish else outputs)
 
+        if layer is None and self.generator.driver.steps:
+            # whatever their seeds are, requests are drawn together
+            prompts = [replace(one, seed=config.seed) for one in prompts]
+            config = replace(config, seed=GenerateConfig.seed)
         items = [Wanted(prompt) for prompt in prompts]
         made = self.decoded(items, config, answer, cost, layer)
         made.read = count_tokens(encoded)

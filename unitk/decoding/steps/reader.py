@@ -80,9 +80,9 @@ class Reader:
         probes[TOKEN], probes[DIES], probes[CROSS] = self.protocol.probe, probes[NOW], 0
         return torch.cat([words, probes], 2)
 
-    def request(self, constraints: Constraints, numbers: Sequence[int]) -> Request:
-        """The search that chooses what is read; `numbers` seed the draws of its rows."""
-        given = self.homes, self.num_blanks, self.protocol, self.config, constraints, numbers
+    def request(self, constraints: Constraints, seeds: Sequence[Sequence[int]]) -> Request:
+        """The search that chooses what is read; `seeds` are those of the draws of its rows."""
+        given = self.homes, self.num_blanks, self.protocol, self.config, constraints, seeds
         return Request(*given, self.most)
 
     def read_prompt(self) -> Tensor:
