@@ -50,6 +50,7 @@ def written(own, folder, **options):
         *(("qwen3_mini", "mlm"), ("qwen3_mini", "lm"), ("gpt2_small", "lm")),
         *(("llama_tiny", "mlm"), ("gemma3_tiny", "lm"), ("eurobert_210m", "mlm")),
         *(("modernbert_tiny", "mlm"), ("modernbert_tiny", "lm")),
+        ("bert_base", "contrastive"),
     ],
 )
 def test_vectors_are_those_of_embed(parts, tmp_path, arch, task):
@@ -70,9 +71,10 @@ def test_vectors_are_those_of_embed(parts, tmp_path, arch, task):
         assert np.allclose(found[some], wanted[some], rtol=1e-4, atol=1e-4 * scale), options
 
 
-def test_the_folder_names_modules_of_the_package_only(parts, tmp_path):
+@pytest.mark.parametrize("task", ["mlm", "contrastive"])
+def test_the_folder_names_modules_of_the_package_only(parts, tmp_path, task):
     pytest.importorskip("transformers")
-    folder = written(parts("bert_base", "mlm"), tmp_path / "it", normalize=True)
+    folder = written(parts("bert_base", task), tmp_path / "it", normalize=True)
     modules = json.loads((folder / "modules.json").read_text())
     assert [one["type"].rpartition(".")[2] for one in modules] == [
         *("Transformer", "WordWeights", "Pooling", "Normalize")

@@ -57,6 +57,19 @@ def save_pickle(what: Any, path: Path) -> None:
         raise
 
 
+OLD = "transformers 4 has scripts convert_*_original_tf_checkpoint_to_pytorch.py"
+OTHERS = {
+    "*.ckpt*.index": ("TensorFlow", OLD),
+    "model.ckpt*.meta": ("TensorFlow", OLD),
+    "params_shapes.json": ("GPT's first release", OLD),
+    "tf_model.h5": ("TensorFlow", "transformers 4 reads it with from_tf=True"),
+    "flax_model.msgpack": ("Flax", "transformers 4 reads it with from_flax=True"),
+    "*.pdparams": ("Paddle", "the hub has ERNIE's for PyTorch (nghuyong/ernie-*)"),
+    "params/word_embedding": ("Paddle", "the hub has ERNIE's for PyTorch (nghuyong/ernie-*)"),
+}
+"""File of another framework -> whose it is, and what makes weights of PyTorch of it."""
+
+
 def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
     """`path` itself if it is a file, else the first of `names` (or wildcards) in that folder.
 
@@ -71,6 +84,10 @@ def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
             raise CheckpointError(f"{path} holds several checkpoints; give one, such as {both}")
         if found:
             return found[0]
+    for name, (framework, cure) in OTHERS.items():
+        if found := sorted(path.glob(name)):
+            other = f"{path} has weights of {framework} ({found[0].name}), not of PyTorch"
+            raise CheckpointError(f"{other}; {cure}")
     raise CheckpointError(f"{path} has no {what}: looked for {', '.join(names)}")
 
 

@@ -14,6 +14,7 @@ from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed
 from unitk.errors import DataError, UsageError
 from unitk.families.retrieval.config import ContrastiveConfig
+from unitk.families.retrieval.criterion import warn_alone
 from unitk.families.retrieval.task import Contrastive
 from unitk.registry import get
 from unitk.slots import collate
@@ -184,3 +185,15 @@ def test_what_does_not_fit_is_named(task, toy_vocab, batch, model):
         ContrastiveConfig(widths=(64, 16))
     with pytest.raises(UsageError, match=r"--criterion\.widths: .* 64 .* 65"):
         ContrastiveConfig(widths=(65,)).build(toy_vocab)(model, batch, 0, 1)
+
+
+def test_a_pair_alone_is_told(toy_vocab, model, caplog):
+    """It has no negatives: its loss is 0, whatever the model says."""
+    warn_alone.cache_clear()
+    made = Contrastive(Contrastive.Config(), toy_vocab)
+    for pairs, said in ((2, 0), (1, 1), (1, 0)):
+        given = [made.finetune(words(4), *words(5), RNG) for _ in range(pairs)]
+        loss = ContrastiveConfig().build(toy_vocab)(model, collate([given]).to("cpu"), 1, None)
+        assert (float(loss.sums["pairs"].detach()) == 0) == (pairs == 1)
+        assert len(caplog.records) == said
+        caplog.clear()

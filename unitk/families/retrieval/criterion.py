@@ -6,8 +6,10 @@ E * (D - 1) texts that a source may belong to.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +19,8 @@ from unitk.criterions.base import Loss, Network
 from unitk.errors import UsageError, require
 from unitk.families.retrieval.config import ContrastiveConfig
 from unitk.slots import DOC, Batch
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Contrast:
         widths = self.config.widths or (width,)
         most = f"--criterion.widths: vectors have {width} dimensions, got {widths[-1]}"
         require(widths[-1] <= width, most)
+        if key_ED.shape == (1, 2):
+            warn_alone()
         losses = []
         for own in widths:
             scores_EM = self.scores(each_EDW[..., :own], key_ED)
@@ -87,6 +93,13 @@ class Contrast:
         same_EE = (source_E == source_E[:, None]) & (own_E != own_E[:, None])
         back_EE = scores_EM[:, label_E].mT.masked_fill(same_EE, -torch.inf)
         return (loss + F.cross_entropy(back_EE, own_E, reduction="sum")) / 2
+
+
+@cache
+def warn_alone() -> None:
+    """Log once that a pair without other texts teaches nothing."""
+    cure = "a larger --batch-tokens, or a smaller --block-size, gives it more"
+    log.warning("an update of one pair has no negatives, and a loss of 0; %s", cure)
 
 
 def docs_of(batch: Batch) -> int:

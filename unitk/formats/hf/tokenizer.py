@@ -135,7 +135,12 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
 
 def _prompt(task: Task, parts: list[Ids]) -> Slots:
     """The slots that a task makes of the parts of a source: the encoder's, if there is one."""
-    read = task.encoded(parts).example if task.head else task.prompt(parts)
+    if task.head:
+        read = task.encoded(parts).example
+    elif task.generates or task.infills:
+        read = task.prompt(parts)
+    else:
+        read = task.to_embed(parts)  # of a task that has vectors alone
     return read.towers["enc" if "enc" in read.towers else "x"]
 
 

@@ -1,0 +1,25 @@
+"""Weights of other frameworks are refused with what converts them."""
+
+import pytest
+
+from unitk.errors import CheckpointError
+from unitk.verbs import convert
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("bert_model.ckpt.index", "TensorFlow .*transformers 4.*tf_checkpoint_to_pytorch"),
+        ("tf_model.h5", "TensorFlow .*from_tf=True"),
+        ("flax_model.msgpack", "Flax .*from_flax=True"),
+        ("params/word_embedding", "Paddle .*nghuyong"),
+        ("params_shapes.json", "GPT.*transformers 4"),
+    ],
+)
+def test_the_message_says_what_converts_them(tmp_path, file, message):
+    path = tmp_path / "there" / file
+    path.parent.mkdir(parents=True)
+    path.write_text("x")
+    with pytest.raises(CheckpointError, match=f"there has weights of {message}"):
+        convert.run(f"--from hf {tmp_path / 'there'} --to unitk {tmp_path / 'ours'}".split())
+    assert not (tmp_path / "ours").exists()
