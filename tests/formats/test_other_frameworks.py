@@ -20,6 +20,6 @@ def test_the_message_says_what_converts_them(tmp_path, file, message):
     path = tmp_path / "there" / file
     path.parent.mkdir(parents=True)
     path.write_text("x")
-    with pytest.raises(CheckpointError, match=f"there has weights of {message}"):
+    with pytest.raises(CheckpointError, match=f"there .*{message}"):
         convert.run(f"--from hf {tmp_path / 'there'} --to unitk {tmp_path / 'ours'}".split())
     assert not (tmp_path / "ours").exists()
