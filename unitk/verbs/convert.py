@@ -199,4 +199,5 @@ def export_model(path: Path, target: str, folder: Path, given: Options, task: st
     format.carry(pretrained.locate(path), folder)
     if format.usage is not None:
         about = About(given.license, given.language, given.dataset, given.scores)
-        create(folder / "README.md", card(path, loaded, about, format))
+        shown = format.usage(loaded), format.tag(loaded), format.library
+        create(folder / "README.md", card(path, loaded, about, *shown))

@@ -33,7 +33,7 @@ def test_licence_training_and_scores(run, tmp_path):
         **{"pipeline_tag": "text-generation", "language": ["en"], "datasets": ["squad"]},
     }
     assert "Licence: mit." in body and "2 updates" in body
-    assert "parameters that continues texts: objective `lm`, arch" in body
+    assert ".2 M parameters" in body and "objective `lm`" in body
     assert body.endswith("|\n\n</details>\n") and "\n\n\n" not in body
     assert "architecture `gpt2_tiny`" in body and "| `arch.dropout` | 0.1 |" in body
     # what it is, how it is used, and its options last
@@ -48,7 +48,7 @@ def test_a_model_that_sees_both_sides_is_not_called_one_that_continues(train, tm
     pytest.importorskip("transformers")
     train("--max-steps 1 --task glm_infill --arch qwen3_tiny", run="both")
     text = give(tmp_path / "both", tmp_path / "hf")
-    assert 'pipeline_tag: "feature-extraction"' in text and "writes texts with unitk" in text
+    assert 'pipeline_tag: "feature-extraction"' in text and "unitk, and" in text
     assert "AutoModel.from" in text and "unitk generate" in text and text.count("\n## How") == 1
 
 

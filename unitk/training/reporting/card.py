@@ -16,7 +16,6 @@ from unitk.training.saving.folder import finding
 from unitk.training.saving.state import Progress, read_state
 
 if TYPE_CHECKING:
-    from unitk.formats.base import Format
     from unitk.tasks.base import Task
     from unitk.training.saving.checkpoint import Loaded
 
@@ -27,6 +26,7 @@ PATHS = (
 """Options with folders of the machine, which say nothing elsewhere."""
 
 
+HF = "transformers"
 CLASSES = {
     "text-generation": "AutoModelForCausalLM",
     "text2text-generation": "AutoModelForSeq2SeqLM",
@@ -78,21 +78,22 @@ class About:
     """What `unitk evaluate` and `unitk score` print with `--output-format json`."""
 
 
-def card(path: Path, loaded: Loaded, about: About, format: Format) -> str:
-    """The card of a checkpoint that is written in a format, in Markdown with the front matter that
-    the Hugging Face hub reads.
+def card(
+    path: Path, loaded: Loaded, about: About, usage: str = "", tag: str = "", library: str = HF
+) -> str:
+    """The card of a checkpoint, in Markdown with the front matter that the Hugging Face hub reads.
 
-    It leads with what the model does and how it is used, in the words of the format where the name
-    of its class does not tell. Data and scores follow, and the options stand at the end.
+    It leads with what the model does and how it is used. Data and scores follow, and the options
+    stand at the end. `usage` says in Markdown how it is used, `tag` what the hub calls it, where
+    the name of its class does not; `library` opens it.
     """
     state = finding(read_state)(path)
     config, at = state["config"], Progress.of(state)
     task, name = loaded.task, printable(path.resolve().name)
-    usage = format.usage(loaded).rstrip() if format.usage else ""
-    tag = format.tag(loaded) or pipeline_tag(loaded)
+    tag = tag or pipeline_tag(loaded)
     tasks = [one.partition("=")[0] for one in config["task"].split()]
     front: dict[str, Any] = {
-        "library_name": format.library,
+        "library_name": library,
         "pipeline_tag": tag,
         "license": about.license,
     }
@@ -111,7 +112,7 @@ def card(path: Path, loaded: Loaded, about: About, format: Format) -> str:
         *("---", *(f"{key}: {json.dumps(value)}" for key, value in front.items() if value), "---"),
         *("", f"# {name}", ""),
         f"{what}: {by}, {size}, unitk {VERSION}.",
-        *("", "## How to use it", "", usage or how_to(tag, task)),
+        *("", "## How to use it", "", usage.rstrip() or how_to(tag, task)),
         *("", "## Data and languages", ""),
         f"Languages: {', '.join(about.languages) or 'not stated'}. "
         f"Data: {', '.join(about.datasets) or 'not stated'}.",
