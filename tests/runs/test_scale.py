@@ -43,6 +43,12 @@ def test_a_ladder_is_trained_fitted_and_not_trained_again(base, tmp_path, monkey
     assert fitted["measured"] == rows[-1]["loss"]
     text = "\n".join(scale.ladder_lines(found))
     assert "predicted" in text and f"{fitted['measured']:.4f}" in text
+    assert fitted["fitted"][-1] == fitted["predicted"][0] and len(fitted["fitted"]) == 8
+    page = (tmp_path / "s/scale.md").read_text().splitlines()
+    table = [line.split("|")[1:-1] for line in page if line.startswith("|")]
+    assert len(table) == 10 and {len(row) for row in table} == {8}
+    off = rows[-1]["loss"] - fitted["fitted"][-1]
+    assert float(table[-1][6]) == pytest.approx(off, abs=1e-4) and "held out" in table[-1][7]
     config = (tmp_path / "s/lm/16x1-800/config.yaml").read_text()
     assert "arch.width: '16'" in config and "arch.ffn_width: '64'" in config
 
@@ -75,6 +81,11 @@ def test_a_plan_writes_nothing(base, tmp_path, capsys):
         ({"held_out": "16"}, [], "--held-out "),
         ({"tasks": "lm,mlm"}, ["--task.ends", "off"], r"--tasks .*--task\.\*"),
         ({"jobs": "100000"}, [], "--jobs 100000 needs .* GB"),
+        ({"sizes": "16x1"}, [], "6 rungs"),
+        ({"tokens": "800"}, [], "6 rungs"),
+        ({"sizes": "16x1,16x1"}, [], "--sizes .*16x1 "),
+        ({"tokens": "800,800"}, [], "--tokens .*800 "),
+        ({"sizes": "16x1,16384x40"}, [], "--sizes 16384x40: .*GB"),
     ],
 )
 def test_what_cannot_be_a_ladder(more, words, named, base, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ over fits to rungs that are drawn with replacement.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -66,14 +66,19 @@ class Fit:
         return getattr(self.law, name), float(low), float(high)
 
 
+def check_rungs(sizes: Collection[object], budgets: Collection[object]) -> None:
+    """Raise a UsageError for fewer rungs than `LEAST`, or sizes or budgets that are all one."""
+    few = f"a fit needs {LEAST} rungs or more beside the held-out one, got {len(sizes)}"
+    require(len(sizes) >= LEAST, few)
+    for each, name in ((sizes, "--sizes"), (budgets, "--tokens")):
+        require(len({*each}) > 1, f"a fit needs several {name}, got one")
+
+
 def fit(weights: Sequence[float], tokens: Sequence[float], losses: Sequence[float]) -> Fit:
-    """Fit rungs; raises UsageError for fewer than `LEAST`, or sizes or budgets that are all one."""
+    """Fit rungs; raises UsageError for what `check_rungs` refuses, and losses not finite."""
+    check_rungs(weights, tokens)
     rungs = np.array([weights, tokens, losses], np.float64)
     count = rungs.shape[1]
-    few = f"a fit needs {LEAST} rungs or more beside the held-out one, got {count}"
-    require(count >= LEAST, few)
-    for row, name in zip(rungs, ("--sizes", "--tokens"), strict=False):
-        require(len(np.unique(row)) > 1, f"a fit needs several {name}, got one")
     require(bool(np.isfinite(rungs).all()), "a rung has no finite loss, so that nothing is fitted")
     law = fit_once(rungs)
     # a seed of its own, so that a fit of the same rungs is the same fit
@@ -115,7 +120,8 @@ def fit_once(rungs: Doubles, refinements: int = REFINEMENTS) -> Law:
             found = Law(floor, of_weights, of_tokens, float(alpha[at]), float(beta[at]))
         # a finer grid around the best pair
         alphas, betas = (
-            np.geomspace(one / step, one * step, 7) for one in (found.alpha, found.beta)
+            np.geomspace(one / step, one * step, 7).clip(LOW, HIGH)
+            for one in (found.alpha, found.beta)
         )
         step **= 0.5
     return found

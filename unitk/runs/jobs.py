@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -84,31 +83,51 @@ def time_jobs(jobs: Mapping[Hashable, TrainingJob]) -> dict[Hashable, tuple[floa
     return found
 
 
-def check_memory(plan: Sequence[dict[str, Any]], at_a_time: int) -> None:
+def check_memory(plan: Sequence[dict[str, Any]], at_a_time: int, device: str) -> None:
     """Raise a UsageError where the largest runs do not fit the memory side by side."""
-    if not hasattr(os, "sysconf"):  # Windows does not say
-        return
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    from unitk.training.device import choose_device, free_memory
+
+    there = free_memory(choose_device(device))
     # the largest runs may meet
     sizes = sorted((row["bytes"] for row in plan), reverse=True)[:at_a_time]
     need, have = f"{sum(sizes) / 1e9:.2g} GB", f"{there / 1e9:.2g} GB"
-    require(sum(sizes) < there, f"--jobs {at_a_time} needs {need} of memory, but there are {have}")
+    fits = sum(sizes) <= there
+    require(fits, f"--jobs {at_a_time} needs {need} of memory, but {have} are free")
 
 
 def plan_lines(plan: Sequence[dict[str, Any]], at_a_time: int) -> list[str]:
     """A plan in lines: each row has its "seconds" and "bytes" beside what names it."""
-    from unitk.training.reporting.report import about
-
     rows = [
         {
             **{key: value for key, value in row.items() if key not in ("seconds", "bytes")},
-            "time": about(row["seconds"]).removeprefix("about "),
+            "time": time_text(row["seconds"]),
             "memory": f"{row['bytes'] / 1e9:.2g} GB",
         }
         for row in plan
     ]
-    total = sum(row["seconds"] for row in plan) / at_a_time
-    return [*table_lines(rows), f"all: {about(total)}, {at_a_time} at a time"]
+    total = time_text(sum(row["seconds"] for row in plan) / at_a_time)
+    return [*table_lines(rows), f"all: about {total}, {at_a_time} at a time"]
+
+
+def time_text(seconds: float) -> str:
+    """A time in words; what is less than a minute, in seconds."""
+    from unitk.training.reporting.report import about
+
+    return f"{max(seconds, 1):.0f} s" if seconds < 60 else about(seconds).removeprefix("about ")
+
+
+def markdown_table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Rows as a table to paste into a page; numbers stand to the right."""
+    cells = [[markdown_cell(value) for value in row.values()] for row in rows]
+    sides = ["---" if isinstance(value, str) else "---:" for value in rows[0].values()]
+    return [f"| {' | '.join(row)} |" for row in ([*rows[0]], sides, *cells)]
+
+
+def markdown_cell(value: Any) -> str:
+    """A value as a cell."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
 
 
 def train_all(jobs: Sequence[TrainingJob], at_a_time: int) -> None:

@@ -1,6 +1,7 @@
 """`unitk mix`: the shares of objectives, searched with few texts and verified with all of them.
 
 DIR/mix.json           the options, the plan, and the losses of each mixture, the best one first
+DIR/mix.md             the losses as a page
 DIR/texts/0/ ...       a part of each corpus
 DIR/search/SHARES/     runs on these, which `unitk train --resume` continues
 DIR/whole/SHARES/      runs on all texts
@@ -37,6 +38,7 @@ from unitk.registry import register
 from unitk.runs.jobs import (
     TrainingJob,
     check_memory,
+    markdown_table,
     parse_experiment,
     plan_lines,
     time_jobs,
@@ -48,7 +50,7 @@ from unitk.training.reporting.log import show_log
 from unitk.training.start import Start, parse_train, prepare
 from unitk.vocab.base import Vocab
 
-MIX_FILE = "mix.json"
+MIX_FILE, PAGE = "mix.json", "mix.md"
 ROUNDS = SEARCH, WHOLE = "search", "whole"
 """Runs on parts of the corpora, and on all of their texts."""
 LEAST = 8
@@ -187,12 +189,14 @@ def search_mixtures(given: Options, base: Sequence[str]) -> dict[str, Any]:
     first = grid_of(len(given.tasks), given.grid)
     # a search that goes on keeps its plan: measuring costs a minute
     plan = known.get("plan") or plan_of(search, len(first))
-    check_memory(plan, given.jobs)
+    check_memory(plan, given.jobs, search.whole.config.device)
     losses: Losses = known.get("losses", {})
     found: dict[str, Any] = {"mix": spec, "plan": plan, "losses": losses, SEARCH: [], WHOLE: []}
     if given.plan:
-        return found
+        return {**found, "jobs": given.jobs}
     # nothing is written before this line
+    given.save_dir.mkdir(parents=True, exist_ok=True)
+    files.write(path, json.dumps(found, indent=1) + "\n")
     for line in plan_lines(plan, given.jobs):
         log.info("%s", line)
     for place, (corpus, _) in zip(search.places, corpora_of(search.whole.config)[0], strict=True):
@@ -211,6 +215,7 @@ def search_mixtures(given: Options, base: Sequence[str]) -> dict[str, Any]:
         search.train(whole, WHOLE, losses)
         found[WHOLE] = search.rows(whole, WHOLE, losses)
         files.write(path, json.dumps(found, indent=1) + "\n")
+    files.write(given.save_dir / PAGE, "\n".join(page_lines(found)) + "\n")
     return found
 
 
@@ -350,15 +355,26 @@ def judge_mixture(job: TrainingJob) -> dict[str, float] | None:
 def mixture_lines(found: Mapping[str, Any]) -> list[str]:
     """The losses of all mixtures in lines, or the plan where nothing is trained."""
     if not found[SEARCH]:
-        return plan_lines(found["plan"], 1)
+        return plan_lines(found["plan"], found["jobs"])
     said = list[str]()
     for kind in ROUNDS:
         if found[kind]:
             said += [f"{kind}:", *table_lines([flat(row) for row in found[kind]])]
-    best = " ".join(
-        f"--task {name}={share:g}" for name, share in found[SEARCH][0]["shares"].items()
-    )
-    return [*said, f"found: {best}"]
+    return [*said, f"found: {best_text(found)}"]
+
+
+def page_lines(found: Mapping[str, Any]) -> list[str]:
+    """The losses of all mixtures as a page of Markdown."""
+    said = [f"`unitk train {' '.join(found['mix']['train'])}`", ""]
+    for kind in ROUNDS:
+        if found[kind]:
+            said += [f"{kind}:", "", *markdown_table([flat(row) for row in found[kind]]), ""]
+    return [*said, f"found: `{best_text(found)}`"]
+
+
+def best_text(found: Mapping[str, Any]) -> str:
+    """The mixture that was found, as options of a training."""
+    return " ".join(f"--task {name}={n:g}" for name, n in found[SEARCH][0]["shares"].items())
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:

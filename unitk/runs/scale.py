@@ -1,6 +1,7 @@
 """`unitk scale`: runs of several sizes and budgets, the law of their losses, and a rung held out.
 
 DIR/scale.json                   the options, the plan, the rungs with their losses, the fits
+DIR/scale.md                     the rungs and the fits as a page
 DIR/TASK/WIDTHxLAYERS-TOKENS/    ordinary runs, which `unitk train --resume` continues
 """
 
@@ -21,10 +22,11 @@ from unitk.errors import UsageError, require
 from unitk.foreign import read_json
 from unitk.options.fields import Checked, Positive
 from unitk.registry import register
-from unitk.runs.hoffmann import fit
+from unitk.runs.hoffmann import check_rungs, fit
 from unitk.runs.jobs import (
     TrainingJob,
     check_memory,
+    markdown_table,
     parse_experiment,
     plan_lines,
     time_jobs,
@@ -36,10 +38,12 @@ from unitk.training.reporting.log import show_log
 from unitk.training.saving.state import Progress, read_state
 from unitk.training.start import parse_train, prepare
 
-TABLE = "scale.json"
+TABLE, PAGE = "scale.json", "scale.md"
 LENGTHS = "max-steps", "max-epochs", "max-words", "max-hours", "save-dir", "batch-texts"
 """Options that a ladder sets or that leave a run's tokens unknown."""
 NUMBERS = "floor", "alpha", "beta"
+STATE = 12.0
+"""Bytes that a weight needs in training at least: itself, its gradient, a mean."""
 log = logging.getLogger(__name__)
 
 
@@ -77,13 +81,18 @@ class Rung(TrainingJob):
 
     size: str
 
+    @property
+    def weights(self) -> int:
+        """The weights of the model."""
+        start = self.trial.start
+        return int(start.parsed.components["arch"].config.num_weights(len(start.data.vocab)))
+
     def row(self, held_out: bool) -> dict[str, Any]:
         """What is known of it: weights, tokens that were read, and the last loss, None before."""
         trial = self.trial
         newest, scores = trial.start.run.newest(), trial.scores
         found = {"task": self.task, "rung": self.name, "held_out": held_out, "loss": None}
-        arch = trial.start.parsed.components["arch"].config
-        found["weights"] = arch.num_weights(len(trial.start.data.vocab))
+        found["weights"] = self.weights
         found["tokens"] = self.tokens
         # what was read differs a little from the budget, as updates hold whole texts
         if newest is not None and trial.over:
@@ -121,14 +130,19 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     known = read_json(path, UsageError) if path.exists() else {}
     other = f"--save-dir {given.save_dir} holds another ladder: name another folder"
     require(known.get("scale", spec) == spec, other)
-    # all are checked before the first one is trained
+    # all are checked before the first one is measured
     rungs = ladder(given, base)
     last = name_held_out(given, rungs)
+    for task in tasks_of(rungs):
+        own = [rung for rung in rungs if rung.task == task and rung.name != last]
+        check_rungs([rung.size for rung in own], [rung.tokens for rung in own])
+    for size, rung in {rung.size: rung for rung in rungs}.items():
+        check_size(size, rung)
     # a ladder that goes on keeps its plan: measuring costs a minute
     plan = known.get("plan") or measure_sizes(rungs)
-    check_memory(plan, given.jobs)
+    check_memory(plan, given.jobs, rungs[0].trial.start.config.device)
     if given.plan:
-        return {"scale": spec, "plan": plan, "rungs": [], "fits": {}}
+        return {"scale": spec, "plan": plan, "jobs": given.jobs, "rungs": [], "fits": {}}
     given.save_dir.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {"scale": spec, "plan": plan, "rungs": [], "fits": {}}
     files.write(path, json.dumps(found, indent=1) + "\n")
@@ -138,7 +152,20 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     found["rungs"] = [rung.row(rung.name == last) for rung in rungs]
     found["fits"] = {task: fit_task(found["rungs"], task) for task in tasks_of(rungs)}
     files.write(path, json.dumps(found, indent=1) + "\n")
+    files.write(given.save_dir / PAGE, "\n".join(page_lines(found)) + "\n")
     return found
+
+
+def check_size(size: str, rung: Rung) -> None:
+    """Raise a UsageError if the weights of a size leave no memory to train them."""
+    from unitk.training.device import check_room, choose_device
+
+    start = rung.trial.start
+    arch, device = start.parsed.components["arch"].config, choose_device(start.config.device)
+    try:
+        check_room(arch, len(start.data.vocab), STATE, device)
+    except UsageError as error:
+        raise UsageError(f"--sizes {size}: {error}") from error
 
 
 def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
@@ -146,6 +173,9 @@ def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
     for word in base:
         name = word.split("=")[0].removeprefix("--")
         require(name not in LENGTHS, f"--{name} excludes scale, whose --tokens say how long it is")
+    for option, each in (("sizes", given.sizes), ("tokens", given.tokens), ("tasks", given.tasks)):
+        twice = next((one for one in each if each.count(one) > 1), None)
+        require(twice is None, f"--{option} names {twice} twice")
     pairs = [(size, tokens) for size in given.sizes for tokens in given.tokens]
     if given.held_out:
         size, _, tokens = given.held_out.partition("-")
@@ -203,7 +233,8 @@ def measure_sizes(rungs: Sequence[Rung]) -> list[dict[str, Any]]:
     plan = list[dict[str, Any]]()
     for rung in rungs:
         seconds, memory = found[rung.task, rung.size]
-        own = {"task": rung.task, "rung": rung.name, "updates": rung.updates}
+        own = {"task": rung.task, "rung": rung.name, "weights": rung.weights}
+        own |= {"tokens": rung.tokens, "updates": rung.updates}
         plan.append({**own, "seconds": rung.updates * seconds, "bytes": memory})
     return plan
 
@@ -223,6 +254,8 @@ def fit_task(rows: Sequence[dict[str, Any]], task: str) -> dict[str, Any]:
     found = fit(*([values[at] for at in fitted] for values in [*columns, losses]))
     result: dict[str, Any] = {name: found.interval(name) for name in NUMBERS}
     result["law"] = vars(found.law)
+    # what the law says of each rung, in their order
+    result["fitted"] = [found.law.loss(*rung) for rung in zip(*columns, strict=True)]
     [last] = [at for at, row in enumerate(own) if row["held_out"]]
     predicted = found.predict(columns[0][last], columns[1][last])
     return {**result, "predicted": predicted, "measured": own[last]["loss"]}
@@ -231,12 +264,44 @@ def fit_task(rows: Sequence[dict[str, Any]], task: str) -> dict[str, Any]:
 def ladder_lines(found: dict[str, Any]) -> list[str]:
     """Losses and fits in lines, or the plan where nothing is trained."""
     if not found["rungs"]:
-        return plan_lines(found["plan"], 1)
-    said = table_lines(found["rungs"])
+        return plan_lines(found["plan"], found["jobs"])
+    return [*table_lines(rung_rows(found)), *law_lines(found)]
+
+
+def page_lines(found: dict[str, Any]) -> list[str]:
+    """Losses and fits as a page of Markdown."""
+    command = " ".join(found["scale"]["train"])
+    laws = [f"- {line}" for line in law_lines(found)]
+    return [f"`unitk train {command}`", "", *markdown_table(rung_rows(found)), "", *laws]
+
+
+def rung_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rungs with the losses of the law beside those that were measured."""
+    laws = [loss for own in found["fits"].values() for loss in own["fitted"]]
+    rows = list[dict[str, Any]]()
+    for row, law in zip(found["rungs"], laws, strict=True):
+        off = None if row["loss"] is None else row["loss"] - law
+        rows.append(
+            {
+                **{key: row[key] for key in ("task", "rung", "weights", "tokens", "loss")},
+                "law": law,
+                "off": "" if off is None else f"{off:+.4f}",
+                "": "held out" if row["held_out"] else "",
+            }
+        )
+    return rows
+
+
+def law_lines(found: dict[str, Any]) -> list[str]:
+    """The law of each objective, and what it says of the rung held out."""
+    said = list[str]()
     for task, own in found["fits"].items():
         numbers = (f"{name} {value_text(own[name])}" for name in NUMBERS)
         said.append(f"{task}: loss = floor + A / N^alpha + B / D^beta with {', '.join(numbers)}")
-        measured = "not finite" if own["measured"] is None else f"{own['measured']:.4f}"
+        measured = "not finite"
+        if own["measured"] is not None:
+            apart = own["measured"] - own["predicted"][0]
+            measured = f"{own['measured']:.4f}, {apart:+.4f} nats apart"
         what = f"predicted {value_text(own['predicted'])}, measured {measured}"
         said.append(f"{task}: the rung held out: {what}")
     return said
