@@ -16,12 +16,12 @@ from unitk.comparison.checks.shared import find_shared
 from unitk.comparison.checks.words import (
     HashedTexts,
     Spelling,
+    fold_letters,
+    folded_words,
+    hash_corpus,
     hash_runs,
     hash_texts,
     join_texts,
-    read_texts,
-    spell,
-    words_of,
 )
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.data.cuts import Text
@@ -63,7 +63,7 @@ def test_clean_data_and_runs_pass(checked, runs, toy_data):
 
 
 def hashed(path):
-    return join_texts(read_texts(open_corpus(path), corpus_vocab(path)))
+    return join_texts(hash_corpus(open_corpus(path), corpus_vocab(path)))
 
 
 def test_words_are_hashed_as_they_are_spelt(toy_vocab, tmp_path):
@@ -72,7 +72,8 @@ def test_words_are_hashed_as_they_are_spelt(toy_vocab, tmp_path):
     write_text(tmp_path / "data", toy_vocab, lines)
     corpus, texts = open_corpus(tmp_path / "data"), hashed(tmp_path / "data")
     spelt = [
-        words_of(" ".join(map(toy_vocab.decode, corpus.document(i)))) for i in range(len(corpus))
+        folded_words(" ".join(map(toy_vocab.decode, corpus.document(i))))
+        for i in range(len(corpus))
     ]
     assert texts.lengths.tolist() == [*map(len, spelt)]
     flat = [word for one in spelt for word in one]
@@ -92,9 +93,11 @@ def test_words_are_hashed_as_they_are_spelt(toy_vocab, tmp_path):
 
 
 def test_case_blanks_and_marks_part_no_words():
-    assert words_of("“Don\u2019t”  stop,\tSTRASSE (ﬁne)!") == words_of("dont STOP straße fine")
-    assert words_of("学校 is 好") == ["学", "校", "is", "好"]
-    assert spell(" , ") == [0, 0]
+    assert folded_words("“Don\u2019t”  stop,\tSTRASSE (ﬁne)!") == folded_words(
+        "dont STOP straße fine"
+    )
+    assert folded_words("学校 is 好") == ["学", "校", "is", "好"]
+    assert fold_letters(" , ") == [0, 0]
 
 
 def test_what_a_vocabulary_does_not_know_is_a_letter(toy_vocab):

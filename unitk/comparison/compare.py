@@ -150,7 +150,7 @@ def seeds_of(path: Path) -> list[Path]:
     return [path / f"seed-{seed}" for seed in seeds]
 
 
-def open_run(given: CompareOptions, path: Path) -> Generator:
+def open_compared(given: CompareOptions, path: Path) -> Generator:
     """A model that is compared."""
     from unitk.training.device import choose_device
 
@@ -168,7 +168,7 @@ def estimator_of_run(given: CompareOptions, path: Path) -> Estimator:
     does, or if it reads no --context."""
     from unitk.comparison.estimators import estimator_of
 
-    task = open_run(given, path).task
+    task = open_compared(given, path).task
     try:
         found = estimator_of(task)
     except UsageError as error:
@@ -185,7 +185,7 @@ def measure_run(
     from unitk.comparison.estimators import estimator_of
     from unitk.comparison.likelihood import How, measure
 
-    generator = open_run(given, path)
+    generator = open_compared(given, path)
     drawn = estimator_of(generator.task).draws > 0  # the others have no use for --draws
     how = How(
         stride=given.stride,

@@ -215,7 +215,7 @@ def search_mixtures(given: Options, base: Sequence[str]) -> dict[str, Any]:
         search.train(whole, WHOLE, losses)
         found[WHOLE] = search.rows(whole, WHOLE, losses)
         files.write(path, json.dumps(found, indent=1) + "\n")
-    files.write(given.save_dir / PAGE, "\n".join(page_lines(found)) + "\n")
+    files.write(given.save_dir / PAGE, "\n".join(mixture_page(found)) + "\n")
     return found
 
 
@@ -363,7 +363,7 @@ def mixture_lines(found: Mapping[str, Any]) -> list[str]:
     return [*said, f"found: {best_text(found)}"]
 
 
-def page_lines(found: Mapping[str, Any]) -> list[str]:
+def mixture_page(found: Mapping[str, Any]) -> list[str]:
     """The losses of all mixtures as a page of Markdown."""
     said = [f"`unitk train {' '.join(found['mix']['train'])}`", ""]
     for kind in ROUNDS:

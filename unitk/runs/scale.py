@@ -152,7 +152,7 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     found["rungs"] = [rung.row(rung.name == last) for rung in rungs]
     found["fits"] = {task: fit_task(found["rungs"], task) for task in tasks_of(rungs)}
     files.write(path, json.dumps(found, indent=1) + "\n")
-    files.write(given.save_dir / PAGE, "\n".join(page_lines(found)) + "\n")
+    files.write(given.save_dir / PAGE, "\n".join(ladder_page(found)) + "\n")
     return found
 
 
@@ -268,7 +268,7 @@ def ladder_lines(found: dict[str, Any]) -> list[str]:
     return [*table_lines(rung_rows(found)), *law_lines(found)]
 
 
-def page_lines(found: dict[str, Any]) -> list[str]:
+def ladder_page(found: dict[str, Any]) -> list[str]:
     """Losses and fits as a page of Markdown."""
     command = " ".join(found["scale"]["train"])
     laws = [f"- {line}" for line in law_lines(found)]

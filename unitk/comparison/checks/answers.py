@@ -12,7 +12,7 @@ import numpy as np
 
 from unitk.comparison.checks.base import DataSplit, Finding, Found, Status, Subjects
 from unitk.comparison.checks.shared import SHOWN
-from unitk.comparison.checks.words import HashedTexts, join_texts, read_texts, words_of
+from unitk.comparison.checks.words import HashedTexts, folded_words, hash_corpus, join_texts
 from unitk.data.corpus.corpus import Corpus, Labelled, Pairs
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.registry import register
@@ -29,7 +29,7 @@ RECORDS = 20_000  # of a corpus that are looked at, the first ones
 def check_answers(subjects: Subjects) -> Found:
     """Whether targets stand in their sources, or a word gives away the class of a text."""
     for split in subjects.all_splits():
-        for name, place in corpora_of(split):
+        for name, place in split_corpora(split):
             corpus, subject = open_corpus(place), f"{split.name} {name}".strip()
             if isinstance(corpus, Pairs):
                 yield judge_targets(subject, corpus, corpus_vocab(place))
@@ -37,7 +37,7 @@ def check_answers(subjects: Subjects) -> Found:
                 yield judge_classes(subject, corpus, corpus_vocab(place))
 
 
-def corpora_of(split: DataSplit) -> Iterator[tuple[str, Path]]:
+def split_corpora(split: DataSplit) -> Iterator[tuple[str, Path]]:
     """The corpora of a split by name."""
     for place in split.train:
         yield "train", place
@@ -47,7 +47,7 @@ def corpora_of(split: DataSplit) -> Iterator[tuple[str, Path]]:
 def first_texts(corpus: Corpus, vocab: Vocab) -> HashedTexts:
     """The first texts of a corpus, about `RECORDS`."""
     parts, count = list[HashedTexts](), 0
-    for part in read_texts(corpus, vocab):
+    for part in hash_corpus(corpus, vocab):
         parts.append(part)
         count += len(part.lengths)
         if count >= RECORDS:
@@ -102,7 +102,7 @@ def judge_classes(subject: str, corpus: Labelled, vocab: Vocab) -> Finding:
         if tells.any():
             first = int(np.argmax(texts.words == words[int(np.argmax(tells))]))
             at = int(np.searchsorted(texts.bounds, first, "right")) - 1
-            spelled = words_of(" ".join(map(vocab.decode, corpus.document(at))))
+            spelled = folded_words(" ".join(map(vocab.decode, corpus.document(at))))
             place = first - int(texts.bounds[at])
             name = repr(spelled[place]) if place < len(spelled) else "a word"
             told.append(f"{name} tells {corpus.labels[own]}")

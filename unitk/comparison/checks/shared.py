@@ -18,10 +18,10 @@ from unitk.comparison.checks.base import Finding, Found, Status, Subjects
 from unitk.comparison.checks.words import (
     HashedTexts,
     Hashes,
+    hash_corpus,
     hash_runs,
     hash_texts,
     join_texts,
-    read_texts,
     runs_within,
 )
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
@@ -43,8 +43,8 @@ def check_shared(subjects: Subjects) -> Found:
             yield Finding("note", "shared", split.name, "there is no held-out text")
         trained = [(open_corpus(place).sides[0], corpus_vocab(place)) for place in split.train]
         for name, held in split.opened():
-            own = join_texts(read_texts(held.sides[0], corpus_vocab(split.held_out[name])))
-            parts = (part for corpus, vocab in trained for part in read_texts(corpus, vocab))
+            own = join_texts(hash_corpus(held.sides[0], corpus_vocab(split.held_out[name])))
+            parts = (part for corpus, vocab in trained for part in hash_corpus(corpus, vocab))
             yield compare_texts(f"{split.name} {name}", own, parts, subjects.shared)
 
 
@@ -131,7 +131,7 @@ class Known:
     def places_of(self, hashes: Hashes) -> Ids:
         """All places at which one of these hashes stands."""
         _, first = self.spans_of(hashes)
-        return expand(first, self.times[first])
+        return expand_spans(first, self.times[first])
 
     def look_for(self, hashes: Hashes) -> None:
         """Note which hashes are among these."""
@@ -143,7 +143,7 @@ class Known:
         return self.hashes.searchsorted(self.hashes, "right") - np.arange(len(self.hashes))
 
 
-def expand(first: Ids, size: Ids) -> Ids:
+def expand_spans(first: Ids, size: Ids) -> Ids:
     """The numbers of runs that begin at `first` and have these sizes, one after the other."""
     return np.arange(size.sum()) + np.repeat(first - (np.cumsum(size) - size), size)
 
@@ -161,7 +161,7 @@ def most_in_one_text(known: Known, hashes: Hashes, text: Ids, count: int) -> Ids
     size = known.times[place]
     telling = size <= COMMON
     text, place, size = text[telling], place[telling], size[telling]
-    both = np.repeat(text, size) * count + known.text[expand(place, size)]
+    both = np.repeat(text, size) * count + known.text[expand_spans(place, size)]
     both, times = np.unique(both, return_counts=True)
     most = np.zeros(count, np.int64)
     np.maximum.at(most, both % max(count, 1), times)

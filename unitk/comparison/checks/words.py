@@ -82,7 +82,7 @@ class Spelling:
         words = np.add.reduceat(own, first) if len(first) else letters[:0]
         # the gaps before a text count in the places of its tokens
         gaps = np.searchsorted(sentences[:-1], texts)
-        return HashedTexts(mix(words), np.searchsorted(first, at[texts + gaps]))
+        return HashedTexts(mix_bits(words), np.searchsorted(first, at[texts + gaps]))
 
 
 def spell_id(vocab: Vocab, index: int) -> list[int]:
@@ -91,10 +91,10 @@ def spell_id(vocab: Vocab, index: int) -> list[int]:
         return [UNSPELLED + index] if index == vocab.unk else []
     text = vocab.model.text(index)
     # such as a byte of a character
-    return [UNSPELLED + index] if not text or index == vocab.unk else spell(text)
+    return [UNSPELLED + index] if not text or index == vocab.unk else fold_letters(text)
 
 
-def spell(text: str) -> list[int]:
+def fold_letters(text: str) -> list[int]:
     """The folded letters and digits of a text, and the gaps between its words."""
     found = list[int]()
     for letter in unicodedata.normalize("NFKC", text).casefold():
@@ -108,12 +108,12 @@ def spell(text: str) -> list[int]:
     return found
 
 
-def words_of(text: str) -> list[str]:
+def folded_words(text: str) -> list[str]:
     """The words of a text as they are compared."""
-    return "".join(chr(code) if code != GAP else " " for code in spell(text)).split()
+    return "".join(chr(code) if code != GAP else " " for code in fold_letters(text)).split()
 
 
-def read_texts(corpus: Corpus, vocab: Vocab) -> Iterator[HashedTexts]:
+def hash_corpus(corpus: Corpus, vocab: Vocab) -> Iterator[HashedTexts]:
     """The documents of a corpus in order, about `STEP` tokens at a time."""
     spelling, sentences = Spelling.of(vocab), np.asarray(corpus.sentences).astype(np.int64)
     documents = np.asarray(corpus.documents).astype(np.int64)
@@ -129,7 +129,7 @@ def read_texts(corpus: Corpus, vocab: Vocab) -> Iterator[HashedTexts]:
         first = last
 
 
-def mix(hashes: Hashes) -> Hashes:
+def mix_bits(hashes: Hashes) -> Hashes:
     """Hashes whose bits all depend on all bits (Steele et al. 2014, SplitMix, figure 15)."""
     hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -146,7 +146,7 @@ def hash_runs(words: Hashes, size: int) -> Hashes:
     count = max(len(words) - size + 1, 0)
     sums = np.append(np.uint64(0), np.cumsum(words * powers(BASE, len(words))))
     # sums modulo 2^64: a difference of two is that of the words between them
-    return mix((sums[size : size + count] - sums[:count]) * powers(INVERSE, count))
+    return mix_bits((sums[size : size + count] - sums[:count]) * powers(INVERSE, count))
 
 
 def runs_within(texts: HashedTexts, size: int) -> tuple[Hashes, Ids]:
@@ -167,7 +167,7 @@ def hash_texts(texts: HashedTexts) -> tuple[Hashes, Hashes]:
     before = sums[:-1] - np.repeat(sums[starts], lengths)
     # what stands behind the word moves to the place before
     behind = (np.repeat(whole, lengths) - before - own) * INVERSE
-    return mix(whole), mix(before + behind)
+    return mix_bits(whole), mix_bits(before + behind)
 
 
 def join_texts(parts: Iterable[HashedTexts]) -> HashedTexts:
