@@ -36,7 +36,7 @@ from unitk.training.loop import Trainer
 from unitk.training.start import parse_train, prepare
 from unitk.vocab.open import open_vocab
 
-WINDOW, TEXTS, TURN = 256, 16, 20
+WINDOW = 256
 
 
 class Attention(nn.Module):
@@ -127,9 +127,9 @@ class Row:
     def __post_init__(self) -> None:
         self.losses.append(self.loss())
 
-    def turn(self) -> None:
+    def turn(self, windows: int) -> None:
         began = time.process_time()
-        self.advance(TURN * TEXTS * WINDOW)
+        self.advance(windows)
         self.seconds.append(time.process_time() - began + self.seconds[-1])
         self.losses.append(self.loss())
 
@@ -137,13 +137,14 @@ class Row:
         """Processor seconds to a loss, interpolated between turns; NaN if it is never reached."""
         turns = zip(pairwise(self.seconds), pairwise(self.losses), strict=True)
         for (before, after), (high, low) in turns:
-            if low <= loss:
+            if low <= loss < high:
                 return before + (after - before) * (high - loss) / (high - low)
         return math.nan
 
 
-def peer(modern: bool, size: int, train: Tensor, valid: Tensor, updates: int) -> Row:
+def peer(modern: bool, size: int, train: Tensor, valid: Tensor, given: argparse.Namespace) -> Row:
     """A script's model, optimizer and loop."""
+    updates, texts = given.updates, given.texts
     torch.manual_seed(1)
     net, drawn = Net(size, modern), torch.Generator().manual_seed(1)
     if modern:
@@ -165,10 +166,10 @@ def peer(modern: bool, size: int, train: Tensor, valid: Tensor, updates: int) ->
         rest = step / updates
         return warm * ((1 - rest) if modern else 0.1 + 0.45 * (1 + math.cos(math.pi * rest)))
 
-    def advance(tokens: int) -> None:
+    def advance(windows: int) -> None:
         nonlocal done
-        for _ in range(tokens // (TEXTS * WINDOW)):
-            first = torch.randint(len(train) - WINDOW - 1, (TEXTS,), generator=drawn)
+        for _ in range(windows // texts):
+            first = torch.randint(len(train) - WINDOW - 1, (texts,), generator=drawn)
             ids = torch.stack([train[at : at + WINDOW + 1] for at in first.tolist()])
             with torch.autocast("cpu", torch.bfloat16):
                 words = net(ids[:, :-1])
@@ -187,28 +188,30 @@ def peer(modern: bool, size: int, train: Tensor, valid: Tensor, updates: int) ->
             F.cross_entropy(
                 net(some[:, :-1]).flatten(0, 1), some[:, 1:].flatten(), reduction="sum"
             ).item()
-            for some in valid.split(TEXTS)
+            for some in valid.split(16)
         )
 
     return Row("script" if modern else "gpt", advance, loss)
 
 
-def ours(flags: str, data: Path, folder: Path, valid: Tensor, updates: int) -> Row:
+def ours(flags: str, data: Path, folder: Path, valid: Tensor, given: argparse.Namespace) -> Row:
     """unitk's own training, by its defaults and some flags."""
     own = shlex.split(flags)
-    size = int(own[own.index("--batch-tokens") + 1]) if "--batch-tokens" in own else TEXTS * WINDOW
+    size = given.texts * WINDOW
+    if "--batch-tokens" in own:
+        size = int(own[own.index("--batch-tokens") + 1])
     words = (
         f"--data={data} --task=lm --task.opening=none --task.ends=off --blocks=stream --valid=none"
         f" --block-size={WINDOW} --max-tokens={size} --seed=1"
-        f" --max-steps={updates * TEXTS * WINDOW // size}"
+        f" --max-steps={given.updates * given.texts * WINDOW // size}"
         f" --device=cpu --precision=bf16 --save-dir={folder}"
     )
     one = Trainer(prepare(parse_train([*words.split(), *own])))
     one.model.train()
     made = one.updates()
 
-    def advance(tokens: int) -> None:
-        for _ in range(tokens // size):
+    def advance(windows: int) -> None:
+        for _ in range(windows * WINDOW // size):
             one.update(next(made)[0])
             one.progress.step += 1  # which the rates depend on
         one.settle()
@@ -216,9 +219,9 @@ def ours(flags: str, data: Path, folder: Path, valid: Tensor, updates: int) -> R
     def loss() -> float:
         one.model.eval()
         total = 0.0
-        for some in valid.split(TEXTS):
+        for some in valid.split(16):
             examples = [predicting(one.data.task, ids[:-1].numpy(), None) for ids in some]
-            tables = logits(one.model, examples, WINDOW * TEXTS)
+            tables = logits(one.model, examples, WINDOW * 16)
             for table, ids in zip(tables, some, strict=True):
                 total += F.cross_entropy(torch.from_numpy(table), ids[1:], reduction="sum").item()
         one.model.train()
@@ -254,6 +257,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="corpus instead of the bundled sample")
     parser.add_argument("--valid", type=Path, help="its held-out corpus")
     parser.add_argument("--updates", type=int, default=240)
+    parser.add_argument("--texts", type=int, default=16, help="windows of an update")
+    parser.add_argument("--turn", type=int, default=20, help="updates of a turn")
     parser.add_argument("--windows", type=int, default=96, help="held-out windows")
     parser.add_argument("--unitk", action="append", default=[], help="flags of a further row")
     given = parser.parse_args()
@@ -268,21 +273,21 @@ def main() -> None:
         size = len(vocab)
         # what the first token of a window says is not predicted
         bytes_ = sum(len(vocab.decode(ids[1:].tolist()).encode()) for ids in valid)
-        rows = [peer(modern, size, train, valid, given.updates) for modern in (True, False)]
+        rows = [peer(modern, size, train, valid, given) for modern in (True, False)]
         for number, flags in enumerate(["", *given.unitk]):
-            rows.append(ours(flags, data, folder / f"run{number}", valid, given.updates))
-        for _ in range(given.updates // TURN):
+            rows.append(ours(flags, data, folder / f"run{number}", valid, given))
+        for _ in range(given.updates // given.turn):
             for row in rows:
-                row.turn()
+                row.turn(given.turn * given.texts)
             print(
                 ", ".join(f"{row.name} {row.losses[-1] / bytes_:.4f}" for row in rows), flush=True
             )
-    report(rows, bytes_, given.updates)
+    report(rows, bytes_)
 
 
-def report(rows: list[Row], bytes_: int, updates: int) -> None:
+def report(rows: list[Row], bytes_: int) -> None:
     """Print nats a byte, seconds, and how much sooner each row has the last loss of the others."""
-    quarters = [updates // TURN * part // 4 for part in (1, 2, 3, 4)]
+    quarters = [(len(rows[0].losses) - 1) * part // 4 for part in (1, 2, 3, 4)]
     others = " | ".join(f"times as fast as `{row.name}`" for row in rows)
     print(f"\n| nats a byte after | 1/4 | 1/2 | 3/4 | end | processor s | {others} |")
     print("| --- " * (6 + len(rows)) + "|")

@@ -89,6 +89,7 @@ def test_a_peer_that_is_not_there_is_told():
     [
         "train.py --task lm --arch gpt2_tiny --threads 1 --updates 1 --rounds 1 --build lm",
         "stacks.py gpt2_tiny modern_tiny --block-size 64 --max-tokens 256 --rounds 1",
+        "quality.py --updates 1 --turn 1 --texts 1 --windows 1",
         "optimizers.py --task lm --arch gpt2_tiny --optimizers adamw,muon --threads 1 --updates 1",
         "peers.py --side tiny,bf16,mlm --steps 1",
         "peers.py --side tiny,bf16,unilm --steps 1",
