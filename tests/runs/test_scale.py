@@ -63,7 +63,7 @@ def test_a_ladder_is_trained_fitted_and_not_trained_again(base, tmp_path, monkey
 
 
 def test_a_plan_writes_nothing(base, tmp_path, capsys):
-    found = scale.scale(options(tmp_path / "s", plan="on", held_out="48x1-4000"), base)
+    found = scale.scale(options(tmp_path / "s", plan="on", held_out="48x1-4k"), base)
     assert not (tmp_path / "s").exists()
     assert found["plan"][-1]["rung"] == "48x1-4000" and len(found["plan"]) == 9
     assert all(one["seconds"] > 0 and one["bytes"] > 0 for one in found["plan"])

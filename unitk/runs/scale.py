@@ -20,7 +20,7 @@ from unitk import files
 from unitk.api.verb import verb
 from unitk.errors import UsageError, require
 from unitk.foreign import read_json
-from unitk.options.fields import Checked, Positive
+from unitk.options.fields import Checked, Positive, parse_value
 from unitk.registry import register
 from unitk.runs.hoffmann import check_rungs, fit
 from unitk.runs.jobs import (
@@ -65,8 +65,8 @@ class Options(Checked):
     tasks: tuple[str, ...] = ()
     """Objectives, each with a ladder of its own. Default: that of --task behind --."""
     held_out: str | None = None
-    """WIDTHxLAYERS-TOKENS of the rung that is not fitted but predicted. Default: the largest size
-    with the largest budget."""
+    """WIDTHxLAYERS-TOKENS of the rung that is not fitted but predicted, such as 192x4-4M. Default:
+    the largest size with the largest budget."""
     save_dir: Path
     """Folder of the runs and of scale.json."""
     jobs: Positive = 1
@@ -178,10 +178,8 @@ def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
         require(twice is None, f"--{option} names {twice} twice")
     pairs = [(size, tokens) for size in given.sizes for tokens in given.tokens]
     if given.held_out:
-        size, _, tokens = given.held_out.partition("-")
-        good = bool(re.fullmatch(r"\d+x\d+", size)) and tokens.isdecimal()
-        require(good, f"--held-out must be WIDTHxLAYERS-TOKENS, got {given.held_out!r}")
-        pairs += [(size, int(tokens))] if (size, int(tokens)) not in pairs else []
+        last = parse_rung(given.held_out)
+        pairs += [last] if last not in pairs else []
     rungs = list[Rung]()
     for task in given.tasks or ("",):
         own = [*base, f"--task={task}"] if task else [*base]
@@ -190,6 +188,14 @@ def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
             own = [*without_options(base, "--task"), f"--task={task}"]
         rungs += [rung_of(given.save_dir, own, size, tokens) for size, tokens in pairs]
     return rungs
+
+
+def parse_rung(text: str) -> tuple[str, int]:
+    """The size and the tokens of a rung that is written as 192x4-4M."""
+    size, _, tokens = text.partition("-")
+    good = bool(re.fullmatch(r"\d+x\d+", size) and tokens)
+    require(good, f"--held-out must be WIDTHxLAYERS-TOKENS, got {text!r}")
+    return size, parse_value(tokens, int, "--held-out")
 
 
 def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
@@ -217,7 +223,7 @@ def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
 def name_held_out(given: Options, rungs: Sequence[Rung]) -> str:
     """The name of the rung that is predicted."""
     if given.held_out:
-        return given.held_out
+        return "-".join(map(str, parse_rung(given.held_out)))
     # of sizes alone, width times layers tells which is larger
     width = {rung.size: math.prod(map(int, rung.size.split("x"))) for rung in rungs}
     return max(rungs, key=lambda rung: rung.tokens * width[rung.size]).name
