@@ -69,6 +69,7 @@ def test_class_labels_of_a_table_keep_their_names(tmp_path):
     [
         ([*RECORDS, "x"], UsageError, "input: record 41 .* 'x'"),
         (iter([]), UsageError, "input: .* no records"),
+        (["a b", "c"], UsageError, "input: .*'a b'.*text"),
         ([{"long": "a", "short": object()}], UsageError, "input: record 1: <object .* field"),
         ([*RECORDS, {"long": 3}], DataError, "input, line 41: field 'long'"),
     ],

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ def as_files(
     first = next(iter(names), "")
     texts = bool(names.get(first)) and are_records(found.get(first), texts=True)
     given = [name for name in names if are_records(found.get(name), texts)]
+    for name in (one for one in names if one not in given):
+        _check_names(name, found.get(name))
     if not given:  # no temporary folder
         yield found
         return
@@ -59,6 +62,14 @@ def as_files(
         for name in given:
             found[name] = _write(found[name], Path(folder) / name, name, names[name])
         yield found
+
+
+def _check_names(name: str, value: object) -> None:
+    """Raise UsageError where a list has texts instead of names of files."""
+    for one in value if isinstance(value, list | tuple) else ():
+        words = isinstance(one, str) and len(one.split()) > 1 and "://" not in one and not glob(one)
+        cure = 'a text in memory is a record: {"text": ...}'
+        require(not words, f"--{name}: there is no file {show_value(one)}; {cure}")
 
 
 def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:

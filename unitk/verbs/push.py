@@ -101,6 +101,8 @@ def folders(model: Path) -> dict[str, Path]:
     """Revision -> folder; the main one comes first."""
     if (model / "config.json").is_file():
         return {MAIN: model}
+    if not model.is_dir():
+        raise DataError(f"--model {model}: there is no such folder")
     found = {path.parent.name: path.parent for path in sorted(model.glob("*/config.json"))}
     if MAIN not in found:
         ours = (model / "manifest.json").exists() or (model / "checkpoints").exists()
