@@ -67,6 +67,17 @@ def test_what_is_no_text_is_named(generator, bad):
         generator.score(["a"], bad)
 
 
+def test_a_table_or_a_record_is_no_list_of_texts(generator):
+    class Table(list):  # iterated, it is the names of its columns, as those of pandas are
+        columns = ("text", "label")
+
+    with pytest.raises(UsageError, match="texts.*column"):
+        generator.generate(Table(Table.columns))
+    for record in ({"text": "a"}, [{"text": "a"}]):
+        with pytest.raises(UsageError, match="text 1 .*'text': 'a'"):
+            generator.generate(record)
+
+
 def test_empty_sources_have_empty_outputs_and_shift_nothing(generator):
     found = generator.generate(["", "The bade.", "  ", ["", "The fido."]], **QUICK)
     assert [len(some[0].hypothesis.ids) > 0 for some in found] == [False, True, False, True]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -252,10 +252,14 @@ def split_parts(
     texts: str | Sequence[str | Sequence[str]], name: str = "texts"
 ) -> list[Sequence[str]]:
     """Each text as its parts; a string is a single text of one part."""
-    texts = [texts] if isinstance(texts, str) or not isinstance(texts, Iterable) else texts
+    # iterated, a table of pandas would be names of columns, and a record names of fields
+    table = f"{name} must be a column of a table, such as table['text'], not all of it"
+    require(not hasattr(texts, "columns"), table)
+    alone = str, Mapping
+    texts = [texts] if isinstance(texts, alone) or not isinstance(texts, Iterable) else texts
     found: list[Sequence[str]] = []
     for number, text in enumerate(texts, 1):
-        parts = [text] if isinstance(text, str) or not isinstance(text, Iterable) else [*text]
+        parts = [text] if isinstance(text, alone) or not isinstance(text, Iterable) else [*text]
         wrong = [part for part in parts if not isinstance(part, str)]
         if wrong or not parts:
             raise UsageError(f"{name}: text {number} must be a string, got {[*wrong, parts][0]!r}")
