@@ -230,6 +230,23 @@ def phenomena(run: Path, names: Sequence[str]) -> str:
     return table(["BLiMP", *(f"`{name}`" for name in found)], lines)
 
 
+def tried_rates(run: Path) -> str:
+    """The loss that each rate led an objective to at an eighth of the updates; the least won."""
+    found = {
+        path.parent.name: {row["lr"]: row for row in json.loads(path.read_text())["trials"]}
+        for path in sorted((run / "rates").glob("*/sweep.json"))
+    }
+    rates = sorted({rate for one in found.values() for rate in one}, key=float)
+    lines = []
+    for name, one in found.items():
+        losses = {rate: row.get("valid/loss") for rate, row in one.items()}
+        best = min((loss for loss in losses.values() if loss is not None), default=None)
+        cells = [f"{losses[r]:.3f}" if losses.get(r) is not None else "" for r in rates]
+        marks = ["**" * (losses.get(r) is not None and losses[r] == best) for r in rates]
+        lines.append([f"`{name}`", *(f"{m}{c}{m}" for m, c in zip(marks, cells, strict=True))])
+    return table(["rates tried", *rates], lines) if lines else ""
+
+
 def draw(rows: dict[str, Figures], bases: dict[str, Figures], spread: Figures, path: Path) -> None:
     """A panel a figure: rows as dots with what seeds differ by, baselines as lines."""
     import matplotlib
@@ -290,7 +307,8 @@ def main(run: Path, test: Path, blimp: Path, names: Sequence[str]) -> None:
     missing = f"Not finished: {', '.join(unfinished)}.\n" * bool(unfinished)
     said = verdicts(rows, bases["the answer's sentence"], spread)
     within = intervals({name: items(run, name, references) for name in rows})
-    parts = [text, missing, "".join(said), interval_table(within), phenomena(run, names)]
+    parts = [text, missing, "".join(said), interval_table(within), tried_rates(run)]
+    parts.append(phenomena(run, names))
     (run / "table.md").write_text("\n".join(part for part in parts if part))
     everything = {"rows": rows, "baselines": bases, "noise": spread, "not finished": unfinished}
     everything["intervals"] = within

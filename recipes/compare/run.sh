@@ -7,6 +7,7 @@
 #   SETTING=cpu DATA=path/to/full/data recipes/compare/run.sh   models of 5 M parameters, 10 M words
 #   SETTING=gpu DATA=path/to/full/data recipes/compare/run.sh   the same models, four times the text an update
 #   ROWS="unilm-1 scratch.unilm-1" RUN=runs/mine ...            some rows: OBJECTIVE-SEED, scratch.TASK-SEED
+#   RATES=2.5e-3,5e-3,1e-2 SEEDS="1 2 3" ...                    rates that each objective tries, seeds of each row
 #
 # What is finished is not done again, and pre-training goes on: run it once more after a stop.
 set -euo pipefail
@@ -17,25 +18,30 @@ shopt -s nullglob
 SETTING=${SETTING:-tiny}
 DATA=${DATA:-$here/../quickstart/data}
 RUN=${RUN:-runs/compare-$SETTING}
-ROWS=${ROWS:-lm-1 glm_infill-1 scratch.glm_infill-1 scratch.lm-1 hybrid-1 unilm-1 scratch.unilm-1 mass-1
-  scratch.mass-1 pmlm-1 scratch.pmlm-1 mlm-1 lm-2 glm_infill-2 lm-3 glm_infill-3}
+OBJECTIVES="lm glm_infill scratch.glm_infill scratch.lm hybrid unilm scratch.unilm mass scratch.mass pmlm scratch.pmlm mlm"
 SETS=${SETS:-sst2 cola stsb}
 case $SETTING in
-  tiny) # to see that it works
-    size=tiny
+  tiny) # to see that it works: one rate, and two seeds of two objectives
+    size=tiny rates=
+    [ -n "${SEEDS:-}" ] || more="lm-2 glm_infill-2"
+    : "${SEEDS:=1}"
     : "${BOOKS:=60k}" "${NOVELS:=0}" "${BLOCK:=64}" "${STEPS:=60}" "${TEXTS:=16}" "${QUESTIONS:=1000}" "${ASKED:=100}"
     : "${LABELLED:=400}" "${GLUE_STEPS:=20}" "${QG_STEPS:=40}" "${SUM_STEPS:=20}" "${MAX_TOKENS:=4096}" ;;
   cpu) # 8 M tokens a row
-    size=mini
+    size=mini rates=2.5e-3,5e-3,1e-2
     : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=2000}" "${TEXTS:=16}" "${QUESTIONS:=20000}"
     : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=500}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=8192}" ;;
   gpu) # 29 M tokens a row
-    size=mini
+    size=mini rates=2.5e-3,5e-3,1e-2
     : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=1800}" "${TEXTS:=64}" "${QUESTIONS:=20000}"
     : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=300}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=16384}" ;;
   *) echo "SETTING must be tiny, cpu or gpu, got $SETTING" >&2; exit 2 ;;
 esac
-: "${LR:=5e-3}" "${FINETUNE_LR:=3e-3}" "${GLUE_LR:=1e-3}" "${FINETUNE_TOKENS:=4096}"
+: "${SEEDS:=1 2 3}" "${RATES=$rates}" "${LR:=5e-3}" "${FINETUNE_LR:=3e-3}" "${GLUE_LR:=1e-3}" "${FINETUNE_TOKENS:=4096}"
+if [ -z "${ROWS:-}" ]; then # all rows with one seed, then all with the next
+  ROWS=$(for seed in $SEEDS; do for one in $OBJECTIVES; do echo "$one-$seed"; done; done | xargs)
+  ROWS="$ROWS ${more:-}"
+fi
 PAIRS=${PAIRS:-$here/../babylm/data/blimp.jsonl.gz} # 50 pairs of each set
 given PAIRS "$PAIRS"
 LAMBADA=${LAMBADA:-$DATA/lm-eval/lambada/lambada_test.jsonl.gz}
@@ -77,6 +83,17 @@ for set in $SETS; do
   once "$RUN/.text.$set" python3 "$here/../glue/collect.py" "$GLUE" "$RUN/text" "$set" --rows "$LABELLED"
 done
 
+rate_of() { # OBJECTIVE words...: the best of RATES at an eighth of the updates, by its own validation
+  local table=$RUN/rates/$1/sweep.json steps=$(((STEPS + 7) / 8))
+  rate=$LR
+  [ -n "$RATES" ] || return 0
+  [ -n "${DRY:-}" ] || mkdir -p "$RUN/rates"
+  once "$RUN/rates/.$1" unitk sweep --over "lr=$RATES" --save-dir "$RUN/rates/$1" -- "${@:2}" --max-steps "$steps" \
+    --valid-every "$steps" --valid-texts 200 --save-every "$steps"
+  # the first trial of the table is the best one
+  [ ! -e "$table" ] || rate=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["trials"][0]["lr"])' "$table")
+}
+
 labels_of() { # SET: the arrays `from` and `to`, and `task` and `labels`
   task=classify labels=class from=(--source-field sentence1,sentence2) to=(--label-field label)
   case $1 in cola | sst2) from=(--source-field sentence) ;; stsb) task=regress labels=number ;; esac
@@ -99,17 +116,19 @@ for row in $ROWS; do
   esac
   writer=$(finetuned_as "$name")
   stack=(--arch "$arch" --arch.dropout 0)
-  run=(--seed "$seed" --max-tokens "$MAX_TOKENS" --log-every 50 --writers none --optimizer muon --keep-last 1)
-  common=("${run[@]}" --lr-schedule linear:warmup=0.1)
+  pace=(--max-tokens "$MAX_TOKENS" --log-every 50 --writers none --optimizer muon --keep-last 1)
+  common=(--seed "$seed" "${pace[@]}" --lr-schedule linear:warmup=0.1)
   mkdir -p "$dir"
   if [ "$objective" = "scratch.$name" ]; then
     begins=("${stack[@]}") layout=(--task.layout "$name")
   else
     echo "== $row: pre-train"
-    once "$dir/.pretrain" unitk train "${words[@]}" "${stack[@]}" --data "$RUN/data/text" --valid "$RUN/data/held-out/valid" \
-      --save-dir "$dir/pretrain" --resume --block-size "$BLOCK" --batch-texts "$TEXTS" --max-steps "$STEPS" --lr "$LR" \
-      "${run[@]}" --lr-schedule wsd:warmup=0.016,decay=0.3 --optimizer.weight-decay 0.05 --criterion.z-loss 1e-4 \
-      --valid-every "$(((STEPS + 3) / 4))" --valid-texts 200 --save-every "$(((STEPS + 9) / 10))"
+    learn=("${words[@]}" "${stack[@]}" --data "$RUN/data/text" --valid "$RUN/data/held-out/valid" --block-size "$BLOCK"
+      --batch-texts "$TEXTS" "${pace[@]}" --lr-schedule wsd:warmup=0.016,decay=0.3 --optimizer.weight-decay 0.05
+      --criterion.z-loss 1e-4)
+    rate_of "$objective" "${learn[@]}" --seed 1
+    once "$dir/.pretrain" unitk train "${learn[@]}" --seed "$seed" --save-dir "$dir/pretrain" --resume --max-steps "$STEPS" \
+      --lr "$rate" --valid-every "$(((STEPS + 3) / 4))" --valid-texts 200 --save-every "$(((STEPS + 9) / 10))"
     begins=(--init-from "$dir/pretrain/last" --arch.dropout 0)
     said "$dir/blimp.json" unitk evaluate --checkpoint "$dir/pretrain/last" "${judge[@]}" --pairs "$PAIRS" --output-format json \
       --output "$dir/pairs.jsonl" --overwrite
@@ -138,6 +157,9 @@ for row in $ROWS; do
 done
 
 echo "checks: what would make the comparison void"
-trained=("$RUN"/rows/*/pretrain)
-[ ${#trained[@]} = 0 ] || unitk check "${trained[@]}" | tee "$RUN/checks.txt" ||
+looked=("$RUN/data/questions" "$RUN/data/summaries" "$RUN"/rows/*/pretrain)
+# what has hardly been trained knows sentences by their length alone
+[ "$SETTING" = tiny ] || looked+=("$RUN"/rows/*/pairs.jsonl)
+# of SciTLDR's dev and test abstracts, 1.3 % repeat papers of train
+[ -n "${DRY:-}" ] || unitk check "${looked[@]}" --shared 0.02 | tee "$RUN/checks.txt" ||
   echo "there are faults: read $RUN/checks.txt before the table" >&2

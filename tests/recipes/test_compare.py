@@ -99,6 +99,20 @@ def test_what_is_said_of_a_row(report):
     assert "ABOVE" in report.verdicts(rows, {"BLEU-4": 5.0}, {"QG loss": 0.01})[1]
 
 
+def test_the_rates_that_were_tried_are_a_table(report, tmp_path):
+    for name, losses in (("lm", (4.0, 3.5)), ("mlm", (5.0, None))):
+        (tmp_path / "rates" / name).mkdir(parents=True)
+        trials = [
+            {"lr": f"{r}", "valid/loss": one} for r, one in zip((1e-2, 2e-3), losses, strict=True)
+        ]
+        text = json.dumps({"trials": trials})
+        (tmp_path / "rates" / name / "sweep.json").write_text(text)
+    lines = report.tried_rates(tmp_path).splitlines()
+    assert lines[0] == "| rates tried | 0.002 | 0.01 |"
+    assert lines[2:] == ["| `lm` | **3.500** | 4.000 |", "| `mlm` |  | **5.000** |"]
+    assert report.tried_rates(tmp_path / "rates") == ""
+
+
 @pytest.mark.slow
 def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
     with gzip.open(RECIPES / "babylm" / "data" / "blimp.jsonl.gz", "rt") as file:
@@ -107,6 +121,7 @@ def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
     env = {"ROWS": "mlm-1 scratch.unilm-1 hybrid-2", "SETS": "sst2 stsb", "RUN": "run"}
     env |= {"BOOKS": "5k", "STEPS": "4", "TEXTS": "4", "QUESTIONS": "40", "ASKED": "10"}
     env |= {"LABELLED": "40", "GLUE_STEPS": "2", "QG_STEPS": "2", "SUM_STEPS": "2"}
+    env |= {"RATES": "2.5e-3,1e-2"}
     env |= {"PAIRS": str(tmp_path / "few.jsonl"), "LAMBADA": str(tmp_path / "last.jsonl")}
     printed = recipe("compare", tmp_path, OMP_NUM_THREADS="1", **env)
     assert "| `hybrid-2` |" in printed and "Not finished" not in printed.rpartition("==")[2]
@@ -118,6 +133,10 @@ def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
     assert full <= table["rows"]["mlm-1"].keys() and table["not finished"] == []
     assert {"loss", "BLiMP"} & table["rows"]["scratch.unilm-1"].keys() == set()
     assert (run / "compare.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("mlm", "hybrid"):
+        tried = json.loads((run / "rates" / name / "sweep.json").read_text())["trials"]
+        assert {float(row["lr"]) for row in tried} == {2.5e-3, 1e-2}
+    assert "| rates tried |" in (run / "table.md").read_text()
 
     # unigrams, from the counts of the text's tokens
     vocab = Vocab.load(FOLDER / "unitk-base-en" / "vocab")
