@@ -10,6 +10,7 @@ from unitk.data.batching import draw
 from unitk.data.limits import misfit, tables_of
 from unitk.errors import UsageError
 from unitk.slots import Example, stay
+from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare
 
 
@@ -115,3 +116,11 @@ def test_a_model_of_one_tower_is_offered_two_of_its_own(train, begin, tmp_path):
 def test_what_cannot_be_is_said_before_a_model_is_built(begin, words, message):
     with pytest.raises(UsageError, match=message):
         begin(words)
+
+
+def test_data_that_a_task_cannot_read_leave_no_folder(begin):
+    """So that the command runs again on other data without another name."""
+    start = begin("--task spanbert --arch bert_tiny --task.units phrases")
+    with pytest.raises(UsageError, match="--task.units phrases: --data .*--annotate"):
+        train(start)
+    assert not start.run.path.exists()

@@ -26,6 +26,7 @@ from unitk.kernels.products import computing
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.training import guard
+from unitk.training.checks.data import check_examples
 from unitk.training.config import RANKING, figure
 from unitk.training.device import frozen_objects, mix, reseed
 from unitk.training.measures import (
@@ -353,6 +354,8 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
     start, at, ranks, folder = trainer.start, trainer.progress, trainer.ranks, trainer.start.run
     with ExitStack() as stack:
         stack.callback(ranks.leave)
+        if start.resumed is None:
+            check_examples(start.data, start.config.seed)  # before there is a folder
         sinks: list[Sink] = []
         try:
             if ranks.leads:

@@ -7,6 +7,9 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+import numpy as np
+
+from unitk.data.batching import draw_all
 from unitk.data.examples import Data
 from unitk.errors import DataError, UsageError, require
 from unitk.options.config import Parsed, flag
@@ -27,6 +30,14 @@ def check_fit(parsed: Parsed, data: Data) -> None:
     if config.best_metric and re.split("[./]", config.best_metric)[0] not in data.valid:
         known = ", ".join(f"{name}/loss" for name in data.valid)
         raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
+
+
+def check_examples(data: Data, seed: int) -> None:
+    """Lay out the first example of each task and set, which refuses texts that it cannot read."""
+    for examples in (data.train, *data.valid.values()):
+        for part in examples.parts.values() or (examples,):
+            if len(part.bounds(0)):
+                draw_all(part, seed, 0, np.zeros(1, np.int64))
 
 
 def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
