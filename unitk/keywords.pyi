@@ -112,6 +112,7 @@ class GenerateOptions(TypedDict, total=False):
     max_words: int | None
     allow_symbols: str
     end_symbols: str
+    begin_word: bool
     no_repeat_ngram_size: int
     no_repeat_ngram_ignore: str
     unkpen: float
@@ -248,6 +249,7 @@ def generate(
     max_words: int | str | None = ...,
     allow_symbols: str = ...,
     end_symbols: str = ...,
+    begin_word: bool = ...,
     no_repeat_ngram_size: int | str = ...,
     no_repeat_ngram_ignore: str = ...,
     unkpen: float | str = ...,
@@ -718,6 +720,7 @@ class latent:
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
         end_symbols: str = ...,
+        begin_word: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -770,6 +773,7 @@ class latent:
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
         end_symbols: str = ...,
+        begin_word: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -818,6 +822,7 @@ class latent:
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
         end_symbols: str = ...,
+        begin_word: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -867,6 +872,7 @@ class latent:
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
         end_symbols: str = ...,
+        begin_word: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -916,6 +922,7 @@ class latent:
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
         end_symbols: str = ...,
+        begin_word: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -968,6 +975,7 @@ class latent:
         max_words: int | str | None = ...,
         allow_symbols: str = ...,
         end_symbols: str = ...,
+        begin_word: bool = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,

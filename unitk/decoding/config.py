@@ -121,6 +121,8 @@ class RulesConfig(Checked):
     end_symbols: str = ""
     """Further tokens that end an output, such as "<|im_end|>" of a chat model, separated by blanks.
     """
+    begin_word: bool = False
+    """Do not go on inside the last word of a text: the first token begins a word, or is a mark."""
     no_repeat_ngram_size: Count = 0
     """Block repeated n-grams of this size. Each blank counts by itself. 0: off."""
     no_repeat_ngram_ignore: str = ""

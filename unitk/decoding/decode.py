@@ -9,7 +9,7 @@ stands after the word it follows, and the next word overwrites it. No task code 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.config import GenerateConfig
-from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
+from unitk.decoding.constraints.base import Constraint, Constraints, ends_in_word, word_rules
 from unitk.decoding.constraints.searches import OnStep, report_step, start
 from unitk.decoding.drivers import DIFFUSION, Driver, Prompt, Running, Watcher
 from unitk.decoding.fit import batches, check_places, fill_up, to_grid
@@ -75,6 +75,10 @@ class Steps(Driver):
         if len(self.model.members) > 1 and not config.sampling:
             require(config.temperature == 1, "--temperature in a search is for one model")
         each = [one.constraint for one in prompts]
+        if config.begin_word:
+            vocab = self.task.source_vocab
+            both = zip(each, (ends_in_word(one.source, vocab) for one in prompts), strict=True)
+            each = [replace(one, apart=apart and not one.prefix) for one, apart in both]
         check_phrases(config, each)
         return Constraints(each, word_rules(config, self.task.vocab))
 

@@ -195,7 +195,7 @@ class Generator(Sources):
         **how: Any,
     ) -> list[list[Output]]:
         """The n best ways to fill the blanks of texts; `how` are other arguments of `outputs`."""
-        config.idle("has no effect on blanks", "contrast")
+        config.idle("has no effect on blanks", "contrast", "begin_word")
         if any(one.prefix or one.phrases for one in how.get("constraints", ())):
             what = "short blanks have no room for a prefix or phrases"
             require(config.rerank != "on", f"--rerank on has no effect: {what}")

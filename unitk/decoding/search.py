@@ -71,6 +71,7 @@ class State:
     homes: Tensor  # [B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank
     last_blank: Tensor  # [B, 1] the number of the last blank
     least: Tensor  # [B, 1] words that a blank needs
+    apart: Tensor  # [B, 1] 1 where outputs do not begin inside a word
     limit: Tensor  # [B, 1] words that it may have
     prefix: Tensor  # [B, P] the words that outputs begin with, then -1 at least once
     avoid: Tensor  # [B, N, L] phrases that outputs do not contain; -1 in front of shorter ones
@@ -123,13 +124,15 @@ class Search:
             size = (len(homes), config.width, *more)
             return torch.full(size, value, dtype=kind, device=homes.device)
 
-        # one table [B, 2 + P] on the host, moved to the device once; -1: any word may follow
+        # one table [B, 3 + P] on the host, moved to the device once; -1: any word may follow
         begin = self.rules.begin + 1
         table = [
-            [one.min_len, one.max_len, *one.prefix, *[-1] * (begin - len(one.prefix))]
+            [one.min_len, one.max_len, one.apart, *one.prefix, *[-1] * (begin - len(one.prefix))]
             for one in each
         ]
-        least, limit, prefix = torch.tensor(table, device=homes.device).split([1, 1, begin], 1)
+        least, limit, apart, prefix = torch.tensor(table, device=homes.device).split(
+            [1, 1, 1, begin], 1
+        )
 
         # All K hypotheses begin with score 0, but the first step has one row of logits a prompt
         # and continues hypothesis 0 only. Word j stands in column j of `written`, which is as wide
@@ -139,6 +142,7 @@ class Search:
             last_blank=request.num_blanks[:, None],
             least=least,
             limit=limit,
+            apart=apart,
             prefix=prefix,
             avoid=phrases_to_avoid(each).to(homes.device),
             score=fill(0.0),
@@ -157,7 +161,7 @@ class Search:
     def fixed(self) -> tuple[Any, ...]:
         """What must be equal, beside the shapes, where a recording serves two searches."""
         rules = self.rules
-        on = rules.early, rules.begin > 0, rules.avoids
+        on = rules.early, rules.begin > 0, rules.avoids, rules.inside is not None
         return type(self), self.config, self.protocol, rules.words, on
 
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -298,6 +302,8 @@ class Search:
             rows(begun) if forced else None,
             state.avoid.repeat_interleave(each, 0) if rules.avoids else None,
         )
+        if isinstance(steps, Tensor) or steps == 0:
+            rules.keep_apart(gain_RV, rows((state.apart > 0) & (torch.as_tensor(steps) == 0)))
 
     def _norm(self, back: Tensor) -> Tensor:
         """The divisor of the total log-probability of outputs that end at this step."""

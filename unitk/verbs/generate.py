@@ -86,11 +86,11 @@ class Options(GenerateConfig):
         "Output": "output output_format resume | overwrite buffer_size score references"
         " print_alignment alignment_layer",
         "Search": "beam nbest lenpen | search diverse_beam_groups diverse_beam_strength rerank"
-        " contrast",
+        " contrast avoid_part unkpen",
         "Sampling": "sampling temperature sampling_topk sampling_topp seed | sampling_minp",
         "Diffusion": "| steps order block_length",
         "Limits and constraints": "max_len min_len no_repeat_ngram_size prefix_file constraints |"
-        " max_words end_symbols no_repeat_ngram_ignore bad_words avoid_part unkpen allow_symbols",
+        " max_words begin_word end_symbols no_repeat_ngram_ignore bad_words allow_symbols",
         "Batches and devices": "device precision max_tokens | capture config user_dir",
     }
 

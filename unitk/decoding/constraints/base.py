@@ -12,7 +12,11 @@ from unitk.data.files.lines import read_lines
 from unitk.decoding.config import GenerateConfig, length
 from unitk.errors import DataError, UsageError
 from unitk.registry import nearest
+from unitk.slots import Ids
 from unitk.vocab.base import Vocab
+
+HYPHENS = "-\u2010\u2011_/"
+"""What joins words, beside letters and digits."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Constraint:
     avoid: tuple[tuple[int, ...], ...] = ()  # runs of words that they do not contain
     min_len: int = 0  # fewest words of a blank
     max_len: int = 0  # most words of a blank
+    apart: bool = False  # it does not begin inside a word
 
     def sized(
         self, config: GenerateConfig, words: int, *, exactly: int | None = None, name: str = ""
@@ -58,6 +63,7 @@ class WordRules:
     free: tuple[int, ...] = ()  # words with which an n-gram may be repeated
     bad: tuple[tuple[int, ...], ...] = ()  # runs of words that are never written
     allowed: tuple[int, ...] = ()  # symbols that may be written though the task bans them
+    inside: tuple[int, ...] = ()  # what goes on inside a word
     ends: tuple[int, ...] = ()  # what ends an output besides the task's end symbol
 
 
@@ -94,7 +100,28 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
         raise UsageError(f"--allow-symbols: {lacking[0]} is not a special symbol (known: {known})")
     unk = vocab.unk if config.unkpen else None
     ends = tuple(_find_token(word, vocab) for word in config.end_symbols.split())
-    return WordRules(unk, free, tuple(bad), tuple(symbols[word] for word in allowed), ends)
+    inside = _inside(vocab) if config.begin_word else ()
+    own = tuple(symbols[word] for word in allowed)
+    return WordRules(unk, free, tuple(bad), own, inside, ends)
+
+
+def ends_in_word(source: Sequence[Ids], vocab: Vocab) -> bool:
+    """Whether the last character of a source is one of a word, which an output could go on."""
+    tail = vocab.decode(source[-1][-4:]) if source else ""
+    return bool(tail) and joins(tail[-1])
+
+
+@functools.lru_cache(maxsize=4)
+def _inside(vocab: Vocab) -> tuple[int, ...]:
+    """The ids whose text goes on a word."""
+    first = [vocab.model.text(index)[:1] for index in range(vocab.model.size)]
+    each = zip(vocab.starts.tolist(), first, strict=False)
+    return tuple(i for i, (starts, one) in enumerate(each) if not starts and one and joins(one))
+
+
+def joins(character: str) -> bool:
+    """Whether a character can stand inside a word."""
+    return character.isalnum() or character in HYPHENS
 
 
 def _find_token(name: str, vocab: Vocab) -> int:

@@ -48,6 +48,8 @@ class Rules:
             return torch.tensor(ids, dtype=torch.int64, device=device)
 
         self.free = tensor(self.words.free)
+        apart = any(one.apart for one in constraints.each)
+        self.inside = tensor(self.words.inside) if apart else None
         # phrases of one length are one table; those of one word are simply banned
         by_length = defaultdict(list)
         for phrase in self.words.bad:
@@ -101,6 +103,12 @@ class Rules:
             word_R1 = forced_R1.clamp(min=0)
             kept_R1 = torch.where(forced_R1 >= 0, kept_R1, gain_RV.gather(1, word_R1))
             gain_RV.scatter_(1, word_R1, kept_R1)
+
+    def keep_apart(self, gain_RV: Tensor, apart_R: Tensor) -> None:
+        """Forbid what goes on inside a word, for the hypotheses that have yet to begin one."""
+        if self.inside is not None:
+            blow_R1 = torch.where(apart_R, -torch.inf, 0.0)[:, None].to(gain_RV.dtype)
+            gain_RV.index_add_(1, self.inside, blow_R1.expand(-1, len(self.inside)))
 
     def join_ends(self, gain_RV: Tensor, end_E: Tensor) -> None:
         """Let the first of several ends stand for all of them.
