@@ -27,6 +27,8 @@ def record(form: str, i: int) -> dict[str, Any]:
     text = " ".join(marked)
     if form == "class":
         return {"a": text, "y": "yes" if i % 2 else "no"}
+    if form == "classes":
+        return {"a": text, "y": ["marked"] * (i % 2) + ["long"] * (len(marked) > 4)}
     if form == "number":
         return {"a": text, "y": float(i % 2)}
     if form == "tags":
@@ -42,7 +44,7 @@ def record(form: str, i: int) -> dict[str, Any]:
 def write(folder: Path, vocab: Vocab) -> Path:
     """A corpus with train/ and valid/ by the name of each form."""
     vocab.save(folder / "vocab")
-    for form in FORMS.values():
+    for form in (*FORMS.values(), "classes"):
         for name, some in {"train": range(160), "valid": range(160, 200)}.items():
             lines = (json.dumps(record(form, i)) for i in some)
             (folder / f"{form}.{name}.jsonl").write_text("\n".join(lines))

@@ -52,6 +52,8 @@ class Runs:
             (self.labelled / "own.yaml").write_text(PATTERNS)
             data = self.labelled / "class"
             more = f" --task.patterns {self.labelled / 'own.yaml'} --task.multi-token on"
+        if task == "multi_label":
+            data = self.labelled / "classes"
         if task == "mtdnn":
             data = f"{self.labelled / 'class'} --data {self.labelled / 'number'}"
         if task == "thu_ernie":

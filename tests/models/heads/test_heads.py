@@ -29,7 +29,9 @@ from unitk.training.guard import halves
 
 V, D, DOCS = 40, 64, 3
 SIZE = {"class": 4, "tag": 5, "candidates": 30, "sbo": 6, "concat": 4, "attend": 3}
-SIZE |= {"class_mean": 4, "class_late": 4, "project": 5}
+SIZE |= {"class_mean": 4, "class_late": 4, "classes": 4, "project": 5}
+VALUED = "regress", "project", "classes"
+"""Beginnings of heads whose loss is not that of one choice."""
 ASKED = [kind for kind in registry.names("head") if kind != "difficulty"]  # which keeps weights
 NAMED = {kind: f"{kind}:x" for kind in ASKED} | {"lm": "lm"}
 
@@ -61,6 +63,8 @@ def asking(kind, rng, name="ask"):
             label = rng.normal(size=2).astype(np.float32)
         case "project":
             label = rng.normal(size=(2, 5)).astype(np.float32)
+        case "classes":
+            label = rng.integers(2, size=(2, 4)).astype(np.float32)
         case "detect":
             label = rng.integers(2, size=2)
         case "choice":
@@ -131,6 +135,10 @@ def plain(kind, model, example, among):
                     None,
                     None,
                 )
+                continue
+            case "classes":
+                share, there = out(pool(x[row[0]])).sigmoid(), torch.tensor(label)
+                yield -torch.where(there > 0, share, 1 - share).log().mean(), None, None
                 continue
             case "detect":
                 h = F.gelu(w["dense.weight"] @ x[row[0]] + w["dense.bias"])
@@ -241,7 +249,7 @@ def test_loss_and_gradients_are_plain_torchs_however_packed(kind, tied):
         assert batch.count["ask"] == pytest.approx(sum(w.sum() for w in weight))
         numbers = {id(one): number for number, one in enumerate(made)}
         order = [numbers[id(one)] for row in rows for one in row]
-        if kind.startswith(("regress", "project")):
+        if kind.startswith(VALUED):
             assert loss.parts == {}
             continue
         each = torch.stack([term[1] for i in order for term in terms[i]])
@@ -276,7 +284,7 @@ def test_an_ensemble_of_equal_models_answers_as_one(kind):
         for parameter in other.parameters():
             parameter.mul_(1.3)
         mixed = Ensemble([one, other])
-        if kind.startswith(("regress", "project")):
+        if kind.startswith(VALUED):
             return
         each = torch.stack([m.log_probs(batch, batch.asks["ask"]) for m in (one, other)])
         if kind != "span":  # a span's log p is that of two borders, each with its own mean

@@ -23,7 +23,7 @@ from unitk.tasks.mlm import MLM
 
 V, DOCS = 40, 2
 SIZE = {"class": 2, "tag": 3, "candidates": 30, "sbo": 6, "attend": 3}
-SIZE |= {"class_mean": 2, "class_late": 2, "project": 3}
+SIZE |= {"class_mean": 2, "class_late": 2, "classes": 3, "project": 3}
 # batch normalization depends on the texts that a rank reads together
 HEADS = [kind for kind in registry.names("head") if kind not in ("lm", "concat", "difficulty")]
 GIVEN = tuple(f"{kind}:x:{SIZE[kind]}" if kind in SIZE else f"{kind}:x" for kind in HEADS)
@@ -39,6 +39,8 @@ def asks(kind, ids, starts):
             label = (ids[1:2] % 7).astype(np.float32)
         case "project":
             label = (ids[None, 1:4] % 7).astype(np.float32)
+        case "classes":
+            label = (ids[None, 1:4] % 2).astype(np.float32)
         case "detect":
             label = ids[1:2] % 2
         case "class_mean" | "class_late":

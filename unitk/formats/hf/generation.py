@@ -217,10 +217,12 @@ def _further_ends(given: Mapping[str, Any], task: Task, file: Path) -> str:
     """The names of the tokens that end an output besides the task's own end."""
     end = task.protocol and task.protocol.end
     ends = _ends(given, end)
+    if end not in ends:
+        return ""
     others = [check_value(one, int, "eos_token_id", file) for one in ends if one != end]
     if lacking := [index for index in others if not 0 <= index < len(task.vocab)]:
         raise CheckpointError(f"{file}: eos_token_id {lacking[0]} is not in the vocabulary")
-    return " ".join(task.vocab.pieces(others)) if end in ends else ""
+    return " ".join(task.vocab.pieces(others))
 
 
 def _bans_only_symbols(given: Mapping[str, Any], task: Task) -> bool:
