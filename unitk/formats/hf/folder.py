@@ -269,7 +269,7 @@ def write(parts: Loaded, folder: Path) -> None:
     if parts.task.protocol is not None and not fills:
         decoding, left = generation(parts, rows)
         if left:
-            log.warning("transformers has no counterpart of %s; it is left out", ", ".join(left))
+            log.warning("left out, as transformers has no counterpart: %s", ", ".join(left))
         about |= {key: decoding[key] for key in decoding if key.endswith("_token_id")}
         write_json(decoding, folder / FILE)
     if not (lost or parts.task.predicts):  # the task can be asked as before
