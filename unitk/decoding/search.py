@@ -302,8 +302,8 @@ class Search:
             rows(begun) if forced else None,
             state.avoid.repeat_interleave(each, 0) if rules.avoids else None,
         )
-        if isinstance(steps, Tensor) or steps == 0:
-            rules.keep_apart(gain_RV, rows((state.apart > 0) & (torch.as_tensor(steps) == 0)))
+        if rules.inside is not None and (isinstance(steps, Tensor) or steps == 0):
+            rules.keep_apart(gain_RV, rules.inside, rows(state.apart * (steps == 0) > 0))
 
     def _norm(self, back: Tensor) -> Tensor:
         """The divisor of the total log-probability of outputs that end at this step."""

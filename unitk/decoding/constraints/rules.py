@@ -104,11 +104,10 @@ class Rules:
             kept_R1 = torch.where(forced_R1 >= 0, kept_R1, gain_RV.gather(1, word_R1))
             gain_RV.scatter_(1, word_R1, kept_R1)
 
-    def keep_apart(self, gain_RV: Tensor, apart_R: Tensor) -> None:
-        """Forbid what goes on inside a word, for the hypotheses that have yet to begin one."""
-        if self.inside is not None:
-            blow_R1 = torch.where(apart_R, -torch.inf, 0.0)[:, None].to(gain_RV.dtype)
-            gain_RV.index_add_(1, self.inside, blow_R1.expand(-1, len(self.inside)))
+    def keep_apart(self, gain_RV: Tensor, inside_N: Tensor, apart_R: Tensor) -> None:
+        """Forbid words inside others, for the hypotheses that have yet to begin one."""
+        blow_R1 = torch.where(apart_R, -torch.inf, 0.0)[:, None].to(gain_RV.dtype)
+        gain_RV.index_add_(1, inside_N, blow_R1.expand(-1, len(inside_N)))
 
     def join_ends(self, gain_RV: Tensor, end_E: Tensor) -> None:
         """Let the first of several ends stand for all of them.
