@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -37,6 +37,7 @@ from unitk.decoding.files.inputs import (
     arriving,
     groups,
     has_mark,
+    need_targets,
     open_pairs,
     read_beside,
     read_inputs,
@@ -46,7 +47,7 @@ from unitk.decoding.files.inputs import (
     warn_of_blanks,
     with_blanks,
 )
-from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, Tally
+from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, Tally, format_to
 from unitk.decoding.files.sink import is_finished
 from unitk.errors import QUIET, DataError, UnitkError, UsageError, require, say
 from unitk.files import reserve
@@ -55,7 +56,6 @@ from unitk.options.config import With
 from unitk.options.fields import Positive, render
 from unitk.options.settings import Origin, Settings, read_options
 from unitk.registry import register
-from unitk.slots import Ids
 
 if TYPE_CHECKING:
     from unitk.decoding.constraints.base import Constraint
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from unitk.decoding.search import Output
     from unitk.decoding.texts.outputs import OutputTable
 
-FILES_ONLY = (*("input_format", "squad_source", "source_field", "target_field"),)
+FILES_ONLY = ("input_format", "squad_source", "source_field", "target_field")
 """Options of inputs that are a file, or standard input."""
 CURE = "lower --max-tokens, --beam or --buffer-size"
 MANY = ("prefix_file", "constraints", "references", "score")
@@ -166,32 +166,40 @@ class Options(GenerateConfig):
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
-Way = Callable[[bool], Options]
-"""The options for sources (False); those for texts with blanks (True), made when one comes."""
-
-
 def value(argv: Sequence[str]) -> OutputTable:
     """The n best outputs for each input; with `score`, the targets."""
     parsed, _ = parse_generate(argv)
-    return respond(parsed.main, parsed, keeps=True)
+    work = open_generation(parsed)
+    found = work.generator.table()
+    for items, outputs in work.outputs():
+        found.add([item.text.parts for item in items], outputs)
+    return found
 
 
 @register("verb", "generate")
 @verb(Options, words="texts", parses=True, cure=CURE, value=value)
 def run(argv: Sequence[str]) -> None:
     """Read the inputs, decode or score them, and write the outputs."""
-    parsed, told = parse_generate(argv)
+    parsed, defaults = parse_generate(argv)
     given: Options = parsed.main
-    if told and QUIET not in os.environ:
-        say(told)
+    if defaults and QUIET not in os.environ:
+        say(defaults)
     if given.resume and not given.overwrite and is_finished(given.output):
         return
     with nullcontext() if given.output == STDOUT else reserve(given.output, "--output"):
-        respond(given, parsed)
+        work = open_generation(parsed)
+        depends = {"device": work.generator.model.device.type}
+        sink = sink_of(given, parsed.settings.texts | parsed.aside.texts | depends)
+        nbest = 1 if given.score else work.options(given.infill is not None).nbest
+        form = format_to(given.output_format, given.output)
+        formatter = Formatter(form, work.generator.vocab, nbest, given.score, given.print_alignment)
+        for group in work.outputs(sink.done):
+            sink.add(formatter.lines(*group), len(group[0]))
+        sink.close()
 
 
 def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
-    """The options, and in words those that are the checkpoint's."""
+    """The options, and those that the checkpoint brings as words of a command line."""
     given = read_options(argv, Options, "texts")
     drawn = {"sampling": "on"} if "num_samples" in given else {}
     draws = Settings.of_texts(drawn, Origin.FLAG, "--num-samples")
@@ -203,66 +211,122 @@ def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
     with naming(meant):
         words: dict[str, Any] = {"positional": "texts", "aside": ("task", "arch")}
         parsed = config.parse("generate", Options, argv, defaults=defaults.under(draws), **words)
-    told = [word for name, text in texts.items() for word in (config.flag(name), text)]
-    own = f"{shlex.join(told)}  # checkpoint {path}" if meant else ""
-    return replace(parsed, main=check(parsed)), own
+    flags = [word for name, text in texts.items() for word in (config.flag(name), text)]
+    shown = f"{shlex.join(flags)}  # checkpoint {path}" if meant else ""
+    return replace(parsed, main=check(parsed)), shown
 
 
-def respond(given: Options, parsed: config.Parsed, keeps: bool = False) -> OutputTable:
-    """Decode or score, and write the outputs; or return them, if it `keeps` them."""
-    inputs, limit = read(given), given.max_source_len
-    if limit is None and parsed.settings.given("max_source_len", Origin.CHECKPOINT):
-        limit = sys.maxsize  # none: a passage is read whole
+@dataclass(frozen=True)
+class Generation:
+    """The inputs of a command, and how its model answers them."""
+
+    given: Options
+    settings: Settings  # the same options, with the origin of each
+    generator: Generator
+    inputs: Inputs
+    constraints: Sequence[Constraint]  # one for each input, or none
+
+    @cached_property
+    def for_sources(self) -> Options:
+        """The options for sources, which are shortened to the length that training had."""
+        if (longest := self.generator.task.trained.max_source) is None:
+            return self.given
+        limited = self.settings.given("max_source_len", Origin.CHECKPOINT)
+        cuts = self.given.truncate or not self.settings.given("truncate", Origin.CHECKPOINT)
+        tokens = self.given.max_source_len if limited else longest
+        return replace(self.given, max_source_len=tokens, truncate=cuts)
+
+    @cached_property
+    def for_blanks(self) -> Options:
+        """The options for texts with blanks, which have none of the checkpoint's generate.yaml."""
+        own = [name for name, one in self.settings.items() if one.origin == Origin.CHECKPOINT]
+        plain = {name: getattr(GenerateConfig, name) for name in own}
+        if not self.settings.given("lenpen"):
+            plain["lenpen"] = INFILL_LENPEN
+        return replace(self.given, **plain)
+
+    def options(self, fills: bool) -> Options:
+        """The options for inputs whose blanks are filled, or for sources."""
+        return self.for_blanks if fills else self.for_sources
+
+    def groups(self, first: int) -> Iterator[list[Item]]:
+        """The encoded inputs from number `first` on."""
+        limit = self.given.max_source_len
+        if limit is None and self.settings.given("max_source_len", Origin.CHECKPOINT):
+            limit = sys.maxsize  # none: a passage is read whole
+        how: dict[str, Any] = {"constraints": self.constraints, "limit": limit}
+        how["blanks"] = blanks_of(self.given, self.generator)
+        return groups(self.generator, self.inputs, self.given.buffer_size, first, **how)
+
+    def outputs(self, first: int = 0) -> Iterator[tuple[list[Item], list[list[Output]]]]:
+        """Yield the inputs from number `first` on with their outputs, group by group.
+
+        With --score, the outputs are the targets, and their totals are printed at the end.
+        """
+        total = None if isinstance(self.inputs, Iterator) else len(self.inputs)
+        arriving, tally = self.groups(first), Tally()
+        if not self.given.score:
+            if total is None:
+                arriving = warn_of_blanks(self.generator, arriving)
+            else:
+                self.check_inputs(first)
+        with progress(total, first, not self.given.interactive) as report:
+            for items in arriving:
+                answer = partial(self.answer, report=report)
+                if total is None:
+                    items, outputs = answer_each(items, answer, self.given.interactive)
+                else:
+                    outputs = answer(items)
+                tally.add(outputs)
+                yield items, outputs
+                # empty inputs reach no model, which would have counted them
+                report(sum(bool(item.source) and not any(map(len, item.source)) for item in items))
+        if self.given.score:
+            say(tally)
+
+    def check_inputs(self, first: int) -> None:
+        """Lay out all inputs, so that a mistake in one is reported before any is decoded."""
+        for items in warn_of_blanks(self.generator, self.groups(first)):
+            constraints = [item.constraint for item in items]
+            for fills, sources in split(items):
+                options = self.options(fills)
+                how: dict[str, Any] = {"constraints": constraints, "first": items[0].number}
+                self.generator.prompts(sources, options, truncate=options.truncate, **how)
+
+    def answer(self, items: Sequence[Item], report: Callable[[int], None]) -> list[list[Output]]:
+        """The outputs for some inputs; with --score, their targets with scores."""
+        from unitk.decoding.drivers import Watcher  # imports torch
+
+        check_read(item.text for item in items)
+        found: list[list[Output]] = [[] for _ in items]
+        for fills, sources in split(items):
+            given = self.options(fills)
+            layer = None if given.print_alignment == "off" else given.alignment_layer
+            how: dict[str, Any] = {"truncate": given.truncate, "layer": layer}
+            how |= {"watch": Watcher(report), "first": items[0].number}
+            if given.score:
+                return self.generator.scores(sources, need_targets(items), given, **how)
+            how["constraints"] = [item.constraint for item in items]
+            if fills:
+                texts = ["\t".join(item.text.parts) for item in items]
+                outputs = self.generator.fill(texts, sources, given, **how)
+            else:
+                outputs = self.generator.outputs(sources, given, **how)
+            found = [new or old for new, old in zip(outputs, found, strict=True)]
+        return found
+
+
+def open_generation(parsed: config.Parsed) -> Generation:
+    """Read the inputs, then load the model."""
+    given: Options = parsed.main
+    inputs = read(given)
     generator = open_generator(given, parsed.aside.texts)
-    # auto was resolved when the model was loaded
-    device = generator.model.device.type
-    require(device == "cuda" or given.capture != "on", "--capture on has an effect on a GPU only")
+    on_gpu = generator.model.device.type == "cuda"  # loading has resolved auto
+    require(on_gpu or given.capture != "on", "--capture on has an effect on a GPU only")
     if isinstance(inputs, Path):
         inputs = open_pairs(inputs, generator.vocab.hash)
     inputs, constraints = with_files(given, inputs, generator)
-    total = None if isinstance(inputs, Iterator) else len(inputs)
-    sink = sink_of(given, parsed.settings.texts | parsed.aside.texts | {"device": device})
-    usual = as_trained(given, parsed.settings, generator.task.trained.max_source)
-    way = cache(lambda fills: for_blanks(given, parsed.settings) if fills else usual)
-    all_groups = partial(
-        groups,
-        *(generator, inputs, given.buffer_size, sink.done),
-        constraints=constraints,
-        blanks=blanks_of(given, generator),
-        limit=limit,
-    )
-    told = given.score  # whether a blank that is not filled was warned of
-    if total is not None and not given.score:  # mistakes come before anything is decoded
-        for items in all_groups():
-            told = told or warn_of_blanks(generator, items)
-            wanted = [item.constraint for item in items]
-            for fills, sources in split(items):
-                how: dict[str, Any] = {"constraints": wanted, "first": items[0].number}
-                how["truncate"] = way(fills).truncate
-                generator.prompts(sources, way(fills), **how)
-    nbest = 1 if given.score else given.nbest if given.infill is None else way(True).nbest
-    alignment = given.print_alignment
-    formatter = Formatter(format_to(given), generator.vocab, nbest, given.score, alignment)
-    tally, kept = Tally(), generator.table()
-    with progress(total, sink.done, not given.interactive) as report:
-        for items in all_groups():
-            told = told or warn_of_blanks(generator, items)
-            each = partial(answer, way, generator, report=report)
-            if total is None:
-                items, outputs = answer_each(items, each, given.interactive)
-            else:
-                outputs = each(items)
-            if keeps:
-                kept.add([item.text.parts for item in items], outputs)
-            else:
-                sink.add(formatter.lines(items, outputs), len(items))
-            tally.add(outputs)
-            # empty inputs reach no model, which would have counted them
-            report(sum(bool(item.source) and not any(map(len, item.source)) for item in items))
-    sink.close()
-    if given.score:
-        say(tally)
-    return kept
+    return Generation(given, parsed.settings, generator, inputs, constraints)
 
 
 def check(parsed: config.Parsed) -> Options:
@@ -302,7 +366,8 @@ def check(parsed: config.Parsed) -> Options:
         parsed.idle("with --score", *searching, "prefix_file", "constraints", "resume")
     require(given.score or given.references is None, "--references has no effect without --score")
     align = given.print_alignment != "off"
-    require(not align or format_to(given) != "csv", "--print-alignment has no column in csv")
+    csv = format_to(given.output_format, given.output) == "csv"
+    require(not align or not csv, "--print-alignment has no column in csv")
     if (
         given.infill is not None
         and not has_mark(given.infill)
@@ -311,33 +376,6 @@ def check(parsed: config.Parsed) -> Options:
         given = replace(given, input=Path(given.infill))
     check_output(given)
     return given
-
-
-def format_to(given: Options) -> str:
-    """The format of the output: auto is resolved by the ending of its name."""
-    if given.output_format != "auto":
-        return given.output_format
-    return {".jsonl": "jsonl", ".csv": "csv"}.get(given.output.suffix, "text")
-
-
-def as_trained(given: Options, settings: Settings, most: int | None) -> Options:
-    """The options for sources, of which training had at most so many tokens."""
-    if most is None:
-        return given
-    # a model saw no longer sources in training, and cuts them now as it did then
-    limited = settings.given("max_source_len", Origin.CHECKPOINT)
-    tokens = given.max_source_len if limited else most
-    truncate = given.truncate or not settings.given("truncate", Origin.CHECKPOINT)
-    return replace(given, max_source_len=tokens, truncate=truncate)
-
-
-def for_blanks(given: Options, settings: Settings) -> Options:
-    """The options for texts with blanks, which have none of the checkpoint's generate.yaml."""
-    own = [name for name, one in settings.items() if one.origin == Origin.CHECKPOINT]
-    plain = {name: getattr(GenerateConfig, name) for name in own}
-    if not settings.given("lenpen"):
-        plain["lenpen"] = INFILL_LENPEN
-    return replace(given, **plain)
 
 
 def read(given: Options) -> Inputs | Path:
@@ -349,15 +387,13 @@ def read(given: Options) -> Inputs | Path:
         return [Input([])] * given.num_samples
     if given.texts:
         return [Input(text.split("\t")) for text in given.texts]
-    if path is None and given.infill is not None:
-        return [Input([given.infill])]
-    if path is not None and (path.is_dir() or is_corpus(path)):
+    if path is None:
+        return read_typed() if given.infill is None else [Input([given.infill])]
+    if path.is_dir() or is_corpus(path):
         idle = kind != "auto" or fields
         require(not idle, "--input-format and --source-field have no effect on a corpus as --input")
         require(given.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
         return path
-    if path is None:
-        return read_typed()
     beside = (given.prefix_file, given.constraints, given.references)
     if (by_line := stream_reader(path, kind, fields)) and beside == (None, None, None):
         stream = arriving(by_line, given.buffer_size, path, fields)
@@ -399,52 +435,16 @@ def blanks_of(given: Options, generator: Generator) -> Blanks:
     return "some" if some and not given.score else "none"
 
 
-def answer(
-    way: Way, generator: Generator, items: Sequence[Item], report: Callable[[int], None]
-) -> list[list[Output]]:
-    """The outputs for some inputs; with --score, their targets with scores."""
-    from unitk.decoding.drivers import Watcher  # imports torch
-
-    check_read(item.text for item in items)
-    found: list[list[Output]] = [[] for _ in items]
-    for fills, sources in split(items):
-        given = way(fills)
-        layer = None if given.print_alignment == "off" else given.alignment_layer
-        how: dict[str, Any] = {"truncate": given.truncate, "layer": layer, "watch": Watcher(report)}
-        how["first"] = items[0].number
-        if given.score:
-            return generator.scores(sources, wanted_of(items), given, **how)
-        constraints = [item.constraint for item in items]
-        if fills:
-            texts = ["\t".join(item.text.parts) for item in items]
-            outputs = generator.fill(texts, sources, given, constraints=constraints, **how)
-        else:
-            outputs = generator.outputs(sources, given, constraints=constraints, **how)
-        found = [new or old for new, old in zip(outputs, found, strict=True)]
-    return found
-
-
-def wanted_of(items: Sequence[Item]) -> list[Ids]:
-    """The targets of inputs, which must have some."""
-    targets = []
-    for item in items:
-        if item.target is None:
-            number = item.number + 1
-            raise DataError(f"--score: input {number} has no target; --references FILE gives them")
-        targets.append(item.target)
-    return targets
-
-
 def answer_each(
     items: Sequence[Item], answer: Callable[[Sequence[Item]], list[list[Output]]], asks: bool
 ) -> tuple[list[Item], list[list[Output]]]:
     """The outputs for some inputs of a stream, or its error for one that cannot be decoded."""
     wrong = (DataError, UsageError) if asks else (DataError,)
-    found, told, outputs = isolate_errors(items, answer, wrong), list[Item](), list[list[Any]]()
-    for item, one in zip(items, found, strict=True):
-        if isinstance(one, UnitkError):
-            say(f"unitk generate: {one}")
-            item = replace(item, text=replace(item.text, error=str(one)))
-        told.append(item)
-        outputs.append([] if isinstance(one, UnitkError) else one)
-    return told, outputs
+    answered, outputs = list[Item](), list[list[Any]]()
+    for item, found in zip(items, isolate_errors(items, answer, wrong), strict=True):
+        if isinstance(found, UnitkError):
+            say(f"unitk generate: {found}")
+            item, found = replace(item, text=replace(item.text, error=str(found))), []
+        answered.append(item)
+        outputs.append(found)
+    return answered, outputs

@@ -238,16 +238,18 @@ def with_blanks(texts: list[Input]) -> list[Input]:
     return found
 
 
-def warn_of_blanks(generator: Generator, items: Sequence[Item]) -> bool:
-    """Warn of the first blank that is read as plain text, if there is one; tells whether."""
-    for item in items:
-        if not item.fills and any(map(has_mark, item.text.source)):
-            how = f"task {generator.task.name} does not fill blanks"
-            how = "--infill fills blanks" if generator.task.infills else how
-            what = f"input {item.number + 1} has a blank, which is read as plain text"
-            say(f"warning: {what}: {how}")
-            return True
-    return False
+def warn_of_blanks(generator: Generator, all_groups: Iterator[list[Item]]) -> Iterator[list[Item]]:
+    """Yield the groups of inputs, and warn once if a blank in one is read as plain text."""
+    warned = False
+    for items in all_groups:
+        for item in items:
+            if not warned and not item.fills and any(map(has_mark, item.text.source)):
+                how = f"task {generator.task.name} does not fill blanks"
+                how = "--infill fills blanks" if generator.task.infills else how
+                what = f"input {item.number + 1} has a blank, which is read as plain text"
+                say(f"warning: {what}: {how}")
+                warned = True
+        yield items
 
 
 def split(items: Sequence[Item]) -> Iterator[tuple[bool, list[list[Ids]]]]:
@@ -258,6 +260,17 @@ def split(items: Sequence[Item]) -> Iterator[tuple[bool, list[list[Ids]]]]:
     for fills in (False, True):
         if any(item.fills == fills for item in items):
             yield fills, [item.source if item.fills == fills else NO_SOURCE for item in items]
+
+
+def need_targets(items: Sequence[Item]) -> list[Ids]:
+    """The targets of inputs, which must have some."""
+    targets = []
+    for item in items:
+        if item.target is None:
+            number = item.number + 1
+            raise DataError(f"--score: input {number} has no target; --references FILE gives them")
+        targets.append(item.target)
+    return targets
 
 
 def read_typed() -> Iterator[list[Input]]:

@@ -40,6 +40,11 @@ def check_writable(output: Path, replace: bool = False) -> None:
     check_free(output, "--output", replace)
 
 
+def format_to(form: str, output: Path) -> str:
+    """The format of an output; `auto` is decided by the ending of its name."""
+    return {".jsonl": "jsonl", ".csv": "csv"}.get(output.suffix, "text") if form == "auto" else form
+
+
 @dataclass(frozen=True)
 class Formatter:
     """Formats outputs as lines, in the order of the inputs."""
