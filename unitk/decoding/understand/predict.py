@@ -20,8 +20,8 @@ from unitk.models.model import Model
 from unitk.slots import Example, Ids, collate
 from unitk.tasks.understanding.base import Understanding
 
-Said = dict[str, Any]
-"""What is said of a text, by name: label and probability, value, tags, or answer and its start."""
+Prediction = dict[str, Any]
+"""Figures by name: a label and its probability, a value, tags, or an answer and its start."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def predict(
     *,
     first: int = 0,
     report: Callable[[int], None] = lambda done: None,
-) -> list[Said]:
+) -> list[Prediction]:
     """The model's prediction for each source; nothing for one without words.
 
     `first` is the number of the first source among all inputs. A source that is too long raises
@@ -52,15 +52,9 @@ def predict(
     """
     if len(model.members) > 1 and task.averages_labels:
         return by_labels(model, task, sources, config, first, report)
-    room = model.config.room
-    tasks = [own.knowing(room=room) for own in model.tasks or [task]]
+    tasks = [own.knowing(room=model.config.room) for own in model.tasks or [task]]
     task = tasks[0]
-    if not task.windowed:
-        what = f"--null-threshold has no effect: task {task.name} finds no answers"
-        require(config.null_threshold == 0, what)
-    if task.form not in ("class", "classes", "choice", "tags"):
-        what = f"--probabilities has no effect: task {task.name} has no labels"
-        require(not config.probabilities, what)
+    _check_options(task, config)
     read: list[Window] = []
     for number, source in enumerate(sources):
         if sum(map(len, source)):
@@ -69,7 +63,7 @@ def predict(
                 raise DataError(f"{name} has no choices, which are the parts behind its text")
             for start, parts in readings(tasks, source, name, config):
                 read.append(Window(number, start, parts, asking(task, parts)))
-    said: list[Said] = [{} for _ in sources]
+    best: list[Prediction] = [{} for _ in sources]
     examples = [one.example for one in read]
     for numbers in batches(examples, config.max_tokens):
         each = [
@@ -85,11 +79,19 @@ def predict(
                 found.pop("probabilities", None)
             if "span" in found and found["span"][0] >= 0:
                 found["span"] = [window.start + place for place in found["span"]]
-            if not said[window.number] or _better(found, said[window.number]):
-                said[window.number] = found
+            if not best[window.number] or _better(found, best[window.number]):
+                best[window.number] = found
         report(len(numbers))
-    report(said.count({}))
-    return said
+    report(best.count({}))
+    return best
+
+
+def _check_options(task: Understanding, config: PredictConfig) -> None:
+    """Raise `UsageError` for options that have no effect on the predictions of a task."""
+    answers = task.windowed or config.null_threshold == 0
+    require(answers, f"--null-threshold has no effect: task {task.name} finds no answers")
+    labels = task.form in ("class", "classes", "choice", "tags") or not config.probabilities
+    require(labels, f"--probabilities has no effect: task {task.name} has no labels")
 
 
 def by_labels(
@@ -99,29 +101,29 @@ def by_labels(
     config: PredictConfig,
     first: int,
     report: Callable[[int], None],
-) -> list[Said]:
-    """The labels that are likeliest by the mean of the models' probabilities of labels.
+) -> list[Prediction]:
+    """The likeliest labels by the mean of the models' probabilities of labels.
 
-    Of cloze questions, each pattern and each layout has answers of its own.
+    It is for cloze questions: their outputs are words, which differ from pattern to pattern.
     """
-    every, said = replace(config, probabilities=True), list[Said]()
+    every, best = replace(config, probabilities=True), list[Prediction]()
     members = zip(model.members, model.tasks, strict=True)
     each = [predict(one, own, sources, every, first=first) for one, own in members]
     for several in zip(*each, strict=True):
         odds = [one.get("probabilities", {}) for one in several]
         mean = {name: sum(one[name] for one in odds) / len(odds) for name in odds[0]}
-        said.append({})
+        best.append({})
         if mean:
-            best = max(mean, key=mean.__getitem__)
+            label = max(mean, key=mean.__getitem__)
             more = {"probabilities": mean} if config.probabilities else {}
-            said[-1] = {"label": best, "probability": mean[best], **more}
+            best[-1] = {"label": label, "probability": mean[label], **more}
     report(len(sources))
-    return said
+    return best
 
 
 def check_output(output: Tensor, form: str) -> Tensor:
-    """The output of a head; `NonFiniteError` if what follows from it would be none."""
-    # what is no place in a text has -inf
+    """Return the output of a head for labels of a form; `NonFiniteError` if it is not finite."""
+    # -inf stands for places that an answer cannot have
     fine = output.isfinite() if form == "number" else output < torch.inf
     if not fine.all():
         raise NonFiniteError("the model gives outputs that are not finite: nothing is predicted")
@@ -129,20 +131,20 @@ def check_output(output: Tensor, form: str) -> Tensor:
 
 
 def mean_output(each: Sequence[tuple[Model, list[Example]]]) -> Tensor:
-    """What the heads of models say of their own examples of the same texts [K, ...], averaged."""
+    """The mean output [K, ...] of models for the same texts, which each has laid out in its way."""
     outputs = []
     for model, examples in each:
         batch = collate([[one] for one in examples]).to(model.device)
         [ask] = batch.asks.values()
-        # words that are given are judged; what a head says of a text is for the task to read
+        # labels over the vocabulary are answers to be scored; other outputs are the task's to read
         words = ask.head == LM and ask.among is None
         outputs.append((model.log_probs if words else model.output)(batch, ask).float())
-    # heads that pool states in other ways have the same mean
+    # heads of one kind average alike, however they pool states
     return outputs[0] if len(outputs) == 1 else model.heads.named(ask.head).mean(outputs)
 
 
 def asking(task: Understanding, parts: list[Ids]) -> Example:
-    """Texts, of which only what is predicted is asked."""
+    """Lay out texts with only the ask of what is predicted."""
     example = task.asking(parts)
     return replace(example, asks=example.asks[:1])
 
@@ -150,15 +152,15 @@ def asking(task: Understanding, parts: list[Ids]) -> Example:
 def readings(
     tasks: Sequence[Understanding], source: list[Ids], name: str, config: PredictConfig
 ) -> Iterator[tuple[int, list[Ids]]]:
-    """A source as windows, if its last part is too long: where each begins, and its parts.
+    """Yield a source, or windows of its last part if it is too long: their starts, and the parts.
 
-    The source fits as each of the tasks, those of an ensemble, lays it out.
+    Each fits the layouts of all tasks, those of an ensemble.
     """
     task = tasks[0]
     over, limit = _over(tasks, source), f"{task.trained.room} positions of this model"
     most = task.trained.max_source
     if task.windowed and most is not None:
-        # longer ones were read in windows in training, too
+        # training read longer sources in windows, too
         longer = sum(map(len, source)) - most
         if longer > over:
             over, limit = longer, f"{most} tokens of sources in its training"
@@ -185,7 +187,7 @@ def _over(tasks: Sequence[Understanding], source: list[Ids]) -> int:
     return max(int(slots.pos.max()) for slots in towers) + 1 - room if room else 0
 
 
-def _better(one: Said, other: Said) -> bool:
-    """Whether the answer of one window is better than that of another; any is better than none."""
-    found, before = ((said["span"][0] >= 0, said["probability"]) for said in (one, other))
+def _better(one: Prediction, other: Prediction) -> bool:
+    """Whether the answer of one window is better than another's; any answer is better than none."""
+    found, before = ((it["span"][0] >= 0, it["probability"]) for it in (one, other))
     return found > before
