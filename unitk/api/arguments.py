@@ -38,7 +38,7 @@ def words(arguments: Mapping[str, object]) -> list[str]:
 
 
 def argument(name: str) -> str:
-    """What Python calls an option: a field `lambda_` of a config is `lambda_`, `max_` is `max`."""
+    """The argument for an option; only keywords keep their underscore: `lambda_`, but `max`."""
     plain = name.rstrip("_")
     return name if keyword.iskeyword(plain) else plain
 
@@ -50,11 +50,11 @@ def takes(
     behind: str = "",
     more: tuple[str, ...] = ("options",),
 ) -> Callable[[Function], Function]:
-    """A decorator that gives a function of keyword arguments the options of `main` as signature.
+    """Decorate a function of keyword arguments: its signature has the options of `main`.
 
-    So `help(function)`, notebooks and editors show their names, types and defaults. The option
-    `first` needs no name where it stands first; `behind` holds the arguments of another verb. Of
-    `more`, each is a dict of options.
+    `help(function)`, notebooks and editors then show their names, types and defaults. The option
+    `first` may be positional; `behind` is a dict with the arguments of another verb, and each of
+    `more` is a dict of options.
     """
 
     def signed(function: Function) -> Function:

@@ -74,15 +74,15 @@ class Functions:
 
 
 def function(name: str) -> Callable[..., Any] | Functions:
-    """A verb as a function, or a group of verbs as an object that has them."""
+    """Return a verb as a function, or a group of verbs as an object with a method for each."""
     verb = find_verb(name)
     return Functions(name, verb) if isinstance(verb, VerbGroup) else function_of(name, verb)
 
 
 def function_of(name: str, verb: Verb) -> Callable[..., Any]:
-    """A verb as a function of keyword arguments, in whose signature its options stand.
+    """Make a function of keyword arguments from a verb; its signature has the verb's options.
 
-    What a command line takes without a flag may come first, without its name.
+    The words that a command line takes without a flag are the function's first argument.
     """
 
     def run(*first: object, **arguments: object) -> Any:
@@ -100,7 +100,7 @@ def function_of(name: str, verb: Verb) -> Callable[..., Any]:
 
 
 def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
-    """What a verb finds; it writes that instead, as on a command line, to an `output`."""
+    """Run a verb and return its value; with an `output`, it writes the file and returns None."""
     known = {option.name: option.default for option in options(verb.options)}
     behind = list[str]()
     # a sweep's training is another verb's options, which a command line has behind --

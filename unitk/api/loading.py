@@ -35,18 +35,18 @@ def load(
     options: Mapping[str, object] | None = None,
     user_dir: str | Path | None = None,
 ) -> Generator:
-    """A trained model that generates, of a run folder or a checkpoint; several are an ensemble.
+    """Open the trained model in a run folder or checkpoint; several paths become an ensemble.
 
         unitk.load("runs/lm").generate(["The cat sat on the mat."], beam=5)
 
-    The name of a model that comes with unitk will do. `device` may be "auto", which prefers a GPU.
-    `task` chooses one where the model was trained with several; `precision` is that of weights and
-    cache. With a `format` ("hf", ...; `unitk convert --help` names them) the checkpoint is another
-    system's, and `vocab` its vocabulary where none stands beside it. `options` replace those of
-    task and architecture where no weight changes its shape: `{"task.delimiter": False}`; `user_dir`
-    is a folder of plug-ins. It generates with the options of the checkpoint's generate.yaml (of an
-    ensemble, the first's) unless others are given. Raises `unitk.errors.CheckpointError`, naming
-    what is damaged or does not fit.
+    `path` may be the name of a bundled model. `device` may be "auto", which prefers a GPU. `task`
+    chooses one of the tasks that the model was trained with; `precision` is that of weights and
+    cache. With a `format` ("hf", ...; `unitk convert --help` lists them), the checkpoint is that of
+    another system, and `vocab` is its vocabulary if there is none in its folder. `options` override
+    options of task and architecture that change no weight's shape: `{"task.delimiter": False}`.
+    `user_dir` is a folder of plug-ins. The defaults of generation come from the checkpoint's
+    generate.yaml (for an ensemble, from the first one). Raises `unitk.errors.CheckpointError`,
+    which names what is damaged or does not fit.
     """
     settle()
     # what follows imports torch
@@ -70,7 +70,7 @@ def load(
         log.warning("the models differ in %s: that of %s is used", NAME, paths[0])
     tasks = [one.task for one in loaded]
     if len(loaded) > 1:
-        # a source that one of them never saw so long is too long for all
+        # an ensemble takes sources of the length that all of its models saw in training
         most = min((n for one in tasks if (n := one.trained.max_source)), default=None)
         tasks = [one.knowing(max_source=most) for one in tasks]
         models = [one.model.to(device) for one in loaded]
@@ -91,11 +91,12 @@ def load_module(
     options: Mapping[str, object] | None = None,
     user_dir: str | Path | None = None,
 ) -> TextModel:
-    """A trained model as a plain torch module: logits, losses, gradients; options as of `load`.
+    """Open a trained model as a torch module with logits, losses and gradients.
 
         unitk.load_module("runs/lm").loss(["The cat sat on the mat."]).backward()
 
-    Symbols that an import added have no probability until `train_added_rows()` is called on it.
+    The other arguments are those of `load`. Symbols that an import added to the vocabulary have no
+    probability until `train_added_rows()` is called.
     """
     settle()
     import torch
@@ -119,7 +120,7 @@ def _open_each(
     options: Mapping[str, object] | None,
     user_dir: str | Path | None,
 ) -> list[Loaded]:
-    """The contents of checkpoints of unitk, or of the format that is named."""
+    """Open checkpoints of unitk, or of the other system that `format` names."""
     registry.load_plugins(Path(user_dir) if user_dir else None)
     texts: dict[str, str | None] = {}
     for key, value in (options or {}).items():

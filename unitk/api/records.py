@@ -28,9 +28,9 @@ CORPUS = "corpus"
 
 
 def are_records(value: object, texts: bool = False) -> bool:
-    """Whether a value is records; else it names files, or is for another option.
+    """Whether a value is records in memory, and not the names of files.
 
-    `texts`: the strings of a list are texts, and no names of files.
+    With `texts`, the strings in a list are texts; otherwise they are names of files.
     """
     if value is None or isinstance(value, str | os.PathLike | Mapping):
         return False
@@ -44,10 +44,11 @@ def are_records(value: object, texts: bool = False) -> bool:
 def as_files(
     arguments: Mapping[str, object], names: Mapping[str, Sequence[str]]
 ) -> Iterator[dict[str, Any]]:
-    """The arguments, in which each of the options `names` that is records names a file of them.
+    """Write records among the arguments to temporary files; yields the arguments that name these.
 
-    `names` has the fields that a text stands for. A list is texts if the first option takes texts
-    and is in memory. The files are removed at the end. Errors and manifests call one by its option.
+    `names` are the options that may be records, each with the fields for which a text stands. A
+    list of strings is texts if the first of these options takes texts and is in memory. Errors and
+    manifests refer to a temporary file by its option.
     """
     found = dict(arguments)
     first = next(iter(names), "")
@@ -73,9 +74,9 @@ def _check_names(name: str, value: object) -> None:
 
 
 def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
-    """Write records to a file beside `path`, whose ending tells the format.
+    """Write records to `path` with the extension of a format, and return that path.
 
-    What is no record is the value of each of the `fields`.
+    An item that is not a dict becomes the value of each of the `fields`.
     """
     library = type(records).__module__.partition(".")[0]
     if library == "unitk":  # what unitk.generate returned: the n best outputs of each text
@@ -115,10 +116,10 @@ def _plain(value: object) -> object:
 
 
 def take_corpus(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of a run whose `data` or `valid` are records, and those of `preprocess` for them.
+    """Replace `data` and `valid` that are records by the corpus that `make_corpus` will write.
 
-    The run reads a corpus in its own folder, which `make_corpus` makes. Without records, there are
-    no options of `preprocess`.
+    Returns the options of the run, whose corpus is in its own folder, and those of `preprocess` for
+    this corpus; the latter are empty if there are no records.
     """
     given = dict(arguments)
     how = given.pop("preprocess", None)
@@ -138,7 +139,7 @@ def take_corpus(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
 
 
 def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
-    """Make the corpus of a run's records; a run that is resumed must have the same as before."""
+    """Write the corpus of a run's records; a resumed run must have the same records as before."""
     RunFolder(config.save_dir).check(config.resume)
     # a model that is fine-tuned reads its own vocabulary
     if not {"vocab", "vocab_size", "config"} & how.keys():
@@ -154,7 +155,7 @@ def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
             verb.value(verb.parsed(words(given), "preprocess"))
             return
         require(config.resume, f"--save-dir {config.save_dir} holds a corpus; name another")
-        # encoded once more: what a run goes on with must be what it began with
+        # the records are encoded again to compare them with those that the run began with
         with tempfile.TemporaryDirectory(prefix=RECORDS) as folder:
             again = {**given, "dest": Path(folder) / CORPUS}
             verb.value(verb.parsed(words(again), "preprocess"))

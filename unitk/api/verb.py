@@ -23,56 +23,57 @@ from unitk.options.settings import HELP
 
 @dataclass(frozen=True)
 class Verb:
-    """What a verb does with its options, and how the words of a command line become these."""
+    """A verb: a function of its options, and how a command line is parsed into these."""
 
     act: Callable[[Any], None]
     options: type
     """The class of its options."""
     words: str | None = None
-    """The option that words without a flag belong to."""
+    """The option that takes words without a flag."""
     kinds: tuple[str, ...] = ()
-    """Kinds of components that the options choose."""
+    """Kinds of components that its options choose, such as "task"."""
     aside: tuple[str, ...] = ()
-    """Kinds of components whose options the checkpoint resolves."""
+    """Kinds of components whose options are resolved later, with those of the checkpoint."""
     parses: bool = False
-    """Whether it acts on the words themselves, which it parses in its own way."""
+    """Whether `act` takes the words of the command line, which it parses itself."""
     cure: str = ""
-    """What makes it need less memory."""
+    """What to change if memory is short, as a message says it."""
     behind: str = ""
-    """What Python calls the words behind `--`: a dict of the arguments of that verb."""
+    """The argument that holds, in Python, the options of another verb, which a command line has
+    behind `--`."""
     records: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Options of files that may be records in memory in Python, and the fields of a record that a
-    text or a label stands for; () if it stands for none."""
+    """The options of files that may be records in memory in Python, each with the fields of a
+    record for which a single text or label stands; () if there are none."""
     value: Callable[[Any], Any] | None = None
-    """Finds, of what `act` would be given, what `act` prints: it is returned in Python."""
+    """Takes the same as `act`, and returns what `act` prints: the result of the verb in Python."""
 
     def __call__(self, argv: Sequence[str], name: str = "") -> None:
         """Run the verb on the words behind its `name`, by default that of the registry."""
         self.act(self.parsed(argv, name))
 
     def parsed(self, argv: Sequence[str], name: str = "") -> Any:
-        """What `act` and `value` are given: parsed options, or words."""
+        """Parse words into what `act` and `value` take: options, or with `parses` the words."""
         if self.parses:
             return argv
-        # a verb of a group is told its name; of others the registry knows it
+        # the verbs of a group are not registered one by one: the group passes their names
         name = name or registry.name_of("verb", self).replace("_", "-")
         return config.parse(name, self.options, argv, self.kinds, self.words, self.aside)
 
 
 def verb(options: type, **how: Any) -> Callable[[Callable[[Any], None]], Verb]:
-    """A decorator that makes a verb of a function of parsed options; `how`: fields of `Verb`."""
+    """Decorate a function of parsed options to make it a verb; `how` are fields of `Verb`."""
     return lambda act: Verb(act, options, **how)
 
 
 @dataclass(frozen=True)
 class VerbGroup:
-    """A verb with verbs of its own, which the first word names."""
+    """A verb such as `unitk latent` whose first word names one of its own verbs."""
 
     verbs: Mapping[str, Verb]
     cure: str = ""
 
     def __call__(self, argv: Sequence[str]) -> None:
-        """Run a verb, or print what there is."""
+        """Run the verb that the first word names; without one, list them all."""
         own = registry.name_of("verb", self)
         if not argv or argv[0] in HELP:
             print(f"unitk {own} VERB [options]", "", "Verbs:", sep="\n")
@@ -89,6 +90,6 @@ class VerbGroup:
 
 
 def find_verb(name: str) -> Verb | VerbGroup:
-    """The verb of that name, which is imported."""
+    """Import the module of a verb, and return the verb."""
     found: Verb | VerbGroup = registry.get("verb", name.replace("-", "_"))
     return found

@@ -24,51 +24,51 @@ T = TypeVar("T")
 
 
 class Examples(ABC):
-    """What an epoch shows: numbered texts or records, laid out when they are drawn."""
+    """The numbered examples of an epoch: texts or records that are laid out when they are drawn."""
 
     about = ""
-    """What they are, in words."""
+    """A description for the log."""
     shortened = ""
-    """What is cut off, in words."""
+    """What is truncated, as a message; empty if nothing is."""
     most: tuple[int, int] | None = None
     """The most tokens of a source and of a target, to which records are shortened."""
     items: Joined
-    """The texts or records that are laid out, in the epoch that was last asked about."""
+    """The texts or records of the epoch that was asked about last."""
     copies = 0
-    """Epochs after which the same draws come again; 0: never."""
+    """Epochs after which draws repeat (static masks); 0: they never do."""
     asks: Mapping[str, Any] = {}
-    """What the mean of an ask counts in the loss of its task, where that is not 1."""
+    """The weight of the mean of an ask in the loss of its task; 1 for those not listed."""
     parts: Mapping[str, Examples] = {}
-    """The same texts or records, laid out by several tasks, where these are mixed."""
+    """Task -> the same texts or records as it lays them out, if several tasks are mixed."""
     recut = False
-    """Of a part: whether it cuts texts otherwise than the examples that are planned."""
+    """For a part of a mixture: whether its task cuts other texts than the planned ones."""
 
     @abstractmethod
     def bounds(self, epoch: int) -> Ids:
-        """The most slots each example may become, for planning."""
+        """The most slots that each example may have, for planning."""
 
     @abstractmethod
     def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
-        """An example for an update; a pure function of the arguments."""
+        """Lay out an example for an update: a pure function of the arguments."""
 
     def weights(self, epoch: int) -> float | npt.NDArray[np.float64]:
-        """How often each example appears."""
+        """How often each example appears in an epoch."""
         return 1.0
 
     def group(self, epoch: int, ids: Ids) -> Ids:
-        """The examples of this part that stand for some that are planned."""
+        """The examples of this part that replace these planned ones; see `recut`."""
         return ids
 
     def shares(self, step: int, total: int | None) -> dict[str, float]:
-        """The probability of each part at a step, which sum to 1."""
+        """The probability of each part at a step; they sum to 1."""
         return {}
 
     def loss_weights(self, step: int, total: int | None) -> dict[str, float]:
-        """Weights of asks and mixed tasks in the loss at a step, where they are not 1."""
+        """The weights of asks and of mixed tasks in the loss at a step, those of 1 left out."""
         return self.ask_weights(step, total) | self.shares(step, total)
 
     def ask_weights(self, step: int, total: int | None) -> dict[str, float]:
-        """Weights of asks at a step: numbers, and schedules that have one then."""
+        """The weights `asks` at a step, at which schedules are evaluated."""
         return {name: one(step, total) if callable(one) else one for name, one in self.asks.items()}
 
 
@@ -78,13 +78,13 @@ class Update:
 
     epoch: int
     cursor: int
-    """Examples of the epoch that are done after this update; 0 when the epoch is complete."""
+    """The examples of the epoch that are done after this update; 0 if the epoch is complete."""
     batches: list[Batch]
-    numbers: list[int]  # the number of each micro-batch over all ranks: what dropout is seeded with
+    numbers: list[int]  # of the micro-batches, counted over all ranks: the seeds of dropout
     ids: Ids  # examples of the update, of all ranks
     shares: dict[str, float] = field(default_factory=dict)  # of the tasks that are mixed in it
     asks: dict[str, float] = field(default_factory=dict)
-    """What the mean of an ask counts in the loss of its task, where that is not 1."""
+    """The weight of the mean of an ask in the loss of its task; 1 for those not listed."""
     begins: bool = False  # whether it is the first one of an epoch: nothing is carried into it
 
     def weight(self, ask: str) -> float:
@@ -168,7 +168,7 @@ class Feed:
     ) -> tuple[list[int], list[Batch]]:
         """The stateful rows of this rank, in equally many micro-batches on every rank."""
         own = np.arange(self.rows).reshape(self.world, -1)[self.rank]  # the same in every update
-        # all ranks cut alike, by the longest text of the update: they wait for each other
+        # all ranks make equally many micro-batches: the longest text of the update decides
         most = max(1, self.max_tokens // int(today.bound[ids].max()))
         parts = np.array_split(own, -(-len(own) // most))
         batches = []
@@ -210,7 +210,7 @@ class Feed:
                 yield part, own
 
     def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids, when: When) -> Batch:
-        """A micro-batch; where a rank has no examples left, one example with weight 0."""
+        """Make a micro-batch; a rank without examples gets one with weight 0."""
         some = lot if len(lot) else ids[:1]
         drawn = draw_all(part, self.seed, epoch, some, when)
         if self.static:
@@ -221,14 +221,14 @@ class Feed:
 
 
 def draw(examples: Examples, seed: int, epoch: int, index: int, when: When = AT_THE_END) -> Example:
-    """Draw example `index` from its own generator; an error names the example."""
+    """Lay out example `index` with its own generator; an error names the example."""
     return draw_all(examples, seed, epoch, np.array([index]), when)[0]
 
 
 def draw_all(
     examples: Examples, seed: int, epoch: int, ids: Ids, when: When = AT_THE_END
 ) -> list[Example]:
-    """Draw each of these examples from its own generator; an error names the example."""
+    """Lay out each of these examples with its own generator; an error names the example."""
     if examples.copies:
         epoch %= examples.copies
     drawn = list[Example]()
@@ -288,7 +288,7 @@ class FixedBatches:
     ) -> None:
         self.rank, self.world, self.seed = rank, world, seed
         self._lots = []
-        # one rank's cut for all: their number must not change what a batch holds
+        # cut as for one rank: the number of ranks must not change the batches
         for part in examples.parts.values() or [examples]:
             bounds = part.bounds(0)
             ids = spread(len(bounds), texts)
@@ -300,20 +300,20 @@ class FixedBatches:
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
         last = len(self._lots) - 1
         for number in range(self.rank, self.world * len(self), self.world):
-            part, lot = self._lots[min(number, last)]  # who has none left runs the last one again
+            part, lot = self._lots[min(number, last)]  # a rank without one repeats the last
             batch = make_batch(draw_all(part, self.seed, 0, lot))
             yield number, batch if number <= last else without_weight(batch)
 
 
 def spread(count: int, most: int | None) -> Ids:
-    """Numbers below `count` at equal distances, because neighbours often share a document."""
+    """At most `most` numbers below `count`, at equal distances: neighbours may share a document."""
     return np.linspace(0, count - 1, min(most or count, count)).astype(int)
 
 
 def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Batch]:
-    """These examples, drawn as in validation, one to a row, the longest first.
+    """Yield batches of these examples with one in each row, the longest first.
 
-    `max_tokens` changes how many are in a batch, but not their order.
+    They are drawn as in validation. `max_tokens` changes the size of batches, not the order.
     """
     bounds = examples.bounds(0)
     for lot in micro_batches(ids, bounds, max_tokens, 1, padded=True):
@@ -321,7 +321,7 @@ def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Ba
 
 
 def prefetch(updates: Iterator[T]) -> Generator[T, None, None]:
-    """The items of an iterator, made by a thread up to two items ahead.
+    """Yield the items of an iterator that a thread runs, up to two items ahead.
 
     Errors of the thread are raised here.
     """

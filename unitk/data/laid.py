@@ -21,12 +21,12 @@ from unitk.slots import Example, Ids
 
 Task = Any  # an objective, `unitk.tasks.base.Task`: tasks import data, not the other way round
 LOOKED = 10_000
-"""Texts that an encoder's own vocabulary is tried on before a run, which takes seconds."""
+"""The most texts that are encoded in an encoder's own vocabulary before a run; it takes seconds."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a run cuts texts to, and the architecture whose tables they must fit."""
+    """The sizes to which a run cuts texts, and the architecture whose tables they must fit."""
 
     arch: Any
     blocks: str
@@ -37,10 +37,11 @@ class Shape:
     exponent: Any = 1.0  # of the sizes of corpora, or a schedule of it by epochs
 
     def repeats(self, weights: Sequence[float], counts: Ids, epoch: int) -> Sequence[float]:
-        """How often an epoch has each corpus, of so many texts, given the weights of --data.
+        """How often an epoch has each corpus, given the weights of --data and the numbers of texts.
 
-        Its share is in proportion to its size to the power of the exponent. A schedule of it ends
-        with the last epoch (Stickland and Murray 2019, arXiv 1902.02671, section 3.2).
+        The share of a corpus is proportional to its size to the power of the exponent. A schedule
+        of the exponent ends with the last epoch (Stickland and Murray 2019, arXiv 1902.02671,
+        section 3.2).
         """
         exponent = self.exponent
         if callable(exponent):
@@ -55,7 +56,7 @@ class Shape:
         return each
 
     def text_size(self, frame: int, epoch: int) -> int:
-        """The most tokens of a text in an epoch, without its special symbols, the `frame`."""
+        """The most tokens of a text in an epoch, without its `frame` special symbols."""
         table, name, given = self.arch.room or UNLIMITED, flag("block_size"), self.block_size
         try:
             block = given if isinstance(given, int) else round(given(epoch + 1, self.max_epochs))
@@ -74,11 +75,11 @@ class Shape:
 class Laid(Examples):
     """The examples of one task over corpora of one kind."""
 
-    method: str  # of the task
+    method: str  # of the task that lays out an example
     cut: Any = None
-    """How its texts are cut: tasks of equal cuts number their examples alike."""
+    """How its texts are cut: tasks with equal cuts have the same examples."""
     chosen: npt.NDArray[np.float64] | float = 1.0
-    """What the weights of the examples are multiplied by."""
+    """Factors of the weights of the examples."""
 
     def __init__(self, task: Task, shape: Shape, corpora: Sequence[Any], weights: Sequence[float]):
         self.task, self.shape, self.corpora, self.weight = task, shape, corpora, weights
@@ -88,10 +89,10 @@ class Laid(Examples):
 
     @abstractmethod
     def read(self, index: int, when: When) -> tuple[tuple[Any, ...], Sequence[Ids]]:
-        """What the task lays out of an example, and all its ids."""
+        """The arguments of the task's layout for an example, and all ids in them."""
 
     def begin(self, epoch: int) -> None:
-        """Turn to an epoch, to which `items` then refers."""
+        """Begin an epoch: `items` are then its texts or records."""
 
     def weights(self, epoch: int) -> npt.NDArray[np.float64]:
         self.begin(epoch)
@@ -99,7 +100,7 @@ class Laid(Examples):
         return self.items.weights(each) * self.chosen
 
     def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
-        """Raises ValueError, which is named further up, for an id or a position out of range."""
+        """Lay out an example; raises ValueError for an id or a position that is out of range."""
         self.begin(epoch)
         given, ids = self.read(index, when)
         # before it is laid out: layouts look ids up in tables of the vocabulary
@@ -121,8 +122,8 @@ class Laid(Examples):
 class LaidTexts(Laid):
     """Texts, cut anew in each epoch and laid out for pre-training.
 
-    `frame` are the special symbols of a text. `carried`: a model reads each text with what it
-    carries of the one before.
+    `frame` is the number of special symbols of a text. With `carried`, a model reads each text with
+    states that it carries from the one before.
     """
 
     method = "pretrain"
@@ -140,7 +141,7 @@ class LaidTexts(Laid):
     ) -> None:
         super().__init__(task, shape, corpora, weights)
         self.frame, self.asks = frame, task.asks
-        # what an epoch cannot have is refused now, not when it comes
+        # the sizes of all epochs are checked now, not when the epoch begins
         epochs = 1 if isinstance(shape.block_size, int) else shape.max_epochs or 1
         size, *_ = [shape.text_size(frame, epoch) for epoch in range(epochs)]
         unbroken = shape.blocks == "stream" and not task.separates
@@ -159,7 +160,7 @@ class LaidTexts(Laid):
             sum(getattr(one.counts, name) for one in corpora) for name in ("documents", "tokens")
         )
         self.about = f"{documents:,} documents of {tokens:,} tokens{corpora[0].note}"
-        notes = list[str]()  # found out only where there may be some: opening must not cut
+        notes = list[str]()  # these need a cut, which takes time: only if there may be any
         if how == "line":
             long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
             notes += [f"{long:,} lines are cut off at {size} tokens (--block-size)"] * (long > 0)
@@ -240,7 +241,7 @@ class LaidRecords(Laid):
 
 @dataclass(frozen=True)
 class Few:
-    """As many texts of each class as are learnt from: the first ones in a permutation of all."""
+    """A few texts of each class to learn from: the first ones in a permutation of all."""
 
     each: int
     chosen: npt.NDArray[np.float64]
@@ -265,7 +266,7 @@ class Few:
 def lay_out_made_up(
     task: Task, corpus: Any, parts: list[Ids], words: Ids, rng: np.random.Generator
 ) -> Example:
-    """The example of a text that is not in the corpus, or of a record with `words` as its target.
+    """Lay out a text that is not in the corpus, or a record with `words` as its target.
 
     It shows the towers and sizes of a task's layouts.
     """
@@ -278,7 +279,7 @@ def lay_out_made_up(
 
 
 def _truncation_note(task: Task, count: int, source: Callable[[int], list[Ids]]) -> list[str]:
-    """How many sources an encoder with its own vocabulary does not read whole, as a message."""
+    """A message about sources that an encoder with its own vocabulary truncates, if any."""
     looked = spread(count, LOOKED)
     few = sum(task.truncates(source(i)) for i in looked.tolist())
     sample = f" (of {count:,}, a sample)" * (count > len(looked))

@@ -25,8 +25,8 @@ from unitk.slots import POS, SEG, Example, Ids
 
 UNLIMITED = 1 << 30  # positions of an architecture that has no table of them
 TABLES = {"max_positions": "position", "max_positions2": "position", "num_segments": "segment"}
-"""Options of an architecture that limit `pos`, `pos2` and `seg`, and what these are."""
-LEAST_PARTS = 2  # room is kept for the separator of so many parts, even where sources have one
+"""Option of an architecture that limits `pos`, `pos2` or `seg` -> what messages call its values."""
+LEAST_PARTS = 2  # sources are measured with at least so many parts, so that separators fit
 STEP = 8
 LayOut = Callable[[list[Ids], Ids, np.random.Generator], Example]
 
@@ -36,8 +36,8 @@ class Extent:
     """The size of laid-out records as a function of source and target lengths and source parts."""
 
     slots: npt.NDArray[np.float64]
-    """[tower, 4]: of a tower alone, for a source token, a target token and a part."""
-    positions: npt.NDArray[np.float64]  # the same of the positions in use
+    """[tower, 4]: without tokens, and for each source token, target token and part."""
+    positions: npt.NDArray[np.float64]  # the same for the positions in use
     declared: Callable[[Ids, Ids, Ids], Ids | None]  # `Task.pair_slots`
 
     def bound(self, source: Any, target: Any, parts: Any) -> Ids:
@@ -46,7 +46,7 @@ class Extent:
         return slots if slots is not None else _longest(self.slots, source, target, parts)
 
     def most_source(self, table: int, target: int, parts: int) -> int:
-        """The most source tokens that fit the positions beside such a target; below 1: none."""
+        """The most source tokens that fit the positions beside a target; below 1 if none do."""
 
         def end(source: int) -> int:
             slots = self.declared(*map(np.array, (source, target, parts)))
@@ -57,9 +57,9 @@ class Extent:
 
 
 def measure(name: str, lay_out: LayOut, unk: int, declared: Any) -> Extent:
-    """Lay out a few records of a task called `name`.
+    """Measure the extent of a task's records by laying out a few; `name` is the task's.
 
-    A task whose layouts of a length differ must declare `pair_slots`.
+    A task that lays out records of the same lengths in different sizes must declare `pair_slots`.
     """
 
     def laid(source: int, target: int, parts: int, seed: int = 0) -> Ids:
@@ -78,7 +78,7 @@ def measure(name: str, lay_out: LayOut, unk: int, declared: Any) -> Extent:
     alone = corner - n * steps[0] - n * steps[1] - p * steps[2]  # without any word or part
     table = np.stack([alone, *steps], axis=-1)  # [tower, slots or positions, 4]
     extent = Extent(table[:, 0], table[:, 1], declared)
-    for seed in range(4):  # elsewhere and with other draws, it must hold as well
+    for seed in range(4):  # check the bound for other lengths and draws
         more = laid(5 * n, 3 * n, p + 1, seed)[:, 0].max()
         fits = more <= extent.bound(5 * n, 3 * n, p + 1)
         require(bool(fits), f"task {name} lays out {more} slots at random: it needs pair_slots")
@@ -86,7 +86,7 @@ def measure(name: str, lay_out: LayOut, unk: int, declared: Any) -> Extent:
 
 
 def _longest(table: npt.NDArray[Any], source: Any, target: Any, parts: Any) -> Ids:
-    # ten million records: whole numbers, and no sum over what a tower does not depend on
+    # fast for millions of records: integers if all steps are, and no product with a step of 0
     whole = table.astype(np.int64)
     steps = (whole if (whole == table).all() else table).tolist()
     by = source, target, parts
@@ -120,8 +120,8 @@ def source_and_target(
 
 
 def tables_of(arch: Any) -> dict[str, list[int]]:
-    """Rows of the tables that `TABLES` names in each tower a task may lay out, and of that of task
-    numbers; 0: no limit."""
+    """The rows of the tables in `TABLES` for each tower, and of the table of task numbers; 0 stands
+    for no limit."""
     towers = {name: arch.tower(name) for name in ("x", "enc", "dec", *arch.towers)}
     rows = {name: [getattr(tower, table) for table in TABLES] for name, tower in towers.items()}
     for of_tower in rows.values():
@@ -130,7 +130,7 @@ def tables_of(arch: Any) -> dict[str, list[int]]:
 
 
 def misfit(example: Example, tables: dict[str, list[int]]) -> str:
-    """Which value of an example has no row in its table, as a message."""
+    """A message about a value of an example that has no row in its table; "" if all have one."""
     for name, slots in example.towers.items():
         most = slots.table[POS : SEG + 1].max(axis=1).tolist()
         for last, size, (table, what) in zip(most, tables[name], TABLES.items(), strict=True):
@@ -151,11 +151,11 @@ TOWERS = {
 
 
 LAYERS = "num_layers", "width", "num_heads", "ffn_width", "ffn_gate", "activation", "positions"
-"""Options in which the towers of an architecture for pairs equal a model of one tower."""
+"""The options that an encoder-decoder must share with a model to take its weights."""
 
 
 def pair_of(settings: Mapping[str, Setting]) -> str:
-    """The architecture whose two towers are like the only one of `settings`, or ""."""
+    """The encoder-decoder architecture whose towers equal that of `settings`, or ""."""
     for name in (one for one in registry.names("arch") if "_encdec_" in one):
         preset = registry.get("arch", name)()
         texts = {f"arch.{key}": given_text(getattr(preset, key), key) for key in LAYERS}

@@ -39,7 +39,7 @@ class Part(Examples):
         return places(np.stack(self._stand_for(epoch, ids), axis=1))
 
     def planned(self, epoch: int) -> Ids:
-        """The most slots that each example of `lead` may become here."""
+        """The most slots that this task may need for each example of `lead`, which are planned."""
         bound = self.own.bounds(epoch)
         if self.recut:
             total, planned = np.append(0, bound.cumsum()), self.lead.bounds(epoch)
@@ -48,7 +48,7 @@ class Part(Examples):
         return bound
 
     def _stand_for(self, epoch: int, ids: Ids) -> tuple[Ids, Ids]:
-        """The examples [start, stop) of another cut that replace those of `lead`; at least one."""
+        """The examples [start, stop) of this task that replace each of `lead`; at least one."""
         counts, theirs = self.lead.counts(epoch), self.own.counts(epoch)
         # example i of a corpus' n stands for [i m / n, (i + 1) m / n) of the m that it has there
         first, begin = (np.cumsum(each) - each for each in (counts, theirs))
@@ -61,9 +61,10 @@ class Part(Examples):
 class Mixed(Examples):
     """The examples of several tasks, one of which lays out each.
 
-    Those of the coarsest cut are planned, and one uniform number for each picks its task. A task
-    with another cut has its examples distributed among these, in order and per corpus. So an epoch
-    shows each text once, whatever the shares; where cuts differ, each token once on average.
+    The plan of an epoch has the examples of the coarsest cut, `lead`, and one uniform number for
+    each picks its task. The examples of a task with another cut are distributed among them, in the
+    order of each corpus. So an epoch shows each text once, whatever the shares are; if cuts differ,
+    it shows each token once on average.
     """
 
     parts: dict[str, Part]
@@ -82,7 +83,7 @@ class Mixed(Examples):
         self.asks = {ask: weight for part in parts for ask, weight in part.asks.items()}
 
     def bounds(self, epoch: int) -> Ids:
-        # whichever task is picked, it fits the plan
+        # the plan must have room for whichever task is picked
         return reduce(np.maximum, [part.planned(epoch) for part in self.parts.values()])
 
     def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:

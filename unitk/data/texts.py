@@ -56,8 +56,8 @@ class Texts(Joined):
         both_ways: bool = False,
         carried: bool = False,
     ) -> None:
-        """`both_ways`: behind all texts come the same texts in reverse, flagged 1. `carried`: a
-        model reads each text with what it carries of the one before."""
+        """With `both_ways`, all texts come once more in reverse order, flagged 1. With `carried`, a
+        model reads each text with states that it carries from the one before."""
         self.corpora, self.blocks, self.size, self.carried = corpora, blocks, size, carried
         self.separator, self.seed, self.both_ways = separator, seed, both_ways
         self.epoch: int | None = None
@@ -101,19 +101,19 @@ class Texts(Joined):
         return self._words
 
     def _doubled(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A number for each text; with those of the texts in reverse, where these are read, too."""
+        """A table with a row for each text; with `both_ways`, its rows come again in reverse."""
         return np.concatenate([table, table[::-1]]) if self.both_ways else table
 
     def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
         return self._doubled(super().weights(weight))
 
     def place(self, index: int) -> tuple[int, int]:
-        # behind all texts come the same ones, the last one first
+        # with `both_ways`, the second half are the same texts in reverse order
         back, number = divmod(index, self.first[-1])
         return super().place(self.first[-1] - 1 - number if back else number)
 
     def text(self, index: int, when: When = AT_THE_END) -> Text:
-        """Text `index` of the epoch that `begin` named, for an update."""
+        """Text `index` of the epoch that `begin` has cut, for an update."""
         which, i = self.place(index)
         block, corpus = self.cuts[which], self.corpora[which]
         runs = [(int(block.starts[i]), int(block.stops[i]))]
@@ -133,14 +133,14 @@ class Texts(Joined):
         notes = None if notes is None else _insert(notes, inside, 0)
 
         def borders() -> Ids:
-            # it moves by one place what stands behind it; the first sentence begins at 0
+            # a separator moves what follows it by one place; the first sentence begins at 0
             found = _sentences(corpus, runs)
             return found + np.searchsorted(inside, found, "right") * (found > 0)
 
         return Text(parts, borders, notes, flag, when, *place)
 
     def beside(self, which: int, i: int) -> tuple[Ids, Ids]:
-        """The symbols before and behind block i of a corpus, as its neighbours have them."""
+        """The symbol before and the symbol behind block i of a corpus, [1] or [] each."""
         block, tokens = self.cuts[which], self.corpora[which].tokens
         start, stop = int(block.starts[i]), int(block.stops[i])
         before = behind = NO_BREAKS
@@ -154,7 +154,7 @@ class Texts(Joined):
 
 
 def _insert(tokens: Ids, places: Ids, symbol: int) -> Ids:
-    """As `np.insert`, which takes several times as long."""
+    """`np.insert` of one symbol at these places, several times as fast."""
     found = np.full(len(tokens) + len(places), symbol)
     words = np.ones(len(found), bool)
     words[places + np.arange(len(places))] = False
@@ -163,7 +163,7 @@ def _insert(tokens: Ids, places: Ids, symbol: int) -> Ids:
 
 
 def _words_before(corpus: Corpus, places: Ids) -> Ids:
-    """The words before these tokens; within a sentence in proportion, rounded down."""
+    """The number of words before each token; within a sentence it grows in proportion."""
     at = corpus.sentences.searchsorted(places, "right").clip(1, corpus.counts.sentences) - 1
     start, words = corpus.sentences[at], corpus.words[at]
     size = np.maximum(corpus.sentences[at + 1] - start, 1)
@@ -171,7 +171,7 @@ def _words_before(corpus: Corpus, places: Ids) -> Ids:
 
 
 def _sentences(corpus: Corpus, runs: list[tuple[int, int]]) -> Ids:
-    """Where sentences begin in runs of a corpus' tokens, joined."""
+    """Where sentences begin in the joined tokens of some runs [start, stop) of a corpus."""
     found, done = [], 0
     for start, stop in runs:
         # those that begin inside; the first one may have begun before
@@ -235,7 +235,7 @@ class Windows:
         return [*parts[:-1], parts[-1][start : start + size]], span
 
     def shortened(self, span: Any, source: list[Ids], most: int) -> tuple[list[Ids], Any]:
-        """The question and the window truncated, where the question alone is too long."""
+        """Truncate question and window if the question alone is too long."""
         return self.corpus.shortened(span, source, most)
 
 

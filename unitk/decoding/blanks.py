@@ -1,12 +1,11 @@
-"""Texts whose blanks a model fills: outputs become texts, which are ranked as wholes.
+"""Fills the blanks of texts, and ranks the filled texts as wholes.
 
-As a model writes into a blank, it cannot weigh how long the blank is, and it ends where it likes
-best: in the middle of what the text goes on with, or not at all. As a language model, the same
-weights read the whole text. So blanks are filled in several lengths, and the texts are ranked by
-their log-probability and, with less weight, that of their blanks. A masked language model has been
-used so to rank hypotheses (Salazar et al. 2020, arXiv 1910.14659, section 2). What a model of any
-size likes to write into a blank is a word that stands beside it ("light, water and water"), so that
-texts which say no word again come first.
+A model that writes into a blank cannot foresee how well the blank's end fits what follows it. As a
+language model, the same weights can score the whole text. Blanks are therefore filled in several
+lengths, and the texts are ranked by their log-probability and, with less weight, that of their
+blanks. Salazar et al. 2020, arXiv 1910.14659, section 2, rank hypotheses by a masked language model
+in this way. Models of all sizes tend to repeat a word that stands beside the blank ("light, water
+and water"), so texts with fewer repeated words come first.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from unitk.slots import Floats, Ids
 from unitk.tasks.base import Task
 
 LENGTHS = 1, 2, 3
-"""Most tokens of a blank in the searches beside that of `max_len`."""
+"""Most tokens of a blank in the further searches besides that with `max_len`."""
 SHORT_BEAM = 12
-"""At least so many hypotheses are kept in these searches, which are short."""
+"""The least beam of these searches, which are short."""
 AS_FILLED = 0.5
-"""Weight of the log-probability of what fills the blanks beside that of the text."""
+"""Weight of the log-probability of the blanks' words relative to that of the text."""
 WORD = re.compile(r"\w{4,}")
-"""A word that says something: shorter ones may stand in a sentence twice."""
+"""A word that counts as repeated; shorter ones often occur twice in a sentence."""
 BROKEN = "\ufffd"
-"""What is decoded for bytes that are no character."""
+"""What bytes decode to that are no character."""
 
 
 def fill(
@@ -94,8 +93,9 @@ def is_seen(task: Task, source: list[Ids], written: Ids) -> bool:
 
 
 def rank(outputs: Sequence[Output], gains: Sequence[Floats]) -> list[Output]:
-    """The outputs whose texts say fewer words again first, then those that the model likes best as
-    a text and, half as much, as something to fill in. The score is the log-probability of the text.
+    """Sort filled texts, best first: by repeated words, then by log-probability.
+
+    `gains` are the log-probabilities of the tokens of each text. Their sum becomes its score.
     """
     keys, scored = list[tuple[int, float]](), []
     for one, gain in zip(outputs, gains, strict=True):
@@ -106,7 +106,7 @@ def rank(outputs: Sequence[Output], gains: Sequence[Floats]) -> list[Output]:
 
 
 def count_repeats(text: str) -> int:
-    """How many words of four letters or more stand in a text that said them before."""
+    """How many words of four letters or more are repetitions of earlier words of the text."""
     words = WORD.findall(text.casefold())
     return len(words) - len({*words})
 
@@ -117,7 +117,7 @@ def refill(
     sources: Sequence[list[Ids]],
     found: Sequence[Sequence[Output]],
 ) -> list[list[Output]]:
-    """Outputs for texts with blanks, which keep the other characters of their text."""
+    """Put outputs into the blanks of their texts, of which all other characters stay."""
     return [
         [replace(one, text=fill_in(task, text, source, one.hypothesis.ids)) for one in outputs]
         for text, source, outputs in zip(texts, sources, found, strict=True)

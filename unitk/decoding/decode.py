@@ -33,16 +33,16 @@ from unitk.registry import register
 from unitk.slots import Batch, Example, Protocol, collate
 
 Conditions = Callable[[Batch, Sequence[int]], Condition]
-"""From a batch of prompts, and their numbers among all, to what enters the model beside them."""
+"""Makes the condition of a batch of prompts, given also their numbers among all prompts."""
 
 LOOK = {"cpu": 1}
-"""Steps between two looks at what is finished; elsewhere a look makes the host wait."""
+"""Steps between two checks for finished rows; on other devices a check makes the host wait."""
 
 
 @register("driver", "steps")
 @dataclass(frozen=True)
 class Steps(Driver):
-    """A word at a time: a search, or sampling."""
+    """Writes outputs word by word, by a search or by sampling."""
 
     protocol: Protocol
     steps: ClassVar[bool] = True
@@ -70,7 +70,7 @@ class Steps(Driver):
         return RunningSearch(reader, reader.request(constraints.select(rows), seeds), rows)
 
     def constraints(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Constraints:
-        """What the options and the prompts demand of outputs; UsageError for what has no effect."""
+        """The constraints of options and prompts; raises UsageError for options without effect."""
         config.idle(f"has no effect: task {self.task.name} does not diffuse", *DIFFUSION)
         if len(self.model.members) > 1 and not config.sampling:
             require(config.temperature == 1, "--temperature in a search is for one model")
@@ -179,21 +179,21 @@ def decode(
 
 
 class RunningSearch:
-    """A search over a batch of prompts, which is taken on step by step.
+    """A search over a batch of prompts, which its caller runs step by step.
 
-    `rows` are the numbers of the prompts in the rows of the batch, of which several may hold the
-    same one; by default each holds another.
+    `rows` are the numbers of the prompts in the rows of the batch: several rows may hold the same
+    prompt. By default, row i holds prompt i.
     """
 
     def __init__(self, reader: Reader, request: Request, rows: Sequence[int] = ()) -> None:
-        self.model = reader.model  # what is recorded does not hold it
+        self.model = reader.model  # a reference: recorded work has only a weak one
         self.work, self.grid = Work(reader, start(request)), reader.grid
         self.kept = recordings(reader.model, request.config.capture)
         device = reader.homes.device
         self.rows = torch.tensor(rows or range(len(reader.homes)), device=device)
-        """The numbers of the rows that are held: open ones, and less than as many finished ones."""
+        """[B] the prompts of the rows that are still computed, more than half of them open."""
         self.told = torch.zeros(len(self.rows), dtype=torch.bool, device=device)
-        """[B] which of them are finished."""
+        """[B] which of these rows are finished and were returned by `step`."""
         self.look = LOOK.get(device.type, 8)
 
     @torch.inference_mode()
@@ -218,9 +218,9 @@ class RunningSearch:
                 found = dict(zip(self.rows[fresh].tolist(), search.results(fresh), strict=True))
                 self.told = over
             left = (~over).nonzero()[:, 0]
-            if 2 * len(left) <= len(self.rows):  # it pays to go on with these only
+            if 2 * len(left) <= len(self.rows):  # dropping the others pays for the copy
                 if len(left):
-                    if self.grid:  # the last one several times
+                    if self.grid:  # repeat the last row up to a size of the grid
                         every = torch.arange(to_grid(len(left)), device=left.device)
                         left = left[every.clamp(max=len(left) - 1)]
                     self.work = work.select(left)
@@ -231,13 +231,13 @@ class RunningSearch:
 
     @torch.inference_mode()
     def drop(self, numbers: Sequence[int]) -> None:
-        """Let rows finish without outputs, by number; they leave with those that finish next."""
+        """Close the rows of these prompts without outputs; they leave with the next that end."""
         gone = torch.isin(self.rows, torch.tensor(numbers, device=self.rows.device))
         self.told = self.told | gone
         self.work.search.close(gone)
 
     def so_far(self, number: int) -> Hypothesis:
-        """The words of the best open hypothesis of a row that is held, without an end."""
+        """The words so far of the best open hypothesis of a prompt."""
         state, words = self.work.search.state, self.work.steps
         row = int((self.rows == number).nonzero()[0, 0])
         ids, gains = (part[row, 0, :words].cpu().numpy() for part in (state.written, state.gain))

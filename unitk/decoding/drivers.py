@@ -1,4 +1,4 @@
-"""Drivers: how outputs are written for prompts. A task names its own (`Task.driver`)."""
+"""Drivers write outputs for prompts; a task names the one that it needs (`Task.driver`)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SEARCH = (
     *("search", "diverse_beam_groups", "capture"),
     *(one.name for one in options(RulesConfig) if one.name != "max_len"),
 )
-"""Options that only what writes word by word reads."""
+"""Options that only drivers which write word by word read."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A source as a model reads it, and what its outputs must be."""
+    """A source laid out for a model, and the constraint on its outputs."""
 
     number: int
     """The number of the source among all inputs, which seeds the draws."""
@@ -40,25 +40,25 @@ class Prompt:
     example: Example
     constraint: Constraint
     seed: int | None = None
-    """Seed of its draws in place of that of the options, in a search that is taken on in steps."""
+    """Seed of its draws in place of the options' `seed`, in a search that is run step by step."""
 
     def seeds(self, seed: int) -> tuple[int, int]:
-        """What its draws are seeded with, where the options have `seed`."""
+        """The seeds of its draws; `seed` is that of the options."""
         return (seed if self.seed is None else self.seed), self.number
 
 
 @dataclass(frozen=True)
 class Watcher:
-    """Who follows the work on prompts."""
+    """Callbacks that follow the decoding of prompts."""
 
     report: Callable[[int], None] = lambda done: None
-    """Called with the number of prompts that were just finished."""
+    """Called with the number of prompts that have just been finished."""
     on_step: OnStep | None = None
     """Called after each step of a search, and each pass of diffusion."""
 
 
 class Running(Interface):
-    """A search over a batch of prompts, which is taken on step by step."""
+    """A search over a batch of prompts, which its caller runs step by step."""
 
     rows: Any
     """The numbers of the prompts that it holds: a tensor, empty at the end."""
@@ -68,20 +68,20 @@ class Running(Interface):
         with its n best outputs."""
 
     def drop(self, numbers: Sequence[int]) -> None:
-        """Give up prompts, by number."""
+        """Stop decoding the prompts with these numbers."""
 
     def so_far(self, number: int) -> Hypothesis:
-        """What was written for a prompt that is held: its best open hypothesis."""
+        """The best open hypothesis of a prompt that has not finished."""
 
 
 @dataclass(frozen=True)
 class Driver(ABC):
-    """How a model writes outputs for prompts of a task; registered, with the code that does it."""
+    """Writes outputs of a model for the prompts of a task; subclasses are registered."""
 
     model: Decoder
     task: Task
     protocol: Protocol | None
-    """That of the task, as the model can follow it."""
+    """The protocol of the task, endless if the model has no trained end symbol (`fit.usable`)."""
     shortens: ClassVar[bool] = True  # whether `truncate` shortens a source to the positions
     steps: ClassVar[bool] = False  # whether it can `begin`
 
@@ -122,7 +122,7 @@ class Driver(ABC):
         return Prompt(number, source, *laid)
 
     def lay_out(self, source: list[Ids], wanted: Constraint, name: str) -> Example:
-        """What the model reads of a source."""
+        """Lay out a source as the model reads it."""
         return self.task.prompt(source)
 
     def check_from_nothing(self) -> None:
@@ -148,5 +148,5 @@ class Driver(ABC):
         """The n best outputs for each prompt; UsageError for options that have no effect."""
 
     def begin(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Running:
-        """Begin to write outputs for prompts in one batch, to be taken on step by step."""
+        """Begin a search over prompts in one batch, which the caller runs step by step."""
         raise NotImplementedError

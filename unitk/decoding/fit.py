@@ -43,10 +43,10 @@ def usable(task: Task, trained: int) -> Protocol | None:
 
 
 def check_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
-    """Log the first source that is unlike those of the training, and say whether there is one.
+    """Warn of the first source that differs from those of the training; returns whether one does.
 
     It has another number of parts, or an answer that is not in its passage. Raises DataError if
-    answer or passage is missing where the model learnt both.
+    answer or passage is missing for a model that was trained on both.
     """
     known = task.trained
     form = [part.strip() for part in known.window[1].split("[SEP]")] if known.window else []
@@ -90,11 +90,11 @@ def batches(
     *,
     grid: bool = False,
 ) -> Iterator[list[int]]:
-    """Batches of prompts of like length, as their numbers, each batch within this many slots.
+    """Yield batches of prompts of similar lengths, as numbers, within `max_tokens` slots.
 
     `max_len` is the most words that each of `width` hypotheses writes in a blank. Without it, the
     prompts are only read. With `grid`, slots and rows count as those of `fill_up`.
-    Losses have `data.plan.micro_batches`, and the server its own --max-tokens (`Service.job`).
+    Training has batches of its own (`data.plan.micro_batches`).
     """
     size = [
         (len(p.blanks) * bool(max_len), max(len(tower) for tower in p.towers.values()), words)
@@ -119,7 +119,7 @@ def batches(
 def by_example(
     rows: Tensor, examples: Sequence[Example], numbers: Sequence[int]
 ) -> Iterator[tuple[int, Any]]:
-    """The numbers of the examples in a batch, with what was made of each one's asked rows."""
+    """Split a result for the asked rows of a batch [K, ...] into (number, part) of each example."""
     cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
     return zip(numbers, np.split(rows.cpu().numpy(), cuts), strict=True)
 
@@ -137,7 +137,7 @@ def to_grid(count: int, unit: int = 1) -> int:
 
 
 def fill_up(prompts: Sequence[Example]) -> Batch:
-    """A batch of prompts whose rows and slots have sizes of the grid, so that sizes come again.
+    """A batch of prompts whose numbers of rows and slots are on the grid, so that shapes recur.
 
     Further rows repeat the last prompt; further slots are pads.
     """
@@ -165,11 +165,11 @@ def shorten_source(
     truncate: bool,
     slope: float = 0.0,
 ) -> tuple[list[Ids], T, int]:
-    """Shorten a source while it is `over` the limit; returns it, its layout and what would fit.
+    """Shorten a source while its layout is `over` the limit, a number of positions.
 
-    Each round takes away the least that must go; the outputs' limit shrinks by `slope` words for
-    each token of the source. The result may still be over the limit. The last value is a number of
-    tokens.
+    Returns the source, its layout, and how many tokens of it would fit. Each round removes the
+    fewest tokens that may suffice; the limit on outputs shrinks by `slope` words for each token of
+    the source. If a source cannot be shortened further, it is returned though it is too long.
     """
     while True:
         laid, words = lay_out(source), sum(map(len, source))
@@ -196,8 +196,7 @@ def check_places(
 ) -> None:
     """Raise DataError before decoding, if an output would pass the end of a position table.
 
-    `fits` is how many tokens a source may have, where that is known and above 0; the message names
-    it.
+    `fits` is how many tokens the source may have, for the message; 0 if that is not known.
     """
     pos, pos2 = overrun(prompt, protocol, max_len, limits)
     if protocol is None:
@@ -220,16 +219,16 @@ def check_places(
 
 
 def beyond(example: Example, limits: ArchConfig) -> int:
-    """How many positions an example needs beyond the tables of its towers; at most 0 if it fits."""
+    """How many positions an example exceeds the tables of its towers by; at most 0 if it fits."""
     return max(overrun(example, None, 0, limits))
 
 
 def overrun(
     prompt: Example, protocol: Protocol | None, max_len: int, limits: ArchConfig
 ) -> tuple[int, int]:
-    """How many positions decoding may need beyond the two tables; at most 0 if it fits.
+    """How many positions decoding may exceed the two tables by; each at most 0 if it fits.
 
-    Without a protocol, no word comes behind the prompt.
+    Without a protocol, no word follows the prompt.
     """
     own = prompt.towers[prompt.decoded].table
     # [M + 1, 2] (pos, pos2) of the slot that is read first in each blank
@@ -252,7 +251,7 @@ def split_parts(
     texts: str | Sequence[str | Sequence[str]], name: str = "texts"
 ) -> list[Sequence[str]]:
     """Each text as its parts; a string is a single text of one part."""
-    # iterated, a table of pandas would be names of columns, and a record names of fields
+    # iterating over a table of pandas gives the names of its columns, not texts
     table = f"{name} must be a column of a table, such as table['text'], not all of it"
     require(not hasattr(texts, "columns"), table)
     alone = str, Mapping
@@ -268,7 +267,7 @@ def split_parts(
 
 
 def strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:
-    """The texts, none of which has several parts; a string is a single text."""
+    """Texts of one part each; a string is a single text."""
     found = split_parts(texts, name)
     require(all(len(parts) == 1 for parts in found), f"{name} must be a list of strings")
     return [text for (text,) in found]

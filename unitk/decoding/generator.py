@@ -51,10 +51,10 @@ NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np
 class Generator(Sources):
     """A model or an ensemble with its task: sources to texts; texts to scores, vectors and labels.
 
-    `defaults` are the options with which the model is meant to be decoded (`generate.yaml` of its
-    checkpoint), under their names in GenerateConfig: `generate` and `score` have them unless given.
-    `reader` is the same model as a language model, if it is one: it ranks what `infill` writes.
-    `about` is what people are told of the model: its name and size.
+    `defaults` are the values of GenerateConfig that `generate` and `score` use unless they are
+    given, from the `generate.yaml` of the checkpoint. `reader` is the same model with a task of a
+    language model, if it was trained as one: it ranks what `infill` writes. `about` describes the
+    model to people: its name and its size.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Generator(Sources):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the model is, and which methods it has an answer for."""
+        """A description of the model, with the methods that its task supports under "can"."""
         able = {"generate": self.task.generates, "infill": self.task.infills}
         able |= {"score": self.protocol is not None, "predict": self.task.predicts, "embed": True}
         can = " ".join(name for name, can in able.items() if can)
@@ -154,7 +154,7 @@ class Generator(Sources):
         return pieces(work)
 
     def table(self) -> OutputTable:
-        """A table for outputs of this model, which has none yet."""
+        """An empty table for outputs of this model."""
         return OutputTable([], [], self.vocab)
 
     def sample(self, count: int = 1, **options: Unpack[GenerateOptions]) -> list[Output]:

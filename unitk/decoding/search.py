@@ -31,7 +31,7 @@ class Hypothesis:
     """One output: its words with an end symbol after each blank, and their scores."""
 
     ids: Ids
-    score: float  # log_prob / length ** lenpen, or as the preset of the search has it
+    score: float  # log_prob / length ** lenpen, or as the search preset defines it
     log_prob: float
     token_log_probs: Floats
 
@@ -43,7 +43,7 @@ class Output:
     text: str
     hypothesis: Hypothesis
     attention: Floats | None = None
-    """[words, source words] of a decoder layer, where it was asked for; see `forced.attention`."""
+    """[words, source words] of a decoder layer, if it was requested; see `forced.attention`."""
     source: Ids | None = None
     """The source words of `attention`, ids of the task's source vocabulary."""
 
@@ -60,8 +60,8 @@ class Request:
     protocol: Protocol
     config: GenerateConfig
     constraints: Constraints
-    seeds: Sequence[Sequence[int]] = ()  # what the draws of each input are seeded with
-    most: int = 0  # words that there is room for, if more than the longest output has
+    seeds: Sequence[Sequence[int]] = ()  # of the draws of each input
+    most: int = 0  # words to make room for, if more than the longest output has
 
 
 @dataclass
@@ -71,13 +71,13 @@ class State:
     homes: Tensor  # [B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank
     last_blank: Tensor  # [B, 1] the number of the last blank
     least: Tensor  # [B, 1] words that a blank needs
-    apart: Tensor  # [B, 1] 1 where outputs do not begin inside a word
-    limit: Tensor  # [B, 1] words that it may have
+    apart: Tensor  # [B, 1] 1 if outputs must not continue a word of the source
+    limit: Tensor  # [B, 1] words that a blank may have
     prefix: Tensor  # [B, P] the words that outputs begin with, then -1 at least once
     avoid: Tensor  # [B, N, L] phrases that outputs do not contain; -1 in front of shorter ones
     score: Tensor  # [B, K] log-probability of the open hypotheses, best first; -inf: there is none
     count: Tensor  # [B, K] words in the blank at hand
-    blank: Tensor  # [B, K] its number
+    blank: Tensor  # [B, K] the number of this blank
     written: Tensor  # [B, K, L] the words so far, all blanks
     gain: Tensor  # [B, K, L] their log-probabilities
     best: Tensor  # [B, K] scores of the finished hypotheses, best first; -inf: there is none
@@ -95,7 +95,7 @@ class Search:
     """Beam search over B inputs."""
 
     carried: ClassVar[tuple[str, ...]] = ("faulty",)
-    """Attributes beside the state that a step may change: tensors."""
+    """Names of tensors besides the state that a step may change."""
 
     def __init__(self, request: Request) -> None:
         homes, each = request.homes, request.constraints.each
@@ -108,13 +108,13 @@ class Search:
         self.wide = self.preset.wide * config.width
         self.rules = Rules(protocol, config, request.constraints, homes.device)
         self.steps: int | Tensor = 0
-        """Words that were chosen; a tensor [1] where steps are recorded, as they then count it."""
+        """Words that were chosen; a tensor [1] on the device if steps are recorded."""
         self.faulty = torch.zeros((), dtype=torch.bool, device=homes.device)  # NaN or infinity came
         # before this step no hypothesis is full: `gains` need not look
         self.soonest = min(config.max_words or each[0].max_len, *(one.max_len for one in each))
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
         self.most = max(request.most, longest(homes.shape[1] - 1, request.constraints.max_len))
-        # what totals are divided by at each length, on the device; nothing has length 0
+        # the divisor of a total at each length, on the device; no output has length 0
         lengths = [max(n, 1) + protocol.opened for n in range(self.most + 2)]
         norms = [self.preset.divisor(length, config.lenpen) for length in lengths]
         self.norms = torch.tensor(norms, dtype=torch.float32, device=homes.device)
@@ -159,7 +159,7 @@ class Search:
 
     @property
     def fixed(self) -> tuple[Any, ...]:
-        """What must be equal, beside the shapes, where a recording serves two searches."""
+        """What must be equal, besides shapes, for a recorded step to serve two searches."""
         rules = self.rules
         on = rules.early, rules.begin > 0, rules.avoids, rules.inside is not None
         return type(self), self.config, self.protocol, rules.words, on
@@ -174,7 +174,7 @@ class Search:
         total, back, word, gain = self.propose(logits_RV)
         end = word == self.protocol.end
         finish = end & (state.blank.gather(1, back) == state.last_blank)
-        finish |= total.isneginf()  # what there is not goes nowhere
+        finish |= total.isneginf()  # impossible continuations are not kept open
         # the words of the hypotheses that are continued, with the new word in its column
         wide = back[..., None].expand(-1, -1, self.most)
         written, gains = state.written.gather(1, wide), state.gain.gather(1, wide)
@@ -191,7 +191,7 @@ class Search:
         back, word, end = back.gather(1, order), word.gather(1, order), end.gather(1, order)
         closed = end & ~finish.gather(1, order)
         count = (state.count.gather(1, back) + 1).masked_fill_(closed, 0)
-        # what has no hypothesis is still read, with the others: it must not leave the tables
+        # impossible hypotheses are still read with the others: their positions must stay in range
         state.count = count.minimum(state.limit)
         state.blank = state.blank.gather(1, back) + closed
         self._stop(total)
@@ -267,20 +267,20 @@ class Search:
         return gain_RV.view(-1, each, gain_RV.shape[1])
 
     def closing(self, each: int) -> Tensor | None:
-        """[R] which of the first hypotheses of every input can only end; None: none of them."""
+        """[R] which of the first `each` hypotheses of all inputs can only end; None: not one."""
         if isinstance(self.steps, int) and self.steps < self.soonest:
             return None
         return self.full(self.steps)[:, :each].flatten()
 
     def last(self, gain_RV: Tensor, full_R: Tensor) -> Tensor:
-        """[R] what the end costs: nothing where it alone can follow, if the preset has it so."""
+        """[R] the log-probability of the end; 0 if only it can follow and the preset says so."""
         last_R = gain_RV[:, self.protocol.end]
         if self.preset.free_end:
             last_R = last_R.masked_fill(full_R & (last_R > -torch.inf), 0)
         return last_R
 
     def _forbid(self, gain_RV: Tensor, each: int) -> None:
-        """Apply the rules to the first hypotheses of every input."""
+        """Apply the rules to the first `each` hypotheses of every input."""
         state, steps, rules = self.state, self.steps, self.rules
 
         def rows(part: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ class With(Mark):
     values: tuple[str, ...] = ()
 
     def lacks(self, config: Any) -> str:
-        """What an option lacks for an effect, in words; nothing if it has one."""
+        """Why an option has no effect, such as "without --sampling"; empty if it has one."""
         value = getattr(config, self.option)
         if not self.values:
             own = next(one for one in options(type(config)) if one.name == self.option)
@@ -72,16 +72,16 @@ class With(Mark):
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a command line and a config file came to."""
+    """The options of a verb, parsed and checked."""
 
     main: Any
     components: dict[str, Component]
     given: Settings = NOTHING
-    """What somebody gave: flags, config files, a checkpoint."""
+    """The options that flags, config files or a checkpoint gave; the others have their defaults."""
     mixture: dict[str, Component] = field(default_factory=dict)
     """Tasks by name where several are mixed; the first one is `components["task"]` too."""
     aside: Settings = NOTHING
-    """Options of components that the verb takes from elsewhere, for whoever builds these."""
+    """Options of components that are resolved later, with those of a checkpoint."""
 
     def fields(self) -> dict[str, tuple[Any, Any]]:
         """The type and the value of every option under its dotted key."""
@@ -105,7 +105,7 @@ class Parsed:
         return Settings({k: replace(self._setting(k), words=(text,)) for k, text in texts.items()})
 
     def _setting(self, key: str) -> Setting:
-        """What set an option."""
+        """The words of an option, and where they come from."""
         if key in self.given:
             return self.given[key]
         kind, dot, _ = key.partition(".")
@@ -116,7 +116,7 @@ class Parsed:
         return Setting(())
 
     def differing(self, there: Settings) -> dict[str, str]:
-        """The options that have another value in some settings, with their text there."""
+        """The options that have another value in these settings, each with its text there."""
         return {
             key: there[key].text
             for key, (kind, value) in self.fields().items()
@@ -124,9 +124,9 @@ class Parsed:
         }
 
     def idle(self, why: str, *names: str) -> None:
-        """Raise a `UsageError` for the first of these options that was given: it has no effect.
+        """Raise a `UsageError` that the first given one of these options has no effect.
 
-        Those of a checkpoint were not given.
+        An option of a checkpoint was not given: it may be idle.
         """
         for name in names:
             require(not self.settings.given(name), f"{flag(name)} has no effect {why}")
@@ -189,7 +189,7 @@ def read_words(
 
 
 def resolve(main: type, given: Settings, kinds: Sequence[str] = ()) -> Parsed:
-    """Build the dataclasses from what is given, and check that each setting landed."""
+    """Build the dataclasses from settings; an option that no component has is an error."""
     given = rename_old(given)
     components: dict[str, Component] = {}
     known: dict[str, list[str]] = {}
@@ -212,7 +212,7 @@ def resolve(main: type, given: Settings, kinds: Sequence[str] = ()) -> Parsed:
         else:
             known[kind] = [f"{kind}.{o.name}" for o in options(type(components[kind].config))]
     flat = [option.name for option in options(main)] + list(kinds)
-    lost = set(kinds) - components.keys()  # whose options nobody knows
+    lost = set(kinds) - components.keys()  # these failed: their options are not known
     faults += [
         fault
         for key, setting in given.items()
@@ -249,7 +249,7 @@ def _mixture(given: Settings) -> dict[str, Component]:
 
 
 def _check_shared(kind: str, given: Settings, mixture: dict[str, Component]) -> None:
-    """Mixed tasks have one architecture and one criterion; where theirs differ, it is given."""
+    """Raise a `UsageError` if mixed tasks differ in their default architecture or criterion."""
     if kind not in SIBLINGS or kind in given:
         return
     wanted = {name: part.made_from.component(kind, part.config) for name, part in mixture.items()}
@@ -270,7 +270,7 @@ def _component(kind: str, given: Settings, chosen: dict[str, Component]) -> Comp
     else:
         raise UsageError(f"{flag(kind)} is needed (known: {', '.join(registry.names(kind))})")
     made_from = registry.get(kind, name)
-    # registered for an arch is what makes its config
+    # an architecture is registered as a function that returns its config
     preset = made_from() if kind == "arch" else None
     cls = type(preset) if preset is not None else made_from
     cls = made_from.Config if kind == "task" else cls
@@ -278,7 +278,7 @@ def _component(kind: str, given: Settings, chosen: dict[str, Component]) -> Comp
 
 
 def build_config(cls: type, given: Settings, prefix: str = "", preset: Any = None) -> Any:
-    """An instance of `cls` from the given values, whose keys are its fields behind a prefix."""
+    """Build a `cls` from settings; the key of a field is `prefix` and its name."""
     values: dict[str, Any] = {}
     for option in options(cls):
         if (key := prefix + option.name) in given:
@@ -295,16 +295,16 @@ def build_config(cls: type, given: Settings, prefix: str = "", preset: Any = Non
 
 
 def value_of(setting: Setting, kind: Any, name: str) -> Any:
-    """The value of a setting as an option of type `kind`, which errors call `name`."""
+    """Parse a setting as a value of type `kind`; errors call the option `name`."""
     words, is_list = setting.words, get_origin(kind) is tuple
     if len(words) > 1 and not is_list:
         raise UsageError(f"{name} is given twice: {words[0]} and {words[1]}")
     if is_list and setting.where == UNFLAGGED:
-        # a comma within a word does not part it
+        # words without a flag are not split at commas
         return tuple(parse_value(word, get_args(kind)[0], name) for word in words)
     if is_list and len(words) > 1 and get_args(kind)[-1] is Ellipsis:
         return tuple(value for word in words for value in parse_value(word or "", kind, name))
-    # of several words, each is a value, whatever is in it
+    # each of several words is one value: commas within it are escaped
     whole = ",".join((word or "").replace(",", "\\,") for word in words)
     return parse_value(whole if len(words) > 1 else words[0], kind, name)
 
@@ -322,7 +322,7 @@ def _unknown(
     known: dict[str, list[str]],
     components: dict[str, Component],
 ) -> list[str]:
-    """What is wrong with a setting that no component takes; nothing if one does."""
+    """The faults of a setting that is no option of any component; empty if it is one."""
     kind, dot, _ = key.partition(".")
     name = key.rpartition(".")[2]
     if key in flat or key in known.get(kind, []):

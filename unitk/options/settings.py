@@ -1,7 +1,7 @@
 """Settings: options as text under their dotted keys, each with its origin.
 
-Command lines, YAML files, checkpoints and run folders are read as `Settings`. Where several of them
-speak of a run, `under` says what wins; `config.resolve` makes options of the outcome.
+Command lines, YAML files, checkpoints and run folders are read as `Settings`. `Settings.under`
+merges those of several sources, and `config.resolve` parses the result into options.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNFLAGGED = "command line"  # where words without a flag stand
 
 
 class Origin(IntEnum):
-    """Who set an option; each wins over those before it."""
+    """Where the value of an option comes from; a later origin wins over an earlier one."""
 
     DEFAULT, TASK, PRESET, CHECKPOINT, FILE, FLAG = range(6)
 
@@ -46,7 +46,7 @@ class Setting:
     """The words of an option, and who gave them."""
 
     words: tuple[str | None, ...]
-    """Several where the option is repeated; None is a switch without a value."""
+    """Several if the option is repeated; None stands for a switch without a value."""
     origin: Origin = Origin.DEFAULT
     where: str = "default"
     """What messages name: the flag, the file, "preset NAME", "checkpoint PATH", ..."""
@@ -100,7 +100,7 @@ class Settings(Mapping[str, Setting]):
         return {key: one.text for key, one in self.items()}
 
     def given(self, key: str, least: Origin = Origin.FILE) -> bool:
-        """Whether an option has this origin or a later one."""
+        """Whether an option has the origin `least` or a later one."""
         return key in self and self[key].origin >= least
 
     def of(self, part: str) -> Settings:
@@ -123,9 +123,10 @@ class Settings(Mapping[str, Setting]):
         return {name: f"task.{name}" if share else "task" for name, share, _ in parts}
 
     def under(self, later: Settings) -> Settings:
-        """These settings below others, which win.
+        """Merge these settings with `later` ones, which win.
 
-        Where they name another component, the options of the one named here are dropped, aloud.
+        If the later ones choose another component, the options of the one chosen here are dropped,
+        and a note says so.
         """
         kept = self
         # a component is named without a dot, its options with one
@@ -151,8 +152,8 @@ class Settings(Mapping[str, Setting]):
 
 NOTHING = Settings()
 GONE = {"task.languages": "0,0", "arch.cross_by_segment": "off"}
-"""Options that more components had in 0.1.0, with the value that changes nothing: files that have
-them are read."""
+"""Options that more components had in 0.1.0, each with the value that has no effect. Files with
+these values can be read."""
 
 
 def _names(choice: Setting) -> list[str]:
@@ -162,7 +163,7 @@ def _names(choice: Setting) -> list[str]:
 
 
 def rename_old(given: Settings) -> Settings:
-    """Settings of an earlier version under the names of now."""
+    """Rename the options of an earlier version to their current names."""
     if (heads := given.get("arch.class_heads")) is None:
         return given
     words = (word for text in heads.words for word in (text or "").split(",") if word)
@@ -201,14 +202,14 @@ def read_options(argv: Sequence[str], main: type, positional: str | None = None)
 
 
 def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -> Settings:
-    """The options of some words; a value may not begin with `--` (write `--x=--y`)."""
+    """Parse words of a command line; a value may not begin with `--` (write `--x=--y`)."""
     return gather_settings(_split(argv, main, positional), Origin.FLAG)
 
 
 def _split(
     argv: Sequence[str], main: type, positional: str | None
 ) -> Iterator[tuple[str, str | None, str]]:
-    """The key, the value and the flag of each option among some words."""
+    """Yield the key, the value and the flag of each option in a command line."""
     switches = {option.name for option in options(main) if option.type is bool}
     lists = {option.name for option in options(main) if get_origin(option.type) is tuple}
     words = list(argv)

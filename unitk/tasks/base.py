@@ -28,26 +28,26 @@ class Encoded:
 
     example: Example
     tower: str
-    """The one that is read."""
+    """The tower whose states are read."""
     whole: int
-    """The slot that stands for all parts together."""
+    """The slot whose state represents all parts together, such as [CLS]."""
     parts: list[Ids]
     """The slot of each token of each part."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a task knows of its data and model, as `open_data`, a checkpoint or a format says."""
+    """What a task knows of its data and model, from `open_data`, a checkpoint or a format."""
 
     labels: tuple[str, ...] = ()  # names of the classes, tags or entities in the data
-    pairs: bool = True  # whether its model was trained on pairs; others go on with a prompt
+    pairs: bool = True  # whether its model was trained on pairs; other models continue a prompt
     parts: int = 0  # most parts of a source in the training of its model; 0: unknown
     max_source: int | None = None  # most tokens of a source in the training of its model
     window: tuple[int | None, str] | None = None
-    """Where its model learnt passages around answers: the most tokens of a source, and its form."""
+    """If its model was trained on windows around answers: their most tokens, and their form."""
     room: int | None = None  # positions of the architecture, where it has a table of them
     corpora: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Of a task that `joins` corpora: their names, with the form and the names of their labels."""
+    """For a task that `joins` corpora: name -> the form of its labels, and then their names."""
 
 
 Pool = Literal["mean", "first", "last"]
@@ -59,7 +59,7 @@ LEARNS = {
     "answer": "answers in passages",
     "link": "texts with entities",
 }
-"""Methods that lay out examples -> what they are of."""
+"""Method of `Task` that lays out examples -> the data that it lays out, for messages."""
 
 
 class Task:
@@ -79,29 +79,30 @@ class Task:
     """Special symbols the vocabulary must have."""
     arch: ClassVar[str]
     criterion: ClassVar[str] = "cross_entropy"  # default components, by registered name
-    infills: ClassVar[bool] = False  # a prompt with [MASK]s has them filled
-    bounds: ClassVar[bool] = False  # whether its loss is a bound of the likelihood
-    estimator: ClassVar[str] = ""  # of a text's likelihood, by registered name; "": by its protocol
+    infills: ClassVar[bool] = False  # whether the [MASK]s of a prompt are filled
+    bounds: ClassVar[bool] = False  # whether its loss is only a bound of the likelihood
+    estimator: ClassVar[str] = ""  # registered name; "": the protocol gives a text's likelihood
     needs: tuple[str, ...] = ()
-    """Tables of an architecture that layouts need, by the option of their size."""
+    """Tables of an architecture that layouts need, by the names of the options for their sizes."""
     segments: ClassVar[tuple[int, ...]] = ()
-    """For each segment of the layouts the one of BERT that it begins as, if there are more."""
+    """For each segment of the layouts, the segment of BERT whose embedding initialises it, if there
+    are more than two."""
     from_nothing: ClassVar[bool] = False
-    """Whether `prompt([])`, or `canvas` of no source, begins a text where nothing is given."""
+    """Whether texts can be generated without a source, from `prompt([])` or an empty `canvas`."""
     continues: ClassVar[bool] = False
-    """Where a model has no end that was trained, its outputs go on to `--max-len`."""
+    """Whether outputs go on to `--max-len` if the model was trained without end symbols."""
     backward: bool = False
     """Whether the task reads texts from their end to their beginning."""
     trained: Trained = Trained()
     first_rows: dict[str, tuple[str, tuple[int, ...]]]
-    """What a table begins as where a checkpoint has fewer rows: those rows of a table there."""
+    """Table -> the table of a checkpoint and its rows that initialise it if it lacks rows."""
     hides: ClassVar[dict[str, str]] = {}
-    """Options that hide words of the input in training, and what a model is judged with."""
+    """Options that hide words of the input in training -> their values in evaluation."""
     earlier: ClassVar[dict[str, str]] = {}
-    """Options that checkpoints of earlier versions lack, with what these versions did."""
+    """Options that checkpoints of earlier versions lack -> the values that those versions used."""
     heads: tuple[str, ...] = ()
-    """Heads that are asked beside that over the vocabulary, as in `--arch.heads`."""
-    frame: int = 2  # symbols a layout adds to a text, counted in `--block-size`
+    """Heads that the task asks, besides that over the vocabulary, as in `--arch.heads`."""
+    frame: int = 2  # special symbols that a layout adds to a text; they count in `--block-size`
     virtual: tuple[str, ...] = ()
     """Spellings of input ids beyond the vocabulary, which no output can be: V, V + 1, ..."""
     both_ways: bool = False
@@ -109,31 +110,31 @@ class Task:
     separates: bool = True
     """Whether a separator stands between the documents of a stream."""
     cut: Cutter | None = None
-    """How texts are cut from the corpus, where the task does not leave it to `--blocks`."""
+    """How texts are cut from the corpus; None: as `--blocks` says."""
     source_vocab: Vocab
-    """What an encoder reads; a vocabulary of its own comes from the option of the same name."""
+    """The vocabulary of an encoder; it differs from `vocab` if the option of this name is given."""
     pool: Pool = "mean"
-    """How its states become the vector of a text, as of `unitk embed --pool`."""
+    """How the vector of a text is pooled from its states by default (`unitk embed --pool`)."""
     sides: tuple[Side, ...] = ("source",)
-    """What its models make vectors of: all texts alike, or sources and targets each in a tower."""
+    """The kinds of texts that its models embed: two if sources and targets have a tower each."""
     predicts: ClassVar[bool] = False  # labels, numbers or answers; see `Understanding`
-    head: ClassVar[str] = ""  # kind of a head of its own, and name of what it asks
-    form: str = ""  # of the labels it learns, where there is one form only
+    head: ClassVar[str] = ""  # the kind of its own head, and the name of its ask
+    form: str = ""  # of the labels that it learns from (`FORMS`); "": of any
     fields: tuple[str, ...] = ()
-    """Parts that a labelled text must have, in this order, where there are certain ones."""
+    """The parts that a labelled text must have, in this order; empty: any."""
     untrained: ClassVar[bool] = False
-    """Whether the task can ask models that were trained as its `layout` alone."""
-    joins: ClassVar[bool] = False  # whether each corpus may have labels of its own
-    shortens: ClassVar[bool] = False  # whether it cuts sources itself to the positions there are
-    needs_criterion: str = ""  # the only one that can learn what its examples ask
-    writes: ClassVar[bool] = False  # whether its model writes while it is trained
+    """Whether it can use a model that was only trained with the objective in its `layout`."""
+    joins: ClassVar[bool] = False  # whether each corpus of a run may have other labels
+    shortens: ClassVar[bool] = False  # whether its layouts truncate sources to the positions
+    needs_criterion: str = ""  # the only criterion that can learn its asks; "": any
+    writes: ClassVar[bool] = False  # whether training needs outputs of its model
     files: Mapping[str, str] = MappingProxyType({})
-    """Texts that checkpoints keep as files of these names; `Copied` marks the options for them."""
+    """File name -> text that checkpoints keep; `Copied` marks the options that name such files."""
     tables: Mapping[str, Floats] = MappingProxyType({})
-    """What tensors of a model begin as, by name, whatever a checkpoint has."""
+    """Tensor -> its initial values, which replace those of a checkpoint."""
     table_heads: tuple[str, ...] = ()
-    """The `heads` whose tables inputs are read from, in fine-tuning, too."""
-    copies: int = 0  # epochs after which the same draws come again; 0: never
+    """The `heads` that fine-tuning keeps because inputs are looked up in their tables."""
+    copies: int = 0  # epochs after which draws repeat (static masks); 0: they never do
 
     def __init__(self, config: Any, vocab: Vocab) -> None:
         self.config, self.vocab, self.source_vocab = config, vocab, vocab
@@ -146,14 +147,14 @@ class Task:
         return cls.arch if kind == "arch" else cls.criterion
 
     def knowing(self, **known: Any) -> Self:
-        """A copy with these fields of `trained`; itself where it knows them already."""
+        """A copy of the task with these fields of `trained`, or the task itself if none changes."""
         trained = replace(self.trained, **known)
         return self if trained == self.trained else self.changed(trained=trained)
 
     def changed(self, **attributes: Any) -> Self:
-        """A copy with other attributes; what was computed from these is computed again."""
+        """A copy of the task with other attributes; its cached properties are computed again."""
         own, kind = copy.copy(self), type(self)
-        # a cached property is an attribute of the class, whose value hides it in the task
+        # the value of a cached property is stored in the instance under the same name
         cached = [n for n in vars(self) if isinstance(getattr(kind, n, None), cached_property)]
         for name in cached:
             del vars(own)[name]
@@ -172,27 +173,27 @@ class Task:
 
     @property
     def driver(self) -> str:
-        """What writes the outputs of its models, by registered name; "": nothing does."""
+        """The registered name of the driver that writes outputs; "" if the task has none."""
         return "steps" if self.protocol else "once" if self.infills else ""
 
     @property
     def generates(self) -> bool:
-        """Whether its models write outputs of their own, and not only into blanks."""
+        """Whether its models write whole outputs, and do not only fill blanks in one pass."""
         return self.driver not in ("", "once")
 
     @cached_property
     def asks(self) -> Mapping[str, float | Schedule]:
-        """What the mean of each ask counts in the loss, where that is not 1."""
+        """The weight of the mean of each ask in the loss; 1 for those that are not listed."""
         return {}
 
     @property
     def record_asks(self) -> Mapping[str, float | Schedule]:
-        """What the mean of each ask counts in the loss of pairs and labelled texts."""
+        """The weight of the mean of each ask in the loss of pairs and labelled texts."""
         return self.asks
 
     @property
     def blank(self) -> int:
-        """The id that stands for a blank in prompts, where it fills these."""
+        """The id that marks a blank in prompts."""
         return self.vocab.mask
 
     @cached_property
@@ -203,7 +204,7 @@ class Task:
         return np.setdiff1d(np.arange(vocab.model.size), symbols)
 
     def for_corpus(self, manifest: Mapping[str, Any]) -> Task:
-        """The task for what is in a corpus with this manifest, to which its `name` is added."""
+        """The task for a corpus with this manifest, which also has the corpus' `name`."""
         return self
 
     def slots(self, n: Ids) -> Ids:
@@ -211,9 +212,9 @@ class Task:
         return n + self.frame
 
     def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids | None:
-        """The most slots made of a source of so many tokens and parts, and of a target.
+        """The most slots of pairs with these tokens of source and target, and parts of a source.
 
-        None: a few that are laid out tell, as all of the same lengths have as many slots.
+        None if the number depends on these lengths alone: it is then measured on a few pairs.
         """
         return None
 
@@ -233,7 +234,7 @@ class Task:
         raise self._lacks("classify", "be trained on labelled texts")
 
     def answer(self, parts: list[Ids], span: Ids, rng: np.random.Generator) -> Example:
-        """Lay out a question and a passage with the answer's tokens [start, stop); -1 -1: none."""
+        """Lay out a question and a passage; `span` [2] are the answer's tokens, -1 -1 for none."""
         raise self._lacks("answer", "be trained on answers in passages")
 
     def link(self, parts: list[Ids], links: Ids, rng: np.random.Generator) -> Example:
@@ -241,26 +242,26 @@ class Task:
         raise self._lacks("link", "be trained on texts with entities")
 
     def measured(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
-        """Further figures of a validation batch: sums by NAME/PART, and counts by NAME."""
+        """Further figures of a validation batch: sums by NAME/PART, and their divisors by NAME."""
         return {}, {}
 
     def reading(self, source: list[Ids]) -> Slots:
-        """A source that is only read, by the encoder where there is one."""
+        """Lay out a source that is read and not continued, for the encoder if there is one."""
         tokens, part = framed(source, self.vocab.cls, self.vocab.sep)
         return stay(tokens, pos=np.arange(len(tokens)), seg=np.minimum(part, 1))
 
     def reading_as(self, side: str) -> Self:
-        """The task that lays out texts as one of its `sides`, in `to_embed`."""
+        """The task whose `to_embed` lays out texts as one of its `sides`."""
         idle = f"--side {side}: this model reads all texts alike (two towers: task contrastive)"
         require(side in self.sides, idle)
         return self
 
     def to_embed(self, source: list[Ids]) -> Example:
-        """A source whose states are wanted, for `Model.embed`; its tower is called "enc"."""
+        """Lay out a source for `Model.embed`, in a tower that is always called "enc"."""
         return Example({"enc": self.reading(source)})
 
     def encoded(self, parts: list[Ids]) -> Encoded:
-        """One text or several as fine-tuning for understanding reads them: C a S b S, asked at C.
+        """Lay out texts for fine-tuning for understanding: C a S b S, with the head at C.
 
         Devlin et al. 2019, section 4 and figure 4.
         """
@@ -268,22 +269,22 @@ class Task:
         return Encoded(Example({"x": slots}), "x", 0, places_of(parts, 1))
 
     def truncates(self, source: list[Ids]) -> bool:
-        """Whether an encoder with its own vocabulary reads a beginning of a source only."""
+        """Whether an encoder with its own vocabulary reads only the beginning of a source."""
         return False
 
     def prompt(self, source: list[Ids]) -> Example:
-        """Everything up to and including the slot that decoding reads first; no asks."""
+        """Lay out a source up to the slot that predicts the first word of the output; no asks."""
         raise self._lacks("prompt", "generate")
 
     def canvas(self, source: list[Ids], output: Ids) -> Example:
-        """A source and an output with [MASK]s, all of which is asked for, of tasks that diffuse.
+        """Lay out a source and an output with [MASK]s, with an ask for each of its slots.
 
-        The labels are no answers.
+        It is for decoding by diffusion; the labels of the asks have no meaning.
         """
         raise self._lacks("canvas", "generate by diffusion")
 
     def likelihood(self, before: Ids, text: Ids) -> Example:
-        """Lay out a text that comes after `before`: its tokens are the labels of the only ask.
+        """Lay out a text after its context `before`; its tokens are the labels of the only ask.
 
         Their log-probabilities sum to that of the text; no end symbol is asked for. A task without
         a protocol hides each token instead (`decoding/likelihood.py`).
@@ -292,16 +293,16 @@ class Task:
         return kind.continued(self, before, text)
 
     def continued(self, before: Ids, text: Ids) -> Example:
-        """`likelihood` to a model of texts. One of pairs writes the text as output for `before`."""
+        """`likelihood` of a model of texts; one of pairs takes `before` as a source instead."""
         assert self.protocol is not None
         return unroll(self.prompt([before]), self.protocol, text)
 
     def length(self, source: list[Ids]) -> int | None:
-        """The words that must be written for a source, if their number is fixed."""
+        """The number of words that an output must have, if the source determines it."""
         return None
 
     def text(self, source: list[Ids], written: Ids) -> str:
-        """What was written, as text, or the source with its blanks filled."""
+        """The written ids as text; for a source with blanks, the source with its blanks filled."""
         blanks, fills = self.fills(source, written)
         if len(blanks):
             return self.filled(self.joined(source), blanks, fills)
@@ -309,14 +310,14 @@ class Task:
         return self.vocab.decode(written[written != end])
 
     def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
-        """The places of the blanks in a joined source, and what was written into each of them.
+        """The places of the blanks in a joined source, and the ids written into each of them.
 
-        There are none where a source has no blank, or where its text is written anew.
+        Both are empty if the source has no blank, or if the task writes the whole text anew.
         """
         return np.zeros(0, np.int64), []
 
     def joined(self, source: list[Ids]) -> Ids:
-        """The parts of a source with a separator between them; nothing of no parts."""
+        """The parts of a source with a separator between them; empty if there is none."""
         if not source:
             return np.zeros(0, np.int64)
         if len(source) == 1:

@@ -1,4 +1,4 @@
-"""What feeds a model, word by word, with the slots of a protocol."""
+"""Feeds a model word by word with the slots that a protocol defines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unitk.models.state import Condition, put
 from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, POS, POS2, TOKEN, Batch, Protocol
 
 STEPS = 32
-"""Steps that see equally many columns where steps are recorded: those of one recording."""
+"""If steps are recorded, one recording serves so many steps, which see equally many columns."""
 
 
 class Reader:
@@ -55,17 +55,18 @@ class Reader:
         self.condition = model.condition(batch) if condition is None else condition
         self.cache = model.new_cache(rows, total, condition=self.condition)
         self.at: int | Tensor = self.width
-        """The next column to write; a tensor [1] where steps are recorded, as they then count."""
+        """The next column to write; a tensor [1] on the device if steps are recorded."""
         self.reads = 0  # words of a hypothesis that were read
         self.first_read = batch.last[:, None]  # states of the other prompt slots are not needed
         self.first = self.prompt[:, torch.arange(rows, device=device), batch.last]
         self.homes = torch.cat([self.first[[POS, POS2]].T[:, None], batch.blanks], 1)
         kept = (self.prompt[DIES] == NEVER) & (self.prompt[BORN] < NEVER)
         kept &= self.prompt[DOC] == self.first[DOC][:, None]
-        # which columns are a hypothesis' own: the prompt, its ancestors, its last word
+        # [B, K, columns] what a hypothesis sees: the prompt, its ancestors, its last word
         self.mine = torch.zeros((rows, self.beam, total), dtype=torch.bool, device=device)
         self.mine[:, :, : self.width] = kept[:, None]
-        self.itself = torch.eye(self.beam, dtype=torch.bool, device=device)  # not its rivals
+        # of the words of one step, a hypothesis sees its own
+        self.itself = torch.eye(self.beam, dtype=torch.bool, device=device)
         self.columns = self._columns()
 
     def _columns(self) -> Tensor:
@@ -81,7 +82,7 @@ class Reader:
         return torch.cat([words, probes], 2)
 
     def request(self, constraints: Constraints, seeds: Sequence[Sequence[int]]) -> Request:
-        """The search that chooses what is read; `seeds` are those of the draws of its rows."""
+        """The request for a search over the rows of the batch; `seeds` are those of their draws."""
         given = self.homes, self.num_blanks, self.protocol, self.config, constraints, seeds
         return Request(*given, self.most)
 
@@ -102,7 +103,7 @@ class Reader:
         return self.read_until(until, back, token, place)
 
     def window(self) -> int:
-        """How many columns the next words see; on the grid, the same for `STEPS` steps."""
+        """How many columns the next words see; with recorded steps, the same for `STEPS` steps."""
         own = self.reads * self.beam + self.columns.shape[2]
         if self.grid:
             span = STEPS * self.beam
@@ -114,10 +115,10 @@ class Reader:
         beam, protocol = self.beam, self.protocol
         at = word_at = self.at
         probe_at = at + beam
-        if isinstance(at, Tensor):  # all columns by their numbers
+        if isinstance(at, Tensor):  # a recorded step writes to columns by their numbers
             at = at + torch.arange(self.columns.shape[2], device=at.device)
             word_at, probe_at = at[:beam], at[beam:]
-        self.cache.follow(back)  # keys and values stay; `mine` tells whose they are
+        self.cache.follow(back)  # keys and values stay in place: `mine` selects them
         own = self.mine[:, :, self.width : until]
         own.copy_(own.gather(1, back[..., None].expand_as(own)))
         itself = self.itself.expand(len(token), -1, -1)

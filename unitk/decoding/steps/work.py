@@ -1,4 +1,4 @@
-"""A batch that is decoded: called step by step, or recorded once and replayed."""
+"""A batch that is decoded step by step; steps may be recorded once and replayed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from unitk.kernels.capture import RECORDERS, Recorded, tensors_within
 
 
 class Work:
-    """A batch under way: what reads it, what searches, and the words that were chosen last.
+    """A batch that is being decoded: its reader, its search, and the words chosen last.
 
-    Once it is `kept`, it has tables of its own, which later batches of the same shapes fill anew:
-    a step is recorded over them, for all columns that it may see (`Reader.window`).
+    After `keep`, its tensors belong to it alone, and steps are recorded that read and write them.
+    Later batches of the same shapes are copied into these tensors. There is a recording for each
+    number of columns that a step may see (`Reader.window`).
     """
 
     def __init__(self, reader: Reader, search: Search) -> None:
         self.reader, self.search = reader, search
-        self.steps = 0  # words that a hypothesis has
+        self.steps = 0  # words of each hypothesis so far
         self.chosen: tuple[Tensor, ...] = ()
-        """[B, K] the hypotheses that are continued and the words to read, [B, K, 2] positions."""
+        """From `Search.extend`: hypotheses and words, [B, K] each, and positions [B, K, 2]."""
         self.recorded: dict[int, Recorded] | None = None
 
     def step(self) -> None:
@@ -47,12 +48,12 @@ class Work:
             self.recorded[until]()
 
     def advance(self, until: int) -> tuple[Tensor, ...]:
-        """The words that are chosen next."""
+        """Read the chosen words, and choose the next ones."""
         reader = self.reader
         return self.search.extend(reader.model.head(reader.read_until(until, *self.chosen)))
 
     def renew(self, until: int) -> None:
-        """A step as it is recorded: what it makes takes the place of what was there."""
+        """Compute a step in place: its results overwrite the tensors that it read (for recording)."""
         own = self.passed_on()
         new = copy(self)
         new.search = copy(self.search)
@@ -63,7 +64,7 @@ class Work:
                 table.copy_(value)
 
     def passed_on(self) -> list[Tensor]:
-        """What one step of the search leaves to the next."""
+        """The tensors that one step of the search passes to the next."""
         more = [getattr(self.search, name) for name in self.search.carried]
         return list(tensors_within([self.search.state, self.chosen, more]))
 
@@ -76,23 +77,23 @@ class Work:
 
     @property
     def fixed(self) -> tuple[Any, ...]:
-        """What must be equal, beside the shapes, where a recording serves two batches."""
+        """What must be equal, besides shapes, for a recorded step to serve two batches."""
         return *self.search.fixed, self.reader.width
 
     def count_on_device(self) -> None:
-        """Let the device count steps and columns."""
+        """Count steps and columns in tensors on the device, as a recorded step must."""
         device = self.reader.mine.device
         self.reader.at = torch.full((1,), int(self.reader.at), device=device)
         self.search.steps = torch.full((1,), self.steps, device=device)
 
     def go_on_from(self, other: Work) -> None:
-        """Take the place of a batch of the same shapes, whose tables were copied."""
+        """Continue the batch `other` of the same shapes, whose tensors were copied into these."""
         self.steps, self.reader.reads = other.steps, other.reader.reads
 
     def keep(self) -> None:
-        """Take tables that nobody else has, to record steps over them."""
+        """Give the work tensors of its own, so that steps over them can be recorded."""
         if not isinstance(self.reader.model, weakref.ProxyTypes):
-            # what is kept for a model must not keep the model
+            # work is kept for the model: a reference to it would keep the model alive
             self.reader.model = weakref.proxy(self.reader.model)
         search = self.search
         parts = {one.name: getattr(search.state, one.name).clone() for one in fields(search.state)}
@@ -103,7 +104,7 @@ class Work:
         self.recorded = {}
 
     def select(self, rows: Tensor) -> Work:
-        """The work on these rows of the batch alone."""
+        """The work on these rows of the batch only, without recordings."""
         found = copy(self)
         found.recorded = None
         found.reader, found.search = copy(self.reader), copy(self.search)

@@ -1,4 +1,4 @@
-"""Sources as ids, as a task reads them; what their outputs must contain."""
+"""Encodes sources as a task reads them, and the phrases that their outputs must contain."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Sources:
         )
 
     def encode_blanks(self, text: str) -> list[Ids]:
-        """A text whose blanks are written as symbols; there must be one."""
+        """The ids of a text with blanks such as [MASK]; `UsageError` if it has none."""
         require(self.task.infills, f"--infill: task {self.task.name} does not fill blanks")
         ids = self.encode_marked(text)
         if not self.has_blank(ids):
@@ -78,11 +78,11 @@ class Sources:
         return [ids]
 
     def encode_marked(self, text: str) -> Ids:
-        """The ids of a text in which symbols such as [MASK] are written by name."""
+        """The ids of a text in which names such as [MASK] stand for symbols."""
         return np.array(self.vocab.encode_marked(text), np.int64)
 
     def has_blank(self, ids: Ids) -> bool:
-        """Whether a text has a blank that the task can fill in."""
+        """Whether a text has a blank that the task can fill."""
         return self.task.infills and bool(self.task.blanks(ids).any())
 
     def constraints(
@@ -93,7 +93,7 @@ class Sources:
     ) -> list[Constraint]:
         """The constraint on each source's outputs; errors name the option and the source."""
         vocab, prefixes = self.task.vocab, strings(prefixes, "prefixes")
-        # of a string, each letter would be a phrase
+        # each letter of a string would be taken for a phrase
         listed = not any(isinstance(one, str) for one in [phrases, *phrases])
         require(listed, "constraints must be a list of phrases for each text")
         phrases = [strings(some, "constraints") for some in phrases]

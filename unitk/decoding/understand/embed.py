@@ -75,7 +75,7 @@ def embed(
             found[i] = vector.float().cpu().numpy()
         report(len(numbers))
     report(words.count(False))
-    # any text tells how wide the vector of an empty one is
+    # a vector of zeros has the width of any other
     wide = found or embed(model, task, [[np.array([len(vocab) - 1])]], config)
     nothing = wide[0][:0] if config.pool == "none" else np.zeros_like(wide[0])
     rest = iter(found)
@@ -95,7 +95,7 @@ def _pool(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig) -
 
 
 def fit_text(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Example:
-    """A source laid out by `Task.to_embed`, shortened where necessary."""
+    """Lay out a source by `Task.to_embed`, shortened with `truncate` if it is too long."""
     limits = model.config
     _, example, _ = shorten_source(source, task.to_embed, lambda one: beyond(one, limits), truncate)
     if (over := beyond(example, limits)) > 0:
@@ -108,5 +108,5 @@ def fit_text(task: Task, source: list[Ids], model: Model, name: str, truncate: b
 
 
 def tower(towers: Mapping[str, T]) -> T:
-    """The slots of what was laid out by `Task.to_embed`; two directions read the same ones."""
+    """The slots that `Task.to_embed` laid out; two directions read the same ones."""
     return next(iter(towers.values()))

@@ -74,8 +74,8 @@ class Understanding(Task):
     shortens_parts: ClassVar[bool] = True
     """Whether `--truncate` may cut off the end of a text that is too long."""
     averages_labels: ClassVar[bool] = False
-    """Whether members of an ensemble have outputs of their own, so that only the probabilities of
-    labels can be averaged."""
+    """Whether the models of an ensemble may differ in their outputs, so that only the probabilities
+    of labels can be averaged."""
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         task, own = parse_layout(config.layout)
@@ -97,11 +97,11 @@ class Understanding(Task):
         return self.trained.labels
 
     def asking(self, parts: list[Ids]) -> Example:
-        """Texts laid out with their ask, whose labels are not set yet."""
+        """Lay out texts with an ask whose labels are not set (`with_labels`)."""
         raise NotImplementedError
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
-        """What the first ask's output [K, ...] predicts, as `unitk predict` writes it."""
+        """The prediction of an output [K, ...] of the first ask, as `unitk predict` writes it."""
         return self.likeliest(output[0], self.labels)
 
     def texts(self, parts: Sequence[str]) -> list[str]:
@@ -109,7 +109,7 @@ class Understanding(Task):
         return [part.strip() for part in parts]
 
     def in_words(self, parts: Sequence[str], said: dict[str, Any]) -> dict[str, Any]:
-        """What is said of a source, as a record."""
+        """The prediction for a source as a record; places in tokens become places in its text."""
         return said
 
     def alike(self, other: Task) -> bool:
@@ -117,7 +117,7 @@ class Understanding(Task):
         return type(self) is type(other)
 
     def decide(self, parts: list[Ids], output: Floats, null_threshold: float) -> dict[str, Any]:
-        """`said`; of an answer, only if no answer is not likelier by more than `null_threshold`."""
+        """The prediction (`said`); no answer if that is likelier by more than `null_threshold`."""
         return self.said(parts, output)
 
     def likeliest(self, logits: Floats, names: Sequence[Any]) -> dict[str, Any]:
@@ -161,11 +161,6 @@ class Headed(Understanding):
         own = [slots[: len(part)] for slots, part in zip(encoded.parts, parts, strict=True)]
         return replace(encoded, parts=own)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the labels that it predicts."""
-        return self.trained.labels
-
     def asking(self, parts: list[Ids]) -> Example:
         encoded = self.encoded(parts)
         return self.asked(encoded.example, encoded.tower, self.rows(encoded))
@@ -189,7 +184,7 @@ class Labelling(Headed):
 
 
 def side_by_side(each: Sequence[Encoded]) -> tuple[Example, Ids]:
-    """Several in one example, a doc each, and the slots [1, a] that stand for each as a whole."""
+    """Join laid-out texts in one example, a doc each; returns it and the docs' slots [1, a]."""
     towers: dict[str, list[Slots]] = {}
     sizes, asks, rows = Counter[str](), [], []
     for number, one in enumerate(each):
