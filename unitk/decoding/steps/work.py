@@ -53,7 +53,7 @@ class Work:
         return self.search.extend(reader.model.head(reader.read_until(until, *self.chosen)))
 
     def renew(self, until: int) -> None:
-        """Compute a step in place, for recording: its results overwrite the tensors that it read."""
+        """Compute a step in place, for recording: its results overwrite the tensors it has read."""
         own = self.passed_on()
         new = copy(self)
         new.search = copy(self.search)
