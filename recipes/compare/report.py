@@ -1,8 +1,8 @@
 """The table and the picture of a comparison, of what is finished.
 
 SUMMARIES is SciTLDR's test file, BLIMP the minimal pairs, and ROWS are all rows that the comparison
-is to have (OBJECTIVE-SEED, scratch.TASK-SEED). Writes RUN/table.md, RUN/table.json and
-RUN/compare.png.
+is to have (OBJECTIVE-SEED, OBJECTIVE@labels-SEED, scratch.TASK-SEED). Writes RUN/table.md,
+RUN/table.json and RUN/compare.png.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean, variance
 
@@ -28,12 +29,20 @@ from unitk.metrics.rouge import rouge
 Figures = dict[str, float]
 WRITES = {"mlm": "unilm", "hybrid": "lm"}
 """Objective -> the task that its models are fine-tuned as, where that is another one."""
+EQUAL = "tokens", "slots", "labels", "computing"
+"""What counts.py counts of an update, and the rows of OBJECTIVE@WHAT have as much of as `lm`."""
 LOSSES = ("QG loss", "TLDR loss")
 DRAWN = ("BLiMP", "LAMBADA", *GLUE, "BLEU-4", "ROUGE-L", "R-Lsum")
 TWO = 2 * 2**0.5
 """Standard deviations by which two runs of one kind differ in about one case of twenty."""
 TITLES = ["loss", "BLiMP", "LAMBADA", *GLUE, "QG loss", "BLEU-4", "ROUGE-L"]
 TITLES += ["TLDR loss", "R-1", "R-2", "R-Lsum", "minutes"]
+
+
+def task_of(name: str) -> str:
+    """What a row or an objective is fine-tuned as, whatever number of updates it had."""
+    objective = name.partition("@")[0]
+    return WRITES.get(objective, objective)
 
 
 def asked(written: Sequence[str], run: Path) -> Figures:
@@ -156,7 +165,8 @@ def items(run: Path, name: str, references: list[list[str]]) -> dict[str, Items]
 def intervals(each: dict[str, dict[str, Items]]) -> dict[str, dict[str, dict[str, object]]]:
     """Means of each objective over its seeds, with what is within the draws of seeds and items.
 
-    Beside them stand the differences to the best objective, and to the same model from scratch.
+    Beside them stand the differences to the best objective, to the same objective with fewer
+    updates, and to the same model from scratch.
     """
     found: dict[str, dict[str, dict[str, object]]] = defaultdict(dict)
     for title in dict.fromkeys(title for one in each.values() for title in one):
@@ -166,12 +176,15 @@ def intervals(each: dict[str, dict[str, Items]]) -> dict[str, dict[str, dict[str
                 scores, weights = own[title]
                 runs[name.rpartition("-")[0]].append(scores * weights)
         trained = {one: own for one, own in runs.items() if not one.startswith("scratch.")}
-        best = max(trained, key=lambda one: float(np.mean(trained[one])), default="")
+        # the best one of those that read equal texts
+        equal = [one for one in trained if "@" not in one] or [*trained]
+        best = max(equal, key=lambda one: float(np.mean(trained[one])), default="")
         for name, own in trained.items():
             entry: dict[str, object] = {"mean": interval(own, weights).figures()}
-            if name != best:
-                entry[f"minus {best}"] = difference(own, trained[best], weights).figures()
-            if scratch := runs.get(f"scratch.{WRITES.get(name, name)}"):
+            for other in dict.fromkeys([best, name.partition("@")[0]]):
+                if other != name and other in trained:
+                    entry[f"minus {other}"] = difference(own, trained[other], weights).figures()
+            if scratch := runs.get(f"scratch.{task_of(name)}"):
                 entry["minus scratch"] = difference(own, scratch, weights).figures()
             found[name][title] = entry
     return dict(found)
@@ -198,7 +211,7 @@ def verdicts(rows: dict[str, Figures], copied: Figures, spread: Figures) -> list
     lines = []
     for name, found in rows.items():
         objective = name.rpartition("-")[0]
-        scratch = rows.get(f"scratch.{WRITES.get(objective, objective)}-1")
+        scratch = rows.get(f"scratch.{task_of(objective)}-1")
         if scratch is None or not found.keys() & scratch.keys():
             continue
         said = []
@@ -245,6 +258,56 @@ def tried_rates(run: Path) -> str:
         marks = ["**" * (losses.get(r) is not None and losses[r] == best) for r in rates]
         lines.append([f"`{name}`", *(f"{m}{c}{m}" for m, c in zip(marks, cells, strict=True))])
     return table(["rates tried", *rates], lines) if lines else ""
+
+
+def held_equal(run: Path, names: Sequence[str]) -> dict[str, Figures]:
+    """What the pre-training of each objective read, was asked for and computed, of its first row.
+
+    counts.py has counted it on some updates, and the row says how many there were.
+    """
+    found = dict[str, Figures]()
+    for name in names:
+        objective, place = name.rpartition("-")[0], run / "rows" / name
+        counts = run / "counts" / f"{objective.partition('@')[0]}.json"
+        if objective not in found and (place / ".pretrain").exists() and counts.exists():
+            updates = events(place / "pretrain", "train")[-1]["step"]
+            each = json.loads(counts.read_text())
+            found[objective] = {"updates": updates, **{one: updates * each[one] for one in EQUAL}}
+    return found
+
+
+def equal_table(found: dict[str, Figures]) -> str:
+    """A line for each objective: millions, 10^12 operations, and how many times what `lm` has."""
+    reference = found.get("lm", {})
+    lines = []
+    for objective, own in found.items():
+        cells = [f"{own['updates']:,.0f}"]
+        for title in EQUAL:
+            text = f"{own[title] / (1e12 if title == 'computing' else 1e6):.4g}"
+            if reference:
+                text += f" ({own[title] / reference[title]:.2f})"
+            cells.append(f"**{text}**" if objective.endswith(f"@{title}") else text)
+        cells.insert(3, f"{own['slots'] / own['tokens']:.2f}")
+        cells.insert(5, f"{own['labels'] / own['tokens']:.2f}")
+        lines.append([f"`{objective}`", *cells])
+    head = ["pre-training (times `lm`)", "updates", "tokens, M", "slots, M", "slots a token"]
+    head += ["labels, M", "labels a token", "computing, Tflop"]
+    return table(head, lines) if lines else ""
+
+
+def fertility(run: Path) -> str:
+    """What the vocabulary, which all rows share, makes of the held-out text."""
+    folder = run / "data" / "held-out" / "valid"
+    corpus, vocab = open_corpus(folder), corpus_vocab(folder)
+    count = corpus.counts
+    edges = corpus.sentences.tolist()
+    sentences = [vocab.decode(corpus.tokens(*one)) for one in pairwise(edges)]
+    written = len(" ".join(sentences).encode())
+    return (
+        f"All rows share one vocabulary of {len(vocab):,} pieces. The held-out text has"
+        f" {written / count.tokens:.2f} bytes a token and {count.tokens / count.words:.2f} tokens"
+        " a word.\n"
+    )
 
 
 def draw(rows: dict[str, Figures], bases: dict[str, Figures], spread: Figures, path: Path) -> None:
@@ -307,11 +370,12 @@ def main(run: Path, test: Path, blimp: Path, names: Sequence[str]) -> None:
     missing = f"Not finished: {', '.join(unfinished)}.\n" * bool(unfinished)
     said = verdicts(rows, bases["the answer's sentence"], spread)
     within = intervals({name: items(run, name, references) for name in rows})
-    parts = [text, missing, "".join(said), interval_table(within), tried_rates(run)]
-    parts.append(phenomena(run, names))
+    equal = held_equal(run, names)
+    parts = [text, missing, "".join(said), interval_table(within), equal_table(equal)]
+    parts += [fertility(run), tried_rates(run), phenomena(run, names)]
     (run / "table.md").write_text("\n".join(part for part in parts if part))
     everything = {"rows": rows, "baselines": bases, "noise": spread, "not finished": unfinished}
-    everything["intervals"] = within
+    everything |= {"intervals": within, "pre-training": equal}
     (run / "table.json").write_text(json.dumps(everything, indent=1) + "\n")
     draw(rows, bases, spread, run / "compare.png")
     print(f"\n{text}\n{missing}{''.join(said)}{run / 'table.md'}, {run / 'compare.png'}")

@@ -7,6 +7,7 @@
 #   SETTING=cpu DATA=path/to/full/data recipes/compare/run.sh   models of 5 M parameters, 10 M words
 #   SETTING=gpu DATA=path/to/full/data recipes/compare/run.sh   the same models, four times the text an update
 #   ROWS="unilm-1 scratch.unilm-1" RUN=runs/mine ...            some rows: OBJECTIVE-SEED, scratch.TASK-SEED
+#   ROWS="lm-1 mlm-1 mlm@labels-1 mlm@computing-1" ...          as many labels, or as much computing, as `lm` has
 #   RATES=2.5e-3,5e-3,1e-2 SEEDS="1 2 3" ...                    rates that each objective tries, seeds of each row
 #
 # What is finished is not done again, and pre-training goes on: run it once more after a stop.
@@ -21,27 +22,37 @@ RUN=${RUN:-runs/compare-$SETTING}
 OBJECTIVES="lm glm_infill scratch.glm_infill scratch.lm hybrid unilm scratch.unilm mass scratch.mass pmlm scratch.pmlm mlm"
 SETS=${SETS:-sst2 cola stsb}
 case $SETTING in
-  tiny) # to see that it works: one rate, and two seeds of two objectives
-    size=tiny rates=
-    [ -n "${SEEDS:-}" ] || more="lm-2 glm_infill-2"
+  tiny) # to see that it works: one rate, two seeds of two objectives, and two longer rows
+    size=tiny rates="" LONGER=""
+    [ -n "${SEEDS:-}" ] || more="lm-2 glm_infill-2 mlm@computing-1 unilm@labels-1"
     : "${SEEDS:=1}"
     : "${BOOKS:=60k}" "${NOVELS:=0}" "${BLOCK:=64}" "${STEPS:=60}" "${TEXTS:=16}" "${QUESTIONS:=1000}" "${ASKED:=100}"
     : "${LABELLED:=400}" "${GLUE_STEPS:=20}" "${QG_STEPS:=40}" "${SUM_STEPS:=20}" "${MAX_TOKENS:=4096}" ;;
   cpu) # 8 M tokens a row
-    size=mini rates=2.5e-3,5e-3,1e-2
+    size=mini rates=2.5e-3,5e-3,1e-2 LONGER="mlm@computing unilm@computing"
     : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=2000}" "${TEXTS:=16}" "${QUESTIONS:=20000}"
     : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=500}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=8192}" ;;
   gpu) # 29 M tokens a row
-    size=mini rates=2.5e-3,5e-3,1e-2
+    size=mini rates=2.5e-3,5e-3,1e-2 LONGER="mlm@computing unilm@computing mlm@labels unilm@labels pmlm@labels"
     : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=1800}" "${TEXTS:=64}" "${QUESTIONS:=20000}"
     : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=300}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=16384}" ;;
   *) echo "SETTING must be tiny, cpu or gpu, got $SETTING" >&2; exit 2 ;;
 esac
 : "${SEEDS:=1 2 3}" "${RATES=$rates}" "${LR:=5e-3}" "${FINETUNE_LR:=3e-3}" "${GLUE_LR:=1e-3}" "${FINETUNE_TOKENS:=4096}"
-if [ -z "${ROWS:-}" ]; then # all rows with one seed, then all with the next
-  ROWS=$(for seed in $SEEDS; do for one in $OBJECTIVES; do echo "$one-$seed"; done; done | xargs)
-  ROWS="$ROWS ${more:-}"
+if [ -z "${ROWS:-}" ]; then # all rows with one seed, then all with the next; the long ones behind them
+  for all in "$OBJECTIVES" "$LONGER"; do
+    for seed in $SEEDS; do for one in $all; do ROWS+="$one-$seed "; done; done
+  done
+  ROWS+=${more:-}
 fi
+tasks="lm|glm_infill|unilm|mass|pmlm|mlm"
+for row in $ROWS; do # a wrong one is refused before any work is done
+  [[ $row =~ ^((hybrid|$tasks)(@(tokens|labels|computing))?|scratch\.($tasks))-[0-9]+$ ]] || {
+    echo "ROWS: there is no $row: write OBJECTIVE-SEED, OBJECTIVE@labels-SEED (or computing, tokens) or scratch.TASK-SEED;" \
+      "objectives are hybrid|$tasks" >&2
+    exit 2
+  }
+done
 PAIRS=${PAIRS:-$here/../babylm/data/blimp.jsonl.gz} # 50 pairs of each set
 given PAIRS "$PAIRS"
 LAMBADA=${LAMBADA:-$DATA/lm-eval/lambada/lambada_test.jsonl.gz}
@@ -99,36 +110,56 @@ labels_of() { # SET: the arrays `from` and `to`, and `task` and `labels`
   case $1 in cola | sst2) from=(--source-field sentence) ;; stsb) task=regress labels=number ;; esac
 }
 
-for row in $ROWS; do
-  objective=${row%-*} seed=${row##*-} dir=$RUN/rows/$row
-  name=${objective#scratch.} layout=()
-  arch=modern_$size
-  [ "$name" != mass ] || arch=modern_encdec_$size
-  words=(--task "$name") judge=()
-  case $name in
+objective_of() { # OBJECTIVE: `name`, its task, `layout` and `judge`, how it is asked later, and `learn`, its training
+  name=$1 layout=() judge=()
+  local words=(--task "$1") arch=modern_$size
+  case $1 in
     hybrid) # as GPT-BERT: Charpentier and Samuel 2024, arXiv 2410.24159
       name=lm layout=(--task.layout mlm) judge=(--task lm)
       words=(--task mlm=1 --task lm=1 --task.mlm.shift on --task.mlm.max-span 3 --task.mlm.rounding random
         --task.mlm.mask-ratio linear:value=0.3,floor=0.5) ;;
     glm_infill) words+=(--task.mixture 0.5,0,0.5) ;; # short spans and one long one
     unilm) words+=(--task.nsp off) ;; # its one label a text outweighs all hidden tokens of these updates
-    *) arch_of "$name" small >/dev/null ;; # or: no such objective
+    pmlm) words+=(--task.pairs off) ;; # pairs of text runs are longer than the texts of the others
+    mass) arch=modern_encdec_$size ;;
   esac
-  writer=$(finetuned_as "$name")
   stack=(--arch "$arch" --arch.dropout 0)
-  pace=(--max-tokens "$MAX_TOKENS" --log-every 50 --writers none --optimizer muon --keep-last 1)
+  learn=("${words[@]}" "${stack[@]}" --data "$RUN/data/text" --valid "$RUN/data/held-out/valid" --block-size "$BLOCK"
+    --batch-texts "$TEXTS" "${pace[@]}" --lr-schedule wsd:warmup=0.016,decay=0.3 --optimizer.weight-decay 0.05
+    --criterion.z-loss 1e-4)
+}
+
+counted() { # OBJECTIVE: RUN/counts/OBJECTIVE.json, what an update of it reads, is asked for and computes
+  local name layout judge stack learn
+  objective_of "$1"
+  [ -n "${DRY:-}" ] || mkdir -p "$RUN/counts"
+  once "$RUN/counts/.$1" python3 "$here/counts.py" --dest "$RUN/counts/$1.json" -- "${learn[@]}" --max-steps "$STEPS"
+}
+
+updates_of() { # OBJECTIVE WHAT: `steps`, updates that give it as much of WHAT as STEPS give `lm`; without WHAT, STEPS
+  steps=$STEPS
+  [ -n "$2" ] || return 0
+  counted lm
+  [ -n "${DRY:-}" ] || steps=$(python3 "$here/counts.py" --updates "$STEPS" "$2" "$RUN/counts/lm.json" "$RUN/counts/$1.json")
+}
+
+pace=(--max-tokens "$MAX_TOKENS" --log-every 50 --writers none --optimizer muon --keep-last 1)
+for row in $ROWS; do
+  objective=${row%-*} seed=${row##*-} dir=$RUN/rows/$row equal=
+  [[ $objective != *@* ]] || equal=${objective#*@} objective=${objective%@*}
+  objective_of "${objective#scratch.}"
+  writer=$(finetuned_as "$name")
   common=(--seed "$seed" "${pace[@]}" --lr-schedule linear:warmup=0.1)
   mkdir -p "$dir"
   if [ "$objective" = "scratch.$name" ]; then
     begins=("${stack[@]}") layout=(--task.layout "$name")
   else
     echo "== $row: pre-train"
-    learn=("${words[@]}" "${stack[@]}" --data "$RUN/data/text" --valid "$RUN/data/held-out/valid" --block-size "$BLOCK"
-      --batch-texts "$TEXTS" "${pace[@]}" --lr-schedule wsd:warmup=0.016,decay=0.3 --optimizer.weight-decay 0.05
-      --criterion.z-loss 1e-4)
+    counted "$objective"
+    updates_of "$objective" "$equal"
     rate_of "$objective" "${learn[@]}" --seed 1
-    once "$dir/.pretrain" unitk train "${learn[@]}" --seed "$seed" --save-dir "$dir/pretrain" --resume --max-steps "$STEPS" \
-      --lr "$rate" --valid-every "$(((STEPS + 3) / 4))" --valid-texts 200 --save-every "$(((STEPS + 9) / 10))"
+    once "$dir/.pretrain" unitk train "${learn[@]}" --seed "$seed" --save-dir "$dir/pretrain" --resume --max-steps "$steps" \
+      --lr "$rate" --valid-every "$(((steps + 3) / 4))" --valid-texts 200 --save-every "$(((STEPS + 9) / 10))"
     begins=(--init-from "$dir/pretrain/last" --arch.dropout 0)
     said "$dir/blimp.json" unitk evaluate --checkpoint "$dir/pretrain/last" "${judge[@]}" --pairs "$PAIRS" --output-format json \
       --output "$dir/pairs.jsonl" --overwrite
@@ -157,9 +188,16 @@ for row in $ROWS; do
 done
 
 echo "checks: what would make the comparison void"
-looked=("$RUN/data/questions" "$RUN/data/summaries" "$RUN"/rows/*/pretrain)
+looked=("$RUN/data/questions" "$RUN/data/summaries") alone=()
+for run in "$RUN"/rows/*/pretrain; do # those with other numbers of updates are not compared as equals
+  case $run in *@*) alone+=("$run") ;; *) looked+=("$run") ;; esac
+done
 # what has hardly been trained knows sentences by their length alone
 [ "$SETTING" = tiny ] || looked+=("$RUN"/rows/*/pairs.jsonl)
-# of SciTLDR's dev and test abstracts, 1.3 % repeat papers of train
-[ -n "${DRY:-}" ] || unitk check "${looked[@]}" --shared 0.02 | tee "$RUN/checks.txt" ||
-  echo "there are faults: read $RUN/checks.txt before the table" >&2
+checked() { # of SciTLDR's dev and test abstracts, 1.3 % repeat papers of train
+  local one status=0
+  unitk check "${looked[@]}" --shared 0.02 || status=$?
+  for one in "${alone[@]}"; do unitk check "$one" || status=$?; done
+  return "$status"
+}
+[ -n "${DRY:-}" ] || checked | tee "$RUN/checks.txt" || echo "there are faults: read $RUN/checks.txt before the table" >&2

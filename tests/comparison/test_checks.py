@@ -2,13 +2,16 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.comparison.conftest import RUN
 from tests.conftest import toy_lines, write_pairs, write_text
 from unitk import registry
 from unitk.comparison.check import run as check
+from unitk.comparison.checks.base import TrainedRun
 from unitk.comparison.checks.batches import compare_batches
 from unitk.comparison.checks.floors import floors
 from unitk.comparison.checks.leaks import LeakCount, search, without_corruption
@@ -28,6 +31,7 @@ from unitk.data.cuts import Text
 from unitk.errors import DataError, UsageError
 from unitk.slots import lm
 from unitk.verbs.preprocess import run as preprocess
+from unitk.verbs.train import run as train
 
 
 @pytest.fixture
@@ -262,7 +266,6 @@ def test_answers_in_their_own_inputs_are_found(checked, toy_vocab, tmp_path):
 
 def test_a_cost_that_depends_on_the_batch_is_found(runs, monkeypatch):
     from unitk.comparison.checks import batches
-    from unitk.comparison.checks.base import TrainedRun
     from unitk.comparison.estimators import Exact
 
     class Padded(Exact):
@@ -284,6 +287,17 @@ def test_runs_of_another_length_are_found(checked, runs):
     assert faults == ["equal"]
     bad = {one["subject"] for one in findings if one["status"] == "FAULT"}
     assert {"updates", "texts"} <= bad <= {"updates", "texts", "tokens"}
+
+
+def test_the_length_of_a_run_is_not_that_of_its_best_checkpoint(checked, runs, toy_data, tmp_path):
+    """Runs that read as much are equal, wherever their validation was best."""
+    words = f"--data {toy_data / 'text'} --save-dir {tmp_path / 'early'} --max-steps 2"
+    train([*RUN.split(), *words.split(), "--save-every", "1", "--seed", "3"])
+    best = tmp_path / "early" / "best"
+    best.unlink(missing_ok=True)
+    best.symlink_to(Path("checkpoints") / "step-1")
+    assert TrainedRun(tmp_path / "early").checkpoint.name == "step-1"
+    assert checked(runs / "one", runs / "two", tmp_path / "early")[1] == []
 
 
 def test_floors_are_those_of_counts_by_hand(toy_vocab, tmp_path):

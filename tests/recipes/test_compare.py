@@ -4,6 +4,7 @@ import gzip
 import importlib.util
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -88,6 +89,50 @@ def test_intervals_are_over_seeds_and_items(report):
     assert "| `lm` | R-1 | 2 |" in lines and "minus lm: -5.5 [" in lines
 
 
+def test_longer_rows_stand_beside_those_of_equal_texts(report):
+    """The best one is sought among equal texts, and a longer row is compared with its shorter."""
+    scores = {"lm-1": 50.0, "mlm-1": 40.0, "mlm@labels-1": 60.0, "scratch.unilm-1": 10.0}
+    each = {name: {"R-1": (np.full(4, one), np.ones(4))} for name, one in scores.items()}
+    found = report.intervals(each)["mlm@labels"]["R-1"]
+    apart = {what: one["value"] for what, one in found.items()}
+    assert apart == {"mean": 60, "minus lm": 10, "minus mlm": 20, "minus scratch": 50}
+    [said] = report.verdicts(
+        {"mlm@labels-1": {"QG loss": 4.0}, "scratch.unilm-1": {"QG loss": 5.0}}, {}, {}
+    )
+    assert "below scratch by 1.000" in said
+
+
+def test_what_pretraining_had_is_a_table(report, tmp_path):
+    """Counts of an update times the updates, beside those of `lm`; what is held equal is bold."""
+    counts = {"tokens": 1e6, "slots": 1.5e6, "labels": 1e6, "computing": 2e12}
+    (tmp_path / "counts").mkdir()
+    for name, share in (("lm", 1.0), ("mlm", 0.25)):
+        own = counts | {"labels": share * 1e6, "computing": 1.5 * share * 1e12}
+        (tmp_path / "counts" / f"{name}.json").write_text(json.dumps(own))
+    for name, updates in (("lm-1", 10), ("lm-2", 11), ("mlm@labels-1", 40)):
+        place = tmp_path / "rows" / name / "pretrain"
+        place.mkdir(parents=True)
+        (place.parent / ".pretrain").touch()
+        (place / "log.jsonl").write_text(json.dumps({"kind": "train", "step": updates}) + "\n")
+    found = report.held_equal(tmp_path, ["lm-1", "lm-2", "mlm@labels-1", "mlm-1"])
+    assert {name: one["updates"] for name, one in found.items()} == {"lm": 10, "mlm@labels": 40}
+    cells = report.equal_table(found).splitlines()[3]
+    assert cells == (
+        "| `mlm@labels` | 40 | 40 (4.00) | 60 (4.00) | 1.50 | **10 (1.00)** | 0.25 | 15 (1.00) |"
+    )
+
+
+@pytest.mark.parametrize("row", ["lm", "lm@label-1", "scratch.mlm@labels-1", "scratch.hybrid-1"])
+def test_a_row_that_there_is_not_is_refused_first(tmp_path, row):
+    (tmp_path / "unitk").write_text("")
+    (tmp_path / "unitk").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ROWS": f"lm-1 {row}", "RUN": "run"}
+    command = ["bash", str(RECIPES / "compare" / "run.sh")]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith(f"ROWS: there is no {row}: write")
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "run").exists()
+
+
 def test_what_is_said_of_a_row(report):
     scratch = {"QG loss": 5.0, "BLEU-4": 3.0}
     rows = {"mlm-1": {"QG loss": 4.0, "BLEU-4": 4.0}, "hybrid-1": {"QG loss": 4.9}}
@@ -118,7 +163,7 @@ def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
     with gzip.open(RECIPES / "babylm" / "data" / "blimp.jsonl.gz", "rt") as file:
         (tmp_path / "few.jsonl").write_text("".join(list(file)[::50]))
     (tmp_path / "last.jsonl").write_text(json.dumps({"text": "The cell has a wall"}) + "\n")
-    env = {"ROWS": "mlm-1 scratch.unilm-1 hybrid-2", "SETS": "sst2 stsb", "RUN": "run"}
+    env = {"ROWS": "mlm@labels-1 scratch.unilm-1 hybrid-2", "SETS": "sst2", "RUN": "run"}
     env |= {"BOOKS": "5k", "STEPS": "4", "TEXTS": "4", "QUESTIONS": "40", "ASKED": "10"}
     env |= {"LABELLED": "40", "GLUE_STEPS": "2", "QG_STEPS": "2", "SUM_STEPS": "2"}
     env |= {"RATES": "2.5e-3,1e-2"}
@@ -127,16 +172,26 @@ def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
     assert "| `hybrid-2` |" in printed and "Not finished" not in printed.rpartition("==")[2]
     run = tmp_path / "run"
     table = json.loads((run / "table.json").read_text())
-    full = {"loss", "BLiMP", "LAMBADA", "sst2", "stsb", "QG loss", "BLEU-4", "TLDR loss", "R-1"}
+    full = {"loss", "BLiMP", "LAMBADA", "sst2", "QG loss", "BLEU-4", "TLDR loss", "R-1"}
     means = {name: one["BLiMP"]["mean"] for name, one in table["intervals"].items()}
-    assert means["mlm"]["value"] == pytest.approx(table["rows"]["mlm-1"]["BLiMP"])
-    assert full <= table["rows"]["mlm-1"].keys() and table["not finished"] == []
+    mlm = table["rows"]["mlm@labels-1"]
+    assert means["mlm@labels"]["value"] == pytest.approx(mlm["BLiMP"])
+    assert full <= mlm.keys() and table["not finished"] == []
     assert {"loss", "BLiMP"} & table["rows"]["scratch.unilm-1"].keys() == set()
     assert (run / "compare.png").read_bytes().startswith(b"\x89PNG")
     for name in ("mlm", "hybrid"):
         tried = json.loads((run / "rates" / name / "sweep.json").read_text())["trials"]
         assert {float(row["lr"]) for row in tried} == {2.5e-3, 1e-2}
-    assert "| rates tried |" in (run / "table.md").read_text()
+    written = (run / "table.md").read_text()
+    assert "| rates tried |" in written and "bytes a token" in written
+
+    # as many labels as 4 updates of `lm`, which asks for every token and the end of a text
+    lm, own = (json.loads((run / "counts" / f"{one}.json").read_text()) for one in ("lm", "mlm"))
+    assert 0 <= lm["labels"] - lm["tokens"] <= lm["texts"]
+    had = table["pre-training"]["mlm@labels"]
+    assert had["labels"] == had["updates"] * own["labels"]
+    assert abs(had["labels"] - 4 * lm["labels"]) <= own["labels"] / 2
+    assert own["computing"] < lm["computing"]
 
     # unigrams, from the counts of the text's tokens
     vocab = Vocab.load(FOLDER / "unitk-base-en" / "vocab")
@@ -156,10 +211,11 @@ def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
     right = [0.5 if math.isclose(a, b, rel_tol=1e-9) else a > b for a, b in values]
     assert table["baselines"]["unigram"]["BLiMP"] == pytest.approx(100 * sum(right) / len(right))
 
-    # stopped in the last row: while it pre-trained, and before anything of it was written
-    for path in [*(run / "rows" / "hybrid-2").iterdir()]:
-        if path.name != "pretrain":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    # stopped in the last row: while it pre-trained
+    gone = [run / "rows" / "hybrid-2" / name for name in (".pretrain", ".blimp.json", "finished")]
+    gone += [run / "rows" / "hybrid-2" / name for name in ("blimp.json", ".sst2", "sst2.json")]
+    for path in gone:
+        path.unlink()
     shutil.rmtree((run / "rows" / "hybrid-2" / "pretrain" / "last").resolve())
     shutil.rmtree(tmp_path / "bin")
     printed = recipe("compare", tmp_path, OMP_NUM_THREADS="1", **env)

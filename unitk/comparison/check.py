@@ -100,7 +100,9 @@ def print_findings(findings: Sequence[Finding], form: str) -> None:
         print(*(printable(one.line(width)) for one in findings), sep="\n")
         notes = sum(one.status == "note" for one in findings)
         count = sum(one.status == "FAULT" for one in findings)
-        print(f"{len(findings)} findings: {count} faults, {notes} notes")
+        each = ((len(findings), "finding"), (count, "fault"), (notes, "note"))
+        said, *rest = (f"{many} {word}{'s' * (many != 1)}" for many, word in each)
+        print(f"{said}: {', '.join(rest)}")
     # the exit code of bad data, so that a script stops
     if faults:
         raise DataError(f"a comparison on these rests on faults: {', '.join(faults)}")

@@ -13,7 +13,7 @@ from unitk.data.examples import Data, open_data
 from unitk.options.config import Parsed
 from unitk.training.config import TrainConfig
 from unitk.training.saving import checkpoint
-from unitk.training.saving.folder import find_checkpoint
+from unitk.training.saving.folder import RunFolder, find_checkpoint
 from unitk.training.saving.state import Progress, read_state, recorded_options
 
 Status = Literal["ok", "note", "FAULT"]
@@ -77,8 +77,11 @@ class TrainedRun:
 
     @cached_property
     def progress(self) -> Progress:
-        """How far the run had come."""
-        return Progress.of(self.state)
+        """How far the run had come, whichever of its checkpoints is the best one."""
+        newest = None
+        if (self.path / "checkpoints").is_dir():
+            newest = RunFolder(self.path).newest()
+        return Progress.of(read_state(newest) if newest else self.state)
 
     @cached_property
     def config(self) -> dict[str, str]:
