@@ -113,6 +113,7 @@ class GenerateOptions(TypedDict, total=False):
     allow_symbols: str
     end_symbols: str
     begin_word: bool
+    sentences: int
     no_repeat_ngram_size: int
     no_repeat_ngram_ignore: str
     unkpen: float
@@ -123,6 +124,7 @@ class GenerateOptions(TypedDict, total=False):
     sampling_topk: int
     sampling_topp: float
     sampling_minp: float
+    best_of: int
     seed: int
     steps: int | None
     order: Literal["confident", "random", "ancestral"]
@@ -250,6 +252,7 @@ def generate(
     allow_symbols: str = ...,
     end_symbols: str = ...,
     begin_word: bool = ...,
+    sentences: int | str = ...,
     no_repeat_ngram_size: int | str = ...,
     no_repeat_ngram_ignore: str = ...,
     unkpen: float | str = ...,
@@ -260,6 +263,7 @@ def generate(
     sampling_topk: int | str = ...,
     sampling_topp: float | str = ...,
     sampling_minp: float | str = ...,
+    best_of: int | str = ...,
     seed: int | str = ...,
     steps: int | str | None = ...,
     order: Literal["confident", "random", "ancestral"] = ...,
@@ -721,6 +725,7 @@ class latent:
         allow_symbols: str = ...,
         end_symbols: str = ...,
         begin_word: bool = ...,
+        sentences: int | str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -731,6 +736,7 @@ class latent:
         sampling_topk: int | str = ...,
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
+        best_of: int | str = ...,
         seed: int | str = ...,
         steps: int | str | None = ...,
         order: Literal["confident", "random", "ancestral"] = ...,
@@ -774,6 +780,7 @@ class latent:
         allow_symbols: str = ...,
         end_symbols: str = ...,
         begin_word: bool = ...,
+        sentences: int | str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -784,6 +791,7 @@ class latent:
         sampling_topk: int | str = ...,
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
+        best_of: int | str = ...,
         seed: int | str = ...,
         steps: int | str | None = ...,
         order: Literal["confident", "random", "ancestral"] = ...,
@@ -823,6 +831,7 @@ class latent:
         allow_symbols: str = ...,
         end_symbols: str = ...,
         begin_word: bool = ...,
+        sentences: int | str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -833,6 +842,7 @@ class latent:
         sampling_topk: int | str = ...,
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
+        best_of: int | str = ...,
         seed: int | str = ...,
         steps: int | str = ...,
         order: Literal["confident", "random", "ancestral"] = ...,
@@ -873,6 +883,7 @@ class latent:
         allow_symbols: str = ...,
         end_symbols: str = ...,
         begin_word: bool = ...,
+        sentences: int | str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -883,6 +894,7 @@ class latent:
         sampling_topk: int | str = ...,
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
+        best_of: int | str = ...,
         seed: int | str = ...,
         steps: int | str | None = ...,
         order: Literal["confident", "random", "ancestral"] = ...,
@@ -923,6 +935,7 @@ class latent:
         allow_symbols: str = ...,
         end_symbols: str = ...,
         begin_word: bool = ...,
+        sentences: int | str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -933,6 +946,7 @@ class latent:
         sampling_topk: int | str = ...,
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
+        best_of: int | str = ...,
         seed: int | str = ...,
         steps: int | str | None = ...,
         order: Literal["confident", "random", "ancestral"] = ...,
@@ -976,6 +990,7 @@ class latent:
         allow_symbols: str = ...,
         end_symbols: str = ...,
         begin_word: bool = ...,
+        sentences: int | str = ...,
         no_repeat_ngram_size: int | str = ...,
         no_repeat_ngram_ignore: str = ...,
         unkpen: float | str = ...,
@@ -986,6 +1001,7 @@ class latent:
         sampling_topk: int | str = ...,
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
+        best_of: int | str = ...,
         seed: int | str = ...,
         steps: int | str = ...,
         order: Literal["confident", "random", "ancestral"] = ...,

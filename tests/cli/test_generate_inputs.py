@@ -159,7 +159,7 @@ def test_the_bundled_model_continues_and_fills_by_default(lines):
     found = lines("unitk-base-en", "", "The old man opened", "The [MASK] sat on the bed.")
     assert found[0] and not found[0].endswith("?")
     assert found[1].startswith("The ") and found[1].endswith(" sat on the bed.")
-    assert "--sampling on --sampling-topp" in lines.err and "warning" not in lines.err
+    assert "--sampling on --best-of 8" in lines.err and "warning" not in lines.err
 
 
 def test_other_parts_than_in_training_are_warned_of(glm, lm, caplog):

@@ -123,6 +123,9 @@ class RulesConfig(Checked):
     """
     begin_word: bool = False
     """Do not go on inside the last word of a text: the first token begins a word, or is a mark."""
+    sentences: Count = 0
+    """End an output behind this many sentences. One that --max-len ends before is cut behind its
+    last whole sentence. 0: no."""
     no_repeat_ngram_size: Count = 0
     """Block repeated n-grams of this size. Each blank counts by itself. 0: off."""
     no_repeat_ngram_ignore: str = ""
@@ -152,6 +155,9 @@ class SamplingConfig(Checked):
     sampling_minp: Chance = 0.0
     """Sample from the tokens with at least this share of the highest probability, after top-k and
     top-p. 0: off."""
+    best_of: Annotated[int, Bound(1, 10_000)] = 1
+    """Draw this many outputs, if they are more than --nbest, and keep those with the best scores.
+    """
     seed: Count = 1
     """Seed of the draws. Every input has its own draws."""
 
@@ -202,8 +208,9 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         self._require("nbest", fits, f"at most --beam {self.beam}")
         searches = self.avoid_part > 0 and self.beam > 1 and not self.sampling
         fits = searches or self.contrast == 0
+        self._require("sentences", not (self.contrast and self.sentences), "0 with --contrast")
         self._require("contrast", fits, "0 without a search by --beam 2 or more, and --avoid-part")
-        draws = {"sampling_topk": 0, "sampling_topp": 1, "sampling_minp": 0}
+        draws = {"sampling_topk": 0, "sampling_topp": 1, "sampling_minp": 0, "best_of": 1}
         for name, plain in draws.items():
             idle = not self.sampling and getattr(self, name) != plain
             self._require(name, not idle, f"{plain} without --sampling")
@@ -217,12 +224,13 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
     @property
     def width(self) -> int:
         """How many hypotheses of an input are open at a time."""
-        return self.nbest if self.sampling else self.beam
+        return max(self.nbest, self.best_of) if self.sampling else self.beam
 
     @property
     def searching(self) -> GenerateConfig:
-        """The options of the search itself, which leaves all outputs if they are ranked anew."""
-        return replace(self, nbest=self.beam) if self.contrast else self
+        """The options of the search itself, which leaves all outputs if some of them are chosen."""
+        chosen = self.sampling or self.sentences or self.contrast
+        return replace(self, nbest=self.width) if chosen else self
 
     def idle(self, why: str, *names: str) -> None:
         """Raise a `UsageError` unless each of these options has its default."""

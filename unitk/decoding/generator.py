@@ -29,6 +29,7 @@ from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis, Output
 from unitk.decoding.texts.contrast import contrast
 from unitk.decoding.texts.outputs import OutputTable
+from unitk.decoding.texts.sentences import choose, stable_part
 from unitk.decoding.texts.sources import Sources
 from unitk.decoding.texts.stream import pieces
 from unitk.decoding.understand.embed import embed
@@ -137,16 +138,19 @@ class Generator(Sources):
         """
         # the checkpoint's own sampling is kept, its beam is not
         drawn = {**self.defaults, **options}.get("sampling", False)
-        options = {**({} if drawn else {"beam": 1}), "nbest": 1, **options}
+        options = {**({} if drawn else {"beam": 1}), "nbest": 1, "best_of": 1, **options}
         config = self._meant(options)
-        alone = config.nbest == 1 and (config.sampling or config.beam == 1)
-        require(alone, "stream writes one output: --nbest must be 1, and --beam 1 or --sampling on")
+        how = "--nbest and --best-of must be 1, and --beam 1 or --sampling on"
+        require(config.width == 1, f"stream writes one output: {how}")
         sources, config = self.read(split_parts([text]), config, {**self.defaults, **options})
         each = self.constraints([prefix] if prefix else [])
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
 
         def work(tell: Callable[[str], None]) -> str:
-            watch = Watcher(on_step=lambda _, ids: tell(self.task.text(sources[0], ids)))
+            def on_step(_: int, ids: Ids) -> None:
+                tell(stable_part(self.task.text(sources[0], ids), config))
+
+            watch = Watcher(on_step=on_step)
             how: dict[str, Any] = {"constraints": each, "truncate": cut, "watch": watch}
             [found] = self.outputs(sources, config, **how)
             return found[0].text if found else ""
@@ -195,7 +199,7 @@ class Generator(Sources):
         **how: Any,
     ) -> list[list[Output]]:
         """The n best ways to fill the blanks of texts; `how` are other arguments of `outputs`."""
-        config.idle("has no effect on blanks", "contrast", "begin_word")
+        config.idle("has no effect on blanks", "contrast", "begin_word", "sentences")
         if any(one.prefix or one.phrases for one in how.get("constraints", ())):
             what = "short blanks have no room for a prefix or phrases"
             require(config.rerank != "on", f"--rerank on has no effect: {what}")
@@ -400,7 +404,8 @@ class Generator(Sources):
         if config.contrast and len(best) > 1:
             given = Given(self.model, self.task, self._ordered("--contrast"))
             best = contrast(given, prompt, best, config)
-        return [Output(self.task.text(prompt.source, one.ids), one) for one in best[: config.nbest]]
+        spell, limit = partial(self.task.text, prompt.source), prompt.constraint.max_len
+        return choose(spell, best, config, self.protocol, limit)
 
     def scores(
         self,

@@ -122,7 +122,7 @@ class Service:
             fits = not isinstance(value, int | float) or abs(value) <= 2**53
             require(fits, f"{one.name} must be a finite number up to 2**53, got {value}")
         if isinstance(config, GenerateConfig):
-            for name in ("beam", "nbest"):
+            for name in ("beam", "nbest", "best_of"):
                 most, value = limits.max_beam, getattr(config, name)
                 require(value <= most, f"{name} must be at most {most}, got {value}")
             fits = length(config.max_len, 0) <= (most := limits.max_output)

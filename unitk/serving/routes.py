@@ -18,6 +18,7 @@ from unitk.decoding.fit import round_up, strings
 from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import NO_WORDS, Generator
 from unitk.decoding.search import Hypothesis, Output, longest
+from unitk.decoding.texts.sentences import stable_part
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import predict
 from unitk.errors import require
@@ -185,6 +186,11 @@ class GenerateRoute(DecodingRoute):
     Options = Aligning
     takes = ("texts", "prefixes", "constraints", "truncate", "stream")
 
+    @classmethod
+    def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
+        # of several draws, nobody knows which one stays until all have ended
+        return {"best_of": 1, **given} if given.get("stream") is True else given
+
     @staticmethod
     def fits(generator: Generator) -> bool:
         return generator.task.generates
@@ -200,8 +206,8 @@ class GenerateRoute(DecodingRoute):
         layer = self.config.alignment_layer
         made = self.decoding(encoded, config, layer, constraints=each, truncate=truncate)
         if self.read_field("stream", bool, False):
-            alone = self.config.sampling and self.config.nbest == 1 and len(made.items) == 1
-            require(alone, "stream needs one text, and sampling with nbest 1")
+            alone = self.config.sampling and self.config.width == 1 and len(made.items) == 1
+            require(alone, "stream needs one text, and sampling with nbest and best_of 1")
             # it alone tells of its words; the job may be joined with others that do not
             made.items[0] = replace(made.items[0], on_ids=self.tell(made.items[0].prompt))
             made.stream = Stream()
@@ -211,7 +217,16 @@ class GenerateRoute(DecodingRoute):
         """What tells of the text of the words so far."""
         if (on_text := self.on_text) is None:
             return None
-        return lambda ids: on_text(self.generator.task.text(prompt.source, ids))
+        told = ""
+
+        def tell(ids: Ids) -> None:
+            nonlocal told
+            text = stable_part(self.generator.task.text(prompt.source, ids), self.config)
+            if text != told:
+                told = text
+                on_text(text)
+
+        return tell
 
 
 @register("route", "infill")

@@ -87,10 +87,11 @@ class Options(GenerateConfig):
         " print_alignment alignment_layer",
         "Search": "beam nbest lenpen | search diverse_beam_groups diverse_beam_strength rerank"
         " contrast avoid_part unkpen",
-        "Sampling": "sampling temperature sampling_topk sampling_topp seed | sampling_minp",
+        "Sampling": "sampling temperature sampling_topk sampling_topp best_of seed | sampling_minp",
         "Diffusion": "| steps order block_length",
-        "Limits and constraints": "max_len min_len no_repeat_ngram_size prefix_file constraints |"
-        " max_words begin_word end_symbols no_repeat_ngram_ignore bad_words allow_symbols",
+        "Limits and constraints": "max_len min_len sentences no_repeat_ngram_size prefix_file"
+        " constraints | max_words begin_word end_symbols no_repeat_ngram_ignore bad_words"
+        " allow_symbols",
         "Batches and devices": "device precision max_tokens | capture config user_dir",
     }
 
@@ -113,8 +114,7 @@ class Options(GenerateConfig):
     """Number of texts to write where nothing is given. They are drawn, with the options of
     --sampling."""
     prefix_file: Path | None = None
-    """File of forced beginnings, one a line. Line i is how the outputs of input i begin. An empty
-    line forces nothing."""
+    """File of forced beginnings, one a line. Line i is how the outputs of input i begin."""
     constraints: Path | None = None
     """File of phrases that outputs must contain. Outputs of input i contain the phrases of line i,
     which tabs separate."""

@@ -18,7 +18,7 @@ def model():
 
 @pytest.mark.parametrize("how", [{"beam": 1}, {"sampling": True, "sampling_topp": 0.9}])
 def test_pieces_make_up_the_output(how, model):
-    how |= {"max_len": 12, "nbest": 1}
+    how |= {"max_len": 12, "nbest": 1, "best_of": 1, "sentences": 0}
     found = list(model.stream("It was a cold night", **how))
     [[whole]] = model.generate("It was a cold night", **how)
     assert "".join(found) == whole.text

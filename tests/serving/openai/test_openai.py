@@ -149,12 +149,15 @@ def approximately(values):
 def test_a_stream_adds_up_to_the_answer(services):
     draws = {"model": "mini", "prompt": PROMPT, "max_tokens": 12, "n": 2, "seed": 3}
     beam, told = {**CELL, "best_of": 3}, {"stream": True, "stream_options": {"include_usage": True}}
-    bodies = [draws, CELL, beam, CELL | {"logprobs": 1}]
+    chosen = draws | {"best_of": 4, "sentences": 1, "max_tokens": 40}
+    bodies = [draws, CELL, beam, CELL | {"logprobs": 1}, chosen, chosen | {"best_of": 2}]
     plain = complete(services, *bodies)
     found = ask(Server(*services), *(("/v1/completions", body | told) for body in bodies))
     for choices, response in zip(plain, found, strict=True):
         *parts, last = events(response)
         assert last["choices"] == [] and last["usage"]["completion_tokens"] > 0
+        # of draws that are compared, only those that stay are told of
+        assert {one["choices"][0]["index"] for one in parts} == set(range(len(choices)))
         for choice in choices:
             own = [
                 one["choices"][0] for one in parts if one["choices"][0]["index"] == choice["index"]

@@ -19,6 +19,7 @@ from unitk.decoding.drivers import Prompt
 from unitk.decoding.fit import check_parts
 from unitk.decoding.forced import logits
 from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.texts.sentences import has_sentences, stable_part
 from unitk.errors import require
 from unitk.serving.batching import Job
 from unitk.serving.openai.fields import (
@@ -61,7 +62,7 @@ class WritingRoute(DecodingRoute):
     """A request for outputs, in the words of OpenAI's API."""
 
     Options = GenerateConfig
-    bars = (*LOCAL, *BLANKS_ONLY, "seed", "sampling", *HERE.values())
+    bars = (*LOCAL, *BLANKS_ONLY, "seed", "sampling", "best_of", *HERE.values())
     takes: ClassVar[tuple[str, ...]] = ()
     listed = False
     fixed: ClassVar[dict[str, Sequence[Any]]] = {
@@ -82,7 +83,11 @@ class WritingRoute(DecodingRoute):
     @classmethod
     def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
         own = [*super().options(), *(name for name in HERE if name not in cls.takes)]
-        found = check_fields(given, ["model", "task", *cls.takes, *own], cls.fixed)
+        # max_tokens and stop say where an output ends, whatever is usual for a checkpoint
+        found = {
+            "sentences": 0,
+            **check_fields(given, ["model", "task", *cls.takes, *own], cls.fixed),
+        }
         wanted = whole(found, "n", 1, 1)
         width = whole(found, "best_of", wanted, wanted)
         heat = number(found, "temperature")
@@ -148,7 +153,7 @@ class WritingRoute(DecodingRoute):
         most, asked = self.limits.max_texts, len(sources) * draws
         require(asked <= most, f"n: {asked} outputs; the server allows {most} in a request")
         if config.sampling:  # each output is a row of its own
-            config = replace(config, nbest=1, beam=GenerateConfig.beam)
+            config = replace(config, nbest=1, best_of=1, beam=GenerateConfig.beam)
         prompts, cost = self.prompts(sources, config, truncate=task.trained.pairs)
         seed = self.given.get("seed")
         whole(self.given, "seed", -(2**63), 0)
@@ -160,9 +165,9 @@ class WritingRoute(DecodingRoute):
             for place, prompt in enumerate(one for one in prompts for _ in range(draws))
         ]
         # a beam changes its mind, and of draws that are compared nobody knows which one stays
-        grows = (config.sampling and draws == self.wanted) or config.width == 1
+        grows = draws == self.wanted if config.sampling else config.width == 1
         tells = streams and self.alternatives is None
-        if grows and (tells or self.stops):
+        if grows and (tells or self.stops or config.sentences):
             items = [
                 replace(one, on_ids=self.follow(place, one.prompt, tells))
                 for place, one in enumerate(items)
@@ -194,8 +199,9 @@ class WritingRoute(DecodingRoute):
             text = speller.add(words[seen:])
             seen = max(seen, len(words))  # what failed beside others is written anew
             if tells and self.on_text is not None:
-                self.on_text((place, safe(text, self.stops)))
-            return seen == len(words) and find_stop(text, self.stops) is not None
+                self.on_text((place, stable_part(safe(text, self.stops), self.config)))
+            over = find_stop(text, self.stops) is not None or has_sentences(text, self.config)
+            return seen == len(words) and over
 
         return tell
 

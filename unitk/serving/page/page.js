@@ -323,7 +323,8 @@ function fill(name, task, limits) {
 function goOn(name, task, limits) {
   const beginnings = ["It was a cold night, and", "The history of France", "She looked at him and said"];
   const section = panel("continue", async ({text, max_len: max_tokens, ...options}, answer, signal) => {
-    const body = {task: name, prompt: text, max_tokens, stream: true, ...options};
+    const {sentences = 0, best_of = 1} = task.defaults;  // of several draws, the best is shown when all are written
+    const body = {task: name, prompt: text, max_tokens, sentences, best_of, stream: true, ...options};
     if (task.defaults.sampling_topp === undefined) body.top_p = 0.95;
     const response = await ask("v1/completions", body, signal);
     answer.setAttribute("aria-busy", "true");  // a screen reader reads the whole, not each word

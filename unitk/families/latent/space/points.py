@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.decode import generate
 from unitk.decoding.fit import batches, overrun, shorten_source, strings, usable
 from unitk.decoding.search import Output
+from unitk.decoding.texts.sentences import choose
 from unitk.errors import DataError, UsageError, require
 from unitk.families.latent.model import LatentModel
 from unitk.families.latent.space.geometry import Points
@@ -152,13 +154,14 @@ class LatentSpace:
             self.model,
             [prompt] * len(points),
             self.protocol,
-            config,
+            config.searching,
             report,
             conditions,
             constraints=constraints,
             on_step=on_step,
         )
-        return [[Output(self.task.text([], one.ids), one) for one in best] for best in found]
+        spell, protocol, limit = partial(self.task.text, []), self.protocol, sized.max_len
+        return [choose(spell, best, config, protocol, limit) for best in found]
 
     def prior(self, count: int, seed: int, spread: float = 1.0) -> Points:
         """Draw points of N(0, spread) [count, Z]; a larger count begins with the same points."""

@@ -1,0 +1,157 @@
+"""Draws of which the best are kept, and outputs that end with a sentence."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import unitk
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.search import Hypothesis
+from unitk.decoding.texts.sentences import choose, has_sentences, sentence_ends, stable_part
+from unitk.errors import UsageError
+from unitk.slots import Protocol
+
+WORDS = "The cat sat . Mr Grey left ! So <end>".split()
+END = WORDS.index("<end>")
+
+
+def spell(ids):
+    text = " ".join(WORDS[i] for i in ids if i != END)
+    return text.replace(" .", ".").replace(" !", "!")
+
+
+def written(text, *, end=False, gain=-1.0):
+    ids = np.array([WORDS.index(word) for word in text.split()] + [END] * end, np.int64)
+    gains = np.full(len(ids), gain, np.float32)
+    return Hypothesis(ids, gain, gain * len(ids), gains)
+
+
+@pytest.fixture(scope="module")
+def base():
+    return unitk.load("unitk-base-en")
+
+
+@pytest.fixture
+def protocol(toy_vocab):
+    lm = unitk.registry.get("task", "lm")
+    return replace(lm(lm.Config(), toy_vocab).protocol, end=END)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "grows"),
+    [
+        ("He left. She stayed.", ["He left.", "He left. She stayed."], ["He left."]),
+        ("Mr. Grey paid 3.4 million. Then", ["Mr. Grey paid 3.4 million."], None),
+        ('"No!" she said. "Why', ['"No!" she said.'], None),
+        ("she said.”", ["she said.”"], []),
+        ("no end", [], None),
+        ("彼は来た。彼女も", ["彼は来た。"], None),
+        ("", [], None),
+    ],
+)
+def test_ends_of_sentences(text, whole, grows):
+    """A title, a number or an initial ends none; of a text that grows, the last stop may go on."""
+    assert [text[:at] for at in sentence_ends(text)] == whole
+    wanted = whole if grows is None else grows
+    assert [text[:at] for at in sentence_ends(text, grows=True)] == wanted
+
+
+def test_a_text_that_is_being_written():
+    two = GenerateConfig(sentences=2)
+    for text, stable, over in [
+        ("He left", "", False),
+        ("He left. She", "He left.", False),
+        ("He left. She stayed. They", "He left. She stayed.", True),
+        ("He left. She stayed. They ran. So", "He left. She stayed.", True),
+    ]:
+        assert (stable_part(text, two), has_sentences(text, two)) == (stable, over)
+        assert (stable_part(text, GenerateConfig()), has_sentences(text, GenerateConfig())) == (
+            text,
+            False,
+        )
+
+
+def test_outputs_are_cut_and_ranked_by_what_is_left(protocol: Protocol):
+    """By hand: the score is the mean of the tokens that stay."""
+    long, short = written("The cat sat . So The cat"), written("Grey left ! So The", gain=-0.5)
+    tail = replace(long, token_log_probs=np.array([-1, -1, -1, -1, -9, -9, -9], np.float32))
+    config = GenerateConfig(sentences=1, nbest=2)
+    best, other = choose(spell, [tail, short], config, protocol, 7)
+    assert (best.text, other.text) == ("Grey left!", "The cat sat.")
+    assert best.hypothesis.score == pytest.approx(-0.5) and len(best.hypothesis.ids) == 3
+    assert other.hypothesis.log_prob == pytest.approx(-4)
+    assert other.hypothesis.score == pytest.approx(-1)
+
+
+def test_what_has_no_stop_comes_last_unless_the_model_has_ended_it(protocol: Protocol):
+    open_, title = written("The cat sat", gain=-0.1), written("So The cat", end=True, gain=-3)
+    whole = written("Grey left ! So", gain=-2)
+    config = GenerateConfig(sentences=1, nbest=3)
+    found = choose(spell, [open_, title, whole], config, protocol, 8)
+    assert [one.text for one in found] == ["Grey left!", "So The cat", "The cat sat"]
+    # an end that --max-len forces is none of the model's
+    forced = written("The cat sat . So", end=True)
+    [cut] = choose(spell, [forced], replace(config, sentences=2), protocol, 5)
+    assert cut.text == "The cat sat."
+    [kept] = choose(spell, [forced], replace(config, sentences=2), protocol, 6)
+    assert kept.text == "The cat sat. So"
+
+
+def test_equal_outputs_are_kept_once_as_long_as_there_are_others(protocol: Protocol):
+    same = [written("The cat sat . So", gain=-1), written("The cat sat . Grey", gain=-1)]
+    other = written("Grey left !", gain=-2)
+    config = GenerateConfig(sentences=1, nbest=2)
+    found = choose(spell, [*same, other], config, protocol, 9)
+    assert [one.text for one in found] == ["The cat sat.", "Grey left!"]
+    assert len(choose(spell, [*same, other], replace(config, nbest=3), protocol, 9)) == 3
+
+
+def test_the_best_of_several_draws(base):
+    """They are those that as many outputs would have been; without a repeat, the best of them."""
+    how = {"sampling_topp": 0.9, "max_len": 6, "sentences": 0, "seed": 3}
+    [every] = base.generate(["The king"], nbest=12, best_of=1, **how)
+    [best] = base.generate(["The king"], nbest=3, best_of=12, **how)
+    distinct = list(dict.fromkeys(one.text for one in every))
+    assert [one.text for one in best] == distinct[:3]
+    scores = [one.hypothesis.score for one in every]
+    assert scores == sorted(scores, reverse=True)
+    with_fewer = base.generate(["The king"], nbest=12, best_of=3, **how)
+    assert [one.text for one in with_fewer[0]] == [one.text for one in every]
+
+
+def test_sentences_of_a_model(base):
+    """What is left are the first tokens of the same draw; a stream brings whole sentences."""
+    how = {"max_len": 60, "best_of": 1, "seed": 1}
+    texts = ["The population of the country", "The king"]
+    long, short = (base.generate(texts, sentences=count, **how) for count in (0, 1))
+    for (all_,), (cut,) in zip(long, short, strict=True):
+        size = len(cut.hypothesis.ids)
+        assert all_.text.startswith(cut.text) and len(sentence_ends(cut.text)) == 1
+        assert (all_.hypothesis.ids[:size] == cut.hypothesis.ids).all()
+        gains = all_.hypothesis.token_log_probs[:size]
+        assert cut.hypothesis.score == pytest.approx(gains.mean(), rel=1e-5)
+    for text in texts:
+        [[cut]] = base.generate(text, sentences=2, **how)
+        pieces = list(base.stream(text, sentences=2, **how))
+        assert "".join(pieces) == cut.text and len(pieces) <= 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"best_of": 3}, "--best-of"),
+        ({"sentences": 1, "contrast": 0.1, "avoid_part": 1}, "--sentences"),
+        ({"sampling": True, "best_of": 0}, "--best-of"),
+    ],
+)
+def test_what_does_not_go_together(options, said):
+    with pytest.raises(UsageError, match=said):
+        GenerateConfig(**options)
+
+
+def test_blanks_and_streams_refuse_them(base):
+    with pytest.raises(UsageError, match="--sentences"):
+        base.infill("The [MASK] sat.", sentences=1)
+    with pytest.raises(UsageError, match="--best-of"):
+        next(base.stream("The king", best_of=4))

@@ -1,0 +1,81 @@
+"""Which outputs of a search are kept, and where they end: `--best-of` and `--sentences`."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
+from unitk.decoding.search import Hypothesis, Output
+from unitk.slots import Ids, Protocol
+from unitk.vocab.scripts import STOP
+
+Spell = Callable[[Ids], str]
+"""From the tokens of an output to its text."""
+
+
+def sentence_ends(text: str, *, grows: bool = False) -> list[int]:
+    """Where the sentences of a text end that are whole.
+
+    A stop at its very end is one if a sentence can follow, but none as long as the text `grows`.
+    """
+    found = STOP.finditer(text if grows else f"{text} A")
+    return [len(text[: one.end()].rstrip()) for one in found]
+
+
+def stable_part(text: str, config: GenerateConfig) -> str:
+    """What no further token changes of a text that is being written."""
+    ends = [0, *sentence_ends(text, grows=True)][: config.sentences + 1]
+    return text[: ends[-1]] if config.sentences else text
+
+
+def has_sentences(text: str, config: GenerateConfig) -> bool:
+    """Whether a text that is being written has all `--sentences`, and begins another one."""
+    return 0 < config.sentences <= len(sentence_ends(text, grows=True))
+
+
+def choose(
+    spell: Spell,
+    best: Sequence[Hypothesis],
+    config: GenerateConfig,
+    protocol: Protocol | None,
+    limit: int,
+) -> list[Output]:
+    """The n best outputs of those that a search has found, as texts.
+
+    With `--sentences`, each is cut behind its last whole sentence, and ranked by what is left.
+    Those that have no whole sentence come last. Of outputs that are equal, one is kept as long as
+    there are others. `limit` is the number of tokens at which the end is forced.
+    """
+
+    def ended(ids: Ids) -> bool:
+        return protocol is not None and ids[-1:] == protocol.end and len(ids) <= limit
+
+    found = [Output(spell(one.ids), one) for one in best]
+    if config.sentences:
+        whole, open_ = list[Output](), list[Output]()
+        for one in found:
+            ends = sentence_ends(one.text)[: config.sentences]
+            if len(ends) < config.sentences and ended(one.hypothesis.ids):
+                whole.append(one)  # a title, say, has no stop
+            elif ends:
+                whole.append(cut(spell, one, ends[-1], config))
+            else:
+                open_.append(one)
+        found = sorted(whole, key=lambda one: -one.hypothesis.score) + open_
+    if len(found) > config.nbest:
+        first = {one.text: one for one in reversed(found)}
+        found.sort(key=lambda one: first[one.text] is not one)  # stable
+    return found[: config.nbest]
+
+
+def cut(spell: Spell, output: Output, size: int, config: GenerateConfig) -> Output:
+    """The first tokens of an output that have a text of at least `size` characters."""
+    ids, gains = output.hypothesis.ids, output.hypothesis.token_log_probs
+    count = bisect_left(range(len(ids)), size, key=lambda count: len(spell(ids[:count])))
+    ids, gains = ids[:count], gains[:count]
+    total = float(gains.sum(dtype=np.float64))
+    score = total / SEARCH_PRESETS[config.search].divisor(count, config.lenpen)
+    return Output(output.text[:size], Hypothesis(ids, score, total, gains))
