@@ -99,7 +99,8 @@ def naming(used: Mapping[str, Any]) -> Iterator[None]:
         yield
     except UsageError as error:
         text = Exception.__str__(error)
-        said = set(re.findall(r"[a-z][\w-]*", text))  # --min-len, or min_len of a request
+        about = text.partition("; did you mean ")[0]
+        said = set(re.findall(r"[a-z][\w-]*", about))  # --min-len, or min_len of a request
         names = [name for name in used if not said.isdisjoint({name, flag(name)[2:]})]
         own = [f"{flag(name)} {used[name]}" for name in names]
         if not own:
