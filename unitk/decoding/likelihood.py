@@ -20,7 +20,7 @@ from unitk.models.base import Decoder
 from unitk.slots import DOC, TOKEN, Example, Floats, Ids, Slots, lm
 from unitk.tasks.base import Task
 
-TOGETHER = 2048  # texts that are laid out before the next ones
+TOGETHER = 2048  # texts that are laid out and scored at once
 
 Texts = Sequence[tuple[Ids, Ids]]  # what stands before each text, and the text
 
@@ -36,42 +36,41 @@ def likelihoods(
     name: Callable[[int], str] = lambda number: f"input {number + 1}",
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Floats]:
-    """For each text, [2, tokens]: log-probabilities given what precedes, and 1 where likeliest.
+    """For each text, [2, tokens]: the log-probability of each token, and 1 where it is likeliest.
 
-    The values are float32; equal texts have equal values. A text that is too long raises DataError,
-    which has its `name`; with `truncate`, the beginning of its context is dropped instead.
+    The values are float32; equal texts have equal values. A text that is too long raises DataError
+    with its `name`; with `truncate`, the beginning of its context is dropped instead.
     """
     check_task(task, whole_words)
+
+    def lay_out(number: int) -> list[Example]:
+        before, text = texts[number]
+        found = layouts(task, before, text, whole_words)
+        while (over := beyond(found[0], model.config)) > 0:
+            if not truncate or not len(before):
+                raise DataError(f"{name(number)} is too long by {over} for this model's positions")
+            before = before[over:]
+            found = layouts(task, before, text, whole_words)
+        return found
+
     same: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for number, text in enumerate(texts):
         if len(text[1]):
             same.setdefault(tuple(tuple(part.tolist()) for part in text), []).append(number)
-    order = [same[text] for text in sorted(same)]  # what begins alike becomes neighbours
+    order = [same[text] for text in sorted(same)]  # texts that begin alike become neighbours
     found: list[Floats] = [np.empty((2, 0), np.float32)] * len(texts)
     for at in range(0, len(order), TOGETHER):
         some = order[at : at + TOGETHER]
-        laid = list[list[Example]]()
-        for first, *_ in some:
-            before, words = texts[first]
-            own = layouts(task, before, words, whole_words)
-            while (over := beyond(own[0], model.config)) > 0:
-                if not truncate or not len(before):
-                    raise DataError(
-                        f"{name(first)} is too long by {over} for this model's positions"
-                    )
-                before = before[over:]
-                own = layouts(task, before, words, whole_words)
-            laid.append(own)
+        laid = [lay_out(first) for first, *_ in some]
         # a recurrent network reads no trees
         trees = share([one for own in laid for one in own], not model.config.sequential)
         gains = score(model, [one.example for one in trees], max_tokens, lambda done: report(0))
-        each = iter(
-            [gain[:, i] for gain, tree in zip(gains, trees, strict=True) for i in tree.index]
-        )
+        pairs = zip(gains, trees, strict=True)
+        each = iter([gain[:, index] for gain, tree in pairs for index in tree.index])
         for numbers, examples in zip(some, laid, strict=True):
-            judged = np.concatenate([next(each) for _ in examples], axis=1)
+            joined = np.concatenate([next(each) for _ in examples], axis=1)
             for number in numbers:
-                found[number] = judged
+                found[number] = joined
         report(sum(map(len, some)))
     return found
 
