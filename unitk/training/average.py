@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,9 @@ from unitk.training.saving.snapshot import CARRY
 from unitk.training.saving.state import read_state, recorded_options
 from unitk.training.saving.weights import BASE, EMA, WEIGHTS, weights_of
 from unitk.training.saving.weights import save_tensors as save
+
+Read = Callable[[], Tensor]
+"""Reads a tensor of a checkpoint."""
 
 
 def average(checkpoints: Sequence[Path], folder: Path) -> None:
@@ -43,8 +46,8 @@ def rewrite(
 ) -> None:
     """Fill an empty folder with a checkpoint of other weights, from which no run can be resumed.
 
-    Everything else is that of `source`, with `more` in its state.json. `untrained`: rows that an
-    import added are no output yet.
+    Everything else is copied from `source`; `more` is added to its state.json. With `untrained`,
+    rows that an import added to the vocabulary stay without a probability.
     """
     save(tensors, folder / WEIGHTS)
     save({}, folder / OPTIMIZER)
@@ -89,38 +92,39 @@ def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
 
     Checkpoints that have moving averages (`--ema`) contribute these.
     """
-    found: dict[str, Tensor] = {}
     with ExitStack() as stack:
-        files: list[dict[str, Callable[[], Tensor]]] = []
-        for path in checkpoints:
-            own = dict[str, Callable[[], Tensor]]()
-            divided = WEIGHTS not in sealed_files(path)
-            if divided or "base" in read_state(
-                path
-            ):  # the mean of products is not the product of means
-                weights = weights_of(path, averages=True)
-                own |= {name: partial(weights.__getitem__, name) for name in weights}
-            # statistics of batch normalization have no moving average
-            kept = [] if own else [name for name in (WEIGHTS, EMA) if name in sealed_files(path)]
-            for name in kept:
-                file = stack.enter_context(safe_open(path / name, "pt"))
-                own |= {name: partial(file.get_tensor, name) for name in file.keys()}
-            if other := own.keys() ^ (files or [own])[0].keys():
+        files = [_open_weights(path, stack) for path in checkpoints]
+        for path, own in zip(checkpoints, files, strict=True):
+            if other := own.keys() ^ files[0].keys():
                 raise CheckpointError(f"{path} and {checkpoints[0]} differ in {min(other)}")
-            files.append(own)
-        for name in sorted(files[0]):
-            parts = [
-                check_finite(own[name](), f"{path}: {name}")
-                for path, own in zip(checkpoints, files, strict=True)
-            ]
-            first, last = parts[0], parts[-1]
-            for path, part in zip(checkpoints, parts, strict=True):
-                if part.shape != first.shape or part.dtype != first.dtype:
-                    raise CheckpointError(f"{path} and {checkpoints[0]} differ in {name}")
-            if last.is_floating_point():
-                total = torch.zeros(first.shape, dtype=torch.float64)
-                for part in parts:
-                    total += part
-                last = (total / len(parts)).to(first.dtype)
-            found[name] = last
+        return {name: _mean(name, checkpoints, files) for name in sorted(files[0])}
+
+
+def _open_weights(path: Path, stack: ExitStack) -> dict[str, Read]:
+    """Open the weights of a checkpoint by name, so that one at a time is read if possible."""
+    sealed = sealed_files(path)
+    # the mean of an adapter's products is not the product of the means
+    if WEIGHTS not in sealed or "base" in read_state(path):
+        weights = weights_of(path, averages=True)
+        return {name: partial(weights.__getitem__, name) for name in weights}
+    found = dict[str, Read]()
+    # averages replace the weights, but statistics of batch normalization have none
+    for file_name in [name for name in (WEIGHTS, EMA) if name in sealed]:
+        file = stack.enter_context(safe_open(path / file_name, "pt"))
+        found |= {name: partial(file.get_tensor, name) for name in file.keys()}
     return found
+
+
+def _mean(name: str, checkpoints: Sequence[Path], files: Sequence[Mapping[str, Read]]) -> Tensor:
+    """The mean of one tensor over checkpoints, in its own type."""
+    parts = list[Tensor]()
+    for path, own in zip(checkpoints, files, strict=True):
+        parts.append(part := check_finite(own[name](), f"{path}: {name}"))
+        if part.shape != parts[0].shape or part.dtype != parts[0].dtype:
+            raise CheckpointError(f"{path} and {checkpoints[0]} differ in {name}")
+    if not parts[0].is_floating_point():
+        return parts[-1]
+    total = torch.zeros(parts[0].shape, dtype=torch.float64)
+    for part in parts:
+        total += part
+    return (total / len(parts)).to(parts[0].dtype)
