@@ -101,11 +101,8 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
 def check_words(words: Sequence[str]) -> None:
     """Refuse a word of the command line that names a file: words without an option are texts."""
     for word in words:
-        what = (
-            "folder: --checkpoint and --input take"
-            if os.path.isdir(word)
-            else "file: --input takes"
-        )
+        is_folder = os.path.isdir(word)
+        what = "folder: --checkpoint and --input take" if is_folder else "file: --input takes"
         require(not os.path.exists(word), f"the word {word!r} is a {what} it")
 
 

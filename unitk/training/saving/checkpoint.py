@@ -205,38 +205,21 @@ def load_weights(
 ) -> set[str]:
     """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`.
 
-    Returns the names of the tensors that it has, in this shape. Adapters are `merged` into them.
-    With `averages` those of `--ema` or `--average-last`, where there are any.
-    With `mapped` the model's tensors are those of the file, which memory maps: a page is read when
-    it is needed, and becomes a copy when it is written to.
-    A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
-    A model of a `task` begins with its `first_rows` where tables lack rows; missing ones are 0. Its
-    `additions` begin anew, its `copied` towers as the decoded one.
+    Returns the names of the tensors that the checkpoint has in the model's shapes. A longer table
+    of positions repeats the rows of a shorter one. With `averages`, those of `--ema` or
+    `--average-last` are copied, if any; with `merged`, adapters are merged into the weights. With
+    `mapped`, tensors are memory-mapped: a page is read when needed, and copied when written to.
+    With a `task`, which begins to train the model, `_complete` initialises what is missing.
     """
     there, here = weights_of(folder, averages, merged), tensors_of(model)
     taken = {name for name in here if name in there and there[name].shape == here[name].shape}
-    for name, (source, rows) in (task.first_rows if task else {}).items():
-        missing = name not in there or len(there[name]) < len(here.get(name, ()))
-        if rows and name in here and missing and source in there:
-            log.info("%s begins as rows %s of %s", name, list(rows), source)
-            there[name] = there[source][torch.tensor(rows).clamp(max=len(there[source]) - 1)]
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
             there[name] = model.resized(name, there[name])
         if name.endswith(".mix.scale") and name in there:
-            there[name] = there[name].reshape(1)  # once a scalar
-        if task and name.removeprefix("embed.") in ADDED:
-            there.setdefault(name, torch.zeros_like(tensor))
-        if task and name == "embed.virtual.weight" and name not in there:
-            # near the others, as the rows that an import adds
-            there[name] = there["embed.tokens.weight"].float().mean(0).expand_as(tensor)
-        if task and name.partition(".")[0] in model.additions:
-            there.setdefault(name, tensor)
+            there[name] = there[name].reshape(1)  # earlier versions stored a scalar
     if task:
-        add_rows(there, here, task)
-        _copy_towers(there, here, model.copied)
-        _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.trained.labels)
-        _heads_begin(there, here, folder)
+        _complete(there, here, model, task, folder)
     for name in [*here, *there]:
         if name not in there:
             raise CheckpointError(f"{folder} has no tensor {name}, which this architecture needs")
@@ -244,8 +227,9 @@ def load_weights(
             raise CheckpointError(f"{folder} has a tensor {name} that this architecture lacks")
         a, b = (list(tensors[name].shape) for tensors in (there, here))
         if a != b:
-            fault = f"{name} has shape {a} in {folder}, but this architecture's is {b}"
-            raise CheckpointError(fault)
+            raise CheckpointError(
+                f"{name} has shape {a} in {folder}, but this architecture's is {b}"
+            )
     own = dict[str, Tensor]([*model.named_parameters(), *model.named_buffers()])
     for name, tensor in here.items():
         found = check_finite(there[name], f"{folder}: {name}")
@@ -254,6 +238,33 @@ def load_weights(
         else:
             tensor.copy_(found)
     return taken
+
+
+def _complete(
+    there: dict[str, Tensor], here: dict[str, Tensor], model: Model, task: Task, folder: Path
+) -> None:
+    """Initialise what a checkpoint lacks of a model that a task begins to train.
+
+    Tables get the task's `first_rows`, and rows for its sentinels; other tables are 0. The model's
+    `additions` are drawn anew, and its `copied` towers begin as the decoded one.
+    """
+    for name, (source, rows) in task.first_rows.items():
+        missing = name not in there or len(there[name]) < len(here.get(name, ()))
+        if rows and name in here and missing and source in there:
+            log.info("%s begins as rows %s of %s", name, list(rows), source)
+            there[name] = there[source][torch.tensor(rows).clamp(max=len(there[source]) - 1)]
+    for name, tensor in here.items():
+        if name.removeprefix("embed.") in ADDED:
+            there.setdefault(name, torch.zeros_like(tensor))
+        if name == "embed.virtual.weight" and name not in there:
+            # near the others, as the rows that an import adds
+            there[name] = there["embed.tokens.weight"].float().mean(0).expand_as(tensor)
+        if name.partition(".")[0] in model.additions:
+            there.setdefault(name, tensor)
+    add_rows(there, here, task)
+    _copy_towers(there, here, model.copied)
+    _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.trained.labels)
+    _heads_begin(there, here, folder)
 
 
 def add_rows(there: dict[str, Tensor], here: dict[str, Tensor], task: Task) -> None:
