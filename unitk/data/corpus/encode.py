@@ -61,7 +61,7 @@ class EncodedBlock:
     sides: list[Side]
     goes_on: bool
     labels: list[tuple[Any, str]] = field(default_factory=list)
-    """Of labelled records, spans being in tokens; and the places that errors name."""
+    """The label of each record, spans in tokens, and the place of the record for errors."""
     skipped: int = 0  # empty records
     moved: int = 0  # answers that stand elsewhere than the file says
     symbols: Counter[str] = field(default_factory=Counter)
@@ -74,25 +74,9 @@ def encode_block(
     reading: Separators | None,
     annotate: Annotator | None = None,
 ) -> EncodedBlock:
-    """Encode a block. Sentences without a token are dropped, except sides of pairs."""
+    """Encode a block of text, which is split as `reading` says, or of pairs."""
     if isinstance(block, PairBlock):
-        pairs, moved = block.pairs, sum(pair.moved for pair in block.pairs)
-        if block.form:
-            pairs = [cut_window(pair, block.window, vocab, block.form) for pair in pairs]
-            pairs = [replace(pair, source=arrange(pair.source, block.form)) for pair in pairs]
-        sources = [part for pair in pairs for part in pair.source]
-        if block.labels == "tags":  # a word is a part, with the blank before it
-            sources = [" " * (i > 0) + word for pair in pairs for i, word in enumerate(pair.source)]
-        sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
-        if block.labels:
-            side = _encode(vocab, sources, sizes)
-            places = block.labels in ("span", "links")
-            labels = _in_tokens(vocab, pairs) if places else [pair.label for pair in pairs]
-            found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
-            return EncodedBlock(block.path, block.at, [side], False, found, block.skipped, moved)
-        targets = [pair.target for pair in pairs]
-        sides = [_encode(vocab, sources, sizes), _encode(vocab, targets, np.ones_like(sizes))]
-        return EncodedBlock(block.path, block.at, sides, False, skipped=block.skipped, moved=moved)
+        return _encode_pairs(vocab, block)
     assert reading is not None
     parsed = parse_block(block, reading)
     side = _encode(vocab, parsed.sentences, parsed.sizes, len(parsed.text))
@@ -101,13 +85,34 @@ def encode_block(
         both = zip(parsed.sentences, each, strict=True) if parsed.sentences else ()
         notes = [annotate(sentence, ids.tolist(), vocab) for sentence, ids in both]
         side = replace(side, notes=np.concatenate([np.empty(0, np.uint8), *notes]))
-    if not side.lengths.all():
+    if not side.lengths.all():  # sentences without a token are dropped
         kept = side.lengths > 0
         owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
         sizes = np.bincount(owner[kept], minlength=len(side.sizes))
         side = replace(side, lengths=side.lengths[kept], sizes=sizes, words=side.words[kept])
     symbols = Counter(one for one in parsed.sentences if one[0] in "<[" and SYMBOL.fullmatch(one))
     return EncodedBlock(block.path, block.at, [side], parsed.goes_on, symbols=symbols)
+
+
+def _encode_pairs(vocab: Vocab, block: PairBlock) -> EncodedBlock:
+    """Encode pairs of texts, or texts with labels; a side without a token is kept."""
+    pairs, moved = block.pairs, sum(pair.moved for pair in block.pairs)
+    if block.form:
+        pairs = [cut_window(pair, block.window, vocab, block.form) for pair in pairs]
+        pairs = [replace(pair, source=arrange(pair.source, block.form)) for pair in pairs]
+    sources = [part for pair in pairs for part in pair.source]
+    if block.labels == "tags":  # each part is a word, which is encoded with the blank before it
+        sources = [" " * (i > 0) + word for pair in pairs for i, word in enumerate(pair.source)]
+    sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
+    sides, found = [_encode(vocab, sources, sizes)], list[tuple[Any, str]]()
+    if block.labels:
+        places = block.labels in ("span", "links")
+        labels = _in_tokens(vocab, pairs) if places else [pair.label for pair in pairs]
+        found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
+    else:
+        targets = [pair.target for pair in pairs]
+        sides.append(_encode(vocab, targets, np.ones_like(sizes)))
+    return EncodedBlock(block.path, block.at, sides, False, found, block.skipped, moved)
 
 
 def _in_tokens(vocab: Vocab, pairs: Sequence[PairText]) -> list[Any]:
@@ -127,6 +132,7 @@ def _in_tokens(vocab: Vocab, pairs: Sequence[PairText]) -> list[Any]:
 
 
 def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, num_bytes: int = 0) -> Side:
+    """Encode sentences, `sizes` of which make up each document."""
     ids, lengths = vocab.encode_packed(sentences)
     lines = "".join([sentence.replace("\n", " ") + "\n" for sentence in sentences]).encode()
     unknown = int(np.count_nonzero(ids == vocab.unk))

@@ -342,16 +342,7 @@ def write_part(
             tell(encoded.at, num_bytes)
     if not shard:
         _check_found(source.paths, found)
-    named = [*map(name_file, source.paths)]
-    about: dict[str, Any] = {"sources": named, "source_bytes": source.size}
-    if source.targets:
-        about["targets"] = [str(path) for path in source.targets]
-    if languages:
-        about["languages"] = [*languages]
-    if source.window is not None or SENTENCE in source.form:
-        about["window"] = [source.window, source.form]
-    if shard:
-        about["shard"] = "{}/{}".format(*shard)
+    about = _describe(source, shard, languages)
     if labels:
         about = {"kind": source.kind, **labels.save(folder), **about}
     close_corpus(folder, writers, vocab, about)
@@ -368,10 +359,29 @@ def write_part(
     return counts
 
 
+def _describe(
+    source: Files, shard: tuple[int, int] | None, languages: tuple[int, ...]
+) -> dict[str, Any]:
+    """What the manifest of a part says of its source."""
+    named = [*map(name_file, source.paths)]
+    about: dict[str, Any] = {"sources": named, "source_bytes": source.size}
+    if source.targets:
+        about["targets"] = [str(path) for path in source.targets]
+    if languages:
+        about["languages"] = [*languages]
+    if source.window is not None or SENTENCE in source.form:
+        about["window"] = [source.window, source.form]
+    if shard:
+        about["shard"] = "{}/{}".format(*shard)
+    return about
+
+
 @contextmanager
 def _progress(name: str, size: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar, on a terminal only: a function to call with how far into `size` bytes on disk the
-    reader is, and how many bytes of text are done."""
+    """Show a progress bar on a terminal; yields a function that moves it.
+
+    The function takes how many of `size` bytes on disk were read, and the bytes of text so far.
+    """
     if not talks():
         yield lambda at, num_bytes: None
         return
@@ -392,7 +402,7 @@ def _progress(name: str, size: int) -> Iterator[Callable[[int, int], None]]:
 
 
 def _print(name: str, counts: dict[str, Counts]) -> None:
-    """What the sides of a part hold, with a warning where the vocabulary hardly knows them."""
+    """Print what the sides of a part hold, and warn if many of their tokens are unknown."""
     for label, one in counts.items():
         announce(f"  {label and label + ': '}{one}")
         if (rate := one.unknown_rate) > MANY_UNKNOWN:
@@ -404,7 +414,7 @@ def _print(name: str, counts: dict[str, Counts]) -> None:
 
 
 def _hint(name: str, counts: Counts, reading: Separators, symbols: Counter[str]) -> None:
-    """Hints, where documents of plain text probably end elsewhere."""
+    """Warn of plain text whose documents probably end elsewhere than they were taken to end."""
     if reading.documents == "blank" and counts.sentences > MANY_LINES * counts.documents:
         ends = f"{reading.document_mark!r} ends" if reading.document_mark else "blank lines end"
         say(
