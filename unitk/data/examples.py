@@ -63,15 +63,17 @@ class Data:
     def updates(
         self, feed: Feed, epoch: int, cursor: int, step: int = 0, total: int | None = None
     ) -> Iterator[tuple[Update, int, int]]:
-        """The feed's updates, each with the number of its tokens (special symbols not counted), and
-        of its words, 0 where the corpora do not say."""
+        """Yield the feed's updates, each with its number of tokens and of words.
+
+        Special symbols do not count as tokens; words are 0 if the corpora do not count them.
+        """
         for update in feed.updates(epoch, cursor, step, total):
             items, ids = self.train.items, update.ids
             words = 0 if items.words is None else int(items.words[ids].sum())
             yield update, int(items.lengths[ids].sum()), words
 
     def updates_until(self, feed: Feed, words: int) -> int:
-        """How many updates read this many words."""
+        """The number of updates after which this many words have been read."""
         step = seen = epoch = 0
         while True:
             stops = np.array((plan := feed.plan(epoch)).stops(feed.size))
@@ -119,43 +121,58 @@ def open_data(parsed: Parsed) -> Data:
     known = (_labels_of_each if joins else _labels_of_all)(folders, opened, len(trained))
     if options.counts_words:
         _check_words(trained, opened)
-    corpora, rest = opened[: len(trained)], opened[len(trained) :]
-    vocab, kind, manifest = corpus_vocab(folders[0]), opened[0].kind, opened[0].manifest
-    # a task may have ids beyond those of the corpus; all of a mixture have them then
-    vocab = max((one.made_from(one.config, vocab).vocab for one in named.values()), key=len)
-    known |= {"window": manifest.get("window"), "room": parsed.components["arch"].config.room}
-    tasks: dict[str, Task] = {}
-    for name, one in named.items():
-        tasks[name] = task = one.made_from(one.config, vocab).knowing(**known)
-        for corpus in opened:
-            _check_task(name, task, parsed, corpus)
+    tasks, vocab = _make_tasks(named, parsed, corpus_vocab(folders[0]), opened, known)
+    corpora, held_out, kind = opened[: len(trained)], opened[len(trained) :], opened[0].kind
     if kind == "text" and parsed.settings.given("blocks", Origin.FLAG):
         uncut = any(task.cut is None for task in tasks.values())
-        require(uncut, f"--blocks has no effect: task {name} cuts sentence pairs itself")
-    most = options.max_source_len, options.max_target_len
-    blocks = options.blocks, options.block_size, options.max_epochs
-    shape = Shape(parsed.components["arch"].config, *blocks, *most, options.data_exponent)
+        require(uncut, f"--blocks has no effect: task {[*tasks][-1]} cuts sentence pairs itself")
     idle = "--data-exponent has no effect on one corpus, and with --stateful-rows"
     several = len(trained) > 1 and not options.stateful_rows
     require(several or options.data_exponent == 1, idle)
+    blocks = options.blocks, options.block_size, options.max_epochs
+    most = options.max_source_len, options.max_target_len
+    shape = Shape(parsed.components["arch"].config, *blocks, *most, options.data_exponent)
     layouts = Layouts.of(tasks, parsed.mixture, shape, corpora)
     few = Few.choose(corpora, options.per_label, options.seed) if options.per_label else None
     carried = options.stateful_rows > 0
-    train = layouts.examples(corpora, weights, options.seed, carried, few)
     content = [f"{one.fingerprint}={weight}" for one, weight in zip(corpora, weights, strict=True)]
+    valid = dict(zip(judged, held_out, strict=True))
     return Data(
-        kind,
-        vocab,
-        next(iter(tasks.values())),
-        tuple(dict.fromkeys(head for task in tasks.values() for head in task.heads)),
-        any(task.writes for task in tasks.values()),
-        train,
+        kind=kind,
+        vocab=vocab,
+        task=next(iter(tasks.values())),
+        heads=tuple(dict.fromkeys(head for task in tasks.values() for head in task.heads)),
+        writes=any(task.writes for task in tasks.values()),
+        train=layouts.examples(corpora, weights, options.seed, carried, few),
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
-        {name: layouts.examples([one], [1.0]) for name, one in zip(judged, rest, strict=True)},
-        hashlib.sha256("\n".join(content).encode()).hexdigest(),
-        {name: corpus.fingerprint for name, corpus in zip(judged, rest, strict=True)},
-        0 if kind == "text" else max(int(one.source_parts.max(initial=1)) for one in corpora),
+        valid={name: layouts.examples([one], [1.0]) for name, one in valid.items()},
+        fingerprint=hashlib.sha256("\n".join(content).encode()).hexdigest(),
+        valid_fingerprints={name: one.fingerprint for name, one in valid.items()},
+        parts=0 if kind == "text" else max(int(c.source_parts.max(initial=1)) for c in corpora),
     )
+
+
+def _make_tasks(
+    named: Mapping[str, Component],
+    parsed: Parsed,
+    vocab: Vocab,
+    opened: Sequence[Any],
+    known: Mapping[str, Any],
+) -> tuple[dict[str, Task], Vocab]:
+    """Make the tasks of a run, check them against its corpora, and return their vocabulary too.
+
+    `known` are the labels of the data, as fields of `Trained`.
+    """
+    # a task may have ids beyond those of the corpus; all tasks of a mixture get them
+    vocab = max((one.made_from(one.config, vocab).vocab for one in named.values()), key=len)
+    arch, window = parsed.components["arch"].config, opened[0].manifest.get("window")
+    tasks: dict[str, Task] = {}
+    for name, one in named.items():
+        task = one.made_from(one.config, vocab).knowing(window=window, room=arch.room, **known)
+        for corpus in opened:
+            _check_task(name, task, parsed, corpus)
+        tasks[name] = task
+    return tasks, vocab
 
 
 @dataclass(frozen=True)
@@ -178,7 +195,7 @@ class Layouts:
         shape: Shape,
         corpora: Sequence[Any],
     ) -> Layouts:
-        """Measure what the tasks make of records such as those of the corpora."""
+        """Measure how long records such as those of the corpora become in the tasks' layouts."""
         if corpora[0].kind == "text":
             return cls(tasks, mixture, shape, {}, (0, 0))
         counts = "source_lengths", "target_lengths", "source_parts"
@@ -237,7 +254,7 @@ def _open_named(option: str, folder: Path, resumes: bool) -> Any:
 
 
 def _labels_of_all(folders: Sequence[Path], opened: Sequence[Any], train: int) -> dict[str, Any]:
-    """The labels that all corpora have, as a task knows them."""
+    """The labels of all corpora, as fields of `Trained`; DataError if they differ."""
     first = opened[0].manifest.get("labels")
     for folder, one in zip(folders, opened, strict=True):
         if one.manifest.get("labels") != first:
@@ -246,7 +263,7 @@ def _labels_of_all(folders: Sequence[Path], opened: Sequence[Any], train: int) -
 
 
 def _labels_of_each(folders: Sequence[Path], opened: Sequence[Any], train: int) -> dict[str, Any]:
-    """The labels of each corpus by name, as a task knows them; the first `train` are trained on."""
+    """The labels of each corpus by name, as fields of `Trained`; `train` of them are of --data."""
     known = dict[str, Sequence[str]]()
     for number, about in enumerate(map(describe, opened)):
         name, own = about["name"], (about.get("form", "none"), *about.get("labels", ()))
@@ -262,7 +279,7 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     asked = f"--criterion {criterion} cannot learn what --task {name} asks"
     only = task.needs_criterion
     require(only in ("", criterion), f"{asked}; --criterion {only} can")
-    # what it lays out of a few words shows its towers
+    # a layout of a few words shows the towers of the task
     words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
     read = task.for_corpus(describe(corpus))
     short = lay_out_made_up(read, corpus, [words], words, rng)
