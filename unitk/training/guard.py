@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: float) -> None:
     """Count and report an update with NaN or infinity; too many in a row end the run.
 
-    `loss` is the update's; `compute` makes that of a micro-batch with a seed.
+    `loss` is that of the update; `compute` computes the loss of a micro-batch with a seed.
     """
     config, at = run.config, run.progress
     at.bad_steps, at.bad_row = at.bad_steps + 1, at.bad_row + 1
@@ -77,8 +77,10 @@ def watch_nonfinite(model: Model) -> Iterator[list[str]]:
 def culprit(
     model: Model, update: Update, seeds: Sequence[int], loss: Callable[[Batch, int], Loss]
 ) -> str:
-    """Where NaN or infinity first appears when an update is run again with the same seeds, in
-    words, or nothing."""
+    """Run an update again with the same seeds, and say where NaN or infinity first appears.
+
+    The result is a message, empty if nothing is found.
+    """
     first: list[str] = []
     for number, batch, seed in zip(update.numbers, update.batches, seeds, strict=True):
         with watch_nonfinite(model) as found:
@@ -195,8 +197,10 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
 
 
 def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, float]) -> Sums:
-    """The sums of an update's passes; with `--oom-retry`, of smaller micro-batches of it where
-    memory is out on any rank."""
+    """Run the passes of an update and return their sums.
+
+    With `--oom-retry`, the micro-batches are halved as long as memory is out on any rank.
+    """
     config, ranks, whole = run.config, run.ranks, undivided(run.criterion)
     while True:
         parts, error = len(update.batches) * ranks.world, None

@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 class Trainer(Run):
-    """A run that trains: its updates, and what is due between them."""
+    """Trains a run: makes its updates, and logs, validates and saves between them."""
 
     def __init__(self, start: Start) -> None:
         super().__init__(start)
@@ -68,7 +68,7 @@ class Trainer(Run):
         self.written = registry.get("measure", "written")(self) if wanted else None
 
     def run(self, journal: Journal) -> Generator[Event, None, None]:
-        """Train to the end, a signal, or until the caller takes no further event."""
+        """Train until the end, a signal, or until the caller stops asking for events."""
         config, at = self.config, self.progress
         at.judge_by(self.start.judged_by)
         updates = prefetch(self.updates())
@@ -85,7 +85,7 @@ class Trainer(Run):
             torch.autograd.set_detect_anomaly(config.detect_anomaly),
         ):
             while True:
-                over = self.ends()
+                over = self.do_what_is_due()
                 try:
                     yield from journal.taken()
                 except GeneratorExit:
@@ -112,8 +112,10 @@ class Trainer(Run):
         (self.update_waiting if self.late is None else self.late.update)(update)
 
     def update_waiting(self, update: Update) -> None:
-        """One update: forward and backward, a look at loss and norm, and the step if they are good;
-        NaN and infinity are skipped and reported."""
+        """One update: forward and backward passes, and a step if loss and norm are finite.
+
+        An update with NaN or infinity is skipped and reported.
+        """
         config, at, plan = self.config, self.progress, self.plan
         computed = self.compute(update)
         # the one wait for the device in an update
@@ -149,14 +151,14 @@ class Trainer(Run):
         return Passed(sums, counts, total, norm)
 
     def record(self, computed: Passed, norm: float, texts: int) -> None:
-        """Record the losses of an update that was made, with so many texts and this norm."""
+        """Record the losses and the gradient norm of an update of so many texts."""
         self.noise.add(computed.sums, norm, texts)
         self.means.add(computed.sums, computed.counts)
         self.progress.bad_row = 0
         guard.adapt(self.progress, self.precision)
 
     def settle(self) -> None:
-        """Have all updates read that were made."""
+        """Wait until the host has read the results of all updates."""
         if self.late is not None:
             self.late.settle()
 
@@ -185,12 +187,12 @@ class Trainer(Run):
         return loss
 
     def early_lines(self) -> tuple[str, str]:
-        """What is shown between two events (`report.early_lines`)."""
+        """The lines to show between two events (`report.early_lines`)."""
         self.settle()
         return report.early_lines(self)
 
-    def ends(self) -> bool:
-        """Log, validate and save what is due before an update; returns whether none follows."""
+    def do_what_is_due(self) -> bool:
+        """Log, validate and save as is due between updates; returns whether the run is over."""
         config, at = self.config, self.progress
         signal, end = self.agreed_signal(), at.end(config)
         if at.due(self.log_every, self.logged, bool(end)):
@@ -221,7 +223,7 @@ class Trainer(Run):
         self.saver.finish()
 
     def agreed_signal(self, wait: bool = False) -> int:
-        """Agree with all ranks on the time spent, failed checkpoints, and a signal (returned)."""
+        """Agree with all ranks on time spent and failed checkpoints; returns a signal, or 0."""
         own = self.signals.received, time.perf_counter() - self.began, self.saver.failed(wait)
         number, self.progress.seconds, failed = self.ranks.all_reduce_max(*own)
         self.progress.forget(int(failed))  # training goes on without the checkpoint of that step
@@ -234,7 +236,7 @@ class Trainer(Run):
         return bool(self.ranks.all_reduce_max(self.signals.received)[0])
 
     def updates(self) -> Iterator[tuple[Update, int, int]]:
-        """The updates to come, on the device, each with its numbers of tokens and words."""
+        """Yield the further updates on the device, each with its numbers of tokens and words."""
         at = self.progress
         place = at.epoch, at.cursor, at.step, self.total
         for update, tokens, words in self.data.updates(self.feed, *place):
@@ -261,7 +263,7 @@ class Trainer(Run):
         with self.average.in_place() if self.average is not None else nullcontext():
             values = self.measure(self.journal.show)
         self.model.train()
-        if values is None:  # a signal came: it is done again when the run continues
+        if values is None:  # a signal came: the resumed run validates again
             return
         at.validated, self.validation_seconds = at.step, time.perf_counter() - began
         metric = self.start.metric
@@ -273,7 +275,7 @@ class Trainer(Run):
         at.rank(values[metric], config.keep_best, higher=higher)
         at.stale = 0 if at.best != best else at.stale + 1
         shown = valid_line(self.data.valid, values, metric)
-        self.journal.event("valid", at.step, values, f"{shown}  ({report.so_best(at)})")
+        self.journal.event("valid", at.step, values, f"{shown}  ({report.best_so_far(at)})")
 
     def measure(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:
         """The values of each validation set, means over its examples; None after a signal."""

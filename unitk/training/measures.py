@@ -1,13 +1,13 @@
-"""What is measured of the updates of a run: mean losses, speed, gradient noise, a profile.
+"""Measures of the updates of a run: mean losses, speed, gradient noise, a profile.
 
 The noise of gradients is the simple noise scale of McCandlish et al. 2018, arXiv 1812.06162.
 Appendix A.1: of the mean gradients of a micro-batch of b texts and of a whole update of B texts,
 
     |G|^2 ~ (B |g_B|^2 - b |g_b|^2) / (B - b)      tr(S) ~ (|g_b|^2 - |g_B|^2) / (1/b - 1/B)
 
-are unbiased for the squared norm of the true gradient and for the variance of a text's gradient.
-Averaged over updates they make the scale tr(S) / |G|^2, in texts: an update far smaller than it is
-mostly noise, one far larger spends texts for little.
+are unbiased estimates of the squared norm of the true gradient and of the variance of a text's
+gradient. Their averages over updates give the noise scale tr(S) / |G|^2, in texts. An update of far
+fewer texts is mostly noise; one of far more gains little from them.
 """
 
 from __future__ import annotations
@@ -100,15 +100,15 @@ def _of(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 HIGHER = "correct", "f1"
-"""Parts of an ask of which more is better; of all others, as of losses, less."""
+"""Parts of an ask for which higher is better; for all others, as for losses, lower is."""
 JUDGED = "ppl", "correct"
-"""Parts of an ask that a line about a validation has: the perplexity of words, or what is right."""
+"""Parts of an ask that the line of a validation shows, the first one that there is."""
 
 
 def values_line(prefix: str, values: Mapping[str, float], parts: Sequence[str] = ()) -> str:
     """The losses of a set as a line: its loss, that of each ask if there are several, and parts.
 
-    An ask has the first of the parts that it knows. For a mixture, the same follows for each task.
+    Each ask shows the first of the `parts` that it has. The tasks of a mixture follow one by one.
     """
     asks = {name: v for name, v in values.items() if name.rpartition("/")[0] == prefix}
     text = f"loss {asks.pop(f'{prefix}/loss', math.nan):.4g}"
@@ -128,9 +128,9 @@ def values_line(prefix: str, values: Mapping[str, float], parts: Sequence[str] =
 
 
 def valid_line(sets: Iterable[str], values: Mapping[str, float], metric: str) -> str:
-    """The lines of validation sets, with a figure of each score of outputs.
+    """The lines of validation sets, each with the main figure of each score of outputs.
 
-    A metric other than a loss is last, by its whole name.
+    A `metric` that is not a loss comes last, under its whole name.
     """
     scores = [name for name in values if figure(name) in RANKING]
     last = [metric] * (metric.count("/") > 1 or metric in scores)
@@ -147,7 +147,7 @@ def valid_line(sets: Iterable[str], values: Mapping[str, float], metric: str) ->
 
 @dataclass
 class Speed:
-    """Work done since the last log line, without validation and saving."""
+    """Work and seconds since the last log line, without validation and saving."""
 
     tokens: int = 0
     real: int = 0
@@ -157,7 +157,7 @@ class Speed:
     updates: int = 0
 
     def add(self, other: Speed) -> None:
-        """Add the counts of another one."""
+        """Add the counts of another `Speed`."""
         for part in fields(self):
             setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
@@ -176,7 +176,7 @@ class Speed:
         self.slots += sum(batch.num_slots for batch in update.batches)
 
     def all_ranks(self, total: Callable[[dict[str, float]], dict[str, float]]) -> None:
-        """Sum the slots over all ranks; the tokens are those of all ranks already."""
+        """Sum slots over all ranks; `tokens` is counted over all ranks already."""
         sums = total({"real": float(self.real), "slots": float(self.slots)})
         self.real, self.slots = int(sums["real"]), int(sums["slots"])
 
@@ -192,16 +192,16 @@ class Speed:
 
 @dataclass
 class Noise:
-    """How noisy gradients are: averages over the updates that were looked at.
+    """The noise of gradients, averaged over every tenth update.
 
-    Each rank gives the first of its micro-batches: nothing has been added to its gradient yet.
+    Each rank measures after its first micro-batch, when the gradient is that of this one alone.
     """
 
     every: ClassVar[int] = 10  # updates between those that are looked at
     decay: ClassVar[float] = 0.95  # of the averages
     least: ClassVar[int] = 10  # how many updates make an average
     parts: ClassVar = ("noise/norm2", "noise/inverse", "noise/ranks")
-    """What ranks sum up beside their losses."""
+    """Names under which the measured parts are summed over ranks, beside the losses."""
 
     state: list[float]  # [|G|^2, tr(S), updates looked at], which checkpoints keep
 
@@ -213,8 +213,7 @@ class Noise:
         ranks: Ranks,
         scale: float,
     ) -> dict[str, Tensor]:
-        """The parts of a rank whose first micro-batch has had its backward pass; empty if they are
-        not measured.
+        """Measure after the backward pass of a rank's first micro-batch; empty if not due.
 
         Gradients were multiplied by `scale`. Mixed tasks are not measured, because a micro-batch
         holds only one of them; neither are sharded gradients.
@@ -230,15 +229,14 @@ class Noise:
         return dict(zip(self.parts, values, strict=True))
 
     def add(self, sums: dict[str, Tensor], norm: float, texts: int) -> None:
-        """Take the parts of all ranks out of the sums of an update of so many texts, whose gradient
-        has this norm."""
+        """Add an update of so many texts with this gradient norm; takes its parts out of `sums`."""
         parts = [sums.pop(name) for name in self.parts if name in sums]
         if not parts:
             return
         norm2, inverse, ranks = torch.stack([part.double() for part in parts]).tolist()
         norm2, few = norm2 / ranks, ranks / inverse
         if few >= texts:
-            return  # the other ranks had nothing
+            return  # only one rank had texts: its micro-batch was the whole update
         found = (
             (texts * norm**2 - few * norm2) / (texts - few),
             (norm2 - norm**2) / (1 / few - 1 / texts),
@@ -251,7 +249,7 @@ class Noise:
 
     @property
     def scale(self) -> float | None:
-        """The noise scale in texts; None where too little was seen, or nothing but noise."""
+        """The noise scale in texts; None before `least` looks, or if all is noise."""
         signal, spread, looks = self.state
         return spread / signal if looks >= self.least and signal > 0 and spread > 0 else None
 
@@ -262,7 +260,7 @@ WARM_UP, PROFILED = 2, 5
 
 @contextmanager
 def start_profile(folder: Path | None) -> Iterator[Callable[[], None]]:
-    """A function to call after each update, whose trace `--profile` puts into a folder, if any."""
+    """Profile some updates into a folder, if any; yields a function to call after each update."""
     if folder is None:
         yield lambda: None
         return

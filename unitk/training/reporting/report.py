@@ -259,7 +259,7 @@ def use(run: Run) -> str:
     return "unitk evaluate --checkpoint {} --data DIR"
 
 
-def so_best(at: Progress) -> str:
+def best_so_far(at: Progress) -> str:
     """The best validation yet, in words."""
     if at.best is None:
         return "none was finite"

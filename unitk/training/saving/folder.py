@@ -5,8 +5,8 @@
     RUN/checkpoints/step-150/  step-200/     each with manifest.json: size and SHA-256 of every file
 
 A checkpoint is written to a temporary folder beside them, synced and renamed, so a process that is
-killed leaves at most a temporary folder, which the next start removes. Nothing trusts a name alone:
-a checkpoint is good when its files are what the manifest says.
+killed leaves at most a temporary folder, which the next start removes. A checkpoint is good if its
+files are what its manifest says, whatever its name is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPTIMIZER, SHARDED = "optim.safetensors", ".sharded"
 LOCK = ".lock"
 CONFIG, SOURCES = "config.yaml", "sources.json"
 TRIES, PAUSE = 200, 0.01
-"""How often a checkpoint is looked for in a run that saves, and the seconds between two times."""
+"""Attempts to find a checkpoint while its run saves, and the seconds between two of them."""
 
 _held: dict[Path, ExitStack] = {}
 
@@ -45,11 +45,11 @@ class RunFolder:
 
     path: Path
     remote: files.RemotePath | None = None
-    """Where it is mirrored, if the one that was given is in a store."""
+    """The address in a store at which the folder is mirrored, if `--save-dir` is one."""
 
     @classmethod
     def at(cls, given: Path, resume: bool) -> RunFolder:
-        """The folder of a run; of one in a store, that on this machine, brought up to date."""
+        """The folder of a run; for a run in a store, its up-to-date copy on this machine."""
         if isinstance(given, files.RemotePath):
             return cls(given.run(resume), given)
         return cls(given)
@@ -81,7 +81,7 @@ class RunFolder:
         """Create the folder with its config.yaml; remove what a killed process left unfinished."""
         self.path.mkdir(parents=True, exist_ok=True)
         files.write(self.path / CONFIG, config)
-        if pretrained.fetched:  # the names in it stand for these files
+        if pretrained.fetched:  # the files behind names in config.yaml
             files.write(self.path / SOURCES, json.dumps(pretrained.fetched, indent=1) + "\n")
         self.checkpoints.mkdir(exist_ok=True)
         for folder in (self.path, self.checkpoints):
@@ -158,8 +158,8 @@ class RunFolder:
             files.link(self.path / name, self.step(number).relative_to(self.path))
 
     def prune(self, keep_last: int, best: Collection[int], named: Collection[int] = ()) -> None:
-        """Remove all checkpoints but the newest `keep_last`, those of the steps `best`, and of the
-        `named` ones all but the optimizer's state."""
+        """Remove checkpoints except the newest `keep_last` and those of the steps `best`; `named`
+        ones lose only the optimizer's state."""
         for number in self.steps()[keep_last:]:
             # one that is being read is left to the next time
             if number in best or (reader := hold(self.step(number), alone=True)) is None:
@@ -179,8 +179,8 @@ class RunFolder:
 def hold(checkpoint: Path, alone: bool = False) -> AbstractContextManager[Any] | None:
     """Keep the run from removing a checkpoint until the context ends; None if it is gone.
 
-    `alone`: nobody else may hold it, else None. A checkpoint without a manifest, and a disk without
-    locks, give a context that keeps nothing.
+    With `alone`, it is also None if somebody else holds the checkpoint. Without a manifest, or on a
+    disk without locks, the context protects nothing.
     """
     fcntl, manifest = files.fcntl, checkpoint / MANIFEST
     try:
@@ -209,9 +209,9 @@ def hold(checkpoint: Path, alone: bool = False) -> AbstractContextManager[Any] |
 def holding(path: Path) -> Iterator[Path]:
     """The checkpoint that `path` names, which its run does not remove within the context.
 
-    That is the checkpoint itself, or a run folder's best one, else its newest good one. The name of
-    a model that comes with unitk means that model. The optimizer's tensors are not read. Raises
-    `CheckpointError`, which names the damage, if there is no good checkpoint.
+    `path` is a checkpoint, a run folder (its best checkpoint, else its newest good one), or the
+    name of a bundled model. The optimizer's tensors are not read. Raises `CheckpointError`, which
+    names the damage, if there is no good checkpoint.
     """
     path = pretrained.locate(path)
     for _ in range(TRIES):
@@ -231,7 +231,7 @@ def holding(path: Path) -> Iterator[Path]:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The checkpoint that `path` names (`holding`), held as long as this process lives."""
+    """The checkpoint that `path` names (`holding`); it is held until this process ends."""
     inner = ExitStack()
     found = inner.enter_context(holding(path))
     if found in _held:  # once is enough
@@ -242,7 +242,7 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def _state_of(path: Path) -> tuple[object, ...]:
-    """What changes when a run saves: its checkpoints, and where the links to them lead."""
+    """A value that changes whenever a run saves: its checkpoints, and the targets of links."""
     links = [os.readlink(one) for one in (path, path / "best") if one.is_symlink()]
     return path.exists(), RunFolder(path).steps(), links
 
@@ -307,7 +307,7 @@ T = TypeVar("T")
 
 
 def finding(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
-    """Let a function that reads a checkpoint take whatever path means one (`holding`)."""
+    """Decorate a function that reads a checkpoint: it then takes any path that `holding` takes."""
 
     @wraps(read)
     def reads(path: Path, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,9 +1,9 @@
-"""The contents of a checkpoint's state.json: how far a run has come, and what it is.
+"""The contents of a checkpoint's state.json: the progress of a run and its identity.
 
-Those of earlier versions are read here: `read_state` renames options, and `recorded_options` adds
-what they lack (`Task.earlier`). An option that is gone is ignored if it is in `GONE` of
-options/settings.py. Fields that state.json lacks have a default where they are read. Weights:
-`checkpoint.load_weights`; corpora: `manifest_of` in data/corpus/corpus.py.
+Files of earlier versions are read here: `read_state` renames options, and `recorded_options` adds
+those that they lack (`Task.earlier`). Options that no longer exist are ignored if they are in
+`GONE` of options/settings.py. Code that reads a field gives its default if state.json lacks it. For
+earlier weights see `checkpoint.load_weights`, for corpora `manifest_of` in data/corpus/corpus.py.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ FIELDS: dict[str, Any] = {
     "vocab": str,
     "optimizer": dict,
 }
-"""What state.json must hold beside the progress."""
+"""The fields that state.json must have besides the progress, with their types."""
 
 
 def recorded_options(state: dict[str, Any]) -> Settings:
-    """Every option of the run, as it was written.
+    """Every option of the run as state.json has it.
 
-    A task fills in options that an earlier version did not have.
+    Options that an earlier version did not have get the values that it used.
     """
     there, earlier = Settings.of_texts(state["config"], Origin.CHECKPOINT), dict[str, str]()
     for name, part in there.tasks().items():
@@ -54,7 +54,7 @@ def recorded_options(state: dict[str, Any]) -> Settings:
 
 
 def settings_of(state: dict[str, Any], folder: Path) -> Settings:
-    """Every option of the run; files that the checkpoint copied are named as copies."""
+    """Every option of the run; those that name files name the copies in the checkpoint, if any."""
     there = recorded_options(state)
     texts = there.texts
     for name, part in there.tasks().items():
@@ -64,12 +64,12 @@ def settings_of(state: dict[str, Any], folder: Path) -> Settings:
 
 
 def copies_of(task: str, texts: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Those options of a task that name files which the checkpoint copied, with its copies."""
+    """The options of a task whose files the checkpoint has copied, each with the copy's path."""
     every = options(registry.get("task", task).Config) if registry.has("task", task) else ()
     files = sealed_files(folder)
     there = [one for one in every if one.name in texts and one.copied in files]
     found = {one.name: str(folder / one.copied.partition("/")[0]) for one in there}
-    if "layout" in texts:  # of an objective whose inputs are read: its options, in one
+    if "layout" in texts:  # another objective with its own options, in one text
         name, own = parse_layout(texts["layout"])
         if copies := copies_of(name, own, folder):
             found["layout"] = render_layout(name, own | copies)
@@ -87,13 +87,13 @@ def write_files(folder: Path, task: Task) -> None:
 
 @contextmanager
 def plugins_named(state: dict[str, Any], folder: Path) -> Iterator[None]:
-    """Name the plug-ins of a run where something is unknown without them. A checkpoint never
-    decides which code runs."""
+    """A context in which errors about unknown names tell which plug-ins the run had."""
     try:
         yield
     except UsageError as error:
         if state["user_dir"] is None:
             raise
+        # they are not loaded: a checkpoint never decides which code runs
         raise UsageError(
             f"{error}; {folder} was trained with plug-ins: give --user-dir if you trust those of"
             f" {state['user_dir']!r}"
@@ -111,30 +111,30 @@ class Progress:
     tokens: int = 0
     texts: int = 0
     words: int = 0
-    """What was read, repetitions counted; words are 0 where the corpora do not count them."""
+    """Tokens, texts and words read, repetitions included; words are 0 if corpora lack them."""
     seconds: float = 0.0  # time spent, validations and saving included
     bad_steps: int = 0
-    bad_row: int = 0  # updates skipped for NaN or infinity: all, and the last ones in a row
+    bad_row: int = 0  # updates skipped for NaN or infinity: in all, and the last ones in a row
     validated: int = 0  # step of the last validation
     ranking: list[list[Any]] = field(default_factory=list)
     """[value, step] of the best validations, which were or are being saved, the best first."""
     kept: dict[str, int] = field(default_factory=dict)
     """Names of the checkpoints of --save-at-words -> their steps."""
-    judged_by: str = ""  # the value that ranks validations, and what it is computed of
+    judged_by: str = ""  # the value that ranks validations, and the texts that it is of
     stale: int = 0  # validations since the best one
     means: dict[str, dict[str, float]] = field(default_factory=dict)
     """Sums and counts since the last log line."""
     noise: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """How noisy gradients are (unitk/training/measures.py)."""
     scale: float = 65536.0
-    """fp16: what losses are multiplied by before the backward pass, a power of two."""
-    unscaled: int = 0  # updates since it last changed
+    """fp16: the factor of losses before the backward pass, a power of two."""
+    unscaled: int = 0  # updates since the scale changed
     products: list[str] | None = None
-    """What oneDNN computes (`products.PRODUCTS`): chosen at the start, so that no rerun differs."""
+    """The products that oneDNN computes (`products.PRODUCTS`), chosen once so that reruns agree."""
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> Progress:
-        """The progress that a checkpoint's state.json holds."""
+        """The progress in a checkpoint's state.json."""
         return cls(**{one.name: state[one.name] for one in fields(cls) if one.name in state})
 
     @property
@@ -173,17 +173,17 @@ class Progress:
         return ""
 
     def rank(self, value: float, keep: int, higher: bool = False) -> None:
-        """Enter a validation at this step where it is among the `keep` best, that is the lowest
-        or, if so told, the highest."""
+        """Enter a validation at this step if it is among the `keep` best: those with the lowest
+        values, or with `higher` the highest."""
         sign = -1 if higher else 1
-        # one more is remembered: it moves up where the newest one cannot be saved
+        # one more is kept, which moves up if the newest checkpoint cannot be saved
         ranking = sorted([*self.ranking, [value, self.step]], key=lambda e: (sign * e[0], e[1]))
         ranking = ranking[: keep + 1]
         if math.isfinite(value) and [value, self.step] in ranking[:keep]:
             self.ranking = ranking
 
     def judge_by(self, what: str) -> None:
-        """Forget the best validations if another value decides, or the same of other texts."""
+        """Forget the best validations if `what` ranks them now: another value, or other texts."""
         if what and what != self.judged_by:
             if self.judged_by and self.ranking:
                 log.warning(
@@ -223,15 +223,15 @@ class Identity:
     vocab: str  # hash of the vocabulary
     kind: str  # "text" or "pairs": what it is trained on
     lengths: tuple[int, int] | None = None
-    """The most tokens of a source and of a target of pairs, which are shortened beyond them."""
+    """The lengths to which sources and targets of pairs are truncated, in tokens."""
     labels: tuple[str, ...] = ()
     """The names of classes, tags or entities of labelled data, by their numbers."""
     parts: int = 0
     """The most parts of a source of pairs or labelled texts."""
     corpora: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Of a task that joins corpora: the form and the names of the labels of each, by its name."""
+    """For a task that joins corpora: name -> the form of its labels, and then their names."""
     window: tuple[int | None, str] | None = None
-    """`--window` and `--squad-source` of `unitk preprocess`, of passages around answers."""
+    """`--window` and `--squad-source` of `unitk preprocess`, if sources are answer and passage."""
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
@@ -252,8 +252,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
 
 def asked_as(state: dict[str, Any], task: str | None) -> Settings:
-    """The options with which a checkpoint is read as a task that it was not trained with, but that
-    needs no training; none where it was."""
+    """The options that let a checkpoint be used with a task that is `untrained`; else none."""
     there = recorded_options(state)
     known = task is not None and task not in there.tasks() and registry.has("task", task)
     if task is None or not known or not registry.get("task", task).untrained:
@@ -263,7 +262,7 @@ def asked_as(state: dict[str, Any], task: str | None) -> Settings:
 
 
 def layout_in(there: Settings) -> str:
-    """The layout of a checkpoint's inputs, as `--task.layout`; of mixed tasks, the first's."""
+    """The objective of a checkpoint, the first one of a mixture, as a value of `--task.layout`."""
     if "task.layout" in there:
         return there["task.layout"].text
     name, part = next(iter(there.tasks().items()))
