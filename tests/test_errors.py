@@ -94,6 +94,22 @@ def test_what_is_printable_stays_as_it_is():
     assert printable(printable("\x1b")) == printable("\x1b") == r"\x1b"
 
 
+def test_a_path_below_the_current_folder_is_shown_as_one_types_it(tmp_path, monkeypatch):
+    (here := tmp_path / "a.b").mkdir()
+    monkeypatch.chdir(here)
+    for text in ("weights of {}runs/x", "'{}x' and ({}y)", "--data={}d/train"):
+        assert printable(text.format(*[f"{here}/"] * 2)) == text.format("", "")
+    for text in (f"{tmp_path}/x", f"{here}b/x", f"s3://box{here}/x", f"{here}/", str(here)):
+        assert printable(text) == text
+    monkeypatch.chdir("/")
+    assert printable("a /b c/d 1 / 2") in ("a /b c/d 1 / 2", "a b c/d 1 / 2")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert printable(f"{gone}/x") == f"{gone}/x"
+
+
 def test_several_mistakes_have_a_line_each():
     assert str(UsageError("one", "two\nlines")) == "one\ntwo\\nlines"
 

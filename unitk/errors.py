@@ -6,6 +6,7 @@ import keyword
 import os
 import re
 import sys
+from contextlib import suppress
 
 QUIET = "UNITK_QUIET"
 """Environment variable: neither progress nor what goes well is shown (`--quiet`)."""
@@ -37,9 +38,11 @@ def printable(text: object) -> str:
     """A text in one line as a terminal may have it: other characters as Python's escapes.
 
     Names, keys and answers that others wrote may have any characters in them. A model that comes
-    with unitk is shown by the name that options take.
+    with unitk is shown by its name, and a path below the current folder as one types it there.
     """
     text = str(text).replace(BUNDLED, "")
+    with suppress(OSError):  # the folder may be gone
+        text = re.sub(rf"(?<![^\s'\"(=]){re.escape(os.getcwd())}/(?=[\w.])", "", text)
     return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 

@@ -88,6 +88,13 @@ def test_groups_of_verbs_and_lists(tmp_path):
     assert "cross_entropy" in unitk.list("criterion")["criterion"]
 
 
+def test_several_texts_are_one_list():
+    with pytest.raises(UsageError, match=r"embed\(\['a', 'b'\], ...\)"):
+        unitk.embed("a", "b", checkpoint="unitk-vae-en")
+    with pytest.raises(UsageError, match="^score: "):
+        unitk.score("bleu")
+
+
 def test_a_sweep_takes_the_arguments_of_train(tmp_path):
     with pytest.raises(UsageError, match="train.*None"):
         unitk.sweep(over={"lr": [1, 2]}, save_dir=tmp_path / "s")

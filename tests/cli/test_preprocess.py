@@ -283,7 +283,7 @@ def test_texts_a_line_in_one_document_are_warned_about(here, capsys):
     (here / "mails.txt").write_text("the cat sat on the mat .\n" * 1001)
     run(preprocess, "--input x.txt --vocab-size 26 --vocab-only --dest v")
     run(preprocess, "--input mails.txt --vocab v --dest a --workers 1")
-    assert "1 documents of 1,001 sentences" in (shown := capsys.readouterr().err)
+    assert "1 document of 1,001 sentences" in (shown := capsys.readouterr().err)
     assert "add --documents line" in shown
     run(preprocess, "--input mails.txt --vocab a --documents line --dest b --workers 1")
     assert "add --documents" not in capsys.readouterr().err
@@ -291,7 +291,7 @@ def test_texts_a_line_in_one_document_are_warned_about(here, capsys):
 
 def test_scripts_without_blanks_have_no_tokens_a_word():
     assert "2.00 tokens" in str(Counts(1, 2, 20, 10))
-    assert str(Counts(1, 2, 900, 10)) == "1 documents, 2 sentences, 900 tokens, 0.00% unknown"
+    assert str(Counts(1, 2, 900, 10)) == "1 document, 2 sentences, 900 tokens, 0.00% unknown"
 
 
 def test_a_ctrl_c_is_one_word(monkeypatch, capsys):

@@ -74,5 +74,5 @@ def test_the_newest_checkpoints_of_a_run_in_a_store_are_averaged(base, bucket, m
     # without its manifest, a checkpoint is still being uploaded
     (folder / "run/checkpoints/step-4/manifest.json").unlink()
     machine("elsewhere")
-    with pytest.raises(CheckpointError, match="has 1 checkpoints"):
+    with pytest.raises(CheckpointError, match="has 1 checkpoint "):
         averaged(address / "run", tmp_path / "more")

@@ -11,7 +11,7 @@ from unitk.api.records import as_files
 from unitk.api.verb import Verb, VerbGroup, find_verb
 from unitk.data.corpus.writer import called_from_python
 from unitk.decoding.files.outputs import STDOUT
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, require, show_value
 from unitk.options.config import options
 
 ARGUMENTS = """
@@ -88,7 +88,9 @@ def function_of(name: str, verb: Verb) -> Callable[..., Any]:
     def run(*first: object, **arguments: object) -> Any:
         settle()
         if first:
-            require(verb.words is not None and len(first) == 1, f"{name}: options have names")
+            require(verb.words is not None, f"{name}: options have names")
+            several = f"several {verb.words} are one list: {name}({show_value(list(first))}, ...)"
+            require(len(first) == 1, f"{name}: options have names, and {several}")
             arguments[verb.words or ""] = first[0]
         with called_from_python():
             return run_verb(verb, arguments, name.replace(".", " "))

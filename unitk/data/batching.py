@@ -136,6 +136,18 @@ class Feed:
         """The cost of an update over all ranks, as the plan of an epoch counts it."""
         return self.batch_texts or self.batch_tokens
 
+    def check_whole(self, whole: str) -> None:
+        """Refuse updates of texts, one of which in the first epoch no micro-batch holds, if the
+        option `whole` requires that; "" requires nothing."""
+        if not (whole and self.batch_texts):
+            return
+        today = self.plan(0)
+        starts = [0, *today.stops(self.size)[:-1]]
+        need = int(np.add.reduceat(today.bound[today.order], starts).max())
+        size = f"updates of --batch-texts {self.batch_texts}"
+        what = f"{whole} needs each update in one micro-batch, and {size} have up to {need:,}"
+        require(need <= self.max_tokens, f"{what} slots: give --max-tokens {need} or more")
+
     def updates_per_epoch(self, epoch: int = 0) -> int:
         """How many updates an epoch has."""
         return len(self.plan(epoch).stops(self.size))

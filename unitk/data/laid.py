@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.data.batching import Examples, spread
+from unitk.data.corpus.columns import amount
 from unitk.data.corpus.folders import CORPORA, describe
 from unitk.data.cuts import Text, When, cut_unbroken
 from unitk.data.limits import LEAST_PARTS, UNLIMITED, Extent, misfit, tables_of
@@ -159,7 +160,7 @@ class LaidTexts(Laid):
         documents, tokens = (
             sum(getattr(one.counts, name) for one in corpora) for name in ("documents", "tokens")
         )
-        self.about = f"{documents:,} documents of {tokens:,} tokens{corpora[0].note}"
+        self.about = f"{amount(documents, 'documents')} of {tokens:,} tokens{corpora[0].note}"
         notes = list[str]()  # these need a cut, which takes time: only if there may be any
         if how == "line":
             long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
@@ -209,13 +210,13 @@ class LaidRecords(Laid):
         parts = np.maximum(items.parts, LEAST_PARTS)  # as `limits` has measured
         self._bounds = extent.bound(items.source_lengths, items.target_lengths, parts)
         questions, count, noun = sum(map(len, corpora)), len(items.lengths), kind.noun
-        what, limits = f"{count:,} {noun}", f"{most[0]} source tokens (--max-source-len)"
+        what, limits = amount(count, noun), f"{most[0]} source tokens (--max-source-len)"
         if questions < count:
-            what = f"{questions:,} questions in {count:,} windows of up to {limits},"
+            what = f"{amount(questions, 'questions')} in {count:,} windows of up to {limits},"
         self.about = f"{what} of {items.lengths.sum():,} tokens{corpora[0].note}"
         if few:
             self.chosen = few.chosen
-            self.about = f"{few.each} texts of each class among {self.about}"
+            self.about = f"{amount(few.each, 'texts')} of each class among {self.about}"
         if kind.method == "finetune":  # what is learnt from the others has no tokens
             limits = f"{most[0]} source and {most[1]} target tokens"
             limits += " (--max-source-len, --max-target-len)"

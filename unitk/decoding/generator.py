@@ -377,7 +377,7 @@ class Generator(Sources):
             found[one.number - first] = best
         if none := [one.number + 1 for one in prompts if not found[one.number - first]]:
             log.warning(
-                "no output that the rules allow: %d sources, first input %d", len(none), none[0]
+                "inputs with no output that the rules allow: %d, first input %d", len(none), none[0]
             )
         return found
 

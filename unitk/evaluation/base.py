@@ -41,7 +41,7 @@ class Judged:
 def lines_of(figures: dict[str, Any]) -> list[str]:
     """A line for each figure."""
     return [
-        f"{name:<24}{value:,}" if isinstance(value, int) else f"{name:<24}{value:.4f}"
+        f"{name + '  ':<24}{value:,}" if isinstance(value, int) else f"{name + '  ':<24}{value:.4f}"
         for name, value in figures.items()
     ]
 

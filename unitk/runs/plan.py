@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from unitk.data.batching import FixedBatches, prefetch, spread
+from unitk.data.corpus.columns import amount
+from unitk.errors import printable
 from unitk.registry import register
 from unitk.runs.written import written_part
 from unitk.training.loop import Trainer
@@ -42,7 +44,7 @@ def print_plan(start: Start) -> None:
 def print_once(trainer: Trainer, line: str) -> None:
     """Print a line once."""
     if trainer.ranks.leads:
-        print(line, flush=True)
+        print(printable(line), flush=True)
 
 
 def lines(trainer: Trainer) -> Iterator[str]:
@@ -58,8 +60,10 @@ def lines(trainer: Trainer) -> Iterator[str]:
     if left is not None:
         looks = -(-left // config.valid_every) if trainer.data.valid else 0
         saves, epochs = -(-left // config.save_every), left / trainer.per_epoch
-        length = f"{left:,} updates ({epochs:.2g} epochs)"
-        yield f"length: {length}, {looks:,} validations, {saves:,} checkpoints"
+        rough = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.2g}"
+        length = f"{amount(left, 'updates')} ({rough} epochs)"
+        made = f"{amount(looks, 'validations')}, {amount(saves, 'checkpoints')}"
+        yield f"length: {length}, {made}"
     yield f"an update: {updates:.3g} s, {tokens:,.0f} tokens/s, measured on the first ones"
     if trainer.data.valid:
         yield f"a validation: {judged:.3g} s"
@@ -68,7 +72,8 @@ def lines(trainer: Trainer) -> Iterator[str]:
     kept = config.keep_last + config.keep_best * bool(trainer.data.valid)
     kept += len(config.save_at_words)
     size = checkpoint_bytes(trainer)
-    yield f"disk: {kept} checkpoints of {size / 1e6:,.3g} MB are kept"
+    each = f"{size / 1e9:.2g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+    yield f"disk: up to {amount(kept, 'checkpoints')} of {each}"
     if left is not None:
         total = runs * (left * updates + looks * judged)
         yield f"time: {about(total)}" + f" for {runs} seeds, one after the other" * (runs > 1)

@@ -122,6 +122,7 @@ class Task:
     form: str = ""  # of the labels that it learns from (`FORMS`); "": of any
     fields: tuple[str, ...] = ()
     """The parts that a labelled text must have, in this order; empty: any."""
+    needs_blank: ClassVar[bool] = False  # whether its `layout` must fill blanks
     untrained: ClassVar[bool] = False
     """Whether it can use a model that was only trained with the objective in its `layout`."""
     joins: ClassVar[bool] = False  # whether each corpus of a run may have other labels

@@ -204,8 +204,9 @@ def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, f
     config, ranks, whole = run.config, run.ranks, undivided(run.criterion)
     while True:
         parts, error = len(update.batches) * ranks.world, None
+        size = "--batch-texts" if config.batch_texts else "--batch-tokens"
         what = f"{whole} needs an update in one micro-batch, not in {parts}"
-        require(not whole or parts == 1, f"{what}: raise --max-tokens or lower --batch-tokens")
+        require(not whole or parts == 1, f"{what}: raise --max-tokens or lower {size}")
         try:
             found = passes(update, counts)
         except (RuntimeError, MemoryError) as caught:

@@ -100,6 +100,7 @@ class Run:
             rank=self.ranks.rank,
             world=self.ranks.world,
         )
+        self.feed.check_whole(undivided(self.criterion))
         self.per_epoch = self.feed.updates_per_epoch()
         epochs = config.max_epochs and config.max_epochs * self.per_epoch
         if config.max_epochs and not isinstance(config.block_size, int):

@@ -167,7 +167,7 @@ def _with_parent(given: Settings) -> Parsed:
     inherited = of_same_tasks(there, tasks).texts
     first = registry.get("task", next(iter(tasks)))
     if "task" in tasks.values() and any(one.name == "layout" for one in options(first.Config)):
-        inherited["task.layout"] = layout_in(there)
+        inherited["task.layout"] = layout_in(there, first)
     if "arch" not in given:
         inherited |= there.only("arch").texts
         if 0 < int(inherited.get("arch.num_segments", 0)) < (least := len(first.segments)):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from unitk.api.verb import verb
+from unitk.data.corpus.columns import amount
 from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, require
 from unitk.files import new_folder
@@ -66,6 +67,6 @@ def newest(given: Options) -> list[Path]:
     require(run.checkpoints.is_dir(), f"--last: {run.path} is not a run folder")
     numbers = run.steps()[: given.last]
     if len(numbers) < given.last:
-        kept = f"{run.path} has {len(numbers)} checkpoints"
+        kept = f"{run.path} has {amount(len(numbers), 'checkpoints')}"
         raise CheckpointError(f"--last {given.last}: {kept} (unitk train --keep-last N keeps more)")
     return [find_checkpoint(run.step(number)) for number in numbers[::-1]]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.api.verb import verb
+from unitk.data.corpus.columns import amount
 from unitk.errors import DataError, UsageError, printable, require
 from unitk.options.config import Parsed
 from unitk.registry import register
@@ -94,7 +95,7 @@ def upload(given: Options, revisions: dict[str, Path], sent: dict[str, list[str]
             hub.create_branch(given.repo, branch=name, exist_ok=True)
         added = [CommitOperationAdd(file, str(folder / file)) for file in sent[name]]
         hub.create_commit(given.repo, added, commit_message=given.message, revision=name)
-        print(printable(f"{given.repo}@{name}: {len(added)} files uploaded"), flush=True)
+        print(printable(f"{given.repo}@{name}: {amount(len(added), 'files')} uploaded"), flush=True)
 
 
 def folders(model: Path) -> dict[str, Path]:

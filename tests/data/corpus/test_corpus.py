@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unitk.data.corpus.columns import SMALL
+from unitk.data.corpus.columns import SMALL, amount
 from unitk.data.corpus.corpus import Corpus, Pairs, write_manifest
 from unitk.data.corpus.folders import building, corpus_vocab, open_corpus
 from unitk.data.corpus.writer import CorpusWriter
@@ -210,3 +210,9 @@ def test_only_a_corpus_is_ever_replaced(tmp_path):
     (tmp_path / "mine" / "thesis.tex").unlink()
     with building(tmp_path / "mine", overwrite=True) as folder:
         (folder / "vocab.json").touch()
+
+
+def test_one_thing_is_no_plural():
+    assert [amount(n, "labelled texts") for n in (0, 1, 2000)] == [
+        "0 labelled texts", "1 labelled text", "2,000 labelled texts"
+    ]  # fmt: skip

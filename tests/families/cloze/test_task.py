@@ -18,9 +18,11 @@ from unitk.errors import DataError, UsageError
 from unitk.families.cloze.patterns import read_pattern
 from unitk.masks import dense
 from unitk.models.archs import tiny
+from unitk.options.settings import Origin, Settings
 from unitk.registry import get
 from unitk.slots import collate
 from unitk.training.loop import train
+from unitk.training.saving.state import layout_in
 from unitk.training.start import parse_train, prepare
 
 OWN = """# what the texts of tests/labelled.py say
@@ -399,6 +401,15 @@ def test_an_ensemble_is_the_mean_over_labels_whatever_answers_them(folder, tmp_p
     for several, found in zip(zip(*each, strict=True), mean, strict=True):
         wanted = [np.mean([said[label] for said in several]) for label in ("no", "yes")]
         near(np.array([found["no"], found["yes"]]), np.array(wanted))
+
+
+@pytest.mark.parametrize("kind", ["cloze", "classify"])
+def test_of_several_objectives_the_first_one_with_a_blank_fills_patterns(kind):
+    """Any other task takes the first."""
+    config = {"task": "lm=0.5 glm_infill=0.5", "task.glm_infill.mask_symbol": "gmask"}
+    there = Settings.of_texts({**config, "arch": "glm_tiny"}, Origin.CHECKPOINT)
+    found = layout_in(there, get("task", kind))
+    assert found == ("glm_infill:mask_symbol=gmask" if kind == "cloze" else "lm")
 
 
 def test_mistakes_are_told_in_a_line(folder, toy_vocab, tmp_path):

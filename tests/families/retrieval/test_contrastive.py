@@ -174,6 +174,16 @@ def test_a_model_learns_which_texts_belong_together(train, curve):
     assert sum(right[-5:]) > sum(right[:5])
 
 
+def test_an_update_that_no_micro_batch_holds_is_refused_before_the_first(train, tmp_path):
+    words = "--task contrastive --arch bert_tiny --batch-texts 8 --max-steps 2 --batch-tokens none"
+    with pytest.raises(UsageError, match=r"--batch-texts 8 .*\d+ slots") as told:
+        train(f"{words} --max-tokens 50", data="pairs")
+    need = int(str(told.value).split("give --max-tokens ")[1].split()[0])
+    with pytest.raises(UsageError, match="give --max-tokens"):
+        train(f"{words} --max-tokens {need - 1}", data="pairs")
+    train(f"{words} --max-tokens {need}", data="pairs")
+
+
 def test_what_does_not_fit_is_named(task, toy_vocab, batch, model):
     with pytest.raises(UsageError, match=r"--task\.layout seq2seq"):
         Contrastive(Contrastive.Config(layout="seq2seq"), toy_vocab)

@@ -238,6 +238,24 @@ def test_slow_updates_are_shown_before_their_event_is_due(tmp_path, monkeypatch,
     assert [event["step"] for event in read_events(tmp_path / "a" / "log.jsonl")] == [200]
 
 
+def test_a_line_that_stands_there_is_not_shown_again(tmp_path, monkeypatch, caplog):
+    """The last update of a run is an event; it may have been slow enough to be shown before."""
+    caplog.set_level("INFO")
+    now = 0.0
+    monkeypatch.setattr("unitk.training.reporting.log.time.monotonic", lambda: now)
+    with journal(tmp_path / "a") as log:
+        for step in (1, 2):
+            now += 60.0
+            log.advance(step, lambda: ("line", ""))
+        log.event("train", 2, {"train/loss": 2.0}, "line")
+        log.event("valid", 2, {"valid/loss": 2.0}, "line")
+    assert caplog.messages == [f"step {step}/10  line" for step in (1, 2, 2)]
+    assert [event["kind"] for event in read_events(tmp_path / "a" / "log.jsonl")] == [
+        "train",
+        "valid",
+    ]
+
+
 def test_fast_updates_and_other_ranks_show_nothing_early(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
     now = 0.0

@@ -39,6 +39,11 @@ CHUNK = 1 << 20
 """Values that are read at a time: differences of ten million offsets take 80 MB."""
 
 
+def amount(number: int, nouns: str) -> str:
+    """A number of things, whose plural ends in s: `1 update`, `2,000 updates`."""
+    return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"
+
+
 @dataclass
 class Counts:
     """The size of a corpus; `words` are separated by blanks, `unknown` are tokens."""
@@ -58,10 +63,8 @@ class Counts:
         # a script without blanks has no words to speak of
         spaced = self.tokens < 8 * self.words
         rate = f" {self.tokens / self.words:.2f} tokens a word," if spaced else ""
-        return (
-            f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens,"
-            f"{rate} {self.unknown_rate:.2%} unknown"
-        )
+        each = (amount(vars(self)[name], name) for name in ("documents", "sentences", "tokens"))
+        return f"{', '.join(each)},{rate} {self.unknown_rate:.2%} unknown"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from unitk import registry
-from unitk.data.corpus.columns import FORMS, NOTES, WORDS, Counts
+from unitk.data.corpus.columns import FORMS, NOTES, WORDS, Counts, amount
 from unitk.data.corpus.corpus import manifest_of
 from unitk.data.corpus.encode import Encode, encoders, num_workers
 from unitk.data.corpus.folders import CORPORA, building
@@ -418,7 +418,8 @@ def _hint(name: str, counts: Counts, reading: Separators, symbols: Counter[str])
     if reading.documents == "blank" and counts.sentences > MANY_LINES * counts.documents:
         ends = f"{reading.document_mark!r} ends" if reading.document_mark else "blank lines end"
         say(
-            f"warning: {name} is {counts.documents:,} documents of {counts.sentences:,} sentences,"
+            f"warning: {name} is {amount(counts.documents, 'documents')} of {counts.sentences:,}"
+            f" sentences,"
             f" as only {ends} one; if each line is a text, add --documents line"
         )
     for text, count in symbols.most_common(1):

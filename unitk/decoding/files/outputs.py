@@ -172,7 +172,7 @@ class Tally:
     def __str__(self) -> str:
         perplexity = math.exp(min(-self.log_prob / max(self.words, 1), 700))
         return (
-            f"{self.outputs:,} targets, {self.words:,} tokens: log-probability "
+            f"targets {self.outputs:,}, tokens {self.words:,}: log-probability "
             f"{self.log_prob:.4f}, perplexity {perplexity:.4f}"
         )
 

@@ -165,8 +165,10 @@ def open_vectors(path: Path, count: int) -> Floats:
     """Stored vectors [N, W] of so many documents, which stay on disk."""
     try:
         found: Floats = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataError(f"--vectors {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise DataError(f"--vectors {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise DataError(f"--vectors {path} is no array that `unitk embed` wrote") from error
     whole = found.ndim == 2 and found.dtype.kind == "f" and len(found) == count
     if not whole:
         shape = " x ".join(map(str, found.shape))

@@ -50,6 +50,7 @@ class Journal:
         self.sinks, self.total = sinks, total
         self._events: list[Event] = []  # that nobody has taken yet
         self._trouble, self._shown, self._pause = False, shown, SOON
+        self._last = -1  # the step of the last line
         self._due = self._announcement = math.inf
         self._progress = Progress(
             MofNCompleteColumn(),
@@ -104,11 +105,13 @@ class Journal:
             self._attempt(partial(sink.write, kind, step, values))
         if kind == "train":
             self._due = time.monotonic() + self._pause
-            self._show(step, line)
+            if step != self._last:  # `advance` may have shown it already
+                self._show(step, line)
         else:
             self._print(step, line)
 
     def _show(self, step: int, line: str) -> None:
+        self._last = step
         self.show(line) if talks() else self._print(step, line)  # a bar shows them
 
     def _print(self, step: int, line: str) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from unitk.data.batching import Feed
+from unitk.data.corpus.columns import amount
 from unitk.errors import printable
 from unitk.files import VERSION
 from unitk.optim.rates import RECIPE
@@ -34,7 +35,7 @@ def first_lines(run: Run) -> list[str]:
     """What is trained, on what, where."""
     start, data, feed, ranks = run.start, run.start.data, run.feed, run.ranks
     parts = start.parsed.components
-    slots, texts = f"{feed.batch_tokens:,} slots", f"{feed.batch_texts or 0:,} texts"
+    slots, texts = f"{feed.batch_tokens:,} slots", amount(feed.batch_texts or 0, "texts")
     examples = round(_per_epoch(feed))
     weights, trained = _weights(run.model, every=True), _weights(run.model, every=False)
     of_them = f", {trained / 1e6:.2f} M of them trained" if trained < weights else ""
@@ -47,8 +48,8 @@ def first_lines(run: Run) -> list[str]:
     return [
         f"{data.about} with task {tasks}, {start.beginning}",
         *start.changed,
-        f"train: {data.train.about}; an epoch is {examples:,} examples, {run.per_epoch:,}"
-        f" updates of {texts if feed.batch_texts else slots}",
+        f"train: {data.train.about}; an epoch is {amount(examples, 'examples')},"
+        f" {amount(run.per_epoch, 'updates')} of {texts if feed.batch_texts else slots}",
         *(valid or ["valid: none (--valid)"]),
         f"model: {parts['arch'].name}, {weights / 1e6:.1f} M parameters{of_them},"
         f" vocabulary of {len(data.vocab):,}",
@@ -271,8 +272,9 @@ def summary(at: Progress) -> str:
     best = f"; best {at.best:.4g} at step {at.best_step:,}" if at.best is not None else ""
     bad = f", {at.bad_steps:,} skipped" if at.bad_steps else ""
     words = f" ({at.words:,} words)" if at.words else ""
+    texts = amount(at.texts, "texts")
     return (
-        f"{at.step:,} updates{bad}, {at.tokens:,} tokens of {at.texts:,} texts{words}"
+        f"{amount(at.step, 'updates')}{bad}, {at.tokens:,} tokens of {texts}{words}"
         f" in {clock(at.seconds)}{best}"
     )
 

@@ -126,7 +126,7 @@ class RunFolder:
         if not all(path.exists() for path in found):  # a run that saves has removed some
             return self.newest(hashed)
         if found:
-            raise CheckpointError(f"all {len(found)} checkpoints of {self.path} are damaged")
+            raise CheckpointError(f"{self.path} has no good checkpoint; damaged: {len(found)}")
         return None
 
     def rewind(self, number: int) -> None:
