@@ -278,7 +278,7 @@ def test_scores_of_references(decode, files, capsys, trained):
     words = sum(len(one.hypothesis.ids) for one in found)
     total = sum(one.hypothesis.log_prob for one in found)
     perplexity = np.exp(-total / words)
-    summary = f"4 targets, {words} tokens: log-probability {total:.3f}"
+    summary = f"targets 4, tokens {words}: log-probability {total:.3f}"
     assert summary in shown.err and f"perplexity {perplexity:.2f}"[:14] in shown.err
 
 
