@@ -60,7 +60,7 @@ def test_a_word_that_is_a_file_is_no_text(glm, lines, tmp_path):
     for verb in (run, predict.run, embed.run):
         with pytest.raises(UsageError, match="'in.txt' .*file: --input takes it"):
             verb(["--checkpoint", str(glm), "in.txt"])
-    with pytest.raises(UsageError, match="is a folder: --checkpoint and --input take it"):
+    with pytest.raises(UsageError, match="folder: --checkpoint .*--input"):
         run(["--checkpoint", str(glm), str(glm)])
     with pytest.raises(UsageError, match="got the text 'a b' and --input"):
         lines(glm, "--input in.txt", "a b")
@@ -189,4 +189,4 @@ def test_an_answer_that_is_not_in_its_passage_is_warned_of(glm, caplog):
     model.task = model.task.knowing(pairs=True, window=(80, "{answer} [SEP] {passage}"))
     model.generate([["cat", "the cat"], ["The", "the cat"], ["dog", "the cat"]], beam=1, max_len=2)
     assert caplog.text.count("is not in its passage") == 1
-    assert "input 3: answer 'dog' is not in its passage" in caplog.text
+    assert "input 3: answer 'dog'" in caplog.text
