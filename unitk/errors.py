@@ -1,4 +1,4 @@
-"""What a user can get wrong, each with the exit code of the command line."""
+"""Errors that a user can make, each with its exit code of the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPORT = "UNITK_REPORT"
 
 
 def talks() -> bool:
-    """Whether somebody in a terminal or a notebook wants to know how far things are."""
+    """Whether to show progress: to a terminal or a notebook, unless --quiet is set."""
     return (sys.stderr.isatty() or "ipykernel" in sys.modules) and QUIET not in os.environ
 
 

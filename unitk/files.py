@@ -131,7 +131,7 @@ def copy(source: Path, dest: Path) -> None:
 
 
 def link_or_copy(source: Path, dest: Path) -> None:
-    """Give a file that nobody changes a second name, or copy it where the disk allows but one."""
+    """Link `dest` to a file that never changes, or copy it if the disk has no hard links."""
     try:
         dest.hardlink_to(source)
     except OSError:
@@ -200,7 +200,7 @@ def new_folder(
 
 
 def real_path(dest: Path) -> Path:
-    """The path without links among its folders; of a store, where it is written at first."""
+    """The path without links among its folders; for a store, the local path that is uploaded."""
     if isinstance(dest, RemotePath):
         return dest.staged()
     if dest.name in ("", "..") or dest.parent == Path("/dev"):
@@ -242,7 +242,7 @@ def hold_lock(lock: Path, what: str) -> Iterator[None]:
 
 
 def _lock(path: Path) -> IO[str] | None:
-    """The file, opened and locked; None where another process holds it."""
+    """Open and lock a file; None if another process holds it."""
     if fcntl is None:  # Windows removes no file that a process has open
         try:
             path.unlink(missing_ok=True)
@@ -264,12 +264,12 @@ def _lock(path: Path) -> IO[str] | None:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
                 return file
-        file.close()  # who held it has removed it meanwhile
+        file.close()  # the process that held the lock has removed the file
 
 
 @contextmanager
 def appearing(real: Path, folder: bool = False) -> Iterator[Path]:
-    """A file or folder to fill, which becomes `real` in one rename; for who alone writes there."""
+    """A file or folder to fill, which becomes `real` in one rename; nobody else may write there."""
     part = real.with_name(f"{TEMPORARY}{os.getpid()}-{real.name}")
     old = real.with_name(f"{OLD}{os.getpid()}-{real.name}")
     try:
@@ -293,7 +293,7 @@ def appearing(real: Path, folder: bool = False) -> Iterator[Path]:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the text of a file that no other process writes; OSError where the disk refuses."""
+    """Replace the text of a file that no other process writes; raises OSError if the disk does."""
     with appearing(real := real_path(path)) as part:
         with open_plain(part, "w", newline="") as file:
             file.write(text)
@@ -307,14 +307,14 @@ def move(path: Path, aside: Path) -> None:
 
 
 def finish(part: Path, dest: Path) -> None:
-    """Give a file that is written its name, in one rename; a link there is replaced."""
+    """Rename a finished file to `dest`, in one step; a link there is replaced."""
     real = real_path(dest)
     part.replace(real)
     _deliver(real, dest)
 
 
 def _deliver(real: Path, dest: Path) -> None:
-    """Bring what was written for a path in a store to it."""
+    """Upload what was written for a path in a store."""
     if isinstance(dest, RemotePath):
         dest.upload(real)
 
@@ -338,7 +338,7 @@ def _sync(path: Path) -> None:
 
 
 def discard(left: Path, real: Path) -> None:
-    """Remove what is left of writing `real`, or put it back where it is all there is."""
+    """Remove a leftover of writing `real`; the old `real` is put back if there is no new one."""
     link = left.is_symlink()
     if left.name.startswith(OLD) and left.exists() and not link and not os.path.lexists(real):
         left.replace(real)
@@ -359,7 +359,7 @@ def _in_one_line(dest: Path, option: str, fault: type[UnitkError]) -> Iterator[N
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file; one that stays as it is gets read once in a process."""
+    """SHA-256 of a file; a file that does not change is read once in a process."""
     require_file(path)
     with path.open("rb") as file:
         at = os.fstat(file.fileno())
@@ -374,20 +374,20 @@ def digest(path: Path) -> str:
 
 
 def entry(path: Path) -> dict[str, Any]:
-    """What a manifest says of a file: its size and SHA-256."""
+    """The entry of a file in a manifest: its size and SHA-256."""
     return {"size": path.stat().st_size, "sha256": digest(path)}
 
 
 def below(folder: Path) -> dict[str, Path]:
-    """Every file below a folder but its manifest, by the name that it has in one."""
+    """Every file below a folder except its manifest, by its name in the manifest."""
     found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {name: path for name, path in found.items() if path.is_file() and name != MANIFEST}
 
 
 def differs(folder: Path, files: Any, hashed: Callable[[str], bool]) -> str | None:
-    """What a folder has else than the entries of its manifest, or None.
+    """The first difference between a folder and the entries of its manifest, or None.
 
-    Sizes are always compared, contents of those files that are to be `hashed`.
+    Sizes are always compared, contents only for files that are `hashed`.
     """
     if not isinstance(files, dict) or not files:
         return f"{MANIFEST} lists no files"
@@ -414,9 +414,9 @@ def seal(folder: Path) -> None:
 
 
 def leave_out(folder: Path, name: str) -> None:
-    """Remove a file of a checkpoint, which stays a good one at any moment.
+    """Remove a file of a checkpoint, which is good at any moment.
 
-    Of one that was moved elsewhere and linked, nothing is removed.
+    A checkpoint that was moved elsewhere and linked keeps its files.
     """
     if folder.is_symlink():
         return
@@ -432,7 +432,7 @@ def sealed_files(folder: Path) -> set[str]:
 
 
 def damage(folder: Path, hashed: Callable[[str], bool] = lambda name: True) -> str | None:
-    """What is wrong with a checkpoint, or None; only files that are `hashed` are read."""
+    """What is wrong with a checkpoint, or None; only files that are `hashed` are read whole."""
     path = folder / MANIFEST
     try:
         files = read_json(path).get("files")

@@ -1,4 +1,4 @@
-"""What a notebook shows of unitk's objects: HTML without scripts, for light and dark pages."""
+"""HTML views of unitk's objects for notebooks: without scripts, for light and dark pages."""
 
 from __future__ import annotations
 

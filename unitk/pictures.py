@@ -30,7 +30,7 @@ COLOURS = {
 
 
 def kinds(slots: Slots, masks: Collection[int]) -> list[str]:
-    """What each slot is: a mask symbol, a probe, a query, context (time 0) or a target."""
+    """The kind of each slot: a mask symbol, a probe, a query, context (time 0) or a target."""
     found = []
     for token, now, born, dies in slots.table[[TOKEN, NOW, BORN, DIES]].T.tolist():
         if born == NEVER:

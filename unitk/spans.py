@@ -392,7 +392,7 @@ def corrupt(
     rng: np.random.Generator,
     run: Ids | None = None,
 ) -> Ids:
-    """What is shown of hidden tokens: by these weights the mask, the token itself, or any word.
+    """Replace hidden tokens: with these weights by the mask, by themselves, or by any word.
 
     Tokens with the same number (from 0) in `run` share the choice. The number of draws depends on
     the number of tokens only.

@@ -1,4 +1,4 @@
-"""What documents cost a model, in nats: each token, each document, and its bits per byte.
+"""The cost of documents to a model, in nats per token and document, and in bits per byte.
 
 The bytes are those of the text and not of what the vocabulary restores, so that tokenizers can be
 compared. A character that a vocabulary does not know costs a code point of Unicode, all of which
@@ -38,7 +38,7 @@ Doubles = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """How documents are read; None: as model and task have it."""
+    """How documents are read; None stands for the default of model and task."""
 
     stride: int | None = None
     context: int | None = None
@@ -198,5 +198,5 @@ def spell(vocab: Vocab, sentence: str, ids: Ids) -> Ids:
 
 
 def bare(text: str) -> str:
-    """A text without blanks, which vocabularies change."""
+    """A text without blanks: vocabularies may change these."""
     return "".join(text.split())

@@ -223,7 +223,7 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
 
     @property
     def width(self) -> int:
-        """How many hypotheses of an input are open at a time."""
+        """How many hypotheses of an input are open at the same time."""
         return max(self.nbest, self.best_of) if self.sampling else self.beam
 
     @property
@@ -310,7 +310,7 @@ def length(text: str | int, words: int) -> int:
 
 
 def slope(text: str | int) -> float:
-    """How many words an output may grow by for each word of its source."""
+    """The words by which the longest output grows with each word of its source."""
     return _parse(text)[0]
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Each:
-    """The conditions or the caches of the models of an ensemble, one for each."""
+    """The conditions, or the caches, of the models of an ensemble, one for each model."""
 
     each: Sequence[Any]
 

@@ -26,7 +26,7 @@ NEAR = 8
 
 @register("driver", "once")
 class Once(Driver):
-    """All masks in one pass, each with its likeliest word."""
+    """Fills all masks in one pass, each with its likeliest word."""
 
     shortens = False
 

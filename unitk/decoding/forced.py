@@ -1,4 +1,4 @@
-"""Given outputs: their scores, as a search would report them, and their attention, in one pass."""
+"""Scores given outputs as a search would report them, and their attention, in one pass."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def score(
 
 
 def predicting(task: Task, text: Ids, target: Ids | None) -> Example:
-    """A text with an ask at every slot that reads it, labelled with what the slot reads.
+    """Lay out a text with an ask at every slot that reads it, whose label is the slot's token.
 
     With a target: the asks of its words and its end, as decoding meets them behind the text.
     Raises UsageError where the task writes none.
@@ -87,7 +87,7 @@ def logits(model: Decoder, examples: Sequence[Example], max_tokens: int) -> list
 
 @dataclass(frozen=True)
 class Given(Driver):
-    """Outputs that are given: they are scored as a search would report them.
+    """Scores given outputs as a search would report them.
 
     The output of a prompt is what its constraint begins with: the words of all blanks, with an end
     symbol after each, the last of which is optional.

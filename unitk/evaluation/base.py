@@ -48,14 +48,14 @@ def lines_of(figures: dict[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Checked):
-    """What all evaluations have."""
+    """The base of all evaluations; their fields are options of `unitk evaluate`."""
 
     max_tokens: Positive = 8192
     """Maximum slots of a forward pass. It changes the figures of a latent by rounding only."""
 
     @classmethod
     def of(cls, given: Any) -> Self:
-        """The evaluation with its own of some given options."""
+        """An evaluation with those of the given options that are its own."""
         return cls(**{option.name: getattr(given, option.name) for option in options(cls)})
 
 
@@ -70,7 +70,7 @@ class CorpusEvaluation(Evaluation):
 
     @classmethod
     def fits(cls, setup: Setup) -> bool:
-        """Whether these are the measures of such a model."""
+        """Whether the evaluation applies to such a model."""
         raise NotImplementedError
 
     def judge(self, setup: Setup, progress: Progress) -> Judged:

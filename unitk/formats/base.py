@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Found:
-    """The tensors, settings and vocabulary that a format finds in a checkpoint."""
+    """The tensors, settings and vocabulary that a format has read from a checkpoint."""
 
     path: Path  # the file, for errors
     tensors: Mapping[str, Tensor]

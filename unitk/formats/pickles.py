@@ -1,4 +1,4 @@
-"""Which names a pickle may have beside its tensors, and inert objects in place of what they name.
+"""The names that a pickle may refer to, and inert objects in place of what they name.
 
 A pickle can name any function, to be called when it is opened. torch calls those of its own list,
 which makes tensors and plain values, and those in `REAL`. A class of another package, such as
@@ -82,14 +82,14 @@ class StandIn:
 
 
 class MappingStandIn(StandIn):
-    """The same for a dictionary of another class; torch fills none but its own."""
+    """`StandIn` for a dictionary of another class; torch fills only dictionaries of known ones."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         return OrderedDict[Any, Any]()
 
 
 class ListStandIn(StandIn):
-    """The same for a list of another class."""
+    """`StandIn` for a list of another class."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         return []

@@ -34,26 +34,26 @@ log = logging.getLogger(__name__)
 
 
 class Recordable(Protocol):
-    """What is decoded step by step."""
+    """A batch that is decoded step by step."""
 
     recorded: Any
     """None where it has no tables of its own."""
 
     @property
     def fixed(self) -> Hashable:
-        """What must be equal, beside the shapes, where a recording serves two batches."""
+        """What must be equal, besides shapes, for a recorded step to serve two batches."""
 
     def tables(self) -> list[Tensor]:
         """All tensors that a step reads and that differ from batch to batch."""
 
     def count_on_device(self) -> None:
-        """Let the device count steps and columns."""
+        """Count steps and columns in tensors on the device, as a recorded step must."""
 
     def keep(self) -> None:
-        """Take tables that nobody else has, to record steps over them."""
+        """Give the work tensors of its own, so that steps over them can be recorded."""
 
     def go_on_from(self, other: Any) -> None:
-        """Take the place of a batch of the same shapes, whose tables were copied."""
+        """Continue the batch `other` of the same shapes, whose tensors were copied into these."""
 
 
 class Recorded:
@@ -101,13 +101,13 @@ RECORDERS: dict[str, type[Recorded]] = {"cuda": Recorded}
 
 
 class Shelf(Generic[T]):
-    """What is kept for later batches; once there is too much, the least recently used goes."""
+    """A cache for later batches, from which the least recently used entries are dropped."""
 
     def __init__(self, room: int) -> None:
         self.room, self.kept = room, OrderedDict[Hashable, tuple[T, int]]()
 
     def take(self, key: Hashable) -> T | None:
-        """Take off what was kept under this key."""
+        """Remove and return an entry."""
         return self.kept.pop(key, (None, 0))[0]
 
     def put(self, key: Hashable, value: T, size: int) -> None:
@@ -163,7 +163,7 @@ class Kept:
 
 
 def shelf_key(work: Recordable, tables: list[Tensor]) -> Hashable:
-    """Where tables stand on the shelf."""
+    """The key of tensors in the cache."""
     return work.fixed, tuple((table.dtype, table.shape) for table in tables)
 
 
@@ -190,7 +190,7 @@ def on_grid(model: Decoder) -> bool:
 
 
 def addresses(model: Decoder) -> list[int]:
-    """Where the weights of a model lie in memory."""
+    """The addresses of a model's weights in memory."""
     return [one.data_ptr() for one in model.parameters()]
 
 

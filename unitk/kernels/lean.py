@@ -1,4 +1,4 @@
-"""What backward needs of a forward pass, held in less memory."""
+"""Operations that keep less memory for the backward pass."""
 
 from __future__ import annotations
 

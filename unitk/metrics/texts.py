@@ -18,7 +18,7 @@ Written = Literal["bleu", "rouge", "meteor", "chrf", "qg", "stats"]
 
 @dataclass(frozen=True, kw_only=True)
 class Counting:
-    """How texts are counted: the options of `unitk score` of the same names."""
+    """How texts are scored: the options of `unitk score` with the same names."""
 
     tokenize: Tokenize = "13a"
     lowercase: bool = False

@@ -1,4 +1,4 @@
-"""Words of texts in any script, and what a metric leaves out that counts fewer characters.
+"""Words of texts in any script, and warnings about characters that a metric ignores.
 
 A word is a run of letters, accents and digits; in scripts without blanks between words it is one
 character, as the scripts of CMRC, DRCD and MLQA count Chinese.

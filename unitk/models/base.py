@@ -123,7 +123,7 @@ def families_with(holds: Callable[[ArchConfig], bool]) -> str:
 
 
 class Cache(Protocol):
-    """What a network keeps of the slots it has read: keys and values, or a recurrent state."""
+    """The memory of a network for slots it has read: keys and values, or a recurrent state."""
 
     def follow(self, back: Tensor) -> None:
         """Let hypothesis k of row b continue hypothesis back[b, k] of the step before."""
@@ -193,7 +193,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Preset:
-    """What the registry holds: called, it returns the configuration."""
+    """A registered architecture, which returns its configuration when it is called."""
 
     config: ArchConfig
     __doc__: str

@@ -1,4 +1,4 @@
-"""What a Transformer is made of: embeddings, feed-forward part, layer; what any tower offers."""
+"""The parts of a Transformer: embeddings, feed-forward part, layer; the interface of towers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Embedding(nn.Module):
         return self.map(self.dropout(self.norm(x_BTD)))
 
     def of_tasks(self, batch: Batch) -> Tensor | None:
-        """What is added to every slot of a doc for its task (ERNIE 2.0), [N, D].
+        """The embedding of each doc's task, which is added to all of its slots (ERNIE 2.0), [N, D].
 
         Examples name the task by the input "task"; without it, it is 0.
         """
@@ -206,7 +206,7 @@ class Layer(nn.Module):
         part: Callable[[Tensor], Tensor],
         asked: Tensor | None = None,
     ) -> Tensor:
-        """What came in with what a part makes of it."""
+        """The residual sum of a state and the output of a part, with the norm in its place."""
         # GPT: x + part(norm(x)); BERT: norm(x + part(x)); OLMo 2 has its norm in the part
         made_BTD = part(norm(x_BTD) if self.norm_first else x_BTD)
         sum_BTD = (x_BTD if asked is None else take_asked(x_BTD, asked)) + self.dropout(made_BTD)
@@ -218,7 +218,7 @@ class Layer(nn.Module):
 
 
 class Tower(nn.Module):
-    """What a model asks of each of its towers, of any family."""
+    """The interface of the towers of a model."""
 
     config: ModelConfig
     """The settings; of other families those that embeddings and output layers are made from."""

@@ -1,4 +1,4 @@
-"""What a tower is asked to read, and what stays of it: conditions, caches, carried states."""
+"""The inputs and the memory of a tower: conditions, caches, carried states."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a tower is asked to read: slots that see each other by the rule, and what is wanted."""
+    """The input of a tower: slots that see each other by the rule, and the outputs wanted."""
 
     slots: Tensor
     """[9, B, T]."""
@@ -137,7 +137,7 @@ class Reading:
 
     @classmethod
     def of(cls, batch: Batch, name: str, condition: Condition | None = None, **more: Any) -> Self:
-        """What a tower reads of a batch."""
+        """The input of a tower for a batch."""
         given = batch.towers[name], batch.sight[name], batch.num_keys[name]
         condition = Condition() if condition is None else condition
         return cls(*given, condition, batch.packed.get(name), **more)

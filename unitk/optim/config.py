@@ -52,7 +52,7 @@ class OptimizerConfig(Checked):
     smaller rates, so that one --lr fits all widths. 0: all widths have the same rates."""
 
     def width_factor(self, name: str, dims: int, width: int) -> float:
-        """What `base_width` makes of the rate of a parameter in a model of this width.
+        """The factor by which `base_width` scales the rate of a parameter in a model of this width.
 
         Steps of Adam add up in a product with as many inputs: the ratio of widths.
         """
@@ -66,7 +66,7 @@ class OptimizerConfig(Checked):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that it keeps of each weight, at most: two means in fp32."""
+        """The most bytes that it keeps for each weight: two means in fp32."""
         return 8
 
     def of(self, name: str, dims: int) -> OptimizerConfig:

@@ -159,7 +159,7 @@ def check(
 
 
 def distances(names: Iterable[str]) -> dict[str, int]:
-    """How far each parameter is from the output, in layers of its tower."""
+    """The distance of each parameter from the output, in layers of its tower."""
     found = {name: re.match(r"(.*?)(?:layers\.(\d+)|embed|relative)\.", name) for name in names}
     height: dict[str, int] = {}  # layers by what stands before "layers": the tower
     for place in found.values():

@@ -34,7 +34,7 @@ PARSING = threading.Lock()
 
 
 class Mark:
-    """A part of an option's type that says more than how its text is parsed."""
+    """Metadata in the type of an option, besides how its text is parsed."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Copied(Mark):
 
 
 class Rule(Mark):
-    """What the values of an option must be."""
+    """A condition on the values of an option."""
 
     def fault(self, value: Any) -> str:
-        """What messages say of a value that breaks the rule; nothing of others."""
+        """What is wrong with a value, such as `must be in [0, 1]`; empty if nothing is."""
         raise NotImplementedError
 
 
@@ -104,14 +104,14 @@ Positive = Annotated[int, Bound(1)]
 Weight = Annotated[float, Bound(0)]
 Chance = Annotated[float, Bound(0, 1)]
 Part = Annotated[float, Bound(0, 1, above=True)]
-"""Of a whole, but not nothing."""
+"""A part of a whole that is not empty."""
 Rate = Annotated[float, Bound(0, 1, below=True)]
-"""Of dropout, or of a running mean."""
+"""The rate of dropout or of a running mean."""
 Fraction = Annotated[float, Bound(0, 1, above=True, below=True)]
 Above = Annotated[float, Bound(0, above=True, below=True)]
 Weights = Annotated[tuple[float, float, float], Weighted()]
 Share = Annotated[float | Schedule, Bound(0, 1, above=True)]
-"""A part that may change in the run."""
+"""A part of a whole that may change during the run."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Option:
 
     @property
     def copied(self) -> str:
-        """The name of the file that checkpoints have of it, if they have one."""
+        """The name under which checkpoints copy the file that it names; "" if they do not."""
         return next((mark.name for mark in self.marks if isinstance(mark, Copied)), "")
 
     @property
@@ -140,7 +140,7 @@ class Option:
 
     @property
     def help(self) -> str:
-        """The string that stands under the field; sources are not read before it is asked for."""
+        """The string under the field; the source file is read when it is first needed."""
         # a subclass may explain a field anew
         every = (_field_docs(base) for base in self.owner.__mro__[:-1])
         return self.about or next((docs[self.name] for docs in every if self.name in docs), "")
@@ -153,7 +153,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Component:
-    """A chosen component: the registered object and its config (for an arch, the model's)."""
+    """A chosen component: the registered object and its config."""
 
     name: str
     made_from: Any
@@ -211,7 +211,7 @@ def _marks(kind: Any) -> Iterator[Mark]:
 
 
 class Checked:
-    """A base of config dataclasses that refuses values which their types exclude."""
+    """A base of config dataclasses whose values are checked against their types."""
 
     KIND: ClassVar[str] = ""
     """The kind of component that has these options, as in `--task.mean-span`."""
@@ -220,12 +220,12 @@ class Checked:
         check_values(self, self._called)
 
     def _called(self, name: str) -> str:
-        """What messages call an option."""
+        """The name of an option in messages."""
         return flag(f"{self.KIND}.{name}" if self.KIND else name)
 
 
 def check_values(config: Any, called: Callable[[str], str]) -> None:
-    """Raise a `UsageError` for an option whose type excludes its value, by what it is `called`."""
+    """Raise a `UsageError` for a value that its option's type excludes; `called` names options."""
     for option in options(type(config)):
         value = getattr(config, option.name)
         fault = option.rule.fault(value) if option.rule and value is not None else ""
@@ -235,7 +235,7 @@ def check_values(config: Any, called: Callable[[str], str]) -> None:
 
 
 def _show(value: Any) -> str:
-    """A value as messages show it; of a schedule its highest one."""
+    """A value for a message; a schedule is shown by its highest value."""
     if isinstance(value, tuple):
         return ",".join(map(_show, value))
     if callable(value):

@@ -96,7 +96,7 @@ def make_room(added: int) -> None:
 
 @contextmanager
 def _gone() -> Iterator[None]:
-    """Another process may remove what is looked at."""
+    """A context that ignores files which another process has removed."""
     try:
         yield
     except FileNotFoundError:
@@ -176,7 +176,7 @@ def fetch_part(address: str, wanted: str) -> Path:
 
 
 def _follow_link(store: Store, address: str) -> str:
-    """The checkpoint that RUN/best and the like stand for; "" if there is no such run."""
+    """The checkpoint that a link such as RUN/best leads to; "" if there is no such run."""
     run, _, name = address.rstrip("/").rpartition("/")
     target = index_of(store, run).get("links", {}).get(name)
     return f"{run}/{target}" if target else ""

@@ -1,1 +1,1 @@
-"""What goes with training runs: scores, dry runs, sweeps, scaling laws, clusters, views, shards."""
+"""Experiments around training runs: scores, dry runs, sweeps, scaling laws, clusters, shards."""

@@ -109,7 +109,7 @@ def run(argv: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class MixtureSearch:
-    """What is searched: mixtures of objectives, and the training that reads them."""
+    """A search over mixtures of objectives, and the training that each is tried with."""
 
     given: Options
     base: tuple[str, ...]

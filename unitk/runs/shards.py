@@ -70,7 +70,7 @@ def part_name(file: str, rank: int) -> str:
 
 
 def hand_over(folder: RunFolder, snapshot: Snapshot) -> bool:
-    """Write the part of a rank for the first one to take in; returns that nothing is published."""
+    """Write this rank's part, which rank 0 takes in; returns False: nothing is published."""
     for name, tensors in snapshot.files.items():
         path = aside(folder, snapshot) / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,5 +104,5 @@ def take_in(others: Sequence[str], patience: float, folder: RunFolder, snapshot:
 
 
 def aside(folder: RunFolder, snapshot: Snapshot) -> Path:
-    """Where ranks other than the first one write."""
+    """The temporary folder into which the ranks other than rank 0 write."""
     return folder.checkpoints / f"{TEMPORARY}shards-{snapshot.step}"

@@ -1,4 +1,4 @@
-"""What a model in training writes for sources of its validation sets: scores, and samples."""
+"""Outputs of a model in training for sources of its validation sets: scores and samples."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Sample = tuple[str, str, str]
 
 @register("measure", "written")
 class WrittenScores:
-    """Scores what a model in training writes for `--valid-generate` sources of a validation set.
+    """Scores outputs of a model in training for `--valid-generate` sources of validation sets.
 
     Outputs are those of `unitk generate --input SET` in fp32 with the same `--beam`, and at most as
     long as the longest target of the training. Each rank writes its share of them.
@@ -84,7 +84,7 @@ class WrittenScores:
         return [tuple(shares[i]) for i in range(rounds) for shares in each if i < len(shares)]
 
     def outputs(self, part: LaidRecords, ids: Ids) -> list[Sample]:
-        """What the model writes for these records."""
+        """Generate outputs for these records."""
         return write_outputs(self.model, part, ids, self.beam, 2 * self.max_tokens)
 
 
@@ -105,7 +105,7 @@ def show_samples(run: Run) -> None:
 def write_outputs(
     model: Any, part: LaidRecords, ids: Ids, beam: int, max_tokens: int
 ) -> list[Sample]:
-    """What a model writes for these records, in batches of at most `max_tokens` slots."""
+    """Generate outputs for these records, in batches of at most `max_tokens` slots."""
     if not len(ids):
         return []
     assert part.most is not None  # of pairs

@@ -1,8 +1,8 @@
 """Batches of requests: those that wait together and have the same options are computed together.
 
-A search is taken on step by step. Requests enter between its steps, as a further group of their
-own, and each is answered when its own rows are finished. Groups take turns, by the time that they
-have had, so that what is short does not wait for what is long.
+A search is computed step by step. New requests enter between its steps as a further group, and each
+is answered when its own rows are finished. The group with the least computing time is next, so that
+short requests do not wait for long ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OVERDUE = 128  # steps after which others do not take the room that a request wa
 
 
 class Abandoned(Exception):
-    """Raised when no client waits any more for what is being computed."""
+    """Raised within a computation whose clients are all gone."""
 
 
 class Busy(Exception):
@@ -46,7 +46,7 @@ class NoMemory(Exception):
 
 
 class Internal(Exception):
-    """Raised for what nobody expected, which the log has in full."""
+    """Raised for an unexpected error; the log has its traceback."""
 
 
 @dataclass(eq=False)
@@ -57,9 +57,9 @@ class Job:
     """Jobs with equal keys may be computed together, by the `act` of the first one."""
     items: list[Any]
     act: Callable[[list[Any], Callable[[], bool]], list[Any]]
-    """(items, whether nobody waits for them) -> a result for each item."""
+    """(items, a function that tells whether all clients are gone) -> a result for each item."""
     answer: Callable[[list[Any]], Any]
-    """The results of its own items -> what is sent."""
+    """The results of its own items -> the answer that is sent."""
     cost: int = 0
     """Tokens that it reads and writes, those of every hypothesis counted."""
     steps: Stepwise | None = None
@@ -75,7 +75,7 @@ class Job:
     since: float = field(init=False, default=0.0)  # when it began to wait
     parts: list[JobPart] = field(init=False, default_factory=list)
     """Its items that have not begun."""
-    seen: int = field(init=False, default=-1)  # the step before which it could first begin
+    seen: int = field(init=False, default=-1)  # the step at which it was first considered
     results: list[Any] = field(init=False, default_factory=list)
     left: int = field(init=False, default=0)
     """Items without a result."""
@@ -91,7 +91,7 @@ class Job:
             self.finish()
 
     def put(self, at: int, result: Any) -> None:
-        """Take the result of an item; after the last one, the job is answered."""
+        """Store the result of an item; the last one completes the job."""
         self.results[at] = result
         self.left -= 1
         if not self.left:
@@ -105,19 +105,19 @@ class Job:
             self.settle(failure(error))
 
     def settle(self, answer: Any) -> None:
-        """Answer, in whatever thread; the future belongs to the event loop."""
+        """Set the answer from any thread; the future belongs to the event loop."""
         self.future.get_loop().call_soon_threadsafe(_settle, self.future, answer)
 
 
 class Room:
-    """The tokens that all requests together may have in the server."""
+    """The tokens that all requests together may occupy in the server."""
 
     def __init__(self, most: int) -> None:
         self.most, self.taken = most, 0
 
 
 class Claim:
-    """What one request has of the room, from its first byte to the last one of its answer."""
+    """The part of the room that a request occupies until its answer is sent."""
 
     def __init__(self, room: Room) -> None:
         self.room, self.size = room, 0
@@ -178,7 +178,7 @@ class Batcher:
                     self.waiting.remove(job)
 
     async def run(self) -> None:
-        """Compute what waits, for ever."""
+        """Compute waiting jobs forever."""
         loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()  # of this loop
         self._wake.set()
@@ -201,7 +201,7 @@ class Batcher:
         return len(self.waiting)
 
     def _work(self) -> None:
-        """Compute what there is, a step of a group at a time."""
+        """Compute all groups and waiting jobs, a step of one group at a time."""
         while True:
             now = time.monotonic()
             late = min(self.running, key=lambda one: one.stepped, default=None)
@@ -268,7 +268,7 @@ class Batcher:
         return found
 
     def _pays(self, parts: list[JobPart], now: float) -> bool:
-        """Whether a group is to begin beside those like it: few rows cost more each than many."""
+        """Whether a group should begin beside others of its key: small groups cost more per row."""
         first = parts[0].job
         like = [len(one.left) for one in self.running if one.key == first.key]
         if not like or self.steps >= first.seen + PATIENCE * len(like):
@@ -279,7 +279,7 @@ class Batcher:
         return gathered and len(parts) >= sum(like)
 
     def _leave(self, parts: list[JobPart]) -> None:
-        """Take parts from those that wait."""
+        """Remove parts from those that wait."""
         chosen = set(parts)
         with self._lock:
             for job in {part.job for part in parts}:
@@ -288,7 +288,7 @@ class Batcher:
             self.waiting = [job for job in self.waiting if job.parts]
 
     def _begin(self, parts: list[JobPart]) -> None:
-        """Begin a group; it has had as much time as the one like it that had least."""
+        """Begin a group, whose time so far counts as the least of the groups with its key."""
         job = parts[0].job
         spent = min((one.spent for one in self.running if one.key == job.key), default=0.0)
         self.groups += 1
@@ -302,7 +302,7 @@ class Batcher:
             self._step(group)
 
     def _step(self, group: JobGroup) -> None:
-        """Take a group on by a step; jobs whose last parts finish are answered."""
+        """Compute a step of a group, and answer the jobs whose last parts finish."""
         self.steps += 1
         try:
             finished = group.step()

@@ -1,4 +1,4 @@
-"""What a server tells of its work: figures for Prometheus, and a log of requests without texts."""
+"""Figures of a server for Prometheus, and a log of requests without their texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORD = "unitk.record"
 
 @dataclass
 class Entry:
-    """What is recorded of a request."""
+    """The log entry of a request."""
 
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     verb: str = ""

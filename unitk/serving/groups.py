@@ -1,4 +1,4 @@
-"""Requests that are computed together: at once, or by a search, which is taken on step by step."""
+"""Groups of requests that are computed together: at once, or by a search step by step."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from unitk.slots import Ids
 
 
 class Stepwise(Protocol):
-    """How items are computed step by step."""
+    """Computes items step by step."""
 
     def begin(self, items: Sequence[Any]) -> Running:
         """Begin a search over items."""
 
     def columns(self, items: Sequence[Any]) -> int:
-        """The slots that each of these items needs beside the others."""
+        """The slots that each of these items needs in a batch of all of them."""
 
     def result(self, item: Any, best: list[Hypothesis]) -> Any:
         """The result for an item with its n best outputs."""
 
     def follower(self, item: Any) -> Callable[[Ids], bool | None] | None:
-        """What receives the words of an item so far, and says whether they are all it needs."""
+        """A callback for the words of an item so far; it returns whether the item needs no more."""
 
 
 @dataclass(eq=False)
 class JobPart:
-    """An item of a job, which waits or is computed."""
+    """An item of a job that waits or is being computed."""
 
     job: Any
     at: int
@@ -50,11 +50,11 @@ class JobGroup:
         self.left = set(range(len(parts)))
         """Numbers of the parts without a result."""
         self.spent, self.stepped = spent, time.monotonic()
-        """Seconds that it has had; when its last step ended."""
+        """Seconds of computing so far, and the time at which its last step ended."""
 
     @property
     def slots(self) -> int:
-        """The slots that it holds between its steps."""
+        """The slots that it occupies between its steps."""
         return 0
 
     def step(self) -> list[tuple[JobPart, Any]]:
@@ -106,7 +106,7 @@ class SearchGroup(JobGroup):
         watched = not self.left.isdisjoint(self.followers)
         numbers = range(len(self.parts))
         found = dict(self.running.step(partial(report_step, follow, numbers) if watched else None))
-        # what has all that it needs is finished, although its search is not
+        # an item that needs no more words is finished before its search is
         if early := [row for row in enough if row not in found]:
             found |= {row: [self.running.so_far(row)] for row in early}
             self.running.drop(early)

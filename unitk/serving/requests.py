@@ -1,4 +1,4 @@
-"""Requests: what they may say, checked before any text is read.
+"""Requests, whose fields are checked before any text is encoded.
 
 A request is an object with the names of the Python API, `{"texts": ["..."], "beam": 3}`. It is
 checked completely before it enters the queue. It cannot name a file: options that are files are not

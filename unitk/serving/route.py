@@ -100,7 +100,7 @@ class Route(ABC):
         return self.read_texts("texts", split_parts)
 
     def each(self, values: Iterable[Kind]) -> Iterator[Kind]:
-        """Values one after the other, as long as the client waits."""
+        """Yield values one after the other while the client waits."""
         for value in values:
             if self.gone():
                 raise Abandoned
@@ -189,7 +189,7 @@ class Route(ABC):
 
 
 class Listing(ABC):
-    """What a GET tells of the models; registered as a route, too."""
+    """An address at which a GET describes the models; registered as a route, too."""
 
     @staticmethod
     @abstractmethod
@@ -222,7 +222,7 @@ def shape_refusal(
 
 
 def abilities(generator: Generator) -> dict[str, Any]:
-    """What a model can do with this task, for the page and other clients."""
+    """The abilities of a model with this task, for the page and other clients."""
     task, can, pairs = generator.task, able(generator), generator.task.trained.pairs
     model = model_of(generator)
     writes = "generate" in can

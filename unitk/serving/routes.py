@@ -45,7 +45,7 @@ SHOWN = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Aligning(GenerateConfig):
-    """Outputs, and which words of the source each of their words looks at."""
+    """Options of outputs with alignments to the words of the source."""
 
     alignment_layer: int | None = None
     """Decoder layer for alignments, counted from 1. 0: the last."""
@@ -53,14 +53,14 @@ class Aligning(GenerateConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Filling(GenerateConfig):
-    """Blanks that are filled."""
+    """Options of filling blanks."""
 
     lenpen: float = INFILL_LENPEN
 
 
 @dataclass(frozen=True, kw_only=True)
 class Showing(Checked):
-    """Slots and mask of a text, laid out as in training."""
+    """Options of showing a text laid out as in training."""
 
     seed: Count = 0
     """Seed of the random draws."""
@@ -68,7 +68,7 @@ class Showing(Checked):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is decoded for a text of a request, in a batch with those of other requests."""
+    """A prompt of a request, which is decoded in a batch with those of other requests."""
 
     prompt: Prompt
     """It has the text's number within the request, whatever is computed beside it."""
@@ -78,7 +78,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class DecodingSteps:
-    """How what is decoded is computed step by step."""
+    """Decodes prompts step by step."""
 
     generator: Generator
     config: GenerateConfig
@@ -214,7 +214,7 @@ class GenerateRoute(DecodingRoute):
         return made
 
     def tell(self, prompt: Prompt) -> Callable[[Ids], None] | None:
-        """What tells of the text of the words so far."""
+        """A callback that sends the text of the words so far."""
         if (on_text := self.on_text) is None:
             return None
         told = ""

@@ -1,4 +1,4 @@
-"""What a training run consists of, made from its options; `loop.py` trains with it."""
+"""Makes the parts of a training run from its options; `loop.py` trains with them."""
 
 from __future__ import annotations
 

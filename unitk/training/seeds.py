@@ -60,7 +60,7 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
 
 
 def best_of(folder: Path) -> dict[str, Any]:
-    """The step of a run's best validation, and all its values at that step; null: not finite."""
+    """The step of a run's best validation, and the values at that step; None if not finite."""
     newest = RunFolder.at(folder, resume=True).newest()
     step = None if newest is None else Progress.of(read_state(newest)).best_step
     if scores := validation_at(folder, step):

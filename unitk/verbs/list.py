@@ -70,7 +70,7 @@ def run(parsed: Parsed) -> None:
 
 
 def about(kind: str, name: str) -> str:
-    """What a name stands for, in one line."""
+    """A description of a name, in one line."""
     if kind in (MODEL, CONFIG):
         return (pretrained if kind == MODEL else ready).about(name)
     component = registry.get(kind, name)

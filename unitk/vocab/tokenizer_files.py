@@ -294,7 +294,7 @@ class TokenizerFiles:
 
     @cached_property
     def own_roles(self) -> list[Any]:
-        """The tokens of roles that this model alone has, such as `hl_token`."""
+        """The tokens of further roles that this model has, such as `hl_token`."""
         found: list[Any] = []
         for file, given in ((SETTINGS, self.settings), (MAP, self._legacy)):
             several = given.get(EXTRA_TOKENS[0])

@@ -117,7 +117,7 @@ def _short(line: str) -> list[str]:
 
 
 def _explain(message: str, size: int) -> UsageError | DataError:
-    """What sentencepiece says about a size, in the words of the command line."""
+    """Translate sentencepiece's message about a size into the options of the command line."""
     if most := re.search(r"too high .* value <= (\d+)", message):
         return UsageError(
             f"--vocab-size {size} is too large for this text; the largest possible is {most[1]}"
@@ -163,7 +163,7 @@ def count(lines: Iterable[str], normalization: str) -> Counter[str]:
 
 
 def normalize(raw: Counter[str], normalization: str) -> Counter[str]:
-    """What these characters become in the vocabulary, blanks excluded."""
+    """The normalized form of these characters, blanks excluded."""
     normal = _normalizer(normalization)
     found: Counter[str] = Counter()
     for one, times in raw.items():

@@ -1,4 +1,4 @@
-"""What a tokenizer.json of unknown origin may ask for.
+"""Limits on what a tokenizer.json of unknown origin may ask for.
 
 The tokenizers library does what a file says. A file may repeat a character a million times, match
 for hours, or claim four billion ids. Such files are refused here, with the field that says so.

@@ -1,4 +1,4 @@
-"""What checks look at, and what they find."""
+"""The subjects of checks, and their findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELD_OUT = ("valid", "test")
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of a check: how it is, what was looked at, what was found."""
+    """One line of a check: its status, its subject, and what was found."""
 
     status: Status
     check: str
@@ -67,12 +67,12 @@ class TrainedRun:
 
     @cached_property
     def checkpoint(self) -> Path:
-        """The checkpoint that is meant."""
+        """The checkpoint, or the best one of the run."""
         return find_checkpoint(self.path)
 
     @cached_property
     def state(self) -> dict[str, Any]:
-        """What the checkpoint says of itself."""
+        """The state.json of the checkpoint."""
         return read_state(self.checkpoint)
 
     @cached_property
@@ -103,7 +103,7 @@ class TrainedRun:
 
     @property
     def split(self) -> DataSplit:
-        """What it was trained on, and what it was judged by."""
+        """The corpora that it was trained and validated on."""
         main = self.parsed.main
         folders = [folder for folder, _ in main.weighted_data]
         held = {name: part(place, "valid") or place for name, place in main.named_valid}
@@ -114,7 +114,7 @@ class TrainedRun:
 
     @property
     def whole_split(self) -> DataSplit:
-        """The split, and the test sets beside the data, by which it will be judged."""
+        """The split with the test sets in the folder of the data."""
         split, folders = self.split, [folder for folder, _ in self.parsed.main.weighted_data]
         tests = {place: place.name for folder in folders if (place := part(folder, "test"))}
         named = {name if len(tests) == 1 else str(place): place for place, name in tests.items()}

@@ -1,4 +1,4 @@
-"""Whether what stands beside a text changes its score: padding, packing, order, batch size."""
+"""Whether the rest of a batch changes the score of a text: padding, packing, order, size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALLOWED = 1e-4  # of the cost of a text, by rounding
 
 @register("check", "batches")
 def check_batches(subjects: Subjects) -> Found:
-    """Whether a text costs the same alone, beside longer ones, and in another order."""
+    """Check that a text costs the same alone, beside longer ones, and in another order."""
     for run in subjects.runs:
         yield compare_batches(run, subjects.device)
 

@@ -1,4 +1,4 @@
-"""What counting words achieves: the floors that a loss has to be read beside."""
+"""Losses of models that count words: the floors against which a loss must be read."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def without_corruption(task: Any) -> Any:
 
 
 def search(task: Any, method: str, given: Given, index: int, tally: LeakCount) -> None:
-    """Replace some tokens of a text, one at a time, and look who notices."""
+    """Replace some tokens of a text, one at a time, and count the asks that can see the change."""
     draws = np.random.default_rng([index, 1])
 
     def lay(some: Given) -> Example:
@@ -152,7 +152,7 @@ def differing(one: Example, other: Example) -> Iterator[tuple[Any, int]]:
 
 
 def notices(one: Example, other: Example, noticed: Bools, tower: str) -> tuple[bool, bool]:
-    """Whether a slot notices the change in its own tower, and whether in another one."""
+    """Whether a slot sees a change in its own tower, and whether it sees one in another tower."""
     own = others = False
     first = 0
     for name, slots in one.towers.items():

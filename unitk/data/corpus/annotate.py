@@ -117,7 +117,7 @@ def _listed(annotator: Annotator, path: Path | None) -> Iterable[str]:
 def mark_tokens(
     text: str, ids: list[int], vocab: Vocab, places: list[tuple[int, int]], marks: tuple[int, int]
 ) -> Notes:
-    """The first mark on the first token of each place in a text, the second on its others."""
+    """Mark places in a text: `marks[0]` on the first token of each, `marks[1]` on the others."""
     notes = np.zeros(len(ids), np.uint8)
     for start, stop in vocab.token_spans(text, places) if places else ():
         notes[start], notes[start + 1 : stop] = marks

@@ -21,9 +21,9 @@ from unitk.errors import UnitkError
 
 
 class Worker:
-    """A process that calls a function: the one that `begin(*state)` returns, called in it first.
+    """A process that calls a function again and again: the result of `begin(*state)` in it.
 
-    `begin` and everything that is passed and returned must be picklable. `cure` is what helps if
+    `begin`, all arguments and all results must be picklable. `cure` is what messages advise if
     memory is short.
     """
 
@@ -43,7 +43,7 @@ class Worker:
         theirs.close()  # or the end of the process would not end the connection
 
     def __call__(self, *arguments: Any) -> Any:
-        """What the function returns; raises what it raised, `UnitkError` if the process is gone."""
+        """Call the function; raises what it raises, or `UnitkError` if the process has died."""
         try:
             if self._first:
                 self._connection.send(self._first)
@@ -61,7 +61,7 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        """End the process, whatever it does; who waits for it is told."""
+        """End the process at once; a caller that waits for it gets an error."""
         self._process.kill()
         self._process.join()
 

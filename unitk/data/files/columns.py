@@ -45,7 +45,7 @@ def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str
 
 
 class Read(NamedTuple):
-    """A label as the file has it."""
+    """A label as it stands in the file."""
 
     label: Any
     where: str  # file and line

@@ -106,14 +106,14 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
 
 
 def ends_in_word(source: Sequence[Ids], vocab: Vocab) -> bool:
-    """Whether the last character of a source is one of a word, which an output could go on."""
+    """Whether a source ends within a word, which an output could continue."""
     tail = vocab.decode(source[-1][-4:]) if source else ""
     return bool(tail) and joins(tail[-1])
 
 
 @functools.lru_cache(maxsize=4)
 def _inside(vocab: Vocab) -> tuple[int, ...]:
-    """The ids whose text goes on a word."""
+    """The ids whose text continues a word."""
     first = [vocab.model.text(index)[:1] for index in range(vocab.model.size)]
     each = zip(vocab.starts.tolist(), first, strict=False)
     return tuple(i for i, (starts, one) in enumerate(each) if not starts and one and joins(one))

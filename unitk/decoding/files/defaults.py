@@ -81,7 +81,7 @@ def select_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> di
 
 
 def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
-    """The checkpoint (of an ensemble the first), and its options that apply beside given ones."""
+    """The (first) checkpoint, and those of its options that the given ones leave in effect."""
     found: dict[str, Any] = given.texts
     named = given["checkpoint"].words[0] if "checkpoint" in given else None
     path = (named or "").split(",")[0]
@@ -94,7 +94,7 @@ def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
 
 @contextmanager
 def naming(used: Mapping[str, Any]) -> Iterator[None]:
-    """Add to an error about options which of them are those of the checkpoint."""
+    """A context in which errors about options name those that come from the checkpoint."""
     try:
         yield
     except UsageError as error:

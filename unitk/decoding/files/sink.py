@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def is_finished(path: Path) -> bool:
-    """Whether there is nothing to continue, because the output is there; says so."""
+    """Whether the output is finished, so that nothing is left to resume; logs it if so."""
     whole = not all(map(Path.exists, partial_paths(path)))
     done = path.exists() and path.stat().st_size > 0 and whole
     if done:
@@ -35,13 +35,13 @@ def is_finished(path: Path) -> bool:
 
 
 def partial_paths(path: Path) -> tuple[Path, Path]:
-    """The .partial and .progress of an output."""
+    """The paths of the .partial and the .progress file of an output."""
     path = files.real_path(path)
     return path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.progress")
 
 
 class Printed:
-    """Standard output, in the place of an `OutputFile`."""
+    """Standard output with the interface of an `OutputFile`."""
 
     done = 0
 

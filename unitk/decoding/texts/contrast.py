@@ -1,4 +1,4 @@
-"""Outputs that fit a part of their source better than they would fit another word there.
+"""Ranks outputs by how much better they fit one part of their source than other words there.
 
 A beam of questions about a passage has some that many answers would fit. Such a question is nearly
 as likely where another word of the passage stands for the answer. This is the idea of maximum
@@ -32,7 +32,7 @@ ROW = 1024
 def contrast(
     given: Given, prompt: Prompt, best: Sequence[Hypothesis], config: GenerateConfig
 ) -> list[Hypothesis]:
-    """The outputs of a prompt in a new order, best first; their scores stay as they are.
+    """Sort the outputs of a prompt, best first; their scores do not change.
 
     An output ranks by s + c (l - o): s is its score, c is `--contrast`, l its log-probability, and
     o its highest one with another word of the source in place of the part `--avoid-part`.

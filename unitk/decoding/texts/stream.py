@@ -1,4 +1,4 @@
-"""A text that is written piece by piece: what a callback is told, as an iterator."""
+"""Yields the pieces of a text that is being written, from a callback in another thread."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from threading import Thread
 
 
 class Left(Exception):  # noqa: N818  (no error: it ends the work)
-    """Raised within the work when nobody reads on."""
+    """Raised within the work when the reader of the pieces has stopped."""
 
 
 def pieces(work: Callable[[Callable[[str], None]], str]) -> Iterator[str]:
-    """The pieces of a text, of which the sum is what `work` returns.
+    """Yield the pieces of the text that `work` returns, while it works in a thread.
 
     `work` runs in a thread. It tells the function that it is given the text so far. If the reader
     leaves, the next such call ends it. A text so far that is not the beginning of a later one,

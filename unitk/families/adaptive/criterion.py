@@ -24,7 +24,7 @@ from unitk.slots import DOC, TOKEN, Ask, Batch
 
 @register("head", "difficulty")
 class Difficulty(Head):
-    """How hard the model finds each token, for `--task adaptive_mlm`; nothing is asked of it.
+    """The difficulty of each token of the vocabulary for `--task adaptive_mlm`; it has no asks.
 
     The weights [V] begin as 1. They are part of a checkpoint, and no parameters.
     """
@@ -111,7 +111,7 @@ class AdaptiveMasking:
         self.own[1].index_add_(0, label_K, correct_K.to(self.own.dtype))
 
     def learn(self, model: Any, total: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
-        """Let the weights know what all ranks predicted in an update; `total` adds it up."""
+        """Update the difficulties with the predictions of all ranks, which `total` adds up."""
         head = model.heads.named(DIFFICULTY)
         own = torch.zeros_like(head.seen) if self.own is None else self.own
         [seen_2V] = total({DIFFICULTY: own}).values()

@@ -32,7 +32,7 @@ Reduce = Literal["component", "mean"]
 
 @dataclass(frozen=True)
 class Places:
-    """Which words count, in how many places each is read, and what its states there become."""
+    """Which words get vectors, how many places of each are read, and how states are reduced."""
 
     least: int = 5
     most: int = 100

@@ -1,4 +1,4 @@
-"""Measures of static vectors: how they agree with what people say of words.
+"""Measures of static vectors: how they agree with people's judgements of words.
 
     similarity   tiger cat 7.35               cosine of tiger and cat; Spearman's rank correlation
     analogy      man king woman queen         king - man + woman is nearest to queen (3CosAdd)
@@ -38,7 +38,7 @@ Doubles = npt.NDArray[np.float64]
 
 
 class Row(NamedTuple):
-    """The words of a line, what the table says of them, and the section that they stand in."""
+    """The words of a line, the value that the table gives them, and their section."""
 
     words: list[str]
     said: str

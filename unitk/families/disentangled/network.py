@@ -45,7 +45,7 @@ class DisentangledAttention(Attention):
         self.scale = (3 * self.key_width) ** -0.5
 
     def score_bias(self, query_BHTK: Tensor, key_BHSK: Tensor, view: View) -> Tensor:
-        """What the scores have beside q k / sqrt(3 K)."""
+        """The terms of the scores besides q k / sqrt(3 K)."""
         table_1RD = self.positions()[None]
         query_1HRK, key_1HRK, _ = (
             part.type_as(query_BHTK) for part in self.project(table_1RD, self.rows)

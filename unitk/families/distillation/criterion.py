@@ -35,7 +35,7 @@ PROJECT = "project:states"
 
 @dataclass(frozen=True)
 class Seen:
-    """What a model computes of a batch."""
+    """The outputs, states and attention that a model computes of a batch."""
 
     states: dict[str, Tensor]
     every: list[Tensor]
@@ -67,7 +67,7 @@ class Distillation:
         return {**batch.count, **slots}
 
     def compared(self, batch: Batch) -> Tensor:
-        """Of which slots states are compared, [B, T]."""
+        """The slots whose states are compared, [B, T]."""
         return _first(batch) if self.config.states_of == "first" else _real(batch)
 
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
@@ -199,7 +199,7 @@ class Distillation:
 
 
 def look(model: Model, batch: Batch, config: DistillConfig) -> Seen:
-    """What a model computes of a batch, as far as the losses need it."""
+    """Compute what the losses need of a model for a batch."""
     deep, inside = config.states_weight > 0, config.attention_weight > 0
     if not (deep or inside):
         # to count the slots that are read, the host would have to wait for a GPU
@@ -221,7 +221,7 @@ def _outputs(model: Model, seen: Seen, batch: Batch, ask: Ask) -> Asked:
 
 
 def _real(batch: Batch) -> Tensor:
-    """Which slots of the decoded tower are none of the pads, [B, T]."""
+    """Which slots of the decoded tower are not pads, [B, T]."""
     real_BT: Tensor = batch.towers[batch.decoded][BORN] < NEVER
     return real_BT
 

@@ -75,7 +75,7 @@ class ReplacedTokens:
         return replace(found, carry=carry)
 
     def fill(self, model: Replacing, batch: Batch, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each hidden slot the loss, whether the label is likeliest, and what was drawn."""
+        """For each hidden slot: the loss, whether the label is likeliest, and the drawn word."""
         asked = gather(model.filled(batch), batch, [ask])
         draw_K = batch.inputs[DRAW].flatten()[ask.first]
 

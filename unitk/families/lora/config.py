@@ -43,7 +43,7 @@ class LoRA(AdapterConfig):
 
     @property
     def scale(self) -> float:
-        """The factor of what is added."""
+        """The factor of the product of the low-rank matrices."""
         return 2.0 if self.alpha is None else self.alpha / self.rank
 
     def adapts(self, name: str) -> bool:

@@ -80,7 +80,7 @@ def merge_adapters(config: LoRA, tensors: Mapping[str, Tensor]) -> dict[str, Ten
 
 
 def delta_of(config: LoRA, lower: Tensor, upper: Tensor) -> Tensor:
-    """What A and B add to a matrix [out, in]; of stacked ones each its own."""
+    """The product that A and B add to a matrix [out, in]; stacked matrices have one each."""
     count = len(lower) // config.rank
     parts = zip(lower.chunk(count), upper.chunk(count), strict=True)
     return torch.cat([config.scale * (b.float() @ a.float()) for a, b in parts])

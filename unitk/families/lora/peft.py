@@ -48,7 +48,7 @@ REFUSED = ("use_dora", "use_qalora", "lora_bias")
 
 @dataclass(frozen=True)
 class Added:
-    """What is added to one matrix of transformers."""
+    """The low-rank matrices of one matrix of transformers."""
 
     module: str
     lower: Tensor  # A [rank, in]
@@ -113,7 +113,7 @@ def write(parts: Loaded, folder: Path) -> None:
 def split_delta(
     stem: str, tensors: Mapping[str, Tensor], parts: Loaded, layout: Layout
 ) -> list[Added]:
-    """What is added to a matrix of unitk, for each matrix that transformers has of it."""
+    """Split the adapter of a matrix of unitk into those of transformers' matrices."""
     lower, upper = tensors[stem + A], tensors[stem + B]
     [line] = layout.lines([f"{stem}weight"])
     rank = parse_named("adapter", parts.state["config"]["adapter"], "--adapter").rank
@@ -133,7 +133,7 @@ def split_delta(
 
 
 def _wholly_trained(path: Path, stays: Mapping[str, Tensor]) -> list[str]:
-    """The names of weights that a run has trained beside its adapter."""
+    """The names of the weights that a run trained as a whole, besides its adapter."""
     return [name for name in read_tensors(path / "model.safetensors") if name in stays]
 
 

@@ -169,7 +169,7 @@ class RecurrentStack(Tower):
         rows: int,
         layers: list[Tensor] | None = None,
     ) -> tuple[Tensor, list[State]]:
-        """What the layers make of embeddings, and their states at the end of each doc."""
+        """Apply the layers to embeddings; returns outputs, and states at the end of each doc."""
         after = []
         for number, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
             if number:
@@ -259,7 +259,7 @@ class RecurrentModel(Model):
                 nn.init.uniform_(table, -config.init_range, config.init_range)
 
     def condition(self, batch: Batch) -> Condition:
-        """What stateful rows carried out of the stretch before."""
+        """The states that stateful rows carried out of their previous text."""
         return Condition(memory=batch.carry)
 
     def forward(
@@ -306,7 +306,7 @@ class RecurrentModel(Model):
         return torch.cat(found, -1)
 
     def for_heads(self, states: dict[str, Tensor], every: dict[str, list[Tensor]]) -> Tensor:
-        """What heads read of the towers: states [B, T, 2 D], or those of layers [B, T, L, 2 D]."""
+        """The states that heads read: [B, T, 2 D], or those of several layers, [B, T, L, 2 D]."""
         side_by_side = torch.cat(list(states.values()), -1)
         if numbers := self.settings.head_layers:
             each = [torch.cat([own[number] for own in every.values()], -1) for number in numbers]

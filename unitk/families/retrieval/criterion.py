@@ -97,7 +97,7 @@ class Contrast:
 
 @cache
 def warn_alone() -> None:
-    """Log once that a pair without other texts teaches nothing."""
+    """Warn once that a pair without other texts to compare with has no loss."""
     cure = "a larger --batch-tokens, or a smaller --block-size, gives it more"
     log.warning("an update of one pair has no negatives, and a loss of 0; %s", cure)
 

@@ -98,7 +98,7 @@ class THUERNIE(MLM):
 
     @cached_property
     def find(self) -> Linker:
-        """What --task.linker names."""
+        """The linker that --task.linker names."""
         return registry.get("linker", self.config.linker, "--task.linker")(
             self.config.forms, self.vocab
         )
@@ -115,7 +115,7 @@ class THUERNIE(MLM):
         return numbers
 
     def noised(self, entity: Ids, rng: np.random.Generator) -> Ids:
-        """What is read of entities."""
+        """Corrupt entities for training."""
         places, rates = np.flatnonzero(entity), np.array(self.config.random_none_keep)
         kind = rng.choice(3, len(places), p=rates / rates.sum())
         # any of the others, all alike

@@ -40,7 +40,7 @@ class RelativeAttention(Attention):
         self.content_bias, self.position_bias, self.segment_bias = vector(), vector(), vector()
 
     def score_bias(self, query_BHTK: Tensor, key_BHSK: Tensor, view: View) -> Tensor:
-        """What the scores have beside q k / sqrt(K)."""
+        """The terms of the scores besides q k / sqrt(K)."""
 
         def of_heads(table: Tensor) -> Tensor:
             """[..., H * K] as [H, ..., K], in the dtype of the queries."""

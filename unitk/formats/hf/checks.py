@@ -1,4 +1,4 @@
-"""What a config.json may say that no table reads: parts that are not computed, wrong kinds, sizes.
+"""Refuses what a config.json says that unitk does not compute, and values that are wrong.
 
 A setting that a class of transformers does not read may stand in its file all the same. What it
 would change is refused by name, and so is a value that no such setting can have.

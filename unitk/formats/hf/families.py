@@ -27,7 +27,7 @@ CAUSAL = "is_causal"
 
 
 class Checkpoint(NamedTuple):
-    """What is known of a checkpoint before its settings are complete."""
+    """A checkpoint whose settings are not complete yet."""
 
     config: ModelConfig  # so far
     tensors: dict[str, Tensor]
@@ -37,7 +37,7 @@ class Checkpoint(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a folder says of the texts of its model."""
+    """The settings and the vocabulary in a folder, from which the options of its task follow."""
 
     given: Mapping[str, Any]  # config.json
     folder: Path
@@ -127,7 +127,7 @@ class Family:
 
     @property
     def sights(self) -> tuple[str, ...]:
-        """From where its models may read a text."""
+        """The directions from which its models may read a text."""
         single = {"lm": (ONE_WAY,), "mlm": (BOTH,), "xlnet": (BOTH,)}.get(self.task)
         return (BOTH, ONE_WAY) if self.both_ways or single is None else single
 

@@ -303,7 +303,7 @@ def _kind(parts: Loaded) -> str:
 
 
 def sight_of(task: Task) -> str:
-    """From where a task's model reads a text: from both sides, or from left to right."""
+    """How a task's model reads a text: from both sides, or from left to right."""
     return ONE_WAY if task.reading([np.zeros(2, np.int64)]).now.any() else BOTH
 
 
@@ -360,7 +360,7 @@ CONTINUES = " `unitk convert --task lm` writes a folder that continues texts the
 
 
 def usage(parts: Loaded) -> str:
-    """How a model that sees both sides is used, of a class whose name says otherwise."""
+    """How to use a model that sees both sides although its class does not say so."""
     config, task = parts.model.config, parts.task
     kind = _kind(parts)
     family: Family = registry.get(MODEL_TYPE, kind)
@@ -378,7 +378,7 @@ def usage(parts: Loaded) -> str:
 
 
 def tag(parts: Loaded) -> str:
-    """What the hub calls a model that sees both sides, of a class whose name says otherwise."""
+    """The hub's name for a model that sees both sides although its class does not say so."""
     return ("feature-extraction" if parts.task.protocol else "fill-mask") if usage(parts) else ""
 
 

@@ -169,7 +169,7 @@ class Heads(nn.ModuleDict):
 
 
 class Answers(nn.Module):
-    """How a model's heads answer the asks of a batch; models and ensembles inherit it."""
+    """Answers the asks of a batch by a model's heads; models and ensembles inherit it."""
 
     heads: Heads
     tasks: Sequence[Any] = ()  # of the members, where there are several

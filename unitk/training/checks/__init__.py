@@ -1,1 +1,1 @@
-"""What a run refuses before it begins: options, data that do not fit them, other checkpoints."""
+"""Checks before a run begins: of options, of data against options, and of checkpoints."""

@@ -69,7 +69,7 @@ unitk {verb} --checkpoint ../model {given}
 
 @dataclass(frozen=True)
 class About:
-    """What a card says that no checkpoint knows."""
+    """The entries of a card that are not in a checkpoint."""
 
     license: str = ""
     languages: Sequence[str] = ()
@@ -126,7 +126,7 @@ def card(
 
 
 def pipeline_tag(loaded: Loaded) -> str:
-    """What the hub calls such a model."""
+    """The hub's name for the kind of a model."""
     if loaded.task.head:
         return HEADS.get(loaded.task.head.partition(":")[0], "feature-extraction")
     if not loaded.task.generates:

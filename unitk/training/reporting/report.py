@@ -32,7 +32,7 @@ LONG = 60.0
 
 
 def first_lines(run: Run) -> list[str]:
-    """What is trained, on what, where."""
+    """The first log lines: what is trained, on which data and device."""
     start, data, feed, ranks = run.start, run.start.data, run.feed, run.ranks
     parts = start.parsed.components
     slots, texts = f"{feed.batch_tokens:,} slots", amount(feed.batch_texts or 0, "texts")
@@ -59,7 +59,7 @@ def first_lines(run: Run) -> list[str]:
 
 
 def _defaults(settings: Settings) -> Iterator[str]:
-    """The choices that decide how well a model learns and that nobody has made, in one line."""
+    """The default values of the options that matter most for learning, in one line."""
     names = "arch", "optimizer", "lr", "lr_schedule"
     left = {name: settings[name] for name in names if settings[name].origin <= Origin.TASK}
     left |= {name: one for name, one in settings.items() if one.where == RECIPE}
@@ -139,7 +139,7 @@ def about(seconds: float) -> str:
 
 
 def last_lines(run: Run) -> list[str]:
-    """How the time of the updates was spent and how noisy their gradients are, as far as known."""
+    """The last log lines: how time was spent, and how noisy gradients were, if measured."""
     spent, at, lines = run.spent, run.progress, []  # of this process, not of those before a resume
     if spent.updates:
         values = spent.values()
@@ -172,7 +172,7 @@ def validation_scores(run: Run) -> str:
 
 
 def samples(run: Run) -> str:
-    """What the model wrote for sources of a validation set, in Markdown; "" without any."""
+    """Outputs of the model for sources of a validation set, in Markdown; "" if there are none."""
     if not run.samples:
         return ""
     lines = [f"## What it writes at step {run.sampled:,}", ""]
@@ -245,7 +245,7 @@ Data {start.data.fingerprint[:12]}, vocabulary {start.data.vocab.hash[:12]}.
 
 
 def use(run: Run) -> str:
-    """A command that uses the model, with {} for the checkpoint; a task that writes comes first."""
+    """A command that uses the model, with {} for the checkpoint; generating tasks come first."""
     start, named = run.start, run.start.parsed.mixture
     if start.data.task.form:
         return "unitk predict --checkpoint {} --input FILE"
@@ -261,7 +261,7 @@ def use(run: Run) -> str:
 
 
 def best_so_far(at: Progress) -> str:
-    """The best validation yet, in words."""
+    """The best validation so far, as a phrase."""
     if at.best is None:
         return "none was finite"
     return "best yet" if at.stale == 0 else f"best {at.best:.4g} at step {at.best_step:,}"

@@ -61,7 +61,7 @@ def can_defer(run: Run) -> bool:
 
 
 class Late:
-    """Makes updates; the last one has not been read."""
+    """Makes updates whose loss and norm the host reads one update later."""
 
     def __init__(self, run: Run, steps: Updater) -> None:
         self.run, self.steps = run, steps
@@ -69,7 +69,7 @@ class Late:
         self.recorder = Recorder(run) if run.config.capture else None
 
     def update(self, update: Update) -> None:
-        """Make an update, after the one before has been read."""
+        """Make an update; the results of the one before are read while the device computes."""
         at, found = self.run.progress, None
         place = at.step, at.epoch
         if self.recorder is not None:
@@ -89,8 +89,8 @@ class Late:
         self.pending = Pending(update, place, names, computed.counts, read)
 
     def finish(self, sums: Mapping[str, Tensor], total: Tensor, norm: Tensor) -> Tensor:
-        """Make the step, unless the device finds that loss or norm are bad; returns the norm, the
-        loss and its sums. Nothing is asked of the device."""
+        """Make the step unless loss or norm are not finite, which the device decides without a
+        wait; returns a tensor of the norm, the loss and its sums."""
         run, plan = self.run, self.run.plan
         found = torch.stack(
             [norm.double(), total.double(), *(one.double() for one in sums.values())]
@@ -106,8 +106,10 @@ class Late:
         return found
 
     def settle(self) -> bool:
-        """Read the last update; if it was bad, make it again with a wait. Returns whether it was
-        good."""
+        """Read the last update, and make it again with a wait if it was not finite.
+
+        Returns whether it was finite.
+        """
         if self.pending is None:
             return True
         (one, self.pending), run, at = (self.pending, None), self.run, self.run.progress
@@ -118,7 +120,7 @@ class Late:
             own = Passed(found, one.counts, total, norm)
             self.steps.record(own, run.norm, len(one.update.ids))
             return True
-        run.plan.zero_grad()  # those of the update after it
+        run.plan.zero_grad()  # the gradients of the next update, which is computed again
         now = at.step, at.epoch
         at.step, at.epoch = one.place
         try:

@@ -135,7 +135,7 @@ def log_normal(z: Tensor, mean: Tensor, logvar: Tensor) -> Tensor:
 
 
 def mutual_information(z: Tensor, mean: Tensor, logvar: Tensor) -> float:
-    """Nats that a latent tells of which text it was drawn from, at most ln M; all are [M, Z].
+    """Mutual information of latent and text in nats, at most ln M; arguments are [M, Z].
 
     The mean over texts of log q(z | x) - log q(z), where z is one draw of the text's posterior and
     q(z) the mean of all M posteriors: Hoffman and Johnson 2016 ("ELBO surgery"), as estimated by

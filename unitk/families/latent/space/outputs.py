@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a verb finds: a value for Python, and the lines of an output format."""
+    """The result of a verb: a value for Python, and the lines of an output format."""
 
     value: Any
     lines: Callable[[str], Iterator[str]]
