@@ -229,15 +229,22 @@ def _symbols(
 
     An id that the model itself uses must be that of the token.
     """
-    ids: dict[str, int] = {}
-    for role, token in files.roles.items():
-        index = model.find(token_text(token))
-        # a token that only the class names says less than an id that the model uses
-        is_new = index is not None and index >= files.size and not files.declares(role)
-        if is_new and _declared_id(files, f"{role}_token_id", model.size) is not None:
-            continue
-        if index is not None:
-            ids[role] = index
+    ids = _ids_of_roles(files, model)
+
+    def find(roles: tuple[str, ...], used: str) -> int | None:
+        """The id of the first of these roles that a token has, else that config.json has."""
+        role = next((role for role in roles if role in ids), None)
+        if role is None:
+            declared = (_declared_id(files, f"{one}_token_id", model.size) for one in roles)
+            return next((index for index in declared if index is not None), None)
+        index = ids[role]
+        said = _declared_id(files, f"{used}_token_id", model.size, index) if used else None
+        if said is not None and said != index:
+            theirs = f"the tokenizer's {role}_token {model.piece(index)!r} is {index:,}"
+            what = f"{used}_token_id is {said:,} ({model.piece(said)!r})"
+            raise DataError(f"{files.folder / CONFIG}: {what}, but {theirs}")
+        return index
+
     writes = files.kind in WRITERS
     found = {} if model.unk is None else {"unk": model.unk}
     for name, roles, used in (
@@ -247,18 +254,7 @@ def _symbols(
         ("pad", ("pad",), ""),
         ("unk", ("unk",), "unk"),
     ):
-        has = next((role for role in roles if role in ids), None)
-        if has is None:
-            said = (_declared_id(files, f"{role}_token_id", model.size) for role in roles)
-            index = next((one for one in said if one is not None), None)
-        else:
-            index = ids[has]
-            said_id = _declared_id(files, f"{used}_token_id", model.size, index) if used else None
-            if said_id not in (None, index):
-                assert said_id is not None
-                theirs = f"the tokenizer's {has}_token {model.piece(index)!r} is {index:,}"
-                what = f"{used}_token_id is {said_id:,} ({model.piece(said_id)!r})"
-                raise DataError(f"{files.folder / CONFIG}: {what}, but {theirs}")
+        index = find(roles, used)
         if name == "pad" and files.kind == "t5":
             start = _declared_id(files, "decoder_start_token_id", model.size)
             index = index if start is None or start == found.get("sep") else start
@@ -269,6 +265,20 @@ def _symbols(
         if further is not None and model.declares(further) and further not in found.values():
             found[name] = further
     return found
+
+
+def _ids_of_roles(files: TokenizerFiles, model: Tokenizers) -> dict[str, int]:
+    """Role, such as "eos" -> the id of the token that has it."""
+    ids: dict[str, int] = {}
+    for role, token in files.roles.items():
+        index = model.find(token_text(token))
+        # a token that only the class names says less than an id that the model uses
+        is_new = index is not None and index >= files.size and not files.declares(role)
+        if is_new and _declared_id(files, f"{role}_token_id", model.size) is not None:
+            continue
+        if index is not None:
+            ids[role] = index
+    return ids
 
 
 def _declared_id(
