@@ -39,8 +39,7 @@ class Verb:
     cure: str = ""
     """What to change if memory is short, as a message says it."""
     behind: str = ""
-    """The argument that holds, in Python, the options of another verb, which a command line has
-    behind `--`."""
+    """The argument with the options of another verb, which a command line has behind `--`."""
     records: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The options of files that may be records in memory in Python, each with the fields of a
     record for which a single text or label stands; () if there are none."""

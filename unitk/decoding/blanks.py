@@ -93,10 +93,7 @@ def is_seen(task: Task, source: list[Ids], written: Ids) -> bool:
 
 
 def rank(outputs: Sequence[Output], gains: Sequence[Floats]) -> list[Output]:
-    """Sort filled texts, best first: by repeated words, then by log-probability.
-
-    `gains` are the log-probabilities of the tokens of each text. Their sum becomes its score.
-    """
+    """Sort filled texts by repeated words, then by `gains`: log-probabilities of their tokens."""
     keys, scored = list[tuple[int, float]](), []
     for one, gain in zip(outputs, gains, strict=True):
         score, filled = float(gain.sum()), float(one.hypothesis.token_log_probs.sum())

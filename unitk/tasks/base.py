@@ -85,8 +85,7 @@ class Task:
     needs: tuple[str, ...] = ()
     """Tables of an architecture that layouts need, by the names of the options for their sizes."""
     segments: ClassVar[tuple[int, ...]] = ()
-    """For each segment of the layouts, the segment of BERT whose embedding initialises it, if there
-    are more than two."""
+    """For each segment of the layouts, the one of BERT that initialises it, if there are more."""
     from_nothing: ClassVar[bool] = False
     """Whether texts can be generated without a source, from `prompt([])` or an empty `canvas`."""
     continues: ClassVar[bool] = False

@@ -65,8 +65,7 @@ class Reader:
         # [B, K, columns] what a hypothesis sees: the prompt, its ancestors, its last word
         self.mine = torch.zeros((rows, self.beam, total), dtype=torch.bool, device=device)
         self.mine[:, :, : self.width] = kept[:, None]
-        # of the words of one step, a hypothesis sees its own
-        self.itself = torch.eye(self.beam, dtype=torch.bool, device=device)
+        self.itself = torch.eye(self.beam, dtype=torch.bool, device=device)  # not the others
         self.columns = self._columns()
 
     def _columns(self) -> Tensor:
