@@ -264,6 +264,14 @@ def test_answers_in_their_own_inputs_are_found(checked, toy_vocab, tmp_path):
         assert ("'dog'" in findings[0]["text"]) == bool(wanted)
 
 
+def test_the_layouts_of_a_mixture_are_looked_at(checked, toy_data, tmp_path):
+    words = f"{RUN} --data {toy_data / 'text'} --max-steps 1 --save-dir {tmp_path / 'mixed'}"
+    train([*words.replace("--task lm", "--task lm=1 --task mlm=1").split()])
+    findings, faults = checked(tmp_path / "mixed")
+    leaks = [one["subject"].rpartition(" ")[2] for one in findings if one["check"] == "leaks"]
+    assert faults == [] and leaks == ["lm", "mlm"]
+
+
 def test_a_cost_that_depends_on_the_batch_is_found(runs, monkeypatch):
     from unitk.comparison.checks import batches
     from unitk.comparison.estimators import Exact
@@ -334,6 +342,11 @@ def test_what_cannot_be_checked_is_refused(toy_data, toy_vocab, tmp_path):
         check([str(tmp_path / "nothing")])
     with pytest.raises(DataError, match="--paths .*"):
         check([str(tmp_path)])
+    with pytest.raises(UsageError, match="--paths names .* twice"):
+        check([str(toy_data / "text"), str(toy_data / "text" / ".." / "text")])
+    (tmp_path / "ladder/lm/16x1-800/checkpoints").mkdir(parents=True)
+    with pytest.raises(DataError, match="--paths .*ladder/lm$"):
+        check([str(tmp_path / "ladder")])
     with pytest.raises(DataError, match="valid/"):
         check([str(toy_data / "text" / "train")])
     (tmp_path / "x.jsonl").write_text('{"score_good": "a"}\n')

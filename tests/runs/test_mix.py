@@ -7,7 +7,7 @@ import pytest
 from exact import EXACT
 
 from unitk.data.corpus.corpus import Corpus
-from unitk.errors import UsageError
+from unitk.errors import NonFiniteError, UsageError
 from unitk.evaluation.objective import objective, open_setup
 from unitk.options.config import parse
 from unitk.runs import jobs, mix
@@ -62,7 +62,7 @@ def test_mixtures_are_searched_verified_and_not_trained_again(base, tmp_path, mo
     ):
         monkeypatch.setattr(room, name, never)
     assert mix.search_mixtures(options(tmp_path / "m"), base) == found
-    with pytest.raises(UsageError, match="--save-dir .*another search"):
+    with pytest.raises(UsageError, match="--save-dir .* --divide 4, not 2"):
         mix.search_mixtures(options(tmp_path / "m", divide=2), base)
 
 
@@ -115,6 +115,10 @@ def test_a_plan_writes_nothing(base, tmp_path):
         ({"tasks": "lm,lm"}, [], "--tasks must name two"),
         ({"judge": "glm_infill"}, [], "--judge glm_infill: "),
         ({"judge": "lm=0"}, [], "--judge lm=0: "),
+        ({"judge": "lm="}, [], "--judge lm=: "),
+        ({"judge": "lm,lm=2"}, [], "--judge names lm twice"),
+        ({"tasks": "lm=1,mlm=1"}, [], "--tasks lm=1: write names"),
+        ({}, ["--dry-run"], "--dry-run excludes mix: --plan"),
         ({"divide": 8}, [], "--max-steps 32 or more"),
         ({}, ["--task", "lm"], "--task excludes mix"),
         ({}, ["--max-epochs=9"], "--max-epochs excludes mix"),
@@ -133,3 +137,22 @@ def test_pairs_are_refused(base, toy_data, tmp_path):
     words = [*base[:-1], f"{toy_data}/pairs"]
     with pytest.raises(UsageError, match="--data holds pairs"):
         mix.search_mixtures(options(tmp_path / "m", tasks="lm,unilm"), words)
+
+
+@pytest.mark.parametrize("losses", [3, {"search/4-0": 1}, {"search/4-0": {"lm": 1.0}}])
+def test_losses_that_were_damaged_are_named(losses, tmp_path):
+    good = {"search/4-0": {"lm": 1.0, "mlm": 2.0}, "search/0-4": None}
+    mix.check_losses(tmp_path / "mix.json", good, ("lm", "mlm"))
+    with pytest.raises(UsageError, match="mix.json: .* damaged"):
+        mix.check_losses(tmp_path / "mix.json", losses, ("lm", "mlm"))
+
+
+def test_a_mixture_that_broke_is_no_candidate(base, tmp_path):
+    """Its loss is unknown, and the search goes on without it, unless an objective alone broke."""
+
+    search = mix.open_search(options(tmp_path / "m"), base)
+    losses = {f"search/{name}": {"lm": 3.0, "mlm": 4.0} for name in ("4-0", "0-4")}
+    rows = search.rows([(4, 0), (2, 2), (0, 4)], "search", {**losses, "search/2-2": None})
+    assert [row["shares"]["lm"] for row in rows] == [1.0, 0.0]
+    with pytest.raises(NonFiniteError, match=r"mlm alone .*search/0-4.*--lr"):
+        search.rows([(4, 0), (0, 4)], "search", {**losses, "search/0-4": None})

@@ -5,7 +5,7 @@ import json
 import pytest
 from exact import EXACT
 
-from unitk.errors import UsageError
+from unitk.errors import NonFiniteError, UsageError
 from unitk.options.config import parse
 from unitk.runs import hoffmann, jobs, scale
 
@@ -58,8 +58,20 @@ def test_a_ladder_is_trained_fitted_and_not_trained_again(base, tmp_path, monkey
     monkeypatch.setattr(jobs, "train_job", never)
     monkeypatch.setattr(scale, "measure_sizes", never)
     assert scale.scale(options(tmp_path / "s"), base)["rungs"] == rows
-    with pytest.raises(UsageError, match="--save-dir .*ladder"):
+    with pytest.raises(UsageError, match="--save-dir .* --sizes 16x1,32x1, not 16x1,48x1"):
         scale.scale(options(tmp_path / "s", sizes="16x1,48x1"), base)
+    (tmp_path / "s/scale.json").write_text(json.dumps(found | {"plan": found["plan"][:2]}))
+    with pytest.raises(UsageError, match="scale.json: .* damaged"):
+        scale.scale(options(tmp_path / "s"), base)
+
+
+def test_a_ladder_without_finite_losses_names_the_rungs(base, tmp_path, monkeypatch):
+    """What is known of the rungs is written before."""
+    monkeypatch.setattr(scale, "train_all", lambda *_: None)
+    monkeypatch.setattr(scale, "measure_sizes", lambda *_: [{"seconds": 1.0, "bytes": 1}])
+    with pytest.raises(NonFiniteError, match="lm/16x1-800, lm/16x1-1200, .* of 8 in .*--lr"):
+        scale.scale(options(tmp_path / "s"), base)
+    assert len(json.loads((tmp_path / "s/scale.json").read_text())["rungs"]) == 8
 
 
 def test_a_plan_writes_nothing(base, tmp_path, capsys):
@@ -86,6 +98,11 @@ def test_a_plan_writes_nothing(base, tmp_path, capsys):
         ({"sizes": "16x1,16x1"}, [], "--sizes .*16x1 "),
         ({"tokens": "800,800"}, [], "--tokens .*800 "),
         ({"sizes": "16x1,16384x40"}, [], "--sizes 16384x40: .*GB"),
+        ({"sizes": "16x1,33x1"}, [], "33x1 of --sizes .*divisor"),
+        ({"held_out": "0x1-4k"}, [], "0x1 of --sizes or --held-out: .*at least 1"),
+        ({}, ["--arch.num_layers", "3"], "--arch.num-layers excludes .*--sizes"),
+        ({}, ["--save-dir", "x"], "--save-dir excludes .*before --"),
+        ({}, ["--dry-run"], "--dry-run excludes .*--plan"),
     ],
 )
 def test_what_cannot_be_a_ladder(more, words, named, base, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import signal
 import pytest
 from exact import EXACT
 
-from unitk.errors import UsageError
+from unitk.errors import NonFiniteError, UsageError
 from unitk.options.config import parse
 from unitk.runs import sweep
 from unitk.training import loop
@@ -98,6 +98,10 @@ def test_the_best_go_on_as_the_runs_that_they_are(base, tmp_path, capsys):
     assert (folder / "trial-3/log.jsonl").read_bytes() == before
     with pytest.raises(UsageError, match="--save-dir"):
         sweep.run(["--over", "lr=1e-3", "--save-dir", str(folder), "--", *base])
+    # without its table it would be taken for the runs of other options
+    (folder / "sweep.json").unlink()
+    with pytest.raises(UsageError, match="no sweep.json"):
+        sweep.run(["--over", "lr=1e-3", "--save-dir", str(folder), "--", *base])
 
 
 @pytest.mark.parametrize(
@@ -108,9 +112,19 @@ def test_the_best_go_on_as_the_runs_that_they_are(base, tmp_path, capsys):
         ("--over lr=1,2", "--save-dir x", "--save-dir"),
         ("--over lr=1,2", "--nproc 2", "--nproc"),
         ("--over lr=1,2", "--valid none", "--valid"),
+        ("--over lr=1,2,1", "", "--over lr names 1 twice"),
+        ("--over save-dir=a,b", "", "--over save-dir: "),
     ],
 )
 def test_mistakes_come_before_training(base, before, after, named, tmp_path):
     with pytest.raises(UsageError, match=named):
         sweep.run([*before.split(), f"--save-dir={tmp_path / 's'}", "--", *base, *after.split()])
     assert not (tmp_path / "s").exists()
+
+
+def test_a_sweep_without_a_finite_value_has_no_best_trial(base, tmp_path):
+    words = ["--over", "lr=1e30", "--save-dir", str(tmp_path), "--", *base]
+    with pytest.raises(NonFiniteError, match="finite valid/loss: .*sweep.json"):
+        sweep.run(words)
+    [row] = json.loads((tmp_path / "sweep.json").read_text())["trials"]
+    assert row["valid/loss"] is None

@@ -67,6 +67,9 @@ def subjects_of(given: CheckOptions) -> Subjects:
     """What the paths name: runs, folders of corpora, files of scores."""
     from unitk.comparison.checks.base import DataSplit, Subjects, TrainedRun  # imports torch
 
+    real = [path.resolve() for path in given.paths]
+    twice = next((one for at, one in enumerate(given.paths) if real[at] in real[:at]), None)
+    require(twice is None, f"--paths names {twice} twice")
     runs, splits, scores = list[TrainedRun](), list[DataSplit](), list[Path]()
     for path in map(pretrained.locate, given.paths):
         # a folder of runs is one whose folders have checkpoints
@@ -83,6 +86,9 @@ def subjects_of(given: CheckOptions) -> Subjects:
             splits.append(DataSplit.of_folder(path))
             if not splits[-1].held_out:
                 raise DataError(f"{path} has no valid/ or test/: there is no held-out text")
+        elif deeper := sorted({one.parents[1] for one in path.glob("*/*/checkpoints")}):
+            names = " ".join(map(str, deeper))
+            raise DataError(f"--paths {path} holds folders of runs: name {names}")
         else:
             what = "a corpus, a run, a folder of runs or a file of scores"
             raise DataError(f"--paths {path} is not {what}")

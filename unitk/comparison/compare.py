@@ -14,7 +14,7 @@ from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.comparison.texts import Document, open_documents
 from unitk.data.files.files import ReadingOptions
-from unitk.errors import CheckpointError, UsageError, printable, require
+from unitk.errors import CheckpointError, NonFiniteError, UsageError, printable, require
 from unitk.files import create, new_file
 from unitk.foreign import read_json
 from unitk.options.config import Parsed
@@ -193,4 +193,7 @@ def measure_run(
         draws=given.draws if drawn else None,
         max_tokens=given.max_tokens,
     )
-    return measure(generator, documents, how, progress), generator.vocab
+    try:
+        return measure(generator, documents, how, progress), generator.vocab
+    except NonFiniteError as error:
+        raise NonFiniteError(f"{path}: {error}") from error

@@ -69,13 +69,22 @@ def lines_of_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [f"{title}   behind the best of its kind"]
     for row in rows:
         line = f"{row['kind']:<8}{row['model']:<{width}}  {row['seeds']:5}  "
-        line += f"{row['bits_per_byte']:9.4f}  [{row['low']:.4f}, {row['high']:.4f}]"
+        line += f"{row['bits_per_byte']:9.4f}  {bounds_text(row['low'], row['high']):<16}"
         if row["rank"] > 1:
-            line += f"  {row['behind']:.4f} [{row['behind_low']:.4f}, {row['behind_high']:.4f}]"
-        lines.append(line)
+            line += f"  {row['behind']:.4f} {bounds_text(row['behind_low'], row['behind_high'])}"
+        lines.append(line.rstrip())
+    if any(math.isnan(row["low"]) for row in rows):
+        lines.append(
+            "One document has no interval: --documents cuts the text of a file into several."
+        )
     if len({row["kind"] for row in rows}) > 1:
         lines.append("Values of different kinds are not ranked: only exact ones are probabilities.")
     return lines
+
+
+def bounds_text(low: float, high: float) -> str:
+    """An interval, which one document does not have."""
+    return "" if math.isnan(low) else f"[{low:.4f}, {high:.4f}]"
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:

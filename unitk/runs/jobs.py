@@ -9,10 +9,11 @@ import logging
 import multiprocessing
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
-from unitk.errors import NonFiniteError, require
+from unitk.errors import NonFiniteError, RanksError, require
 from unitk.options.config import parse
 from unitk.runs.sweep import Trial, table_lines
 from unitk.training.reporting.log import show_log
@@ -140,8 +141,12 @@ def train_all(jobs: Sequence[TrainingJob], at_a_time: int) -> None:
     # spawned, because torch's threads do not survive a fork
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(at_a_time, mp_context=context) as pool:
-        # the longest come first, so that none is left alone at the end
-        list(pool.map(train_job, sorted(left, key=lambda job: -job.tokens)))
+        try:
+            # the longest come first, so that none is left alone at the end
+            list(pool.map(train_job, sorted(left, key=lambda job: -job.tokens)))
+        except BrokenProcessPool as error:
+            gone = "one of --jobs was killed, perhaps for want of memory: lower --jobs"
+            raise RanksError(f"{gone}; the same command goes on") from error
 
 
 def train_job(job: TrainingJob) -> None:

@@ -31,8 +31,7 @@ from unitk.data.corpus.folders import building, is_corpus, open_corpus
 from unitk.data.corpus.writer import CorpusWriter, close_corpus
 from unitk.data.examples import corpora_of
 from unitk.data.mixture import Part
-from unitk.errors import UsageError, require
-from unitk.foreign import read_json
+from unitk.errors import NonFiniteError, require
 from unitk.options.fields import Bound, Checked, Positive
 from unitk.registry import register
 from unitk.runs.jobs import (
@@ -45,6 +44,7 @@ from unitk.runs.jobs import (
     train_all,
     without_options,
 )
+from unitk.runs.known import check_plan, read_experiment
 from unitk.runs.sweep import table_lines
 from unitk.training.reporting.log import show_log
 from unitk.training.start import Start, parse_train, prepare
@@ -163,7 +163,9 @@ class MixtureSearch:
         # a mixture whose loss is not finite is no candidate
         own = {one: found for one in mixtures if (found := losses[f"{kind}/{shares_text(one)}"])}
         for name, one in zip(self.given.tasks, self.singles, strict=True):
-            require(one in own, f"{name} alone has no finite loss, so that nothing is compared")
+            if one not in own:
+                lost = f"{name} alone has no finite loss ({kind}/{shares_text(one)})"
+                raise NonFiniteError(f"{lost}, so that nothing is compared: lower --lr")
         alone = {n: own[one][n] for n, one in zip(self.given.tasks, self.singles, strict=True)}
         rows = list[dict[str, Any]]()
         for one, found in own.items():
@@ -183,14 +185,15 @@ def search_mixtures(given: Options, base: Sequence[str]) -> dict[str, Any]:
     spec: dict[str, Any] = {"tasks": [*given.tasks], "judge": search.judged, "train": [*base]}
     spec |= {"grid": given.grid, "divide": given.divide, "data": search.whole.data.fingerprint}
     path = given.save_dir / MIX_FILE
-    known = read_json(path, UsageError) if path.exists() else {}
-    other = f"--save-dir {given.save_dir} holds another search: name another folder"
-    require(known.get("mix", spec) == spec, other)
+    known = read_experiment(path, spec, "mix", ())
     first = grid_of(len(given.tasks), given.grid)
     # a search that goes on keeps its plan: measuring costs a minute
-    plan = known.get("plan") or plan_of(search, len(first))
+    plan = known["plan"] if "plan" in known else plan_of(search, len(first))
+    if known:
+        check_plan(path, plan, [{"round": name} for name, _, _ in rounds_of(given, len(first))])
     check_memory(plan, given.jobs, search.whole.config.device)
     losses: Losses = known.get("losses", {})
+    check_losses(path, losses, given.tasks)
     found: dict[str, Any] = {"mix": spec, "plan": plan, "losses": losses, SEARCH: [], WHOLE: []}
     if given.plan:
         return {**found, "jobs": given.jobs}
@@ -219,14 +222,35 @@ def search_mixtures(given: Options, base: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def check_losses(path: Path, losses: Any, tasks: Sequence[str]) -> None:
+    """Raise a UsageError if losses that were kept are not one number for each objective."""
+    good = isinstance(losses, dict) and all(
+        one is None
+        or (isinstance(one, dict) and {*one} == {*tasks})
+        and all(isinstance(loss, float) for loss in one.values())
+        for one in losses.values()
+    )
+    require(good, f"{path}: its losses are damaged: name another --save-dir")
+
+
+def rounds_of(given: Options, runs: int) -> list[tuple[str, str, int]]:
+    """The name, the kind and the number of runs of each round; the first one has so many."""
+    count = len(given.tasks)
+    rounds = [("first", SEARCH, runs), ("near the best", SEARCH, count * (count - 1))]
+    return rounds + [("whole", WHOLE, 1 + count)] * given.verify
+
+
 def open_search(given: Options, base: Sequence[str]) -> MixtureSearch:
     """Check the options and the data of all runs."""
     own = {"--task", "--save-dir", "--max-epochs", "--max-words", "--max-hours", "--seeds"}
     for word in base:
-        name = word.partition("=")[0]
+        name = word.partition("=")[0].replace("_", "-")
         require(name not in own, f"{name} excludes mix: it has --tasks, --save-dir, --max-steps")
+        require(name != "--dry-run", "--dry-run excludes mix: --plan measures what it costs")
     names = given.tasks
     require(len({*names}) == len(names) > 1, "--tasks must name two objectives or more, each once")
+    odd = next((name for name in names if "=" in name), None)
+    require(odd is None, f"--tasks {odd}: write names, whose shares are searched")
     judged, words = judge_weights(given), [f"--task={name}=1" for name in names]
     parsed = parse_train([*base, *words, f"--save-dir={given.save_dir / 'whole' / 'x'}"])
     require(parsed.main.nproc == 1, "mix takes no --nproc")
@@ -247,9 +271,10 @@ def judge_weights(given: Options) -> dict[str, float]:
     """The weight of each loss that counts; they sum to 1."""
     found: dict[str, float] = {}
     for text in given.judge or given.tasks:
-        name, _, weight = text.partition("=")
+        name, equals, weight = text.partition("=")
+        require(name not in found, f"--judge names {name} twice")
         try:
-            found[name] = float(weight or 1)
+            found[name] = float(weight if equals else 1)
         except ValueError:
             found[name] = -1.0
         good = name in given.tasks and 0 < found[name] < math.inf
@@ -290,13 +315,11 @@ def plan_of(search: MixtureSearch, runs: int) -> list[dict[str, Any]]:
     """The seconds and bytes of the grid, of what is tried near the best, and of the whole runs."""
     count = len(search.given.tasks)
     seconds, memory = time_jobs({"": search.job((1,) * count, WHOLE)})[""]
-    rounds = [("first", SEARCH, runs), ("near the best", SEARCH, count * (count - 1))]
-    rounds += [("whole", WHOLE, 1 + count)] if search.given.verify else []
     plan = list[dict[str, Any]]()
-    for name, kind, runs in rounds:
+    for name, kind, number in rounds_of(search.given, runs):
         updates = search.job((1,) * count, kind).updates
-        own = {"round": name, "runs": runs, "updates": updates}
-        plan.append({**own, "seconds": runs * updates * seconds, "bytes": memory})
+        own = {"round": name, "runs": number, "updates": updates}
+        plan.append({**own, "seconds": number * updates * seconds, "bytes": memory})
     return plan
 
 
@@ -347,7 +370,11 @@ def judge_mixture(job: TrainingJob) -> dict[str, float] | None:
             assert isinstance(part, Part)
             # all texts by one objective; in training each text has one of them
             own = replace(setup, data=replace(setup.data, train=part.own))
-            loss = objective(own, start.config.max_tokens, lambda _: None)["loss"]
+            try:
+                loss = objective(own, start.config.max_tokens, lambda _: None)["loss"]
+            except NonFiniteError as error:
+                log.warning("%s: %s", job.name, error)
+                return None
             found[name].append(loss)
     return {name: float(np.mean(own)) for name, own in found.items()}
 

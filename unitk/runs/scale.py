@@ -18,8 +18,7 @@ from typing import Any
 
 from unitk import files
 from unitk.api.verb import verb
-from unitk.errors import UsageError, require
-from unitk.foreign import read_json
+from unitk.errors import NonFiniteError, UsageError, require
 from unitk.options.fields import Checked, Positive, parse_value
 from unitk.registry import register
 from unitk.runs.hoffmann import check_rungs, fit
@@ -33,14 +32,22 @@ from unitk.runs.jobs import (
     train_all,
     without_options,
 )
+from unitk.runs.known import check_plan, read_experiment
 from unitk.runs.sweep import table_lines
 from unitk.training.reporting.log import show_log
 from unitk.training.saving.state import Progress, read_state
 from unitk.training.start import parse_train, prepare
 
 TABLE, PAGE = "scale.json", "scale.md"
-LENGTHS = "max-steps", "max-epochs", "max-words", "max-hours", "save-dir", "batch-texts"
-"""Options that a ladder sets or that leave a run's tokens unknown."""
+OWN = {
+    **dict.fromkeys(("max-steps", "max-epochs", "max-words", "max-hours"), "--tokens say how long"),
+    "batch-texts": "--tokens count slots: give --batch-tokens",
+    "save-dir": "it stands before --",
+    "dry-run": "--plan measures what a ladder costs",
+    **dict.fromkeys(("arch.width", "arch.num-layers"), "--sizes have it"),
+    **dict.fromkeys(("arch.num-heads", "arch.ffn-width"), "it follows from --arch and --sizes"),
+}
+"""Options that a ladder sets or that leave a run's tokens unknown, and what stands for them."""
 NUMBERS = "floor", "alpha", "beta"
 STATE = 12.0
 """Bytes that a weight needs in training at least: itself, its gradient, a mean."""
@@ -127,9 +134,7 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     spec = {"options": [[*given.sizes], [*given.tokens], [*given.tasks], given.held_out]}
     spec["train"] = [*base]
     path = given.save_dir / TABLE
-    known = read_json(path, UsageError) if path.exists() else {}
-    other = f"--save-dir {given.save_dir} holds another ladder: name another folder"
-    require(known.get("scale", spec) == spec, other)
+    known = read_experiment(path, spec, "scale", ("--sizes", "--tokens", "--tasks", "--held-out"))
     # all are checked before the first one is measured
     rungs = ladder(given, base)
     last = name_held_out(given, rungs)
@@ -139,7 +144,9 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     for size, rung in {rung.size: rung for rung in rungs}.items():
         check_size(size, rung)
     # a ladder that goes on keeps its plan: measuring costs a minute
-    plan = known.get("plan") or measure_sizes(rungs)
+    plan = known["plan"] if "plan" in known else measure_sizes(rungs)
+    if known:
+        check_plan(path, plan, [{"task": one.task, "rung": one.name} for one in rungs])
     check_memory(plan, given.jobs, rungs[0].trial.start.config.device)
     if given.plan:
         return {"scale": spec, "plan": plan, "jobs": given.jobs, "rungs": [], "fits": {}}
@@ -150,6 +157,11 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
         log.info("%s", line)
     train_all(rungs, given.jobs)
     found["rungs"] = [rung.row(rung.name == last) for rung in rungs]
+    files.write(path, json.dumps(found, indent=1) + "\n")
+    lost = [f"{row['task']}/{row['rung']}" for row in found["rungs"] if row["loss"] is None]
+    if any(not row["held_out"] for row in found["rungs"] if row["loss"] is None):
+        what = f"{', '.join(lost[:3])} of {len(lost)} in {given.save_dir}"
+        raise NonFiniteError(f"no finite loss, so that nothing is fitted: {what}; lower --lr")
     found["fits"] = {task: fit_task(found["rungs"], task) for task in tasks_of(rungs)}
     files.write(path, json.dumps(found, indent=1) + "\n")
     files.write(given.save_dir / PAGE, "\n".join(ladder_page(found)) + "\n")
@@ -172,7 +184,8 @@ def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
     """Every size with every budget, for each objective, and the rung held out if it is another."""
     for word in base:
         name = word.split("=")[0].removeprefix("--")
-        require(name not in LENGTHS, f"--{name} excludes scale, whose --tokens say how long it is")
+        name = name.replace("_", "-")
+        require(name not in OWN, f"--{name} excludes unitk scale: {OWN.get(name)}")
     for option, each in (("sizes", given.sizes), ("tokens", given.tokens), ("tasks", given.tasks)):
         twice = next((one for one in each if each.count(one) > 1), None)
         require(twice is None, f"--{option} names {twice} twice")
@@ -212,7 +225,11 @@ def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
     own = [*base, *(f"--arch.{name}={value}" for name, value in shape.items())]
     own += [f"--save-dir={folder / task / f'{size}-{tokens}'}", "--resume"]
     # the slots of an update follow from options and defaults, and the updates from these
-    start = prepare(parse_train([*own, "--max-steps=1"]))
+    try:
+        parsed = parse_train([*own, "--max-steps=1"])
+    except UsageError as error:  # the same training was parsed above, in another shape
+        raise UsageError(f"{size} of --sizes or --held-out: {error}") from error
+    start = prepare(parsed)
     require(bool(start.data.valid), "scale compares validations: give --valid")
     steps = round(tokens / (start.config.batch_tokens or 1))
     few = f"--tokens {tokens} is less than 2 updates of {start.config.batch_tokens} slots"

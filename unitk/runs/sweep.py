@@ -23,11 +23,11 @@ import numpy as np
 
 from unitk import files
 from unitk.api.verb import verb
-from unitk.errors import NonFiniteError, UsageError, require
-from unitk.foreign import read_json
+from unitk.errors import NonFiniteError, require
 from unitk.options.config import parse
 from unitk.options.fields import Bound, Checked, Count, Positive
 from unitk.registry import register
+from unitk.runs.known import read_experiment
 from unitk.training.config import RANKING, figure
 from unitk.training.reporting.log import show_log
 from unitk.training.reporting.sinks import LOG, read_events
@@ -130,10 +130,8 @@ def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
     require(not named, "--save-dir stands before --: each trial has a folder in it")
     settings = [*given.over, str(given.trials), str(given.halving), str(given.rungs)]
     spec = {"options": [*settings, str(given.seed)], "train": list(base)}
-    path = given.save_dir / TABLE
-    if path.exists():
-        same = read_json(path, UsageError)["sweep"] == spec
-        require(same, f"--save-dir {given.save_dir} holds another sweep: name another folder")
+    path, names = given.save_dir / TABLE, ["--over"] * len(given.over)
+    read_experiment(path, spec, "sweep", [*names, "--trials", "--halving", "--rungs", "--seed"])
     # all are checked before the first one is trained, with their data and checkpoints:
     # a value that cannot be meant costs no training
     trials = [
@@ -152,6 +150,9 @@ def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
         if given.halving:
             ranked = sorted(alive, key=lambda trial: trial.best(budget))
             alive = ranked[: max(1, len(alive) // given.halving)]
+    metric = trials[0].start.metric
+    if all(row[metric] is None for row in rows):
+        raise NonFiniteError(f"no trial of {given.save_dir} has a finite {metric}: see {path}")
     return rows
 
 
@@ -169,8 +170,13 @@ def draw_trials(given: Options) -> list[dict[str, str]]:
         require(bool(equals and value), f"--over {text}: write OPTION=VALUE,VALUE or =LOW:HIGH")
         name = name.removeprefix("--")
         require(name not in axes, f"--over {name} is given twice")
+        require(name != "save-dir", "--over save-dir: each trial has a folder in --save-dir")
         axes[name] = range_of(text, value) or [value]
     ranges = [name for name, axis in axes.items() if isinstance(axis, tuple)]
+    for name, axis in axes.items():
+        values = axis if isinstance(axis, list) else []
+        twice = next((one for one in values if values.count(one) > 1), None)
+        require(twice is None, f"--over {name} names {twice} twice")
     if given.trials is None:
         require(not ranges, f"--trials N is needed: --over {' '.join(ranges)} is a range")
         lists = [axis for axis in axes.values() if isinstance(axis, list)]

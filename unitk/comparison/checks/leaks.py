@@ -16,6 +16,7 @@ import numpy as np
 from unitk.comparison.checks.base import Finding, Found, Subjects, TrainedRun
 from unitk.data.batching import spread
 from unitk.data.cuts import AT_THE_END, Text
+from unitk.data.mixture import Part
 from unitk.masks import cross, dense
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids, Slots
@@ -32,8 +33,11 @@ def check_leaks(subjects: Subjects) -> Found:
     """Whether an answer is visible to its own question, in any layout of the tasks of runs."""
     for run in subjects.runs:
         data = run.examples
-        for name, laid in (data.train.parts or {data.task.name: data.train}).items():
-            yield find_leaks(run, name, laid)
+        if not data.train.parts:
+            yield find_leaks(run, data.task.name, data.train)
+        for name, part in data.train.parts.items():
+            assert isinstance(part, Part)
+            yield find_leaks(run, name, part.own)
 
 
 @dataclass

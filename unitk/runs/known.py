@@ -1,0 +1,86 @@
+"""What an experiment of several runs has left in its folder, with which it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unitk.errors import UsageError, require
+from unitk.foreign import read_json
+
+
+def read_experiment(
+    path: Path, spec: Mapping[str, Any], verb: str, options: Sequence[str]
+) -> dict[str, Any]:
+    """The contents of a table such as DIR/scale.json; empty where nothing was begun.
+
+    `spec` is what `unitk VERB` is asked for: its "train" are the words of the training, its "data"
+    tell texts from others, its "options" are the values of these `options` in their order, and
+    the rest are values of options by their names. Raises UsageError where the table
+    is of something else or damaged, and where there are runs but no table that says of what.
+    """
+    folder = path.parent
+    if not path.exists():
+        runs = (one.parent for name in ("*", "*/*") for one in folder.glob(f"{name}/checkpoints"))
+        found = next(iter(sorted(runs)), None)
+        has = f"--save-dir {folder} has the run {found}, but no {path.name}: name another folder"
+        require(found is None, has)
+        return {}
+    known = read_json(path, UsageError)
+    was = known.get(verb)
+    if not isinstance(was, dict) or was.keys() != spec.keys():
+        raise UsageError(f"{path} is no table of unitk {verb}: name another --save-dir")
+    each = (describe(key, was[key], spec[key], options) for key in spec if was[key] != spec[key])
+    said = "; ".join(each)
+    require(not said, f"--save-dir {folder} has runs of other options: {said}; name another folder")
+    return known
+
+
+def describe(key: str, was: Any, now: Any, options: Sequence[str]) -> str:
+    """How a part of the table differs from what is asked for."""
+    if key == "train":
+        old, new = (pair_options(words) for words in (was, now))
+        gone, more = (
+            " ".join(one for one in a if one not in b) for a, b in ((old, new), (new, old))
+        )
+        both = f"{gone}, not {more}" if gone and more else ""
+        return both or (f"with {gone}" if gone else f"without {more}")
+    if key == "options" and isinstance(was, list) and len(was) == len(options):
+        pairs = zip(options, was, now, strict=True)
+        return "; ".join(f"{name} {text(a)}, not {text(b)}" for name, a, b in pairs if a != b)
+    if key == "data":
+        return "other texts"
+    return f"--{key} {text(was)}, not {text(now)}"
+
+
+def pair_options(words: Any) -> list[str]:
+    """Words with those options together that have their values behind them."""
+    found = list[str]()
+    for word in map(str, words if isinstance(words, list) else [words]):
+        if found and not word.startswith("--"):
+            found[-1] += f" {word}"
+        else:
+            found.append(word)
+    return found
+
+
+def text(value: Any) -> str:
+    """A value as a command line has it."""
+    if isinstance(value, dict):
+        value = [f"{key}={one:g}" for key, one in value.items()]
+    if isinstance(value, list):
+        return ",".join(map(text, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+def check_plan(path: Path, plan: Any, names: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a UsageError if a plan that was kept does not have these rows, each with its cost."""
+    good = isinstance(plan, list) and len(plan) == len(names)
+    good = good and all(isinstance(row, dict) for row in plan)
+    good = good and all(
+        all(row.get(key) == value for key, value in name.items())
+        and all(isinstance(row.get(cost), (int, float)) for cost in ("seconds", "bytes"))
+        for row, name in zip(plan, names, strict=True)
+    )
+    require(good, f"{path}: its plan is damaged: name another --save-dir")
