@@ -51,7 +51,7 @@ from unitk.formats.hf.families import (
 from unitk.formats.hf.generation import FILE, decoding_of, generation
 from unitk.formats.hf.heads import KEPT, detect_task, head_settings, named_classes
 from unitk.formats.hf.templates import copy_templates
-from unitk.formats.hf.tokenizer import write_tokenizer
+from unitk.formats.hf.tokenizer import tokenizer_settings, write_tokenizer
 from unitk.formats.names import count_from, current_name
 from unitk.formats.vocabs import vocab_beside
 from unitk.options.fields import render
@@ -236,32 +236,16 @@ def rename_tensors(tensors: Mapping[str, Tensor], family: Family, path: Path) ->
 
 def write(parts: Loaded, folder: Path) -> None:
     """Write model, tokenizer and settings into an empty folder, for `from_pretrained`."""
-    config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
-    head = parts.task.head
+    config, tensors = parts.model.config, parts.tensors()
     kind = _kind(parts)
     family: Family = registry.get(MODEL_TYPE, kind)
     _check_sight(parts.task, family)
-    known = layout_of(family, config, head).names
-    if lost := [own for own in config.head_sizes if not any(f"heads.{own}." in n for n in known)]:
-        lacks = "no class of transformers has the output layer %s; it is left out"
-        log.warning(lacks, " ".join(lost))
-    if apart := [name for name in tensors if not family.keeps(name, config)]:
-        named = re.findall(r"^(heads\.\w+|\w+)", "\n".join(apart), re.M)
-        lacks = "no class of transformers has all parts of the model; left out: %s"
-        log.warning(lacks, ", ".join(sorted({*named})))
+    lost = _warn_of_lost(parts, family, tensors)
     rows = len(tensors["embed.tokens.weight"])
-    pad = _pad(parts, rows)
     theirs = translate(parts, tensors)
-    about = {"model_type": kind, "architectures": [class_of(family, config)], **family.fixed}
-    about |= settings.write(config, family.keys)
-    about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
-    ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
-    about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
-    if parts.task.head:
-        about |= head_settings(parts.task, config, family)
-    if not head:
+    if not parts.task.head:
         theirs = {**family.buffers(rows), **theirs}
-    about |= family.entries(replace(config, position_offset=family.offset(pad)))
+    about = _settings_of(parts, kind, family, rows)
     # a class of left-to-right models fills masks, too, if it is told to see both sides
     fills = family.task == "mlm" or family.both_ways and sight_of(parts.task) == BOTH
     if fills and family.task != "mlm":
@@ -272,28 +256,43 @@ def write(parts: Loaded, folder: Path) -> None:
             log.warning("left out, as transformers has no counterpart: %s", ", ".join(left))
         about |= {key: decoding[key] for key in decoding if key.endswith("_token_id")}
         write_json(decoding, folder / FILE)
-    if not (lost or parts.task.predicts):  # the task can be asked as before
+    if not (lost or parts.task.predicts):  # so that unitk reads it as the same task again
         options = {name: render(value) for name, value in vars(parts.task.config).items()}
         kept = {"task": parts.task.name, "options": options, "answers": parts.task.trained.pairs}
-        about[KEPT] = kept  # which the files of transformers do not tell
+        about[KEPT] = kept
     write_safetensors(theirs, folder / "model.safetensors")
     write_json(family.pack(about), folder / "config.json")
     if family.tokenizer:
         log.warning("AutoTokenizer takes %s; %s opens the written one", family.tokenizer, FAST)
-    reads: dict[str, Any] = {
-        # only a model that fills [MASK]s reads symbols in a text
-        "split_special_tokens": not fills,
-        "clean_up_tokenization_spaces": False,
-        "model_input_names": ["input_ids", "attention_mask"],
-        "padding_side": "right",
-    }
-    if family.ends or family.task == "lm" and not (head or fills):
-        reads["padding_side"] = "left"
-    if family.ends or config.num_segments > 1:
-        reads["model_input_names"] += ["token_type_ids"]
-    if config.max_positions:
-        reads["model_max_length"] = config.max_positions
-    write_tokenizer(parts.task, folder, rows, reads)
+    write_tokenizer(parts.task, folder, rows, tokenizer_settings(parts, family, fills))
+
+
+def _warn_of_lost(parts: Loaded, family: Family, tensors: Mapping[str, Tensor]) -> list[str]:
+    """Warn of what no class of transformers has; returns the output layers that are left out."""
+    config = parts.model.config
+    known = layout_of(family, config, parts.task.head).names
+    lost = [own for own in config.head_sizes if not any(f"heads.{own}." in n for n in known)]
+    if lost:
+        lacks = "no class of transformers has the output layer %s; it is left out"
+        log.warning(lacks, " ".join(lost))
+    if apart := [name for name in tensors if not family.keeps(name, config)]:
+        named = re.findall(r"^(heads\.\w+|\w+)", "\n".join(apart), re.M)
+        lacks = "no class of transformers has all parts of the model; left out: %s"
+        log.warning(lacks, ", ".join(sorted({*named})))
+    return lost
+
+
+def _settings_of(parts: Loaded, kind: str, family: Family, rows: int) -> dict[str, Any]:
+    """The entries of config.json for a model with this many rows of token embeddings."""
+    config, vocab, pad = parts.model.config, parts.task.vocab, _pad(parts, rows)
+    about = {"model_type": kind, "architectures": [class_of(family, config)], **family.fixed}
+    about |= settings.write(config, family.keys)
+    about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
+    ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
+    about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
+    if parts.task.head:
+        about |= head_settings(parts.task, config, family)
+    return about | family.entries(replace(config, position_offset=family.offset(pad)))
 
 
 def _kind(parts: Loaded) -> str:

@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 
 from unitk.files import create
+from unitk.formats.hf.families import Family
 from unitk.formats.hf.vocabularies.byt5 import Bytes, write_byte_vocab
 from unitk.formats.hf.vocabularies.marian import Marian, write_marian
 from unitk.formats.vocabs import extra_ids
 from unitk.slots import NEVER, SEG, TOKEN, Ids, Slots
 from unitk.tasks.base import Task
+from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab
 from unitk.vocab.subwords import SentencePiece, Unaccented, fields
 from unitk.vocab.tokenizer_json import Tokenizers
@@ -33,6 +35,25 @@ BLANKS = "".join(filter(str.isspace, map(chr, range(sys.maxunicode))))
 """The characters that Python's `split` splits at; the library's white space has fewer."""
 
 log = logging.getLogger(__name__)
+
+
+def tokenizer_settings(parts: Loaded, family: Family, fills: bool) -> dict[str, Any]:
+    """The entries of tokenizer_config.json for a model; `fills`: it fills [MASK]s."""
+    config = parts.model.config
+    reads: dict[str, Any] = {
+        # only a model that fills [MASK]s reads symbols in a text
+        "split_special_tokens": not fills,
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "padding_side": "right",
+    }
+    if family.ends or family.task == "lm" and not (parts.task.head or fills):
+        reads["padding_side"] = "left"
+    if family.ends or config.num_segments > 1:
+        reads["model_input_names"] += ["token_type_ids"]
+    if config.max_positions:
+        reads["model_max_length"] = config.max_positions
+    return reads
 
 
 def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) -> None:
