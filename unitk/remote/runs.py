@@ -6,7 +6,7 @@
 
 A checkpoint without a manifest is none. So files are uploaded before the manifest, and the manifest
 is removed before files. What the store has is the run; only where this machine has a later
-checkpoint of the same run that could not be uploaded, it goes on from that one.
+checkpoint of the same run that could not be uploaded, the run continues from that one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import shutil
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from unitk import files
 from unitk.errors import UsageError, require
@@ -61,6 +62,7 @@ def bring(address: str, resume: bool) -> Path:
 
 
 def _bring(store: Store, address: str, here: Path, resume: bool) -> None:
+    """Make the folder `here` equal to the run in the store, unless it has a later checkpoint."""
     names = store.names(address, deep=True)
     there = copies.checkpoints(names)
     what = f"--save-dir {address} holds a run: --resume continues it, otherwise name another"
@@ -84,17 +86,22 @@ def _bring(store: Store, address: str, here: Path, resume: bool) -> None:
     # later ones of a run that went on elsewhere, and what was pruned meanwhile
     for step in set(local) - set(there):
         files.discard(here / "checkpoints" / f"step-{step}", here)
-    for name in there.values():
+    _download(store, address, here, names)
+    for name, target in index.get("links", {}).items():
+        files.link(here / name, Path(target))
+    if "run" in index:
+        files.create(identity, index["run"])
+
+
+def _download(store: Store, address: str, here: Path, names: dict[str, Any]) -> None:
+    """Download the checkpoints and the other files of a run, whose names in the store these are."""
+    for name in copies.checkpoints(names).values():
         _checkpoint(store, f"{address}/{name}", here / name, _below(names, name))
     for name in names:
         if _is_mirrored(name) and not name.startswith("checkpoints/") and name != INDEX:
             (here / name).parent.mkdir(parents=True, exist_ok=True)
             with files.appearing(here / name) as part:
                 store.download(f"{address}/{name}", part)
-    for name, target in index.get("links", {}).items():
-        files.link(here / name, Path(target))
-    if "run" in index:
-        files.create(identity, index["run"])
 
 
 def _below(names: Iterable[str], folder: str) -> list[str]:
