@@ -1,4 +1,4 @@
-"""generation_config.json of transformers, as the options of `unitk generate` that say the same."""
+"""Translates generation_config.json of transformers to options of `unitk generate`, and back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PLAIN = {
     "sampling_topp": 1,
     "sampling_minp": 0,
 }
-"""Defaults that are the same in both."""
+"""Values that are the default of both transformers and unitk."""
 STOPS: dict[Any, str] = {False: "likely", "never": "exact", True: "fairseq"}
 """`early_stopping` -> `--search`."""
 KNOWN = {"bos_token_id", "pad_token_id", "eos_token_id", "forced_eos_token_id", "bad_words_ids"}
@@ -54,54 +54,65 @@ KNOWN |= {"transformers_version", "_from_model_config", "use_cache", *SEARCH, *D
 KNOWN |= {"max_length", "max_new_tokens", "min_length", "min_new_tokens"}
 KNOWN |= {"cache_implementation", "cache_config", "compile_config", "disable_compile"}
 KNOWN |= {"return_dict_in_generate", "prefill_chunk_size", "trust_remote_code"}
-"""What is read here, or changes no output."""
+"""Settings that are read here, or that change no output."""
 OTHERS = {"repetition_penalty", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size"}
 OTHERS |= {"suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids", "num_beam_groups"}
 OTHERS |= {"diversity_penalty", "typical_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha"}
 OTHERS |= {"exponential_decay_length_penalty", "renormalize_logits", "sequence_bias"}
-"""What changes outputs, and no option says."""
+"""Settings that change outputs, and that no option expresses."""
 
 
 def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
-    """The options of a generation_config.json, and its settings that no option says exactly.
+    """The options of a generation_config.json, and its settings that no option expresses exactly.
 
-    What it leaves out has transformers' default, but for the length limit of 20 tokens. A
-    config.json of older versions has such settings beside others; without any, nothing is found.
+    Settings that it lacks have transformers' defaults, except the length limit of 20 tokens. A
+    config.json of older versions has such settings among others; without any, nothing is found.
     """
     given = {k: v for k, v in read_json(file).items() if v is not None and v is not False}
     if file.name != FILE:
         given = {k: v for k, v in given.items() if k in KNOWN | OTHERS}
         if all(name.endswith(("_id", "use_cache", "_version")) for name in given):
             return {}, []
-    start, end = opening(task), task.protocol and task.protocol.end
     beams = check_value(given.get("num_beams", 1), int, "num_beams", file)
     draws = check_value(given.get("do_sample", False), bool, "do_sample", file) and beams == 1
     found: dict[str, Any] = {"sampling": True, "sampling_topk": 50} if draws else {"beam": beams}
-    every = BOTH | SEARCH | DRAWS
-    used = (BOTH | (DRAWS if draws else SEARCH)).keys()
-    for theirs, ours in every.items():
-        if theirs not in given:
-            continue
-        value = check_value(given[theirs], float if ours in FLOATS else int, theirs, file)
-        if theirs in used:
-            found[ours] = value
+    used = BOTH | (DRAWS if draws else SEARCH)
+    for theirs, ours in (BOTH | SEARCH | DRAWS).items():
+        if theirs in given:  # checked even if the other kind of decoding would read it
+            value = check_value(given[theirs], float if ours in FLOATS else int, theirs, file)
+            found |= {ours: value} if theirs in used else {}
     stop = given.get("early_stopping", False)
     several = found.get("nbest", 1) > 1
     # with True, the search of fairseq finds the same best output, but not the same others
     if beams > 1 and isinstance(stop, bool | str) and not (stop is True and several):
         found["search"] = STOPS.get(stop, "")
-    limits = _limits(given, start, file)
-    found |= limits
+    found |= _limits(given, opening(task), file)
     found["end_symbols"] = _further_ends(given, task, file)
+    left = _without_option(given, found, task, draws, beams)
+    for name in left:
+        found.pop({**BOTH, "early_stopping": "search"}.get(name, ""), None)
+    found = {k: v for k, v in found.items() if k not in PLAIN or PLAIN[k] != v}
+    try:
+        make_config(GenerateConfig, found)
+    except UsageError as error:  # transformers has no such values either
+        raise CheckpointError(f"{file}: {error}") from error
+    return found, left
+
+
+def _without_option(
+    given: Mapping[str, Any], found: Mapping[str, Any], task: Task, draws: bool, beams: int
+) -> list[str]:
+    """The settings that the options `found` do not express exactly."""
+    start, end = opening(task), task.protocol and task.protocol.end
     wrong = {
         "do_sample": "do_sample" in given and not draws,
         "early_stopping": beams > 1 and not found.get("search"),
         "num_return_sequences": not draws and found.get("nbest", 1) > beams,
         # of a decoder alone, transformers counts the n-grams of the prompt as well
         "no_repeat_ngram_size": start is None,
-        "max_length": "max_length" in given and "max_len" not in limits,
-        "min_length": "min_length" in given and "min_len" not in limits,
-        "min_new_tokens": "min_new_tokens" in given and "min_len" not in limits,
+        "max_length": "max_length" in given and "max_len" not in found,
+        "min_length": "min_length" in given and "min_len" not in found,
+        "min_new_tokens": "min_new_tokens" in given and "min_len" not in found,
         "forced_eos_token_id": given.get("forced_eos_token_id", end) not in (end, [end]),
         "eos_token_id": end not in _ends(given, end),
         "bad_words_ids": not _bans_only_symbols(given, task),
@@ -111,15 +122,7 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
         wrong[name] = given.get(name, index) != index
     # 0, 1 and none are how a rule is turned off
     wrong |= {name: True for name in given.keys() - KNOWN if given[name] not in (0, 1, [])}
-    left = [name for name in given if wrong.get(name)]
-    for name in left:
-        found.pop({**BOTH, "early_stopping": "search"}.get(name, ""), None)
-    found = {k: v for k, v in found.items() if k not in PLAIN or PLAIN[k] != v}
-    try:
-        make_config(GenerateConfig, found)
-    except UsageError as error:  # transformers has no such values either
-        raise CheckpointError(f"{file}: {error}") from error
-    return found, left
+    return [name for name in given if wrong.get(name)]
 
 
 def decoding_of(about: Path, task: Task) -> dict[str, Any]:
