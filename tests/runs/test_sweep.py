@@ -128,3 +128,18 @@ def test_a_sweep_without_a_finite_value_has_no_best_trial(base, tmp_path):
         sweep.run(words)
     [row] = json.loads((tmp_path / "sweep.json").read_text())["trials"]
     assert row["valid/loss"] is None
+
+
+def test_a_sweep_that_stops_in_its_first_trial_goes_on(base, tmp_path, monkeypatch):
+    """Its table is there before the first run."""
+    words = ["--over", "lr=1e-3", "--save-dir", str(tmp_path / "s"), "--", *base]
+
+    def stop(trial, budget):
+        (tmp_path / "s/trial-1/checkpoints").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "train_to", stop)
+        with pytest.raises(KeyboardInterrupt):
+            sweep.run(words)
+    assert [row["steps"] for row in sweep.value(words)] == [8]

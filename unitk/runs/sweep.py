@@ -138,21 +138,27 @@ def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
         trial_of(given.save_dir, number, values, base)
         for number, values in enumerate(draw_trials(given), 1)
     ]
-    # nothing is written before this line
-    given.save_dir.mkdir(parents=True, exist_ok=True)
     budgets = rungs(given, trials[0].start)
-    alive, rows = trials, list[dict[str, Any]]()
+    # nothing is written before this line; a sweep that is stopped in its first trial has a table
+    given.save_dir.mkdir(parents=True, exist_ok=True)
+    alive, rows = trials, write_table(path, spec, trials)
     for budget in budgets:
         for trial in alive:
             train_to(trial, budget)
-            rows = table_of(trials)
-            files.write(path, json.dumps({"sweep": spec, "trials": rows}, indent=1) + "\n")
+            rows = write_table(path, spec, trials)
         if given.halving:
             ranked = sorted(alive, key=lambda trial: trial.best(budget))
             alive = ranked[: max(1, len(alive) // given.halving)]
     metric = trials[0].start.metric
     if all(row[metric] is None for row in rows):
         raise NonFiniteError(f"no trial of {given.save_dir} has a finite {metric}: see {path}")
+    return rows
+
+
+def write_table(path: Path, spec: dict[str, Any], trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Write the table of the trials as they stand, and return its rows."""
+    rows = table_of(trials)
+    files.write(path, json.dumps({"sweep": spec, "trials": rows}, indent=1) + "\n")
     return rows
 
 
