@@ -52,7 +52,7 @@ INSTEAD = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-"""What may stand in the place of a file."""
+"""The kinds of things that may stand in the place of a file."""
 
 _digests: dict[tuple[int, ...], str] = {}
 log = logging.getLogger(__name__)

@@ -223,7 +223,7 @@ class Batch:
     stateful_rows: Any = None
     """[B] numbers of the stateful rows that these rows continue; None: all begin anew."""
     carry: dict[str, Any] = field(default_factory=dict)
-    """What the model carried out of the stretch before, [B, ...] by name; empty at a beginning."""
+    """States that stateful rows carry from their previous text, [B, ...] by name; else empty."""
     packed: dict[str, Any] = field(default_factory=dict)
     """The documents of towers whose slots see no more than these (`PackedDocs`), if known."""
     only_asked: bool = False

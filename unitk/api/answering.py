@@ -1,4 +1,4 @@
-"""What verbs that answer texts with a model share: the model, the texts, and where answers go."""
+"""Shared by verbs that answer texts with a model: the model, the texts, and the output."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ ABOUT = {
     "bound": "an upper bound: the model may be better, never worse",
     "pseudo": "no probability of a text: each token is predicted from all others",
 }
-"""What the kinds of values mean."""
+"""Kind of a value -> its meaning."""
 
 
 @register("evaluation", "bits")

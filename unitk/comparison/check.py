@@ -46,7 +46,7 @@ class CheckOptions(Checked):
 
 
 def value(parsed: Parsed) -> list[Finding]:
-    """What all registered checks find in the paths."""
+    """Run all registered checks on the paths; returns their findings."""
     given: CheckOptions = parsed.main
     require(len(given.paths) > 0, "--paths: name a corpus, a run or a file of scores")
     registry.load_plugins(given.user_dir)
@@ -64,7 +64,7 @@ def run(parsed: Parsed) -> None:
 
 
 def subjects_of(given: CheckOptions) -> Subjects:
-    """What the paths name: runs, folders of corpora, files of scores."""
+    """Open the subjects that the paths name: runs, folders of corpora, files of scores."""
     from unitk.comparison.checks.base import DataSplit, Subjects, TrainedRun  # imports torch
 
     real = [path.resolve() for path in given.paths]

@@ -125,7 +125,7 @@ def run(parsed: Parsed) -> None:
 def measure_all(
     given: CompareOptions, documents: list[Document]
 ) -> tuple[Mapping[str, Likelihood], Mapping[str, Vocab]]:
-    """What the documents cost each model, and the vocabulary of each, by its path as given."""
+    """The cost of the documents to each model, and its vocabulary, by the path as given."""
     from unitk.comparison.likelihood import mean_of
 
     found: dict[str, Likelihood] = {}
@@ -181,7 +181,7 @@ def estimator_of_run(given: CompareOptions, path: Path) -> Estimator:
 def measure_run(
     given: CompareOptions, path: Path, documents: list[Document]
 ) -> tuple[Likelihood, Vocab]:
-    """What the documents cost a model, and its vocabulary."""
+    """The cost of the documents to a model, and the model's vocabulary."""
     from unitk.comparison.estimators import estimator_of
     from unitk.comparison.likelihood import How, measure
 

@@ -62,7 +62,7 @@ class How:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """What each document costs a model; D documents, N tokens of one of them."""
+    """The cost of each document to a model; D documents, N tokens of one of them."""
 
     kind: Kind
     documents: Sequence[Document]
@@ -113,7 +113,7 @@ class Likelihood:
 
 
 def mean_of(runs: Sequence[Likelihood]) -> Likelihood:
-    """What documents cost on average over runs that differ in their seeds."""
+    """The mean cost of documents over runs that differ in their seeds."""
     if len(runs) == 1:
         return runs[0]
     tokens = [np.mean(each, axis=0) for each in zip(*(one.tokens for one in runs), strict=True)]

@@ -123,7 +123,7 @@ def word_costs(vocab: Vocab, document: Document, tokens: Doubles) -> list[tuple[
 
 
 ON_PAGE = "kind", "rank", "seeds", "low", "high", "behind", "behind_low", "behind_high"
-"""What the page's table has of a row, beside the name and the bits per byte."""
+"""The columns of the page's table besides the name and the bits per byte."""
 
 
 def page_record(

@@ -19,7 +19,7 @@ class Loss:
     sums: dict[str, Tensor]  # what is minimised
     parts: dict[str, Tensor]  # detached sums for the log, "NAME/PART", divided by the count of NAME
     carry: Mapping[str, Tensor] = field(default_factory=dict)
-    """What stateful rows take along to the next update (`Batch.carry`)."""
+    """The states that stateful rows carry to the next update (`Batch.carry`)."""
 
     @property
     def every(self) -> dict[str, Tensor]:
@@ -117,7 +117,7 @@ class Learning(Protocol):
 
 @dataclass(frozen=True)
 class Panel:
-    """What training shows about a model every --panel-every updates."""
+    """A report on a model that training shows every --panel-every updates."""
 
     values: dict[str, float]  # for the log, by full name ("panel/kl")
     lines: list[str]  # the same, for a person

@@ -20,7 +20,7 @@ from unitk.slots import Bools, Ids
 When = tuple[int, int | None]
 """The number of an update from 1 on, and how many the run has, if that is known."""
 AT_THE_END: When = 1 << 40, 1 << 40
-"""What all but training reads, so that its figures compare: every schedule has come to its end."""
+"""The update as which evaluation and decoding lay out texts: every schedule is at its end."""
 NO_BREAKS = np.empty(0, np.int64)
 NO_SECONDS = np.empty((0, 2), np.int64)
 

@@ -233,7 +233,7 @@ class Generator(Sources):
     def predict(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[PredictOptions]
     ) -> list[dict[str, Any]]:
-        """What a fine-tuned model predicts for each text; `options` are PredictConfig's.
+        """The prediction of a fine-tuned model for each text; `options` are PredictConfig's.
 
         By task, a prediction is a label and its probability, a value, tags, or an answer and its
         probability; nothing for an empty text. A text is a string or its parts: two texts, a
@@ -426,7 +426,7 @@ class Generator(Sources):
 
     @property
     def driver(self) -> Driver:
-        """What writes the outputs; `UsageError` if nothing can."""
+        """The driver that writes outputs; `UsageError` if the task has none."""
         if not self.task.driver:
             raise UsageError(f"--checkpoint: task {self.task.name} does not generate")
         kind: type[Driver] = registry.get("driver", self.task.driver)

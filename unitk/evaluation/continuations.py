@@ -69,7 +69,7 @@ def last_word_at(text: str) -> int:
 
 
 def separator_of(context: str, choice: str) -> str:
-    """What stands between a context and a choice: a blank, where their scripts part words by it."""
+    """The separator of a context and a choice: a blank, if their scripts separate words by it."""
     if not context or context[-1].isspace() or choice[0].isspace():
         return ""
     first, last = LETTERS

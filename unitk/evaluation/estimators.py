@@ -24,7 +24,7 @@ Kind = Literal["exact", "bound", "pseudo"]
 
 
 class Cost(NamedTuple):
-    """What a text costs in nats: each of its tokens, and what is no token's (a latent, an end)."""
+    """The cost of a text in nats: that of each token, and the rest (of a latent, an end)."""
 
     tokens: npt.NDArray[np.float64]
     rest: float = 0.0
@@ -47,7 +47,7 @@ class Estimation:
 
 
 class Estimator:
-    """What measures the cost of texts by models of a task."""
+    """Estimates the cost of texts by models of a task."""
 
     kind: ClassVar[Kind] = "exact"
     contexts: ClassVar[bool] = True

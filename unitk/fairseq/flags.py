@@ -61,7 +61,7 @@ NOTES = {
         for split, ours in {"train": "", "valid": "valid-", "test": "test-"}.items()
     },
 }
-"""What else has to be known of a name."""
+"""Remarks on names that a hint adds."""
 TRANSFORMERS = _table("""
     num_beams: --beam; num_beam_groups: --diverse-beam-groups;
     diversity_penalty: --diverse-beam-strength; num_return_sequences: --nbest;
@@ -93,7 +93,7 @@ CHOICES = {
 
 @register("hint", "fairseq")
 class Hints:
-    """What options and choices of fairseq and transformers are called here."""
+    """Hints from the names of options and choices in fairseq and transformers to unitk's."""
 
     @staticmethod
     def option(key: str, known: Collection[str]) -> str:

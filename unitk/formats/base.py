@@ -114,13 +114,13 @@ class Format:
     """Markdown that shows how a written model is used, below a heading; for formats that have a
     model card."""
     library: str = "transformers"
-    """What opens a written model, as the hub calls it."""
+    """The library that opens a written model, by the hub's name."""
     tag: Callable[[Loaded], str] = lambda parts: ""
-    """What the hub calls such a model, where task and towers do not tell."""
+    """The hub's name for such a model, if task and towers do not determine it."""
     carry: Callable[[Path, Path], None] = lambda source, folder: None
     """Copy what stands beside a model and is no part of it, from a folder into another one."""
     cure: Callable[[Path], str] = lambda path: ""
-    """What helps where there is no such path, for the error."""
+    """Advice for the error if there is no such path."""
 
     def read(
         self,

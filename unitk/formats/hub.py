@@ -35,7 +35,7 @@ FILES = (
     *(MANIFEST, "state.json", "imported.json", "generate.yaml", "vocab/*", "source_vocab/*"),
     *("chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja"),
 )
-"""What belongs to a model: of transformers, and a checkpoint of unitk."""
+"""Patterns of the files of a model: of transformers, and of a checkpoint of unitk."""
 SHOWN = 5  # names in a message
 log = logging.getLogger(__name__)
 

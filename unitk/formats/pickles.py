@@ -34,7 +34,7 @@ REAL: list[Any] = [
     np.dtype,
     *{type(np.dtype(kind)) for kind in np.typecodes["All"]},
 ]
-"""What a pickle may name beside torch's own list; all harmless."""
+"""Harmless names that a pickle may have, besides torch's own list."""
 PLAIN = frozenset(
     f"{module}.{name}"
     for module, names in {

@@ -87,7 +87,7 @@ def write(
 
 
 def _weights(parts: Loaded) -> dict[str, Any]:
-    """What each piece counts in a mean: special symbols nothing."""
+    """The weight of each piece in a mean: 0 for special symbols."""
     vocab, rows = parts.task.vocab, len(parts.tensors()["embed.tokens.weight"])
     pieces = vocab.pieces(range(min(rows, len(vocab))))
     silent = sorted(i for name, i in vocab.symbols.items() if name != "unk" and i < len(pieces))

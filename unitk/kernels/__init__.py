@@ -1,1 +1,1 @@
-"""Who multiplies matrices, and what is kept for backward."""
+"""Kernels of matrix products and attention, and the memory kept for backward passes."""

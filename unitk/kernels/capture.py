@@ -171,7 +171,7 @@ KEPT: WeakKeyDictionary[Decoder, Kept] = WeakKeyDictionary()
 
 
 def recordings(model: Decoder, wanted: Literal["auto", "on", "off"]) -> Kept | None:
-    """What batches of a model keep for later ones; None where no steps are recorded (--capture)."""
+    """The cache of recorded steps of a model; None if steps are not recorded (--capture)."""
     alike = model.config.static_steps or wanted != "on"
     require(alike, "--capture on excludes xlnet_* and LSTMs, whose steps cannot be recorded")
     # weights that are trained between two batches are decoded without, unless it is asked for

@@ -31,7 +31,7 @@ class Flex:
 
     blocks: BlockMask
     score: Callable[..., Tensor] | None
-    """What becomes of a score, given row, head, query and key."""
+    """Changes a score, given its row, head, query and key."""
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """As `View.__call__`: [B, H, T, K], [B, G, S, K] twice -> [B, H, T, K]."""

@@ -32,7 +32,7 @@ class Ahead:
     slots: Tensor | None
     """[9, B, P]; the keys of a prefix have none."""
     stores: list[Store]
-    """What puts the keys and values of each layer behind them."""
+    """Functions that put each layer's keys and values behind these."""
 
 
 @dataclass(frozen=True)

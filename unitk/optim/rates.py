@@ -15,7 +15,7 @@ RATES = {"muon": 4e-3, "adamw": 2e-3}
 BASE_WIDTH = 256
 AUTO = "auto"
 RECIPE = "recipe"
-"""Who gave these settings, as config.yaml names it."""
+"""The origin of these settings in config.yaml."""
 
 
 def choose_rates(given: Settings, own: bool, new: bool, width: int) -> Settings:

@@ -434,7 +434,7 @@ def given_text(value: object, name: str) -> str:
 
 
 def type_name(kind: Any) -> str:
-    """What a help page and an error call a type."""
+    """The name of a type on help pages and in errors."""
     origin = get_origin(kind)
     if kind is bool:
         return "on|off"

@@ -16,7 +16,7 @@ from unitk import registry
 from unitk.options.fields import Bound, Component, Option, flag, options, render, type_name
 
 VALUES = {"whole number": "N", "number": "X", "text": "TEXT", "path": "PATH"}
-"""What a type is called -> what stands for a value of it."""
+"""Name of a type -> the placeholder of its values on a help page."""
 SHORT = 20
 """Characters of choices that stand beside the name of their option."""
 

@@ -49,7 +49,7 @@ class Setting:
     """Several if the option is repeated; None stands for a switch without a value."""
     origin: Origin = Origin.DEFAULT
     where: str = "default"
-    """What messages name: the flag, the file, "preset NAME", "checkpoint PATH", ..."""
+    """Its source in messages: the flag, the file, "preset NAME", "checkpoint PATH", ..."""
 
     @property
     def text(self) -> str:

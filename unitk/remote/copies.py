@@ -38,7 +38,7 @@ TOKENS, BLOCKS, ELSEWHERE = "tokens.bin", "blocks.sha256", ".remote"
 HEAVY = (".safetensors", ".bin", ".npy", ".sha256", ".jsonl", ".pt")
 """Endings of files that no vocabulary has."""
 TAGS = "ETag", "etag", "mtime", "LastModified", "last_modified", "md5Hash", "content_settings"
-"""What stores call the mark of a file's content."""
+"""Names of the field that identifies a file's content in stores."""
 CHECK_EVERY = 256 << 20
 """Bytes that a process adds before it looks at the size of the cache again."""
 

@@ -76,7 +76,7 @@ def filesystem(protocol: str) -> Any:
 
 
 def request(address: str, call: Callable[[], T]) -> T:
-    """What a request gives; repeated while it fails, at last an OSError."""
+    """Make a request, again while it fails; at last an OSError is raised."""
     began = time.monotonic()
     for number, pause in enumerate((*PAUSES, None), 1):
         try:
@@ -111,7 +111,7 @@ def _one_line(error: BaseException, address: str, tries: int, seconds: float) ->
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, short and without credentials."""
+    """The message of an error, short and without credentials."""
     # the text of an OSError with a number repeats number and file
     silent = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
     text = getattr(error, "strerror", None) or str(error) or silent
@@ -141,7 +141,7 @@ class Store:
         return {"timeout": ANSWER + size / SLOWEST} if self.fs.async_impl else {}
 
     def info(self, address: str) -> dict[str, Any] | None:
-        """What is known of a file or folder: type, size and others; None if there is neither."""
+        """Type, size and other properties of a file or folder; None if there is neither."""
         try:
             found: dict[str, Any] = request(address, lambda: self.fs.info(address, **self.limit()))
         except (FileNotFoundError, NotADirectoryError):

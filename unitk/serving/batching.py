@@ -327,7 +327,7 @@ class Batcher:
 
 
 def failure(error: BaseException) -> Exception:
-    """What a client is told of an error: a `UnitkError` as it is, NoMemory, or Internal, logged."""
+    """The error that a client gets: a `UnitkError` as it is, NoMemory, or Internal (logged)."""
     if isinstance(error, UnitkError):
         return error
     if out_of_memory(error):

@@ -34,7 +34,7 @@ FEWEST = 8
 """Connections without which there is no server."""
 HEAD, BODY = "the head of a request", "the body of a request"
 ANSWER, END = "that an answer is taken", "that the connection ends"
-"""What the server may wait for."""
+"""The things for which the server may wait."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Connection(H11Protocol):
         super().__init__(**given)
         self.limits, self.places = limits, places
         self.expected: tuple[object, str] | None = None
-        """What the client has to do, and after which request; None where it waits itself."""
+        """What the client has to do, after which request; None while the client waits."""
         self.since = 0.0  # when that began
         self._timer: asyncio.TimerHandle | None = None
 
@@ -194,7 +194,7 @@ class Listener(uvicorn.Server):
 
 
 def listener(app: Any, limits: Limits) -> Listener:
-    """What serves an application within the limits, on a socket that its `run` is given."""
+    """A server of an application within the limits, for a socket that is given to its `run`."""
     places = Places(limits.max_connections)
     config = uvicorn.Config(
         app,

@@ -39,12 +39,12 @@ class Service:
     tasks: Mapping[str, Generator]
     limits: Limits
     card: Mapping[str, Any] = field(default_factory=dict)
-    """What people are told of the model: title, parameters and others."""
+    """A description of the model for people: title, parameters and others."""
     created: int = 0
     """When its checkpoint was written, in seconds since 1970."""
 
     def about(self) -> dict[str, Any]:
-        """What the model can do, for the page and other clients."""
+        """The abilities of the model, for the page and other clients."""
         each = {name: abilities(one) for name, one in self.tasks.items()}
         limits = {one.name: getattr(self.limits, one.name) for one in fields(Limits)}
         return {"model": self.name, "about": dict(self.card), "tasks": each, "limits": limits}
@@ -145,7 +145,7 @@ def choose(services: Sequence[Service], given: Any) -> Service:
 
 
 def parse_request(body: bytes) -> Any:
-    """What a request says; DataError for what is no JSON, or has two fields of one name."""
+    """Parse a request; DataError for what is no JSON, or has two fields of one name."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)

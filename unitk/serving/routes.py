@@ -297,7 +297,7 @@ class ScoreRoute(DecodingRoute):
 
 @register("route", "predict")
 class PredictRoute(Route):
-    """What a fine-tuned model predicts for each text."""
+    """The prediction of a fine-tuned model for each text."""
 
     Options = PredictConfig
 

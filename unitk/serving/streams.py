@@ -14,15 +14,15 @@ class Stream:
     media_type: ClassVar[str] = "application/x-ndjson"
 
     def text(self, event: Any) -> bytes:
-        """What is sent when the text has grown; `event` is what the route was told of it."""
+        """The message for a text that has grown; `event` is what the route knows of it."""
         return json_line({"text": event})
 
     def answer(self, value: Any) -> bytes:
-        """What is sent at the end."""
+        """The message with the whole answer at the end."""
         return json_line(value)
 
     def error(self, status: int, said: str) -> bytes:
-        """What is sent instead, if something fails in the middle."""
+        """The message in place of the rest if something fails."""
         return json_line({"error": said})
 
 

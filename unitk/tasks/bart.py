@@ -87,7 +87,7 @@ class BART(Seq2Seq):
         return super().finetune([self.noised(ids, text.sentences, share, rng)], ids, rng)
 
     def noised(self, ids: Ids, sentences: Ids, share: float, rng: np.random.Generator) -> Ids:
-        """What the encoder reads of a text whose sentences begin at these places."""
+        """Corrupt a text whose sentences begin at these places, for the encoder."""
         c, v = self.config, self.vocab
         parts = np.split(np.arange(len(ids)), sentences[1:])
         moved = rng.permutation(len(parts))[: ceil(c.permute_sentences * len(parts))]

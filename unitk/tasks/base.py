@@ -1,4 +1,4 @@
-"""What every objective offers to data, training and decoding."""
+"""The interface that every objective has for data, training and decoding."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def ask_sentences(name: str, flag: int) -> Ask:
 
 
 class Masked(Task):
-    """What hides tokens and asks for them at their places; prompts with [MASK]s are filled."""
+    """The base of tasks that hide tokens and ask for them; prompts with [MASK]s are filled."""
 
     symbols = ("pad", "cls", "sep", "mask")
     arch, infills = "qwen3_mini", True

@@ -29,7 +29,7 @@ class Seq2Seq(Task):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Task.Config):
-        """What stands before source and target."""
+        """The symbols before source and target."""
 
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "cls"
         """Symbols before source and target. cls: [CLS] before both. sep: none before the source,
@@ -46,14 +46,14 @@ class Seq2Seq(Task):
 
     @cached_property
     def start(self) -> list[int]:
-        """What the decoder reads first."""
+        """The first ids that the decoder reads."""
         cls, sep, pad = self.vocab.cls, self.vocab.sep, self.vocab.pad
         starts = {"sep": [sep], "both": [sep, cls], "pad": [pad], "seps": [sep]}
         return starts.get(self.opening, [cls])
 
     @property
     def opener(self) -> int:
-        """What opens a text."""
+        """The symbol that opens a text."""
         return self.vocab.sep if self.opening == "seps" else self.vocab.cls
 
     @cached_property

@@ -35,7 +35,7 @@ from unitk.vocab.base import Vocab
 
 
 def corrupt_spans(text: Ids, spans: Spans, sentinels: Ids) -> tuple[Ids, Ids]:
-    """What the encoder reads and what the decoder writes; `spans` are in order."""
+    """The ids that the encoder reads and those that the decoder writes; `spans` are in order."""
     first, hidden = spans[:, 0], places(spans)
     read, kept = text.copy(), np.ones(len(text), bool)
     read[first], kept[hidden], kept[first] = sentinels[: len(spans)], False, True
@@ -56,7 +56,7 @@ def hidden_counts(n: Ids, share: float, mean: float, most: int) -> tuple[Ids, Id
 
 
 class Sentinels(Seq2Seq):
-    """What writes the spans that sentinels stand for."""
+    """The base of tasks that write the spans for which sentinels stand."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Seq2Seq.Config):
@@ -104,7 +104,7 @@ class Sentinels(Seq2Seq):
         return self.opened(self.numbered(source))
 
     def continued(self, before: Ids, text: Ids) -> Example:
-        """What stands before and a sentinel are read; the text stands behind the sentinel."""
+        """The encoder reads the context and a sentinel, the decoder the text after a sentinel."""
         prompt = self.opened(np.append(before, self.sentinels[0]), [self.sentinels[0]])
         return unroll(prompt, self.protocol, text)
 

@@ -79,7 +79,7 @@ def check_same_kind(first: Path, one: dict[str, Any], path: Path, other: dict[st
 
 
 def _kind(state: dict[str, Any]) -> dict[str, str]:
-    """What determines the meaning of weights: tasks, and the architecture without dropout."""
+    """The options that decide the meaning of weights: tasks, and architecture but dropout."""
     there = recorded_options(state)
     arch = there.of("arch").texts
     idle = ("dropout", "init_std", "scaled_init")  # change training alone, not what weights mean

@@ -42,7 +42,7 @@ from unitk.training.start import Start
 
 log = logging.getLogger(__name__)
 SHARED = ("embed.tokens.weight", "embed.virtual.weight")
-"""What an encoder may share with its decoder."""
+"""Tensors that an encoder may share with its decoder."""
 
 
 class Run:

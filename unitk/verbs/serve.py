@@ -167,7 +167,7 @@ def open_server(given: Options) -> tuple[Listener, socket.socket]:
 
 
 def access_log(path: Path) -> Callable[[str], None]:
-    """What writes lines to the end of a file, which is opened anew if it was moved away."""
+    """A function that appends lines to a file, which it opens anew after a log rotation."""
     try:
         handler = WatchedFileHandler(path, encoding="utf-8")
     except OSError as error:
@@ -233,7 +233,7 @@ def with_all_tasks(path: Path, given: Options) -> Service:
 
 
 def read_card(path: Path) -> dict[str, str]:
-    """What the card of a model says of it: its title, first paragraph, limits and licence."""
+    """The title, first paragraph, limits and licence in the card of a model."""
     card = locate(path) / "README.md"
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
     found = re.match(r"# [^\n:]+: (?P<title>.+)\n+(?P<summary>(?:.+\n)+)", text)

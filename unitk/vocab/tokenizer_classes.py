@@ -105,7 +105,7 @@ def _sentencepiece(data: bytes) -> Pieces:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerClass:
-    """What a class makes of pieces, the file that has them, and the symbols it names."""
+    """A tokenizer class: how it uses pieces, the file that has them, and its symbols."""
 
     about: str = ""  # for `unitk list tokenizer`
     slow: str  # pattern of its file beside tokenizer.json

@@ -123,7 +123,7 @@ class TrainedRun:
 
 @dataclass(frozen=True)
 class Subjects:
-    """What is checked: folders of corpora, runs, and files of scores of pairs."""
+    """The subjects of all checks: folders of corpora, runs, and files of scores of pairs."""
 
     splits: list[DataSplit]
     runs: list[TrainedRun]

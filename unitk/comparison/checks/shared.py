@@ -51,7 +51,7 @@ def check_shared(subjects: Subjects) -> Found:
 def compare_texts(
     subject: str, held: HashedTexts, trained: Iterable[HashedTexts], allowed: float
 ) -> Finding:
-    """What held-out texts, or the sources of pairs, share with those of train."""
+    """Compare held-out texts, or the sources of pairs, with those of train."""
     found = find_shared(held, trained)
     alike = found.same | found.near
     exact, every, count = int(found.same.sum()), int(alike.sum()), len(alike)

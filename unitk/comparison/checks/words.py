@@ -86,7 +86,7 @@ class Spelling:
 
 
 def spell_id(vocab: Vocab, index: int) -> list[int]:
-    """What an id adds to the letters of a text."""
+    """The letters that an id adds to a text."""
     if index >= vocab.model.size or vocab.model.silent(index):
         return [UNSPELLED + index] if index == vocab.unk else []
     text = vocab.model.text(index)

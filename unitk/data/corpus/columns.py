@@ -73,9 +73,9 @@ class Column:
 
     file: str
     each: str
-    """What has a value each: a field of `Counts`."""
+    """The things that have one value each, a field of `Counts`."""
     within: str = ""
-    """Of offsets: what they are places in, also a field of `Counts`."""
+    """For offsets: the things that they count, also a field of `Counts`."""
     dtype: str = "<i8"
     """Empty: that of the corpus, which depends on the size of its vocabulary."""
 
@@ -106,7 +106,7 @@ class Form:
 
     kind: str = "labelled"  # of the corpus
     each: str = "documents"
-    """What has a row each, a field of `Counts`. Empty: rows begin with the number of a record."""
+    """The things that have a row each, a field of `Counts`; "": rows begin with their record."""
     width: int = 1
     named: bool = False
     """Whether the last number of a row stands for a name."""
@@ -121,7 +121,7 @@ class Form:
         return [number(name) for name in label] if self.named else label
 
     def of(self, rows: Rows, documents: Ids, record: int) -> Rows:
-        """What a record leads to."""
+        """The labels of a record, out of all rows."""
         return rows[record]
 
     def shortened(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:

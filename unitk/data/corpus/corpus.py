@@ -53,7 +53,7 @@ SIDES = ("source", "target")
 
 
 class Stored:
-    """What all kinds of corpora have in common, opened for reading."""
+    """The base of all kinds of corpora, opened for reading."""
 
     kinds: ClassVar[Sequence[str]]
     note = ""  # what else there is to say of it
@@ -76,7 +76,7 @@ class Stored:
 
     @property
     def kind(self) -> str:
-        """What the corpus holds: a key of `folders.CORPORA`."""
+        """The kind of the corpus: a key of `folders.CORPORA`."""
         return str(self.manifest["kind"])
 
     @property

@@ -19,7 +19,7 @@ from unitk.vocab.base import Vocab
 
 @dataclass(frozen=True)
 class CorpusKind:
-    """What a corpus holds: how it is stored and described, and what lays it out."""
+    """A kind of corpus: how it is stored and described, and the task's method that lays it out."""
 
     about: str  # what training on it is called
     noun: str  # what its examples are called

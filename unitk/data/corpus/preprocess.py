@@ -362,7 +362,7 @@ def write_part(
 def _describe(
     source: Files, shard: tuple[int, int] | None, languages: tuple[int, ...]
 ) -> dict[str, Any]:
-    """What the manifest of a part says of its source."""
+    """The entries about the source of a part in its manifest."""
     named = [*map(name_file, source.paths)]
     about: dict[str, Any] = {"sources": named, "source_bytes": source.size}
     if source.targets:

@@ -52,7 +52,7 @@ class Read(NamedTuple):
     choices: Sequence[str] = ()
     """The texts that a prediction has chosen from by number."""
     id: str = ""
-    """Of a question: what a prediction for it is found by."""
+    """The id of a question, by which its prediction is found."""
 
 
 def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:

@@ -84,7 +84,7 @@ UNPACK: dict[str, Callable[[], Any]] = {
     ".xz": lzma.LZMADecompressor,
     ".zst": _zstd,
 }
-"""What unpacks files of an ending."""
+"""Extension -> a function that makes a decompressor."""
 PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 
 

@@ -1,4 +1,4 @@
-"""What outputs must contain and what they must not, as token ids; torch-free."""
+"""Constraints on outputs as token ids: what they must and must not contain; torch-free."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unitk.slots import Ids
 from unitk.vocab.base import Vocab
 
 HYPHENS = "-\u2010\u2011_/"
-"""What joins words, beside letters and digits."""
+"""Characters that can stand inside a word, besides letters and digits."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Input:
     focus: tuple[int, int] | None = None  # where the answer stands in a passage
     error: str = ""  # why a line of a stream is no input
     id: str = ""
-    """Of a question in a SQuAD json: what its prediction is found by."""
+    """The id of a question in a SQuAD json, under which its prediction is written."""
     where: str = field(default="", compare=False)
     """Its place in its file, for messages."""
 
@@ -184,7 +184,7 @@ def read_inputs(
 
 
 def stream_reader(path: Path, given: str, fields: Fields | None) -> LineReader | None:
-    """What reads a stream line by line; None for a file, and for a format that is read whole."""
+    """The reader of a stream's lines; None for a file, and for a format that is read whole."""
     name = given if given != "auto" else "jsonl" if fields else "text"
     return line_reader(name) if is_stream(path) else None
 

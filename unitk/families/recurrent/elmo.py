@@ -65,7 +65,7 @@ def find(path: Path, vocab: Path | None) -> Assembled:
 
 
 def sizes_of(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
-    """What options.json says of the LSTM and of the convolutions, each value of its type."""
+    """The sizes of LSTM and convolutions in options.json, with their types checked."""
 
     def entry(inside: Mapping[str, Any], key: str, kind: type) -> Any:
         if key not in inside:

@@ -46,7 +46,7 @@ PATTERNS = {
 
 
 class Framing(NamedTuple):
-    """What a task puts around a prompt."""
+    """The symbols that a task puts around a prompt."""
 
     opening: int | None  # a symbol before it
     closed: bool  # whether the end symbol follows it

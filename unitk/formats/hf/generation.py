@@ -141,7 +141,7 @@ def decoding_of(about: Path, task: Task) -> dict[str, Any]:
 
 
 def opening(task: Task) -> list[int] | None:
-    """What the decoder beside an encoder reads first; None of a decoder alone."""
+    """The first ids that the decoder of an encoder-decoder reads; None for a single tower."""
     towers = task.prompt([np.zeros(1, np.int64)]).towers
     return towers["dec"].token.tolist() if "dec" in towers else None
 

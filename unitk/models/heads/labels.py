@@ -19,7 +19,7 @@ SQUASHES: dict[str, Any] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.re
 
 
 def slot_transform(config: ModelConfig) -> nn.Module:
-    """What heads over single slots have before their linear map (`--arch.head-dense`)."""
+    """The layers of heads over single slots before their linear map (`--arch.head-dense`)."""
     return Transform(config, config.width) if config.head_dense == "transform" else nn.Identity()
 
 

@@ -22,6 +22,6 @@ class Models(Listing):
 
 
 def about_model(service: Service) -> dict[str, Any]:
-    """What is told of a model."""
+    """The entry of a model."""
     about = {"id": service.name, "object": "model", "created": service.created}
     return about | {"owned_by": "unitk"}

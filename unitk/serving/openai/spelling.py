@@ -12,7 +12,7 @@ blank."""
 BYTES = 4
 """The most tokens that spell one character: its bytes."""
 HALF = "\ufffd"
-"""What stands for bytes that are no whole character."""
+"""The replacement of bytes that are not a whole character."""
 
 
 class Speller:

@@ -1,1 +1,1 @@
-"""What a run reports: log, curves, tables, progress, profiles."""
+"""Reports of a run: its log, loggers, progress, curves, README and model card."""

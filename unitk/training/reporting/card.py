@@ -47,9 +47,9 @@ DOES = {
     "feature-extraction": "turns texts into vectors",
     "sentence-similarity": "turns texts into vectors that can be compared",
 }
-"""What the hub calls a kind of model -> what such a model does."""
+"""The hub's name for a kind of model -> a description of what such a model does."""
 WRITES = "writes texts with unitk, and whose states transformers reads"
-"""What the hub calls a kind of model -> the class of transformers that opens it."""
+"""The hub's name for a kind of model -> the class of transformers that opens it."""
 HEADS = {"class": "text-classification", "regress": "text-classification"}
 HEADS |= {"tag": "token-classification", "span": "question-answering", "choice": "multiple-choice"}
 USE = """```python
@@ -75,7 +75,7 @@ class About:
     languages: Sequence[str] = ()
     datasets: Sequence[str] = ()
     scores: Sequence[Path] = ()
-    """What `unitk evaluate` and `unitk score` print with `--output-format json`."""
+    """Files of figures that `unitk evaluate` and `unitk score` print as json."""
 
 
 def card(

@@ -28,7 +28,7 @@ LATENT = {
     "panel/active": "active units",
     "train/kl/beta": "beta",
 }
-"""What is drawn beside, where a run has logged it."""
+"""Further values that are drawn if a run has logged them."""
 
 
 def panels_of(logged: Iterable[str]) -> dict[str, str]:

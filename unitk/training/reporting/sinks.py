@@ -23,7 +23,7 @@ from unitk.registry import nearest
 
 LOG = "log.jsonl"
 Event = dict[str, Any]
-"""What happened in a run: its kind (train, valid, panel), its step, and values by name."""
+"""An event of a run: its kind (train, valid, panel), its step, and values by name."""
 
 
 def event(kind: str, step: int, values: Mapping[str, float]) -> Event:

@@ -36,7 +36,7 @@ SHARDS, OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
 
 @dataclass(frozen=True)
 class Base:
-    """What an adapter stands on: weights that no update changes."""
+    """The weights to which an adapter is added, and which no update changes."""
 
     tensors: Mapping[str, Tensor]  # by name, in host memory
     about: Mapping[str, Any]

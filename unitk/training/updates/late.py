@@ -22,7 +22,7 @@ from unitk.training.updates.recording import Recorder
 
 
 class Updater(Protocol):
-    """What makes updates: the `Trainer`."""
+    """The interface of the `Trainer`, which makes updates."""
 
     def begin(self, update: Update) -> dict[str, float]: ...
     def compute(self, update: Update) -> Passed: ...
@@ -32,10 +32,10 @@ class Updater(Protocol):
 
 @dataclass(frozen=True)
 class Passed:
-    """What forward and backward of an update made, beside the gradients."""
+    """The results of the forward and backward passes of an update, besides gradients."""
 
     sums: dict[str, Tensor]
-    """Of the losses and their parts, over all ranks."""
+    """The sums of losses and their parts over all ranks."""
     counts: Mapping[str, float]
     total: Tensor
     """The loss that was minimised."""

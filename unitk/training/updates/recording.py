@@ -123,7 +123,7 @@ class Recorder:
 
 
 def tensors_read(batch: Batch) -> list[Tensor]:
-    """What a model of one tower reads of a batch: its slots, documents and asks."""
+    """The tensors of a batch that a model of one tower reads: slots, documents and asks."""
     found = [*batch.towers.values(), *(one.bounds for one in batch.packed.values())]
     parts = (part for ask in batch.asks.values() for part in ask.arrays)
     return found + [part for part in parts if part is not None]

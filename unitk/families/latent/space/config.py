@@ -86,7 +86,7 @@ class Moved(Decoding):
 
     @property
     def at(self) -> list[dict[str, float]]:
-        """What is said of each answer: the degree, if there are several."""
+        """The fields that describe each answer: the degree, if there are several."""
         return [{"degree": one} if len(self.degree) > 1 else {} for one in self.degree]
 
 

@@ -143,7 +143,7 @@ ENCODER: dict[str, Any] = {
     "complete": lambda found: masked_changes(found[1]),
     "free": BARE,
 }
-"""What BERT and its kin have in common."""
+"""The entries that BERT and its relatives share."""
 ABSOLUTE = {"position_embedding_type": "absolute", "add_cross_attention": False}
 ENCODES = {**ABSOLUTE, "is_decoder": False}
 

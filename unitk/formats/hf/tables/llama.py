@@ -121,7 +121,7 @@ def complete(checkpoint: Checkpoint) -> Changes:
 
 
 def entries(config: ModelConfig) -> Changes:
-    """What `KEYS` cannot express; `rope_theta` is where transformers 4 looks for it."""
+    """The entries that `KEYS` cannot express; transformers 4 reads `rope_theta`."""
     return {
         "max_position_embeddings": config.max_positions or LONGEST,
         "rope_parameters": about_rotary(config),
@@ -288,7 +288,7 @@ LLAMA: dict[str, Any] = {
     "opens": opens,
     "fits": _fits,
 }
-"""What Llama and its descendants have in common."""
+"""The entries that Llama and its descendants share."""
 WINDOWS = (*ROTARY, "layer_windows")
 UPPER: dict[str, Any] = {
     "complete": _upper_windows,

@@ -103,7 +103,7 @@ def complete(checkpoint: Checkpoint, head: str, itself: int) -> Changes:
 
 
 def entries(config: ModelConfig, itself: int) -> Changes:
-    """What `KEYS` cannot express, also where transformers 4 looks for it."""
+    """The entries that `KEYS` cannot express, also under the names of transformers 4."""
     reach = max(config.layer_windows, default=0)
     found: Changes = {"rope_parameters": {}}
     for kind, own in bases_of_types(config).items():
@@ -140,7 +140,7 @@ MODERNBERT: dict[str, Any] = {
         config.positions == "rotary" and config.norm == "layer" and config.embedding_norm
     ),
 }
-"""What encoder and decoder have in common."""
+"""The entries that encoder and decoder share."""
 
 register("model_type", "modernbert")(
     Family(
