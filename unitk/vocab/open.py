@@ -233,8 +233,7 @@ def _symbols(
 
     def find(roles: tuple[str, ...], used: str) -> int | None:
         """The id of the first of these roles that a token has, else that config.json has."""
-        role = next((role for role in roles if role in ids), None)
-        if role is None:
+        if (role := next((role for role in roles if role in ids), None)) is None:
             declared = (_declared_id(files, f"{one}_token_id", model.size) for one in roles)
             return next((index for index in declared if index is not None), None)
         index = ids[role]

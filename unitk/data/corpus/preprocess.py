@@ -363,8 +363,8 @@ def _describe(
     source: Files, shard: tuple[int, int] | None, languages: tuple[int, ...]
 ) -> dict[str, Any]:
     """The entries about the source of a part in its manifest."""
-    named = [*map(name_file, source.paths)]
-    about: dict[str, Any] = {"sources": named, "source_bytes": source.size}
+    about: dict[str, Any] = {"sources": [*map(name_file, source.paths)]}
+    about["source_bytes"] = source.size
     if source.targets:
         about["targets"] = [str(path) for path in source.targets]
     if languages:
@@ -378,10 +378,7 @@ def _describe(
 
 @contextmanager
 def _progress(name: str, size: int) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on a terminal; yields a function that moves it.
-
-    The function takes how many of `size` bytes on disk were read, and the bytes of text so far.
-    """
+    """Show a bar on a terminal; yields a function of the bytes read, of `size`, and of text."""
     if not talks():
         yield lambda at, num_bytes: None
         return
