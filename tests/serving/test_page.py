@@ -239,6 +239,14 @@ def test_an_answer_is_selected_and_its_surroundings_are_asked_about(serving, bro
         )
         chosen = "() => document.querySelector('#ask [name=answer]').value === 'Oslo'"
         page.wait_for_function(chosen)
+        page.focus("#ask textarea")
+        page.keyboard.press("Control+A")  # to write another passage, not to ask about this one
+        page.wait_for_timeout(100)
+        assert page.evaluate(chosen)
+        page.fill("#ask [name=answer]", "Rome" * 99)
+        press(page, "ask")
+        assert len(told := page.inner_text("#error")) < 200 and "Rome" in told
+        page.fill("#ask [name=answer]", "Oslo")
         for place in (0, at, len(text) - 3):
             some = page.evaluate("([text, at]) => around(text, at, 96)", [text, place])
             assert some in text and text[place : place + 4] in some

@@ -142,6 +142,13 @@ def write(path, text):
         ({"a.b": {"c": 1}, "a": {"b": {"c": 2}}}, "a.b.c", 1),
         ({"a": {"b.c": 1}}, "a.b.c", 1),
         ({"a": [{"b": 1}, {"b": 2}]}, "a.b", [1, 2]),
+        ({"a": [{"b": 1}, {"b": 2}]}, "a.1.b", 2),
+        ({"a": {"b": ["x", ["y", "z"]]}}, "a.b.0", "x"),
+        ({"a": {"b": ["x", ["y", "z"]]}}, "a.b.1.1", "z"),
+        ({"a": [{"b": 1}, {}]}, "a.0.b", 1),
+        ({"a": {"0": 1}}, "a.0", 1),
+        ({"a.0": 1, "a": [2]}, "a.0", 1),
+        ({"a": [None]}, "a.0", None),
     ],
 )
 def test_a_dot_goes_into_an_object(record, field, value):
@@ -151,6 +158,11 @@ def test_a_dot_goes_into_an_object(record, field, value):
 @pytest.mark.parametrize("record", [{"a": 1}, {"a": {}}, {"a": []}, {"a": [{"b": 1}, {}]}, {}])
 def test_what_is_not_in_an_object_is_not_found(record):
     assert Record(record, "").get("a.b") is None and "a.b" not in Record(record, "")
+
+
+@pytest.mark.parametrize("field", ["a.2", "a.-1", "a.0.b", "a.", "a.x"])
+def test_what_a_list_does_not_hold_is_not_found(field):
+    assert field not in Record({"a": ["x", "y"]}, "")
 
 
 def test_names_of_fields_in_an_error_are_short():

@@ -88,7 +88,12 @@ class Record:
 
 
 def _inside(node: Any, name: str) -> list[Any]:
-    """The value of a field of an object or of each object of a list; nothing if it is not there."""
+    """The value of a field of an object or of each object of a list, or of one item by its number;
+    nothing if it is not there."""
+    first, _, rest = name.partition(".")
+    if isinstance(node, list) and first.isdecimal():
+        item = node[int(first) : int(first) + 1]
+        return _inside(item[0], rest) if item and rest else item
     if isinstance(node, list):
         each = [_inside(one, name) for one in node]
         return [[value for (value,) in each]] if node and all(each) else []

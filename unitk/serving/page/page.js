@@ -418,14 +418,16 @@ function question(name, task, limits) {
   let at = 0;
   const section = panel("ask", ({text, answer: chosen, ...options}, answer, signal) => {
     const place = text.startsWith(chosen, at) ? at : text.indexOf(chosen);
-    if (place < 0) throw new Error(`Answer: “${chosen}” does not stand in the passage. Select the answer in it.`);
+    const said = chosen.length > 60 ? `${chosen.slice(0, 60)}...` : chosen;
+    if (place < 0) throw new Error(`Answer: “${said}” does not stand in the passage. Select words that do.`);
     if (task.alignment_layers) options.alignment_layer = 0;
     return write(name, [chosen, around(text, place, task.max_source)], options, answer, signal);
   }, PASSAGES);
   const area = section.querySelector("textarea");
   area.addEventListener("select", () => {
     const chosen = area.value.slice(area.selectionStart, area.selectionEnd);
-    if (!chosen.trim()) return;
+    // all of it is selected to be replaced
+    if (!chosen.trim() || chosen.trim() === area.value.trim()) return;
     at = area.selectionStart + chosen.length - chosen.trimStart().length;
     section.querySelector("[name=answer]").value = chosen.trim();
   });
