@@ -208,6 +208,10 @@ def test_pairs_are_pairs(here):
         ),
         ("--input x.txt --dest d --vocab-size 26 --window 9", "--window has no effect on text"),
         (
+            "--input x.txt --dest d --vocab-size 26 --input-format jsonl --target-field a",
+            "--target-field .*jsonl.* --source-field",
+        ),
+        (
             "--input x.txt --dest d --input-format jsonl --source-field a --target-field b"
             " --field c",
             "--field has no effect on pairs of records",

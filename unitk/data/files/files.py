@@ -208,7 +208,8 @@ class ReadingOptions(Checked):
         for name, kinds in CONCERNS.items():
             if settings.given(name) and holds.isdisjoint(kinds):
                 about = ", ".join(held or ["pairs of lines"])
-                raise UsageError(f"{flag(name)} has no effect on {about}")
+                hint = LACKING.get(name, "") if held and not self.source_field else ""
+                raise UsageError(f"{flag(name)} has no effect on {about}{hint}")
         return held
 
     def source(self, paths: Sequence[Path], option: str) -> Files:
@@ -256,3 +257,9 @@ CONCERNS: dict[str, tuple[str, ...]] = {
     "skip_empty": ("pairs of records", "labelled records"),
 }
 """Options of some formats only."""
+LACKING = {
+    "labels": "; of records, --source-field and --label-field name texts and labels",
+    "label_field": " without --source-field, which names the text",
+    "target_field": " without --source-field, which names the source",
+}
+"""What makes an option have an effect on records."""

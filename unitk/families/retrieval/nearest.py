@@ -16,8 +16,8 @@ def rank_nearest(queries_QW: Floats, blocks: Iterable[Floats], most: int) -> tup
     """The cosines [Q, K] and the numbers [Q, K] of the nearest texts, the nearest one first.
 
     Blocks [N, W] are the vectors of texts in order; only one is held at a time. K is `most`, or all
-    texts if there are fewer. Of texts that are equally near, the first ones are found. Empty texts,
-    whose vectors are 0, have the cosine -inf.
+    texts if there are fewer. Of texts that are equally near, the first ones are found. Empty texts
+    and queries, whose vectors are 0, have the cosine -inf.
     """
     unit_QW = unit(queries_QW)
     scores_QK = np.zeros((len(unit_QW), 0), np.float32)
@@ -26,6 +26,7 @@ def rank_nearest(queries_QW: Floats, blocks: Iterable[Floats], most: int) -> tup
         unit_NW = unit(block_NW)
         own_QN = unit_QW @ unit_NW.T
         own_QN[:, ~unit_NW.any(axis=1)] = -np.inf
+        own_QN[~unit_QW.any(axis=1)] = -np.inf
         number_N = np.arange(read, read := read + len(block_NW))
         scores_QM = np.concatenate([scores_QK, own_QN], axis=1)
         number_QM = np.concatenate(
