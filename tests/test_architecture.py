@@ -171,7 +171,7 @@ CLOSURES = {
     "generate": (83, 17_200),
     "train": (80, 17_200),
     "serve": (94, 19_350),
-    "preprocess": (39, 9_000),
+    "preprocess": (39, 9_050),
     "stack": (21, 4_850),
     "mlm": (11, 3_400),
     "examples": (26, 6_400),
