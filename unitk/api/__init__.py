@@ -1,4 +1,4 @@
-"""What verbs share, on the command line and in Python.
+"""Shared by all verbs, on the command line and in Python.
 
 verb.py         what a verb is, and which there are
 arguments.py    keyword arguments are options with the names of the command line

@@ -1,4 +1,4 @@
-"""What a comparison of models rests on, in a room that the registry alone knows.
+"""Checks and measures for comparing models; only the registry knows this package.
 
 texts.py, likelihood.py   a text as it is, and what it costs a model
 estimators.py             how that is found for tasks of each kind

@@ -42,17 +42,17 @@ class SearchPreset:
     """likely, exact: see `--search`; first: with K finished outputs, later ones replace none; glm:
     the K-th best one is no worse than the best continuation at the length before it; none: where
     nothing is open."""
-    wide: int = 2  # continuations of an input that are looked at, as a multiple of K
+    wide: int = 2  # continuations that are considered for each input, as a multiple of K
     norm: Literal["power", "wu"] = "power"
-    """What log-probabilities are divided by. power: n ** lenpen; wu: ((5 + n) / 6) ** lenpen (Wu et
+    """The divisor of log-probabilities. power: n ** lenpen; wu: ((5 + n) / 6) ** lenpen (Wu et
     al. 2016, arXiv 1609.08144, equation 14)."""
     counts_ends: bool = True  # whether end symbols are part of n
     free_end: bool = False
     """Whether the end that `--max-len` forces costs nothing, and is no part of n."""
 
     def divisor(self, length: Any, lenpen: float) -> Any:
-        """What the log-probability of outputs of these lengths (numbers or a tensor) is divided by
-        to rank them."""
+        """The divisor of the log-probability that ranks outputs of these lengths, which are numbers
+        or a tensor."""
         return ((5 + length) / 6 if self.norm == "wu" else length) ** lenpen
 
 
@@ -63,7 +63,7 @@ SEARCH_PRESETS = {
     "glm": SearchPreset(stop="glm", counts_ends=False, free_end=True),
     "unilm": SearchPreset(stop="none", wide=1, norm="wu", free_end=True),
 }
-"""What `--search` names: fairseq 0.12's, GLM's (`generation_utils.py`), UniLM's (`modeling.py`)."""
+"""Values of `--search`; fairseq is 0.12, glm `generation_utils.py`, unilm UniLM's `modeling.py`."""
 
 # 12, 1.2x or 1.2x+10; of more digits, a product would be no integer
 LENGTH = re.compile(r"(?:(\d{1,6}(?:\.\d{1,18})?|\.\d{1,18})x(?:\+(\d{1,9}))?|(-?\d{1,9}))")

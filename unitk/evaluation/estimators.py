@@ -1,4 +1,4 @@
-"""What estimates the likelihood of a text, and what kind of value it is.
+"""Estimators of the likelihood of a text, and the kinds of values that they give.
 
 exact    the log-probability of each token after those before it (`Task.likelihood`)
 bound    an upper bound of the cost: over draws of what is hidden, or with a latent

@@ -34,7 +34,7 @@ class Flash:
 def attend(
     line: tuple[Tensor, ...], packed: PackedDocs, longest: int, dropout: float, scale: float
 ) -> Tensor:
-    """What slots [N, H, K] find among keys and values [N, G, K], those of all rows in a line.
+    """Attend from slots [N, H, K] to keys and values [N, G, K], those of all rows in a line.
 
     No document has more than `longest` slots.
     """

@@ -98,7 +98,7 @@ class View:
         scale: float,
         more_BHTS: Tensor | None = None,
     ) -> Tensor:
-        """What the queries find, [B, H, T, K]; scores are multiplied by `scale`.
+        """Attend from the queries to the keys: [B, H, T, K]; scores are multiplied by `scale`.
 
         Keys and values may have fewer heads, each for as many consecutive ones of queries.
         `more_BHTS` is added to them: for the last S keys, where some of a prefix stand before.
@@ -373,12 +373,12 @@ class Attention(Heads):
         return self.join(view(query, key, value, self.scale, more), x_BTD)
 
     def score_bias(self, query_BHTK: Tensor, key_BHSK: Tensor, view: View) -> Tensor:
-        """What is added to the scaled scores, [B, H, T, S]; no layer has it that does not say so.
+        """A term that is added to the scaled scores, [B, H, T, S]; a plain layer has none.
 
-        A subclass overrides it whose scores depend on what a query (or key) is and on where both
-        stand (XLNet's (q + v) r_{i-j}, DeBERTa). `view.queries` [9, B, T] and `view.keys` [9, B, S]
-        are their slots, in a step of decoding those of the step and of all columns of the cache.
-        Keys of a prefix have no slot, and scores without this.
+        A subclass overrides it if its scores combine the content of a query (or key) with the
+        positions of both (XLNet's (q + v) r_{i-j}, DeBERTa). `view.queries` [9, B, T] and
+        `view.keys` [9, B, S] are their slots; a step of decoding has those of the step and of all
+        columns of the cache. Keys of a prefix have no slots, and scores without this term.
         """
         raise NotImplementedError
 

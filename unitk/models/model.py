@@ -170,9 +170,9 @@ class Model(Answers):
         return states, self.carried(batch.towers[name], entered_BLTD, condition.memory)
 
     def carried(self, slots: Tensor, entered_BLTD: Tensor, memory: Carry) -> Carry:
-        """What enters the next text of a row, of the states that entered each layer in this one.
+        """The states that enter the next text of a row, out of those that entered each layer here.
 
-        Asked of architectures that carry alone. `memory` is what entered this text.
+        Only architectures that carry states have it. `memory` is what entered this text.
         """
         raise NotImplementedError
 

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from unitk.models.attention import Store
 
 Carry = Mapping[str, Tensor]
-"""What leaves a model beside its states and enters it again with the next stretch of a stateful
-row: tensors [B, ...] by name, detached, of one shape whatever the batch's width (the states of the
-last slots and their positions; the state of a recurrent stack)."""
+"""States that a model carries from one text of a stateful row to the next: tensors [B, ...] by
+name, detached, whose shape does not depend on the batch's width (states and positions of the last
+slots, or the state of a recurrent stack)."""
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """Keys that come before those of the slots [9, B, T] which see them."""
+    """Keys before those of the slots [9, B, T], which see them: a prefix or a memory."""
 
     sight: Tensor
-    """Which slot sees which of them: bool [B, T, P]."""
+    """Whether a slot sees each of these keys: bool [B, T, P]."""
     slots: Tensor | None
     """[9, B, P]; the keys of a prefix have none."""
     stores: list[Store]
@@ -46,7 +46,7 @@ class Condition:
     cross: Tensor | None = None
     """States [B, S, D] of the encoder."""
     slots: Tensor | None = None
-    """[9, B, S]: whose they are (`doc`) and whether they may be read (`cross`)."""
+    """[9, B, S] the slots of these states: their `doc`, and whether they may be read (`cross`)."""
     prefix: tuple[tuple[Tensor, Tensor], ...] = ()
     """Per layer keys and values [N, H, P, K] that every slot of a doc sees: they have neither clock
     nor position."""
@@ -55,8 +55,8 @@ class Condition:
     docs: Tensor | None = None
     """[B, n] docs of each row, -1 where there are fewer; needed with a prefix."""
     memory: Carry = field(default_factory=dict)
-    """What was carried out of the stretch before; empty at a beginning. A `Stack` reads the
-    "states" [B, L, M, D] that entered its layers then, and their "slots" [B, 9, M]."""
+    """The states carried from the row's previous text; empty at a beginning. A `Stack` reads the
+    "states" [B, L, M, D] that entered its layers there, and their "slots" [B, 9, M]."""
 
     def select(self, rows: Tensor) -> Condition:
         """The condition of these batch rows only."""

@@ -158,8 +158,8 @@ def _tag(info: dict[str, Any]) -> list[str]:
 
 @functools.cache
 def fetch_part(address: str, wanted: str) -> Path:
-    """What is `wanted` of a folder, on this machine: a checkpoint, a vocabulary, a corpus, or all
-    files; a file is copied as it is."""
+    """Copy what is `wanted` of a folder to this machine: a checkpoint, a vocabulary, a corpus, or
+    all files; a single file is copied as it is."""
     store = store_of(address)
     info = store.info(address)
     if info is not None and info["type"] == "file":

@@ -374,7 +374,7 @@ def _local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 
 
 def attempt() -> str:
-    """What distinguishes this start of the ranks from those that torchrun has restarted.
+    """A text that distinguishes this start of the ranks from earlier ones (torchrun's restarts).
 
     The store of torchrun (2.13) outlives a restart with the addresses of processes that are gone,
     for which new ones would wait. Launchers of several machines may have counted differently.

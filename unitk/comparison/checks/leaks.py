@@ -171,8 +171,10 @@ def notices(one: Example, other: Example, noticed: Bools, tower: str) -> tuple[b
 
 
 def closure(example: Example) -> tuple[Bools, dict[str, int]]:
-    """Whom each slot is reached by through any number of layers, towers one after the other; and
-    where each tower begins."""
+    """Which slots reach each slot through any number of layers, [slots, slots].
+
+    The slots of all towers are in a line; the second result is where each tower begins in it.
+    """
     towers: list[Slots] = list(example.towers.values())
     first: Ids = np.cumsum([0, *map(len, towers)])
     seen = np.eye(int(first[-1]), dtype=bool)

@@ -1,4 +1,4 @@
-"""What a model type of transformers is: a table of tensor names and settings, for both ways.
+"""Model types of transformers: tables of tensor names and settings, for import and export.
 
     register("model_type", "gpt2")(Family(about="GPT-2", layout=..., keys=..., ...))
 

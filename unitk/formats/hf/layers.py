@@ -1,4 +1,4 @@
-"""What config.json says of single layers: rotary positions, and how far each layer sees.
+"""Entries of config.json about single layers: rotary positions, and how far each layer sees.
 
 transformers 5 has them in `rope_parameters`, for all layers or for each type of `layer_types`.
 Files of transformers 4 have the same in other entries, which are read, too.

@@ -31,10 +31,10 @@ LM = "lm"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a head is given: the states [K, a, D] of the slots that each row reads; before they are
-    mixed, those of several layers [K, a, L, D].
+    """The input of a head: the states [K, a, D] of the slots that each row reads.
 
-    A decoding step gives states alone.
+    Before a `LayerMix`, they are those of several layers, [K, a, L, D]. In a step of decoding, the
+    other fields have their defaults.
     """
 
     states: Tensor

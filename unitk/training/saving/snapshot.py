@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a run: taken while training goes on, written, and put back.
+"""Snapshots of a run: taken while training goes on, written as a checkpoint, and restored.
 
 `take_snapshot` copies weights, averages, the optimizers' state and what rows carry into host
 memory; `write` puts them into a folder, in the files that checkpoint.py lists; `restore` is what
@@ -144,8 +144,8 @@ def restore(
     average: Average | None,
     ranks: Ranks,
 ) -> Progress:
-    """What `--resume` puts back beside the weights: the optimizers' state and the moving averages;
-    how far the run had come."""
+    """Restore the optimizers' state and the moving averages of a checkpoint for `--resume`; returns
+    the progress of the run."""
     state = read_state(folder)
     parameters = dict(model.named_parameters())
     if OPTIMIZER not in stored(folder):
