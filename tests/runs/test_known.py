@@ -35,17 +35,29 @@ def test_there_is_nothing_before_the_first_run_and_then_what_was_written(tmp_pat
 def test_what_is_other_than_before_is_named(options, train, named, tmp_path):
     path = tmp_path / "scale.json"
     path.write_text(json.dumps({"scale": SPEC}))
+    assert read(path, {"options": options, "train": train}) == {}  # nothing was trained yet
+    (tmp_path / "lm/64x2-800/checkpoints").mkdir(parents=True)
     with pytest.raises(UsageError, match=f"--save-dir .*: {named}; "):
         read(path, {"options": options, "train": train})
 
 
 def test_values_are_named_by_their_options(tmp_path):
+    (tmp_path / "search/4-0/checkpoints").mkdir(parents=True)
     path, was = tmp_path / "mix.json", {"judge": {"lm": 0.5}, "grid": 4, "data": "1"}
     path.write_text(json.dumps({"mix": was}))
     now = {"judge": {"lm": 1.0}, "grid": 2, "data": "2"}
     said = "--judge lm=0.5, not lm=1; --grid 4, not 2; other texts"
     with pytest.raises(UsageError, match=said):
         read_experiment(path, now, "mix", ())
+
+
+def test_the_first_option_may_have_several_values(tmp_path):
+    (tmp_path / "trial-1/checkpoints").mkdir(parents=True)
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps({"sweep": {"options": ["lr=1", "2", "None"]}}))
+    with pytest.raises(UsageError, match="--over lr=1,2, not lr=1,2,3; --trials None, not 4;"):
+        now = {"options": ["lr=1", "2", "3", "4"]}
+        read_experiment(path, now, "sweep", ("--over", "--trials"))
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"scale": {"tr', "{}", '{"scale": 3}', '{"mix": {}}'])

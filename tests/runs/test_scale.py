@@ -97,7 +97,7 @@ def test_a_plan_writes_nothing(base, tmp_path, capsys):
         ({"tokens": "800"}, [], "6 rungs"),
         ({"sizes": "16x1,16x1"}, [], "--sizes .*16x1 "),
         ({"tokens": "800,800"}, [], "--tokens .*800 "),
-        ({"sizes": "16x1,16384x40"}, [], "--sizes 16384x40: .*GB"),
+        ({"sizes": "16x1,16384x40"}, [], "16384x40 of --sizes .*GB"),
         ({"sizes": "16x1,33x1"}, [], "33x1 of --sizes .*divisor"),
         ({"held_out": "0x1-4k"}, [], "0x1 of --sizes or --held-out: .*at least 1"),
         ({}, ["--arch.num_layers", "3"], "--arch.num-layers excludes .*--sizes"),

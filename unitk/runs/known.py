@@ -16,14 +16,15 @@ def read_experiment(
     """The contents of a table such as DIR/scale.json; empty where nothing was begun.
 
     `spec` is what `unitk VERB` is asked for: its "train" are the words of the training, its "data"
-    tell texts from others, its "options" are the values of these `options` in their order, and
-    the rest are values of options by their names. Raises UsageError where the table
-    is of something else or damaged, and where there are runs but no table that says of what.
+    tell texts from others, its "options" are the values of these `options` in their order, of
+    which the first may have several, and the rest are values of options by their names. Raises
+    UsageError where the table is damaged or its runs are of something else, and where there are
+    runs but no table that says of what.
     """
     folder = path.parent
+    runs = (one.parent for name in ("*", "*/*") for one in folder.glob(f"{name}/checkpoints"))
+    found = next(iter(sorted(runs)), None)
     if not path.exists():
-        runs = (one.parent for name in ("*", "*/*") for one in folder.glob(f"{name}/checkpoints"))
-        found = next(iter(sorted(runs)), None)
         has = f"--save-dir {folder} has the run {found}, but no {path.name}: name another folder"
         require(found is None, has)
         return {}
@@ -33,6 +34,8 @@ def read_experiment(
         raise UsageError(f"{path} is no table of unitk {verb}: name another --save-dir")
     each = (describe(key, was[key], spec[key], options) for key in spec if was[key] != spec[key])
     said = "; ".join(each)
+    if said and found is None:  # such as those of a mistake that the first run found
+        return {}
     require(not said, f"--save-dir {folder} has runs of other options: {said}; name another folder")
     return known
 
@@ -46,8 +49,10 @@ def describe(key: str, was: Any, now: Any, options: Sequence[str]) -> str:
         )
         both = f"{gone}, not {more}" if gone and more else ""
         return both or (f"with {gone}" if gone else f"without {more}")
-    if key == "options" and isinstance(was, list) and len(was) == len(options):
-        pairs = zip(options, was, now, strict=True)
+    if key == "options" and isinstance(was, list) and len(was) >= len(options):
+        rest = len(options) - 1
+        each = ([one[: len(one) - rest], *one[len(one) - rest :]] for one in (was, now))
+        pairs = zip(options, *each, strict=True)
         return "; ".join(f"{name} {text(a)}, not {text(b)}" for name, a, b in pairs if a != b)
     if key == "data":
         return "other texts"

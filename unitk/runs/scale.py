@@ -177,7 +177,7 @@ def check_size(size: str, rung: Rung) -> None:
     try:
         check_room(arch, len(start.data.vocab), STATE, device)
     except UsageError as error:
-        raise UsageError(f"--sizes {size}: {error}") from error
+        raise UsageError(f"{size} of --sizes or --held-out: {error}") from error
 
 
 def ladder(given: Options, base: Sequence[str]) -> list[Rung]:

@@ -130,8 +130,8 @@ def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
     require(not named, "--save-dir stands before --: each trial has a folder in it")
     settings = [*given.over, str(given.trials), str(given.halving), str(given.rungs)]
     spec = {"options": [*settings, str(given.seed)], "train": list(base)}
-    path, names = given.save_dir / TABLE, ["--over"] * len(given.over)
-    read_experiment(path, spec, "sweep", [*names, "--trials", "--halving", "--rungs", "--seed"])
+    path, names = given.save_dir / TABLE, ("--over", "--trials", "--halving", "--rungs", "--seed")
+    read_experiment(path, spec, "sweep", names)
     # all are checked before the first one is trained, with their data and checkpoints:
     # a value that cannot be meant costs no training
     trials = [
