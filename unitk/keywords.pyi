@@ -130,6 +130,7 @@ class GenerateOptions(TypedDict, total=False):
     order: Literal["confident", "random", "ancestral"]
     block_length: int | None
     max_source_len: int | None
+    key_phrases: Strings
 
 class EmbedOptions(TypedDict, total=False):
     layer: int
@@ -269,6 +270,7 @@ def generate(
     order: Literal["confident", "random", "ancestral"] = ...,
     block_length: int | str | None = ...,
     max_source_len: int | str | None = ...,
+    key_phrases: Strings = ...,
     checkpoint: Numbers = ...,
     task: str | None = ...,
     input: Path | str | None = ...,
@@ -742,6 +744,7 @@ class latent:
         order: Literal["confident", "random", "ancestral"] = ...,
         block_length: int | str | None = ...,
         max_source_len: int | str | None = ...,
+        key_phrases: Strings = ...,
         checkpoint: Path | str = ...,
         task: str | None = ...,
         input: Path | str | None = ...,
@@ -797,6 +800,7 @@ class latent:
         order: Literal["confident", "random", "ancestral"] = ...,
         block_length: int | str | None = ...,
         max_source_len: int | str | None = ...,
+        key_phrases: Strings = ...,
         checkpoint: Path | str = ...,
         task: str | None = ...,
         input: Path | str | None = ...,
@@ -848,6 +852,7 @@ class latent:
         order: Literal["confident", "random", "ancestral"] = ...,
         block_length: int | str | None = ...,
         max_source_len: int | str | None = ...,
+        key_phrases: Strings = ...,
         checkpoint: Path | str = ...,
         task: str | None = ...,
         input: Path | str | None = ...,
@@ -900,6 +905,7 @@ class latent:
         order: Literal["confident", "random", "ancestral"] = ...,
         block_length: int | str | None = ...,
         max_source_len: int | str | None = ...,
+        key_phrases: Strings = ...,
         checkpoint: Path | str = ...,
         task: str | None = ...,
         input: Path | str | None = ...,
@@ -952,6 +958,7 @@ class latent:
         order: Literal["confident", "random", "ancestral"] = ...,
         block_length: int | str | None = ...,
         max_source_len: int | str | None = ...,
+        key_phrases: Strings = ...,
         checkpoint: Path | str = ...,
         task: str | None = ...,
         input: Path | str | None = ...,
@@ -1007,6 +1014,7 @@ class latent:
         order: Literal["confident", "random", "ancestral"] = ...,
         block_length: int | str | None = ...,
         max_source_len: int | str | None = ...,
+        key_phrases: Strings = ...,
         checkpoint: Path | str = ...,
         task: str | None = ...,
         input: Path | str | None = ...,

@@ -97,6 +97,8 @@ def answered(response):
     [
         {"beam": 3, "nbest": 2, "max_len": 6},
         {"sampling": True, "nbest": 2, "max_len": 6, "seed": 4},
+        {"sampling": True, "best_of": 4, "sentences": 1, "max_len": 12},
+        {"key_phrases": ["she", "door"], "beam": 2, "max_len": 4},
         {"prefixes": ["and", "", "of"], "beam": 2, "max_len": 4},
         {"constraints": [["cold"], [], ["door"]], "beam": 4, "max_len": 6},
         {"beam": 4, "diverse_beam_groups": 2, "nbest": 3, "max_len": 6},

@@ -184,6 +184,9 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
     max_source_len: Positive | None = None
     """Truncate the last part of longer sources; keep a window around the answer if the pairs of the
     training had one. Default: the limits used in training; none lifts them."""
+    key_phrases: tuple[str, ...] = ()
+    """Phrases such as "we propose": of a source, only the first sentence that has one of them is
+    read, or its first sentence if none has. Default: sources are read whole."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

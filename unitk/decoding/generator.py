@@ -199,7 +199,7 @@ class Generator(Sources):
         **how: Any,
     ) -> list[list[Output]]:
         """The n best ways to fill the blanks of texts; `how` are other arguments of `outputs`."""
-        config.idle("has no effect on blanks", "contrast", "begin_word", "sentences")
+        config.idle("has no effect on blanks", "contrast", "begin_word", "sentences", "key_phrases")
         if any(one.prefix or one.phrases for one in how.get("constraints", ())):
             what = "short blanks have no room for a prefix or phrases"
             require(config.rerank != "on", f"--rerank on has no effect: {what}")
@@ -334,6 +334,7 @@ class Generator(Sources):
         A source without parts has that of a text from nothing. Raises DataError, as `outputs`
         does, for a source that cannot be decoded.
         """
+        sources = self.key_sentences(sources, config)
         driver = driver or self.driver
         if not all(sources):
             driver.check_from_nothing()
@@ -365,6 +366,7 @@ class Generator(Sources):
         among all inputs. With `layer`, a layer of the decoder as in `forced.attention`, each output
         has its attention. `watch` follows the search.
         """
+        sources, config = self.key_sentences(sources, config), replace(config, key_phrases=())
         check_layer(self.model, layer)
         how: dict[str, Any] = {"constraints": constraints, "truncate": truncate, "driver": driver}
         prompts = self.prompts(sources, config, first=first, **how)

@@ -71,9 +71,10 @@ class Service:
                 near = f"; use {route.takes[0]}" if name in INPUTS else nearest(name, names)
                 raise UsageError(f"/{verb} has no field {name!r}{near} (known: {', '.join(names)})")
         task = self._task(verb, given.get("task"))
+        several = {one.name for one in fields(route.Options) if isinstance(one.default, tuple)}
         for key in given:
             single = key not in options or not isinstance(given[key], list)
-            require(single, f"{key} must be one value, got a list")
+            require(single or key in several, f"{key} must be one value, got a list")
         # through the grammar of the command line, which knows types and choices
         texts = {key: given_text(given[key], key) for key in given if key in options}
         used = select_defaults(self.tasks[task].defaults, given) if route.meant else {}

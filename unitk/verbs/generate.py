@@ -82,7 +82,8 @@ class Options(GenerateConfig):
 
     HELP: ClassVar = {
         "Model and input": "checkpoint texts input infill interactive num_samples"
-        "| max_source_len task input_format source_field target_field squad_source truncate",
+        "| max_source_len key_phrases task input_format source_field target_field squad_source"
+        " truncate",
         "Output": "output output_format resume | overwrite buffer_size score references"
         " print_alignment alignment_layer",
         "Search": "beam nbest lenpen | search diverse_beam_groups diverse_beam_strength rerank"
@@ -116,8 +117,7 @@ class Options(GenerateConfig):
     prefix_file: Path | None = None
     """File of forced beginnings, one a line. Line i is how the outputs of input i begin."""
     constraints: Path | None = None
-    """File of phrases that outputs must contain. Outputs of input i contain the phrases of line i,
-    which tabs separate."""
+    """File of phrases, separated by tabs. Outputs of input i contain those of line i."""
     output: Path = STDOUT
     """Output file. `-`: standard output."""
     overwrite: bool = False

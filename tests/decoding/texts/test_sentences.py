@@ -8,7 +8,13 @@ import pytest
 import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.search import Hypothesis
-from unitk.decoding.texts.sentences import choose, has_sentences, sentence_ends, stable_part
+from unitk.decoding.texts.sentences import (
+    choose,
+    has_sentences,
+    key_sentence,
+    sentence_ends,
+    stable_part,
+)
 from unitk.errors import UsageError
 from unitk.slots import Protocol
 
@@ -155,3 +161,46 @@ def test_blanks_and_streams_refuse_them(base):
         base.infill("The [MASK] sat.", sentences=1)
     with pytest.raises(UsageError, match="--best-of"):
         next(base.stream("The king", best_of=4))
+
+
+PHRASES = ("we  propose", "This paper")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("Much is known. Here We\npropose more. We propose less.", "Here We propose more."),
+        ("Much is known of this paper. Here we propose more.", "Much is known of this paper."),
+        ("Much is known. Nothing is new.", "Much is known."),
+        ("no stop", "no stop"),
+        ("", ""),
+    ],
+)
+def test_the_sentence_that_says_what_matters(text, sentence):
+    assert key_sentence(text, PHRASES) == sentence
+
+
+def test_only_that_sentence_is_read(base):
+    """Outputs, scores and lengths are those of the sentence alone; it is one of the last part."""
+    how = {"beam": 2, "max_len": "1x", "min_len": "1x", "sentences": 0}
+    texts = ["Much is known. Here we propose more of it.", "Much is known.", ""]
+    alone = ["Here we propose more of it.", "Much is known.", ""]
+    for ours, theirs in zip(
+        base.generate(texts, key_phrases=PHRASES, **how), base.generate(alone, **how), strict=True
+    ):
+        assert [one.text for one in ours] == [one.text for one in theirs]
+        assert ours[0].hypothesis.score == pytest.approx(theirs[0].hypothesis.score, rel=1e-4)
+    [one], [other] = (
+        base.score(text, "It is good.", key_phrases=phrases)
+        for text, phrases in ((texts[0], PHRASES), (alone[0], ()))
+    )
+    assert one.hypothesis.log_prob == pytest.approx(other.hypothesis.log_prob, rel=1e-4)
+    ids = base.encode([["A title", texts[0]], ["A title"]])
+    both, title = base.key_sentences(ids, GenerateConfig(key_phrases=PHRASES))
+    assert [base.vocab.decode(part) for part in both] == ["A title", alone[0]]
+    assert base.vocab.decode(title[0]) == "A title"
+
+
+def test_where_there_is_no_source_to_choose_from(base):
+    with pytest.raises(UsageError, match="--key-phrases"):
+        base.infill("The [MASK] sat.", key_phrases=PHRASES)

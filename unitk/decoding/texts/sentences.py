@@ -1,4 +1,4 @@
-"""Which outputs of a search are kept, and where they end: `--best-of` and `--sentences`."""
+"""Sentences of sources and of outputs: `--key-phrases`, `--sentences` and `--best-of`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from unitk.data.files.documents import split_sentences
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.search import Hypothesis, Output
 from unitk.slots import Ids, Protocol
@@ -14,6 +15,17 @@ from unitk.vocab.scripts import STOP
 
 Spell = Callable[[Ids], str]
 """From the tokens of an output to its text."""
+
+
+def key_sentence(text: str, phrases: Sequence[str]) -> str:
+    """The first sentence of a text that has one of the phrases, or its first one if none has.
+
+    Letter case makes no difference, and neither do line breaks and the width of blanks.
+    """
+    wanted = [" ".join(phrase.casefold().split()) for phrase in phrases]
+    found = split_sentences(" ".join(text.split()), "punct") or [""]
+    holding = (one for one in found if any(phrase in one.casefold() for phrase in wanted))
+    return next(holding, found[0])
 
 
 def sentence_ends(text: str, *, grows: bool = False) -> list[int]:

@@ -14,6 +14,7 @@ from unitk.data.files.window import around_answer
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.fit import strings
+from unitk.decoding.texts.sentences import key_sentence
 from unitk.errors import UsageError, require
 from unitk.slots import Ids
 from unitk.vocab.base import BLANKS, SYMBOLS
@@ -67,6 +68,16 @@ class Sources:
         return self.encode(
             [around_answer(one, limit or most, self.vocab, form, at) for one, at in pairs]
         )
+
+    def key_sentences(
+        self, sources: Sequence[list[Ids]], config: GenerateConfig
+    ) -> Sequence[list[Ids]]:
+        """The sources with one sentence of their last part, if `key_phrases` ask for that."""
+        if not config.key_phrases:
+            return sources
+        texts = [self.task.vocab.decode(part) for source in sources for part in source[-1:]]
+        each = iter(self.encode([[key_sentence(text, config.key_phrases)] for text in texts]))
+        return [[*source[:-1], *next(each)] if source else [] for source in sources]
 
     def encode_blanks(self, text: str) -> list[Ids]:
         """The ids of a text with blanks such as [MASK]; `UsageError` if it has none."""
