@@ -260,7 +260,9 @@ def test_an_answer_is_selected_and_its_surroundings_are_asked_about(serving, bro
 
 CONTROLS = {
     "fill": {"text": "A ___ sat.", "beam": "2", "max_len": "5"},
-    "continue": {"text": "He", "max_len": "3", "temperature": "1.2", "seed": "9"},
+    "continue": {
+        **{"text": "He", "sentences": "2", "max_len": "3", "temperature": "1.2", "seed": "9"}
+    },
     "ask": {
         **{"text": "Rome is old.", "answer": "Rome", "beam": "2", "max_len": "9"},
         "no_repeat_ngram_size": "2",
@@ -276,7 +278,7 @@ SENT = {
     "fill": {"task": "glm_infill", "texts": ["A [MASK] sat."], "beam": 2, "nbest": 2, "max_len": 5},
     "continue": {
         **{"task": "lm", "prompt": "He", "stream": True},
-        **{"max_tokens": 3, "temperature": 1.2, "seed": 9},
+        **{"sentences": 2, "best_of": 8, "max_tokens": 3, "temperature": 1.2, "seed": 9},
     },
     "ask": {
         **{"task": "glm_infill", "texts": [["Rome", "Rome is old."]], "beam": 2, "nbest": 2},
@@ -300,6 +302,8 @@ def test_every_control_is_sent(serving, browser, name):
                 sent["task"] = controls["task"] = page.input_value("#show select")
             if panel == "write" and name == "unitk-base-en-summaries":  # sources of one part
                 sent |= {"texts": [["a | b"]], "max_source_len": 384}
+                for one in ("min_len", "max_len"):  # its own are formulas of the source
+                    del sent[one], controls[one]
             kinds = ":is(input:not([type=checkbox]), select, textarea):visible"
             own = page.query_selector_all(f"#{panel} form {kinds}")
             assert {one.get_attribute("name") for one in own} == set(controls)
@@ -473,6 +477,7 @@ def test_another_model_ends_what_is_under_way(serving, browser):
     models = ("unitk-base-en", "unitk-vae-en")
     with serving(models) as where, opened(browser, where) as page:
         page.fill("#continue [name=max_len]", "200")
+        page.fill("#continue [name=sentences]", "0")  # it is shown as it grows
         page.focus("#continue form button")
         page.keyboard.press("Enter")
         page.wait_for_selector("#continue strong")
@@ -522,6 +527,7 @@ def test_a_mask_that_is_too_wide_says_so(serving, browser):
 def test_a_long_answer_is_stopped(serving, browser):
     with serving("unitk-base-en") as where, opened(browser, where) as page:
         page.fill("#continue [name=max_len]", "200")
+        page.fill("#continue [name=sentences]", "0")  # it is shown as it grows
         page.focus("#continue textarea")
         page.keyboard.press("Control+Enter")
         page.wait_for_selector("#continue .answer strong")

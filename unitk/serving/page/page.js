@@ -276,10 +276,12 @@ function atMost(section, name, limit) {
   input.value = Math.min(input.value, input.max);
 }
 
+const NO_TEXT = "The model wrote bytes that are no text. It may not know this script.";
+
 /** The outputs that are text. A model that writes bytes may write some that are none. */
 function readable(outputs) {
   const good = outputs.filter(one => !one.text.includes("\ufffd"));
-  if (outputs.length && !good.length) throw new Error("The model wrote bytes that are no text. It may not know this script.");
+  if (outputs.length && !good.length) throw new Error(NO_TEXT);
   return good;
 }
 
@@ -323,8 +325,9 @@ function fill(name, task, limits) {
 function goOn(name, task, limits) {
   const beginnings = ["It was a cold night, and", "The history of France", "She looked at him and said"];
   const section = panel("continue", async ({text, max_len: max_tokens, ...options}, answer, signal) => {
-    const {sentences = 0, best_of = 1} = task.defaults;  // of several draws, the best is shown when all are written
-    const body = {task: name, prompt: text, max_tokens, sentences, best_of, stream: true, ...options};
+    // of several draws, the best is shown when all are written; a text of any length is shown as it grows
+    const best_of = options.sentences ? task.defaults.best_of ?? 1 : 1;
+    const body = {task: name, prompt: text, max_tokens, best_of, stream: true, ...options};
     if (task.defaults.sampling_topp === undefined) body.top_p = 0.95;
     const response = await ask("v1/completions", body, signal);
     answer.setAttribute("aria-busy", "true");  // a screen reader reads the whole, not each word
@@ -341,6 +344,7 @@ function goOn(name, task, limits) {
     } finally {
       answer.removeAttribute("aria-busy");
     }
+    if (said.includes("\ufffd")) throw new Error(NO_TEXT);
     return {said, best: text + said};
   }, beginnings.map(text => ({text})));
   // what is drawn from the likeliest tokens alone need not be sharpened
