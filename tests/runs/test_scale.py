@@ -116,3 +116,16 @@ def test_objectives_have_ladders_of_their_own(base, tmp_path):
     rungs = scale.ladder(options(tmp_path, tasks="lm,mlm"), base)
     assert scale.tasks_of(rungs) == ["lm", "mlm"] and len(rungs) == 16
     assert {rung.trial.start.run.path.parent.name for rung in rungs[::8]} == {"lm", "mlm"}
+
+
+@pytest.mark.parametrize(
+    ("alpha", "told"), [(0.3, False), (hoffmann.HIGH, True), (hoffmann.LOW, True)]
+)
+def test_an_exponent_that_the_rungs_do_not_tell(alpha, told):
+    """At a limit of what is tried, any further exponent would be as near."""
+    numbers = {"floor": (2, 1, 3), "alpha": (alpha, 0.1, 1), "beta": (0.3, 0.2, 0.4)}
+    law = {"alpha": alpha, "beta": 0.3}
+    fits = {"lm": {**numbers, "law": law, "predicted": (4, 3, 5), "measured": 4.1}}
+    said = scale.law_lines({"fits": fits})
+    assert any("alpha" in line and "do not tell" in line for line in said) is told
+    assert said[-1].endswith("predicted 4 [3, 5], measured 4.1000, +0.1000 nats apart")

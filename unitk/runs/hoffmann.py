@@ -87,17 +87,17 @@ def fit(weights: Sequence[float], tokens: Sequence[float], losses: Sequence[floa
         some = rungs[:, rng.integers(count, size=count)]
         # three numbers of either exponent are not known from one size or budget
         if all(len(np.unique(row)) > 1 for row in some[:2]):
-            draws.append(fit_once(some, refinements=1))
+            draws.append(fit_once(some))
     return Fit(law, draws)
 
 
-def fit_once(rungs: Doubles, refinements: int = REFINEMENTS) -> Law:
+def fit_once(rungs: Doubles) -> Law:
     """The law of least Huber loss over rungs (weights, tokens, losses), [3, R]."""
     weights, tokens, losses = rungs[0] / 1e6, rungs[1] / 1e6, rungs[2]
     alphas = betas = np.geomspace(LOW, HIGH, POINTS)
     step = (HIGH / LOW) ** (1 / (POINTS - 1))
     best, found = np.inf, Law(0, 0, 0, 0, 0)
-    for _ in range(1 + refinements):
+    for _ in range(1 + REFINEMENTS):
         alpha, beta = (one.ravel() for one in np.meshgrid(alphas, betas))
         # [G, R, 3]: what floor, A and B are multiplied by, for each pair of exponents
         terms = np.stack(

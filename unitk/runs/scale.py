@@ -21,7 +21,7 @@ from unitk.api.verb import verb
 from unitk.errors import NonFiniteError, UsageError, require
 from unitk.options.fields import Checked, Positive, parse_value
 from unitk.registry import register
-from unitk.runs.hoffmann import check_rungs, fit
+from unitk.runs.hoffmann import HIGH, LOW, check_rungs, fit
 from unitk.runs.jobs import (
     TrainingJob,
     check_memory,
@@ -321,6 +321,10 @@ def law_lines(found: dict[str, Any]) -> list[str]:
     for task, own in found["fits"].items():
         numbers = (f"{name} {value_text(own[name])}" for name in NUMBERS)
         said.append(f"{task}: loss = floor + A / N^alpha + B / D^beta with {', '.join(numbers)}")
+        unknown = [name for name in ("alpha", "beta") if own["law"][name] in (LOW, HIGH)]
+        if unknown:
+            which = " and ".join(unknown)
+            said.append(f"{task}: the rungs do not tell {which}: the nearest law has a limit of it")
         measured = "not finite"
         if own["measured"] is not None:
             apart = own["measured"] - own["predicted"][0]
