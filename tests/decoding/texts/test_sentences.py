@@ -96,6 +96,8 @@ def test_what_has_no_stop_comes_last_unless_the_model_has_ended_it(protocol: Pro
     config = GenerateConfig(sentences=1, nbest=3)
     found = choose(spell, [open_, title, whole], config, protocol, 8)
     assert [one.text for one in found] == ["Grey left!", "So The cat", "The cat sat"]
+    empty = written("")
+    assert choose(spell, [empty], replace(config, nbest=1), protocol, 8)[0].text == ""
     # an end that --max-len forces is none of the model's
     forced = written("The cat sat . So", end=True)
     [cut] = choose(spell, [forced], replace(config, sentences=2), protocol, 5)

@@ -63,7 +63,7 @@ def choose(
     """
 
     def ended(ids: Ids) -> bool:
-        return protocol is not None and ids[-1:] == protocol.end and len(ids) <= limit
+        return protocol is not None and protocol.end in ids[-1:] and len(ids) <= limit
 
     found = [Output(spell(one.ids), one) for one in best]
     if config.sentences:
