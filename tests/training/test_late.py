@@ -67,7 +67,13 @@ def test_logs_and_weights_are_those_of_updates_that_wait(
         folders = (tmp_path / name / f"checkpoints/step-{step}" for name in ("waits", "late"))
         one, other = (weights_of(folder, True) for folder in folders)
         for name in one:
-            near(other[name], one[name])
+            near(*(without_key_bias(name, weights[name]) for weights in (other, one)))
+
+
+def without_key_bias(name, weight):
+    """The weight, less the bias of keys: it changes no score, and AdamW makes whole steps of the
+    rounding that is its gradient."""
+    return weight.view(3, -1)[[0, 2]] if name.endswith("qkv.bias") else weight
 
 
 def test_the_last_of_too_many_bad_updates_is_named(train, deferring, poison):

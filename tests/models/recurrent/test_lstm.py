@@ -113,3 +113,17 @@ def test_the_forget_gates_begin_with_their_bias():
     torch.manual_seed(0)
     made = LSTM(6, 10, 10, forget_bias=1.0)
     assert made.bias.view(4, 10).sum(1).tolist() == [0, 10, 0, 0]
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, torch.full((4,), 7)])
+def test_processors_without_bf16_compute_in_fp32(monkeypatch, lengths):
+    """Torch's kernel raises there under autocast, for what comes in fp32."""
+    monkeypatch.setattr("unitk.families.recurrent.lstm.packs", lambda precision: False)
+    made = layer().float()
+    x, state = torch.randn(4, 7, 6), tuple(one.float() for one in beginning(made))
+    exact, (out, cells) = made(x, lengths, state)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, after = made(x, lengths, state)
+        rough, _ = made(x.bfloat16(), lengths, state)
+    assert all(map(torch.equal, (found, *after), (exact, out, cells)))
+    assert (rough - exact).norm() < 0.01 * exact.norm()

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import _VF, Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from unitk.kernels.products import packs
+
 State = tuple[Tensor, Tensor]
 """What a layer gave last [N, P], and its cells [N, C]."""
 
@@ -97,9 +99,14 @@ class LSTM(nn.Module):
     def _pass(
         self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor
     ) -> tuple[Tensor, State]:
-        by_kernel = self.weight_hr is None and not any(self.clips)
-        how = self._by_kernel if by_kernel else self._by_steps
-        return how(x_NLI, length_N, state, around)
+        if self.weight_hr is not None or any(self.clips):
+            return self._by_steps(x_NLI, length_N, state, around)
+        on_cpu = x_NLI.device.type == "cpu"
+        if on_cpu and torch.is_autocast_enabled("cpu") and not packs("bf16"):
+            # torch's kernel raises for weights in fp32 where the processor lacks bf16
+            with torch.autocast("cpu", enabled=False):
+                return self._by_kernel(x_NLI.float(), length_N, state, around)
+        return self._by_kernel(x_NLI, length_N, state, around)
 
     def _by_kernel(
         self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor
