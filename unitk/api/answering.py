@@ -68,14 +68,17 @@ class Answering(Checked):
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
-def open_generator(given: Any, options: Mapping[str, str] | None = None) -> Generator:
-    """The model of a run or checkpoint, ready to decode; `options`: of task and architecture."""
+def open_generator(
+    given: Any, options: Mapping[str, str] | None = None, path: Path | None = None
+) -> Generator:
+    """The model of --checkpoint or `path`, ready to decode; `options`: of task and architecture."""
     from unitk.kernels.products import keep_memory
     from unitk.training.device import choose_device
 
     keep_memory()  # not in `unitk.load`: a notebook's own tables would stay as well
     device, precision = choose_device(given.device), given.precision
-    return load(given.checkpoint, device, task=given.task, precision=precision, options=options)
+    path = path or given.checkpoint
+    return load(path, device, task=given.task, precision=precision, options=options)
 
 
 def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") -> Texts:

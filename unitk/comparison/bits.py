@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from unitk.api.loading import load
+from unitk.api.answering import open_generator
 from unitk.comparison.texts import open_documents
 from unitk.evaluation.base import Judged, Progress, RawEvaluation, lines_of
 from unitk.options.config import Parsed
@@ -35,18 +35,10 @@ class Bits(RawEvaluation):
 
     def measure(self, parsed: Parsed, progress: Progress) -> tuple[dict[str, Any], Judged]:
         from unitk.comparison.likelihood import How, measure
-        from unitk.training.device import choose_device
 
         given = parsed.main
         documents = open_documents(parsed)
-        generator = load(
-            given.checkpoint,
-            choose_device(given.device),
-            task=given.task,
-            precision=given.precision,
-            options=parsed.aside.texts,
-            user_dir=given.user_dir,
-        )
+        generator = open_generator(given, parsed.aside.texts)
         how = How(
             stride=self.stride,
             context=self.context,

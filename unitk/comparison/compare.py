@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from unitk.api.loading import load
+from unitk.api.answering import open_generator
 from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.comparison.texts import Document, open_documents
@@ -150,25 +150,12 @@ def seeds_of(path: Path) -> list[Path]:
     return [path / f"seed-{seed}" for seed in seeds]
 
 
-def open_compared(given: CompareOptions, path: Path) -> Generator:
-    """A model that is compared."""
-    from unitk.training.device import choose_device
-
-    return load(
-        path,
-        choose_device(given.device),
-        task=given.task,
-        precision=given.precision,
-        user_dir=given.user_dir,
-    )
-
-
 def estimator_of_run(given: CompareOptions, path: Path) -> Estimator:
     """What estimates the likelihood of texts by a model; `UsageError` names the run if nothing
     does, or if it reads no --context."""
     from unitk.comparison.estimators import estimator_of
 
-    task = open_compared(given, path).task
+    task = open_generator(given, path=path).task
     try:
         found = estimator_of(task)
     except UsageError as error:
@@ -185,7 +172,7 @@ def measure_run(
     from unitk.comparison.estimators import estimator_of
     from unitk.comparison.likelihood import How, measure
 
-    generator = open_compared(given, path)
+    generator = open_generator(given, path=path)
     drawn = estimator_of(generator.task).draws > 0  # the others have no use for --draws
     how = How(
         stride=given.stride,

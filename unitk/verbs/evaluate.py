@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from unitk.api.loading import load
+from unitk.api.answering import open_generator
 from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.data.files.files import ReadingOptions, expand
@@ -146,8 +146,6 @@ def measure_texts(
     parsed: config.Parsed, name: str, kind: type[TextEvaluation]
 ) -> tuple[dict[str, Any], Judged]:
     """Measure what a model makes of texts, and write a line about each if requested."""
-    from unitk.training.device import choose_device
-
     given, evaluation = parsed.main, kind.of(parsed.main)
     source = "data" if kind.on_corpus else name
     path: Path = getattr(given, source)
@@ -164,14 +162,7 @@ def measure_texts(
         texts = evaluation.read(paths)
         if not texts:
             raise DataError(f"{flag(source)} {path} is empty")
-        generator = load(
-            given.checkpoint,
-            choose_device(given.device),
-            task=given.task,
-            precision=given.precision,
-            options=parsed.aside.texts,
-            user_dir=given.user_dir,
-        )
+        generator = open_generator(given, parsed.aside.texts)
         judged = evaluation.judge(generator, texts, progress)
         if part is not None:
             create(part, "".join(f"{json.dumps(one)}\n" for one in judged.each))
