@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,29 +135,8 @@ def drawings(title: str, task: Task, example: Example, order: str = "memory") ->
 
 def page(found: Sequence[Drawing]) -> str:
     """One HTML file with interactive masks, which needs no other file."""
-    style, script = ((PAGE / name).read_text("utf-8") for name in ("mask.css", "mask.js"))
-    # "</script" would end the script element; after "<!--<script", its own end would be none
-    data = json.dumps([one.record() for one in found]).replace("<", "\\u003c")
-    title = found[0].title
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>unitk: {title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main></main>
-<script>
-{script}
-document.querySelector("main").append(...{data}.map(drawMask));
-</script>
-</body>
-</html>
-"""
+    records = [one.record() for one in found]
+    return notebook.page(found[0].title, PAGE / "mask", "drawMask", records)
 
 
 def _labels(task: Task, tower: str, example: Example) -> dict[int, str]:

@@ -24,7 +24,6 @@ from unitk.training.seeds import SUMMARY
 
 if TYPE_CHECKING:
     from unitk.comparison.likelihood import Likelihood
-    from unitk.decoding.generator import Generator
     from unitk.evaluation.estimators import Estimator
     from unitk.vocab.base import Vocab
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from unitk import notebook
 from unitk.comparison.bootstrap import difference, interval
 from unitk.comparison.likelihood import Doubles, Likelihood, error_of_ratio
 from unitk.comparison.texts import Document
@@ -89,19 +91,16 @@ def bounds_text(low: float, high: float) -> str:
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table as csv; what is not a number is empty."""
-    lines = [",".join(COLUMNS)]
+    text = io.StringIO()
+    table = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    table.writeheader()
     for row in rows:
         # NaN, the error of one document, is an empty cell
-        lines.append(",".join(cell(row[name]) for name in COLUMNS))
-    return "\n".join(lines) + "\n"
-
-
-def cell(value: Any) -> str:
-    """A value as a field of csv."""
-    if isinstance(value, str):
-        plain = not set(value) & set(',"\r\n')
-        return value if plain else '"' + value.replace('"', '""') + '"'
-    return "" if value != value else f"{value:g}" if isinstance(value, int) else f"{value:.6f}"
+        figures = (
+            (k, "" if v != v else f"{v:.6f}") for k, v in row.items() if isinstance(v, float)
+        )
+        table.writerow({**row, **dict(figures)})
+    return text.getvalue()
 
 
 def word_costs(vocab: Vocab, document: Document, tokens: Doubles) -> list[tuple[str, float]]:
@@ -151,26 +150,7 @@ def page_record(
 
 def page_of(found: Mapping[str, Any]) -> str:
     """One HTML file with the words side by side, which needs no other file."""
-    style, script = ((PAGE / f"compare.{name}").read_text("utf-8") for name in ("css", "js"))
-    # "</script" would end the script element; NaN, the error of one document, is null
+    # NaN, the error of one document, is null
     models = [{k: None if v != v else v for k, v in one.items()} for one in found["models"]]
-    data = json.dumps({**found, "models": models}, allow_nan=False).replace("<", "\\u003c")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>unitk: words side by side</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main></main>
-<script>
-{script}
-document.querySelector("main").append(drawComparison({data}));
-</script>
-</body>
-</html>
-"""
+    data = {**found, "models": models}
+    return notebook.page("words side by side", PAGE / "compare", "drawComparison", [data])
