@@ -400,7 +400,6 @@ def test_mistakes_are_told_before_anything_is_decoded(decode, files, monkeypatch
         ("--input /dev/null --output x --resume", "--resume needs an --output, and an --input"),
         ("--input in.txt --output .", "--output . is not a file but a folder; `-` is"),
         ("--input in.txt --output /dev/null", "--output /dev/null is not a file"),
-        ("--input in.txt --buffer-size 0", "--buffer-size must be at least 1, got 0"),
         ("--input in.txt --score --beam 2", "--beam has no effect with --score"),
         ("--input in.txt --score --max-len 9", "--max-len has no effect with --score"),
         ("--input in.txt --score --constraints in.txt", "--constraints has no effect with --score"),

@@ -140,7 +140,6 @@ def test_texts_from_nothing(lm, glm, lines, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--num-samples 0", "--num-samples must be at least 1, got 0"),
         ("--num-samples 2 --beam 3", "--beam has no effect with --num-samples"),
         ("--num-samples 2 --nbest 3", "--nbest has no effect with --num-samples"),
         ("--num-samples 2 --sampling off", "--num-samples draws texts"),

@@ -254,11 +254,6 @@ def test_smoothing_over_others_needs_smoothing(toy_vocab):
         CrossEntropyConfig(smoothed_over="others")
 
 
-def test_label_smoothing_out_of_range_is_told():
-    with pytest.raises(UsageError, match=r"--criterion.label-smoothing must be.* \[0, 1\), got 1"):
-        CrossEntropyConfig(label_smoothing=1.0)
-
-
 def test_states_and_their_differences_are_kept_small_in_training(toy_vocab):
     """AR and TAR: means over real slots, and over neighbours of one doc, before dropout."""
     torch.manual_seed(0)

@@ -104,8 +104,6 @@ def test_sources_are_as_long_as_in_training(generator, caplog):
     assert "shortened 2 of 3 sources" in caplog.text
     shorter = [[sources[0][0], sources[0][1][:7]], sources[1], [sources[2][0][:12]]]
     assert texts(found) == texts(generator.outputs(shorter, GenerateConfig(**QUICK)))
-    with pytest.raises(UsageError, match="--max-source-len .*at least 1, got 0"):
-        GenerateConfig(max_source_len=0)
 
 
 def test_without_a_limit_sources_are_those_of_the_training_on_pairs(generator, caplog, monkeypatch):

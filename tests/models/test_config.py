@@ -222,17 +222,7 @@ def test_position_offset_shifts_the_table():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"num_layers": 0}, "--arch.num-layers must be at least 1, got 0"),
         ({"num_heads": 5}, "--arch.num-heads must be a divisor of --arch.width 768, got 5"),
-        ({"head_width": -1}, "--arch.head-width must be at least 0, got -1"),
-        ({"norm": "batch"}, "--arch.norm must be one of layer, rms, got batch"),
-        ({"dropout": 1.0}, "--arch.dropout must be in [0, 1), got 1"),
-        ({"norm_eps": 0.0}, "--arch.norm-eps must be above 0 and finite, got 0"),
-        ({"max_positions": -1}, "--arch.max-positions must be at least 0, got -1"),
-        (
-            {"activation": "swish"},
-            "--arch.activation must be one of gelu, gelu_tanh, relu, relu2, silu, got swish",
-        ),
         (
             {"relative_buckets": 30},
             "--arch.relative-buckets must be a multiple of 4, got 30",

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unitk.errors import UsageError
 from unitk.models import archs
 from unitk.optim.config import (
     AdafactorConfig,
@@ -192,29 +191,3 @@ def test_steps_go_down_the_gradient(momentum):
 
 def test_the_kernel_is_fused():
     assert build(AdamWConfig(), torch.nn.Linear(2, 2), 0.1).defaults["fused"]
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"betas": (0.9, 1.0)}, r"--optimizer.betas must be in \[0, 1\), got 0.9,1"),
-        ({"eps": 0.0}, "--optimizer.eps must be above 0.*, got 0"),
-        ({"weight_decay": -1.0}, "--optimizer.weight-decay must be at least 0, got -1"),
-    ],
-)
-def test_a_bad_value_names_its_option(given, message):
-    with pytest.raises(UsageError, match=message):
-        AdamWConfig(**given)
-
-
-@pytest.mark.parametrize(
-    ("config", "given", "message"),
-    [
-        (AdagradConfig, {"accumulator": -1.0}, "--optimizer.accumulator must be at least 0"),
-        (AdagradConfig, {"eps": 0.0}, "--optimizer.eps must be above 0.*, got 0"),
-        (SGDConfig, {"momentum": 1.0}, r"--optimizer.momentum must be in \[0, 1\), got 1"),
-    ],
-)
-def test_a_bad_value_of_others(config, given, message):
-    with pytest.raises(UsageError, match=message):
-        config(**given)

@@ -1,12 +1,14 @@
 """What the types of options exclude is refused at its ends, for everything that is registered."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
+from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
 
 import pytest
 
 from unitk import registry
+from unitk.api.verb import VerbGroup, find_verb
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
 from unitk.errors import UsageError
 from unitk.optim.schedules import Constant
@@ -26,14 +28,27 @@ from unitk.options.fields import (
 from unitk.options.settings import Origin, Settings
 from unitk.serving.config import Limits
 from unitk.training.config import TrainConfig
-from unitk.verbs.evaluate import Options as EvaluateOptions
 
-VERBS = {
-    "train": TrainConfig(data=("x",), save_dir="y", max_steps=1),
-    "evaluate": EvaluateOptions(checkpoint="x"),
-    "serve": Limits(),
-    **{one.__name__: one() for one in (GenerateConfig, EmbedConfig, PredictConfig)},
-}
+SHARED = {one.__name__: one() for one in (Limits, GenerateConfig, EmbedConfig, PredictConfig)}
+
+
+def needed(option: Option) -> object:
+    """Some value of an option without a default."""
+    if get_origin(option.type) is tuple:
+        return ("x", "y")
+    if get_origin(option.type) is Literal:
+        return get_args(option.type)[0]
+    return Path("x") if option.type is Path else "x"
+
+
+def verbs():
+    """The options of every verb, with their defaults."""
+    for name in registry.names("verb"):
+        verb = find_verb(name)
+        for own, one in (verb.verbs if isinstance(verb, VerbGroup) else {"": verb}).items():
+            given = {o.name: needed(o) for o in options(one.options) if o.default is MISSING}
+            length = {"max_steps": 1} if one.options is TrainConfig else {}
+            yield f"{name} {own}".strip(), one.options(**given, **length)
 
 
 def components():
@@ -44,8 +59,14 @@ def components():
             yield f"{kind} {name}", (made_from.Config if kind == "task" else made_from)()
 
 
-CONFIGS = {**VERBS, **dict(components())}
-RULED = [name for name, config in CONFIGS.items() if any(o.rule for o in options(type(config)))]
+def is_ruled(option: Option) -> bool:
+    """Whether its type excludes values that are of the right kind."""
+    chosen = get_origin(option.type) is Literal and issubclass(option.owner, Checked)
+    return option.rule is not None or chosen
+
+
+CONFIGS = {**SHARED, **dict(verbs()), **dict(components())}
+RULED = [name for name, config in CONFIGS.items() if any(map(is_ruled, options(type(config))))]
 
 
 def outside(bound: Bound, kind: type) -> list[float]:
@@ -77,6 +98,8 @@ def shaped(option: Option, default: object, number: float) -> list[object]:
 
 def tried(option: Option, default: object) -> tuple[str, list[object], list[object]]:
     """What messages say of an option's rule, values that break it, and values that just do not."""
+    if get_origin(option.type) is Literal:
+        return "must be one of", ["x"], [*get_args(option.type)]
     if not isinstance(option.rule, Bound):
         return "needs a weight above 0", [tuple(0.0 for _ in default)], [default]
     numbers = {option.type, *get_args(option.type)} & {int, float}
@@ -90,7 +113,7 @@ def tried(option: Option, default: object) -> tuple[str, list[object], list[obje
 def test_bounds_are_enforced_at_their_ends(name):
     """Beyond an end, the message names the option and its bound; at the end, no message does."""
     config = CONFIGS[name]
-    for option in [option for option in options(type(config)) if option.rule is not None]:
+    for option in filter(is_ruled, options(type(config))):
         said, wrong, right = tried(option, getattr(config, option.name))
         spelt = option.name.rstrip("_").replace("_", "-")
         assert wrong

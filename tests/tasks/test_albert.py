@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from unitk.data.cuts import Text
-from unitk.errors import UsageError
 from unitk.tasks.albert import ALBERT
 from unitk.tasks.mlm import ask_sentences, framed, layout
 
@@ -102,9 +101,3 @@ def test_tokens_of_an_ngram_draw_for_themselves(toy_vocab, some_text):
     assert np.bincount(kind) / len(kind) == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
     masked = kind == 0  # neighbours are masked together as often as any two are
     assert (masked[1:] & masked[:-1]).mean() == pytest.approx(0.64, abs=0.02)
-
-
-def test_options_are_checked():
-    for wrong in ({"max_ngram": 0}, {"copies": -1}, {"mask_ratio": 0.0}):
-        with pytest.raises(UsageError, match="--task."):
-            ALBERT.Config(**wrong)

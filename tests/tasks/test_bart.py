@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from unitk.data.cuts import Text
-from unitk.errors import UsageError
 from unitk.tasks.bart import BART, infill_spans
 from unitk.tasks.seq2seq import Seq2Seq
 
@@ -154,15 +153,3 @@ def test_a_continuation_is_asked_for_behind_a_mask(toy_vocab):
     assert example.towers["dec"].token.tolist() == [v.sep, v.cls, *before, *text[:-1]]
     [ask] = example.asks
     assert ask.label.tolist() == text.tolist() and ask.rows[:, 0].tolist() == [4, 5, 6, 7]
-
-
-def test_options_are_checked():
-    for wrong in (
-        {"mask_ratio": 0.0},
-        {"mean_span": 0.0},
-        {"mean_span": float("inf")},  # of which no law exists
-        {"permute_sentences": 1.5},
-        {"mask_random": -0.1},
-    ):
-        with pytest.raises(UsageError, match="--task."):
-            BART.Config(**wrong)

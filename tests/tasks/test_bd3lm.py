@@ -115,5 +115,3 @@ def test_mistakes(toy_vocab):
     for clip in ((0.5, 0.5), (0.6, 0.2), (0.0, 1.1), (-0.1, 0.5)):
         with pytest.raises(UsageError, match=r"--task.clip must be.*shares.* \[0, 1\]"):
             BD3LM.Config(clip=clip)
-    with pytest.raises(UsageError, match="--task.block-length .*at least 1, got 0"):
-        BD3LM.Config(block_length=0)

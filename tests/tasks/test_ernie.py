@@ -143,10 +143,8 @@ def test_a_dialogue_is_the_table(toy_vocab, labels):
 
 def test_options_are_checked(toy_vocab):
     for wrong, message in (
-        ({"levels": (0.0, 0.0, 0.0)}, "levels needs a weight"),
         ({"stages": True}, "stages on has no effect with one level"),
         ({"dialogue": True, "nsp": False}, "dialogue on needs --task.nsp on"),
-        ({"mask_ratio": 0.0}, "mask-ratio"),
     ):
         with pytest.raises(UsageError, match=f"--task.{message}"):
             ERNIE.Config(**wrong)

@@ -201,8 +201,6 @@ def test_options_are_checked():
         ({"objectives": ("order", "relevance")}, "objectives: relevance reads other texts"),
         ({"max_segments": 5}, "max-segments must be 2 to 4, got 5"),
         ({"connectives": ("But", "But")}, "connectives must be two or more"),
-        ({"mask_ratio": 2.0}, "mask-ratio"),
-        ({"levels": (0.0, 0.0, 0.0)}, "levels"),
     ):
         with pytest.raises(UsageError, match=f"--task.{message}|{message}"):
             ERNIE2.Config(**wrong)

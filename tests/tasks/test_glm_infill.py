@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.slots import unroll
@@ -215,19 +214,6 @@ def test_a_source_with_blanks_is_filled_in_order(toy_vocab):
     filled = np.array([30, *words[:2], 31, *words[2:]])
     assert made.text(source, written) == v.decode(filled)
     assert made.text([np.array([30])], written[: 2 + 1]) == v.decode(written[:2])
-
-
-def test_options_are_checked():
-    for wrong in (
-        {"mask_ratio": 0.0},
-        {"max_span": 0},
-        {"mean_span": -1},
-        {"mean_span": float("inf")},  # of which no law exists
-        {"mixture": (0.0, 0.0, 0.0)},
-    ):
-        with pytest.raises(Exception, match="--task.m"):
-            GLMInfill.Config(**wrong)
-    assert registry.get("task", "glm_infill") is GLMInfill
 
 
 def test_part_a_without_its_first_symbol(toy_vocab):

@@ -61,11 +61,6 @@ def test_without_delimiter_a_pair_is_laid_out_as_one_text(toy_vocab):
     assert [*before.rows, *after.rows] == text.asks[0].rows.tolist()
 
 
-def test_options_are_checked():
-    with pytest.raises(UsageError, match="--task.source-weight"):
-        LM.Config(source_weight=-1)
-
-
 def test_a_prompt_is_continued_unless_pairs_taught_to_answer(toy_vocab):
     a, b, cls, sep = 20, 21, toy_vocab.cls, toy_vocab.sep
     source = [np.array([a, b])]

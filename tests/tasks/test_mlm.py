@@ -178,15 +178,3 @@ def test_masks_of_a_prompt_are_asked_for_and_filled(toy_vocab):
         made.prompt([words])
     shifted = task(toy_vocab, shift=True).prompt(source)
     assert shifted.asks[0].rows[:, 0].tolist() == [1, 3]
-
-
-def test_options_are_checked():
-    for wrong in (
-        {"mask_ratio": 0.0},
-        {"mask_keep_random": (0.0, 0.0, 0.0)},
-        {"copies": -1},
-        {"max_span": 0},
-        {"parts": "sentences"},
-    ):
-        with pytest.raises(UsageError, match="--task."):
-            MLM.Config(**wrong)

@@ -5,7 +5,6 @@ import pytest
 from pictures import WORKED, matrix
 
 from unitk.data.cuts import Text
-from unitk.errors import UsageError
 from unitk.masks import dense
 from unitk.slots import unroll
 from unitk.spans import places
@@ -184,12 +183,6 @@ def test_separators_inside_a_text_stay(toy_vocab, some_text):
 
 def test_places_follow_the_spans():
     assert places(np.array([[4, 6], [2, 3], [7, 10]])).tolist() == [4, 5, 2, 7, 8, 9]
-
-
-def test_options_are_checked():
-    for wrong in ({"mask_ratio": 0.0}, {"ngram_chance": -1.0}, {"word_drop": 1.5}):
-        with pytest.raises(UsageError, match="--task."):
-            PMLM.Config(**wrong)
 
 
 def test_two_parts_have_a_segment_each(toy_vocab, some_text):

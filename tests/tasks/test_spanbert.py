@@ -140,16 +140,3 @@ def test_phrases_need_annotations(toy_vocab, some_text):
 
 def test_sbo_may_count_less(toy_vocab):
     assert task(toy_vocab, sbo_weight=0.5).asks == {"sbo": 0.5}
-
-
-def test_options_are_checked():
-    for wrong in (
-        {"stop_chance": 0.0},
-        {"stop_chance": 1.5},
-        {"max_span": 0},
-        {"mask_ratio": 1.5},
-        {"sbo_weight": -1.0},
-        {"mask_keep_random": (0.0, 0.0, 0.0)},
-    ):
-        with pytest.raises(UsageError, match="--task."):
-            SpanBERT.Config(**wrong)

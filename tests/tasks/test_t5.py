@@ -122,17 +122,6 @@ def test_a_continuation_is_asked_for_behind_a_sentinel(toy_vocab):
     assert example.asks[0].rows[:, 0].tolist() == [1, 2, 3]
 
 
-def test_options_are_checked():
-    for wrong in (
-        {"mask_ratio": 0.0},
-        {"mean_span": 0.5},
-        {"mean_span": float("inf")},
-        {"sentinels": 0},
-    ):
-        with pytest.raises(UsageError, match="--task."):
-            T5.Config(**wrong)
-
-
 def test_a_text_of_no_sentences_is_laid_out(toy_vocab):
     made = task(toy_vocab)
     example = made.pretrain(Text([made.words[:1]], np.zeros(1, int)), np.random.default_rng(0))

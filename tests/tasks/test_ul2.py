@@ -91,7 +91,7 @@ def test_continuations_and_texts_that_are_understood(toy_vocab):
 
 
 def test_options_are_checked():
-    for wrong in ({"mixture": (0, 0, 0)}, {"modes": ("a", "b")}, {"sentinels": 3}):
+    for wrong in ({"modes": ("a", "b")}, {"sentinels": 3}):
         with pytest.raises(UsageError, match="--task."):
             UL2.Config(**wrong)
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from unitk.data.cuts import Text
-from unitk.errors import UsageError
 from unitk.families.xlnet.task import XLNet, layout, order
 from unitk.masks import dense
 from unitk.slots import NEVER
@@ -200,16 +199,3 @@ def test_long_texts_are_permuted_in_runs(toy_vocab):
     for before, after in zip(runs, runs[1:], strict=False):
         assert before.max() < after.min()
     assert all((run == run.min()).sum() > 10 for run in runs[:2])
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"one_in": 1}, "--task.one-in must be at least 2, got 1"),
-        ({"max_span": 0}, "--task.max-span must be at least 1, got 0"),
-        ({"perm_size": 8}, "--task.perm-size must be at least 16, got 8"),
-    ],
-)
-def test_wrong_options(option, message):
-    with pytest.raises(UsageError, match=message):
-        XLNet.Config(**option)

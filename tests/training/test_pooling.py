@@ -9,7 +9,6 @@ from exact import EXACT
 from safetensors.torch import load_file
 
 from unitk.errors import UsageError
-from unitk.optim.schedules import Exponential
 from unitk.tasks.understanding.labels import Classify
 from unitk.training import loop
 from unitk.training.saving.checkpoint import load
@@ -91,8 +90,6 @@ def test_a_row_reads_the_words_in_order_and_last_the_slot_that_has_read_all(toy_
         assert example.asks[0].name == "class"
     with pytest.raises(UsageError, match="--task.both-orders needs --task.pooling slot"):
         Classify.Config(pooling="concat", both_orders=True)
-    with pytest.raises(UsageError, match="--task.lm-weight .*at least 0, got -1"):
-        Classify.Config(lm_weight=Exponential(value=-1))
 
 
 def test_an_average_comes_with_the_statistics_of_normalization(runs, tmp_path):

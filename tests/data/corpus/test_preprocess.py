@@ -362,7 +362,6 @@ def test_words_of_a_text_of_several_lines_are_those_of_one_sentence(vocab):
             "x.txt has 3 lines, but short.txt has 2",
         ),
         ({"input": ("q.json",)}, DataError, r"q.json: data\[0\] has no list 'paragraphs'"),
-        ({"input": ("x.txt",), "workers": 0}, UsageError, "--workers must be at least 1, got 0"),
         ({"input": ("x.txt",), "shard": "2/2"}, UsageError, "--shard must be i/n"),
         ({"input": ("x.txt",), "shard": "x"}, UsageError, "--shard must be i/n"),
         ({"input": ("x.txt",), "vocab": "empty.txt"}, DataError, r"empty.txt has no line \[UNK\]"),

@@ -150,7 +150,6 @@ def test_sentences_of_a_model(base):
     [
         ({"best_of": 3}, "--best-of"),
         ({"sentences": 1, "contrast": 0.1, "avoid_part": 1}, "--sentences"),
-        ({"sampling": True, "best_of": 0}, "--best-of"),
     ],
 )
 def test_what_does_not_go_together(options, said):

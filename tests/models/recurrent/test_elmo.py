@@ -218,7 +218,6 @@ def test_the_sampled_loss_comes_near_the_full_one(toy_vocab):
         ({"char_filters": ()}, "--arch.char-filters must be WIDTH:COUNT,..."),
         ({"head_layer_norm": True}, "--arch.head-layer-norm has no effect without"),
         ({"head_layers": (3,)}, "--arch.head-layers"),
-        ({"sampled_words": -1}, "--arch.sampled-words must be at least 0, got -1"),
     ],
 )
 def test_wrong_options_are_named(options, what):

@@ -165,15 +165,9 @@ def test_a_dropped_word_is_dropped_wherever_it_stands():
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"dropout": 1.0}, "--arch.dropout must be in [0, 1), got 1"),
-        ({"weight_dropout": -0.1}, "--arch.weight-dropout must be in [0, 1), got -0.1"),
-        ({"init_range": 0.0}, "--arch.init-range must be above 0 and finite, got 0"),
-        ({"narrowing": "cells"}, "--arch.narrowing must be one of layer, projection, map"),
         ({"residual": True}, "--arch.residual needs --arch.narrowing projection"),
         ({"projection_clip": 3.0}, "--arch.projection-clip needs --arch.narrowing projection"),
         ({"head_layers": (0, 1)}, "it needs --arch.narrowing projection"),
-        ({"cell_width": 0}, "--arch.cell-width must be at least 1, got 0"),
-        ({"bptt": -1}, "--arch.bptt must be at least 0, got -1"),
         ({"bptt_chunks": 2}, "--arch.bptt-chunks needs --arch.bptt"),
         ({"heads": ("class",)}, "--arch.heads must be KIND:NAME[:SIZE],..., got 'class'"),
     ],
