@@ -78,23 +78,6 @@ def test_gradients_reach_what_may_be_read_and_nothing_else(model):
 
 
 @torch.no_grad()
-def test_packing_and_padding_change_nothing(model):
-    def logits(rows):
-        batch = packed(rows)
-        ask = batch.asks["lm"]
-        states = model(batch, model.condition(batch))[0][ask.tower].flatten(0, 1)
-        numbers = [i for row in rows for i in row]
-        sizes = [LENGTHS[i][1] for i in numbers]
-        parts = model.head(states[ask.rows[:, 0]]).split(sizes)
-        return dict(zip(numbers, parts, strict=True))
-
-    alone = {i: logits([[i]])[i] for i in range(4)}
-    for rows in (ROWS, [[0], [1], [2], [3]], [[3, 1, 0, 2]]):
-        for number, found in logits(rows).items():
-            near(found, alone[number])
-
-
-@torch.no_grad()
 def test_all_renderings_agree(model, monkeypatch):
     batch = packed([[0], [1], [2], [3]])
     assert batch.sight["dec"] == "causal"

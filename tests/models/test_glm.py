@@ -112,25 +112,6 @@ def test_glm_tiny_equals_the_reference(model, rows):
         near(grads[name], parameter.grad, roundings=512)
 
 
-def test_padding_and_packing_change_nothing(model):
-    rng = np.random.default_rng(2)
-    examples = [example(rng, *shape) for shape in SHAPES]
-
-    def logits(rows):
-        """Each example's logits, by number."""
-        batch = collate([[examples[i] for i in row] for row in rows]).to("cpu")
-        states = model(batch)[0]["x"].flatten(0, 1)
-        every = model.head(states[batch.asks["lm"].rows[:, 0]])
-        numbers = [number for row in rows for number in row]
-        sizes = [len(examples[number].asks[0].label) for number in numbers]
-        return dict(zip(numbers, every.split(sizes), strict=True))
-
-    alone = {number: logits([[number]])[number] for number in range(4)}
-    for rows in ([[0], [1], [2], [3]], [[3, 0, 1, 2]], [[1, 2], [3, 0]]):
-        for number, got in logits(rows).items():
-            near(got, alone[number])
-
-
 def test_a_tied_matrix_is_one_tensor(model):
     names = [name for name, value in model.state_dict().items() if len(value) == V]
     assert names == ["embed.tokens.weight"]
