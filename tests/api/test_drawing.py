@@ -44,7 +44,7 @@ def test_a_page_is_one_file_whose_text_is_never_read_as_html():
     assert not re.search(r"(src|href)=", text), "it needs no other file"
     assert text.count("</script>") == 1, "a token cannot end the script"
     assert text.count("<script") == 1 and "<!--" not in text, "nor open one, which hides the end"
-    data = re.search(r"append\(\.\.\.(.*)\.map\(drawMask\)\)", text).group(1)
+    data = re.search(r"append\(\.\.\.(.*)\.map\(", text).group(1)
     assert json.loads(data) == [one.record() for one in found]
 
 

@@ -82,8 +82,7 @@ def test_runs_are_compared_word_by_word(runs, toy_data, tmp_path, capsys):
     compare([*words, "--output", str(page), "--table", str(table)])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and all(line.startswith("exact") for line in lines[1:])
-    [data] = re.findall(r"drawComparison\((.*)\)\);", page.read_text())
-    found = json.loads(data)
+    [found] = json.loads(re.search(r"append\(\.\.\.(.*)\.map\(", page.read_text())[1])
     assert [one["name"] for one in found["models"]] == words[:2]
     assert [[word for word, _ in text["words"]] for text in found["texts"]] == [
         ["Thebaba", "bebe."],
@@ -102,8 +101,8 @@ def test_runs_are_compared_word_by_word(runs, toy_data, tmp_path, capsys):
     with pytest.raises(UsageError, match="--output"):
         compare([*words, "--output", str(page)])
     compare([*words, "--output", str(page), "--overwrite", "--page-documents", "1"])
-    [data] = re.findall(r"drawComparison\((.*)\)\);", page.read_text())
-    assert len(json.loads(data)["texts"]) == 1
+    [found] = json.loads(re.search(r"append\(\.\.\.(.*)\.map\(", page.read_text())[1])
+    assert len(found["texts"]) == 1
 
 
 def test_what_cannot_be_compared_is_refused(runs, toy_data, tmp_path):
