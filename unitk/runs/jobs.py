@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from unitk.errors import NonFiniteError, RanksError, require
-from unitk.options.config import parse
 from unitk.runs.sweep import Trial, table_lines
 from unitk.training.reporting.log import show_log
 from unitk.training.start import parse_train, prepare
@@ -39,18 +38,6 @@ class TrainingJob:
     def trial(self) -> Trial:
         """The run as it stands, whose options have passed all checks."""
         return Trial(self.name, {}, prepare(parse_train(self.words)))
-
-
-def parse_experiment(verb: str, options: type[Any], argv: Sequence[str]) -> tuple[Any, list[str]]:
-    """The options of a verb, and the training that stands behind --."""
-    words = [*argv]
-    at = words.index("--") if "--" in words else len(words)
-    given = parse(verb, options, words[:at]).main
-    base = [*words[at + 1 :]]
-    base = base[1:] if base[:1] == ["train"] else base
-    example = f"unitk {verb} ... -- --task lm --data DIR"
-    require(bool(base), f"{verb} needs a training behind --: {example}")
-    return given, base
 
 
 def without_options(words: Sequence[str], *names: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an experiment of several runs has left in its folder, with which it goes on."""
+"""An experiment of several runs: its options, and what it has left in its folder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ from typing import Any
 
 from unitk.errors import UsageError, require
 from unitk.foreign import read_json
+from unitk.options.config import parse
+
+
+def parse_experiment(verb: str, options: type[Any], argv: Sequence[str]) -> tuple[Any, list[str]]:
+    """The options of a verb, and the training that stands behind --."""
+    words = [*argv]
+    at = words.index("--") if "--" in words else len(words)
+    given = parse(verb, options, words[:at]).main
+    base = [*words[at + 1 :]]
+    base = base[1:] if base[:1] == ["train"] else base
+    example = f"unitk {verb} ... -- --task lm --data DIR"
+    require(bool(base), f"{verb} needs a training behind --: {example}")
+    return given, base
 
 
 def read_experiment(

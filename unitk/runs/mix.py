@@ -38,13 +38,12 @@ from unitk.runs.jobs import (
     TrainingJob,
     check_memory,
     markdown_table,
-    parse_experiment,
     plan_lines,
     time_jobs,
     train_all,
     without_options,
 )
-from unitk.runs.known import check_plan, read_experiment
+from unitk.runs.known import check_plan, parse_experiment, read_experiment
 from unitk.runs.sweep import table_lines
 from unitk.training.reporting.log import show_log
 from unitk.training.start import Start, parse_train, prepare
@@ -94,8 +93,7 @@ class Options(Checked):
 
 def value(argv: Sequence[str]) -> dict[str, Any]:
     """Search, and verify what is found; returns the contents of mix.json."""
-    given, base = parse_experiment("mix", Options, argv)
-    return search_mixtures(given, base)
+    return search_mixtures(*parse_experiment("mix", Options, argv))
 
 
 @register("verb", "mix")

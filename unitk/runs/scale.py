@@ -26,13 +26,12 @@ from unitk.runs.jobs import (
     TrainingJob,
     check_memory,
     markdown_table,
-    parse_experiment,
     plan_lines,
     time_jobs,
     train_all,
     without_options,
 )
-from unitk.runs.known import check_plan, read_experiment
+from unitk.runs.known import check_plan, parse_experiment, read_experiment
 from unitk.runs.sweep import table_lines
 from unitk.training.reporting.log import show_log
 from unitk.training.saving.state import Progress, read_state
@@ -110,8 +109,7 @@ class Rung(TrainingJob):
 
 def value(argv: Sequence[str]) -> dict[str, Any]:
     """Train what is not trained yet; returns the contents of scale.json."""
-    given, base = parse_experiment("scale", Options, argv)
-    return scale(given, base)
+    return scale(*parse_experiment("scale", Options, argv))
 
 
 @register("verb", "scale")

@@ -24,10 +24,9 @@ import numpy as np
 from unitk import files
 from unitk.api.verb import verb
 from unitk.errors import NonFiniteError, require
-from unitk.options.config import parse
 from unitk.options.fields import Bound, Checked, Count, Positive
 from unitk.registry import register
-from unitk.runs.known import read_experiment
+from unitk.runs.known import parse_experiment, read_experiment
 from unitk.training.config import RANKING, figure
 from unitk.training.reporting.log import show_log
 from unitk.training.reporting.sinks import LOG, read_events
@@ -106,13 +105,7 @@ class Trial:
 
 def value(argv: Sequence[str]) -> list[dict[str, Any]]:
     """Train the trials, rung by rung; a row for each, the best one first."""
-    words = [*argv]
-    at = words.index("--") if "--" in words else len(words)
-    given: Options = parse("sweep", Options, words[:at]).main
-    base = [*words[at + 1 :]]
-    base = base[1:] if base[:1] == ["train"] else base
-    require(bool(base), "sweep needs a training behind --: unitk sweep ... -- --task lm --data DIR")
-    return sweep(given, base)
+    return sweep(*parse_experiment("sweep", Options, argv))
 
 
 @register("verb", "sweep")

@@ -137,20 +137,17 @@ class WandB:
         self._run.finish()
 
 
-class Trackio:
-    """A run of trackio with the folder's name, in the project of its environment variables."""
+class Trackio(WandB):
+    """A run of trackio with the folder's name, in the project of its environment variables.
+
+    Its runs have the methods of those of Weights & Biases.
+    """
 
     def __init__(self, folder: Path, step: int) -> None:
         import trackio
 
         project = os.environ.get("TRACKIO_PROJECT", "unitk")
-        self._run: Any = trackio.init(project=project, name=folder.resolve().name, resume="allow")
-
-    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
+        self._run = trackio.init(project=project, name=folder.resolve().name, resume="allow")
 
 
 class MLflow:
