@@ -21,8 +21,6 @@ VERTICAL = tuple(f"unitk/{room}/" for room in APART)
 """Rooms of one family of models, of other systems' formats, of fairseq's users, of what goes with
 training runs, of comparisons, of OpenAI's API, and of stores of objects; the rest of the package is
 its core."""
-BESIDE = ("unitk/evaluation/", "unitk/serving/")
-"""Rooms of the core that neither training nor decoding needs."""
 SIDE_BY_SIDE = ("unitk/verbs", "unitk/tasks", "unitk/formats")
 """Folders with a file a verb, objective or format."""
 SENTENCE = re.compile(r"(?<![\w.*-])(?:[A-Za-z][a-z']*[,;:]? ){2,}[A-Za-z][a-z']*(?![\w-])")

@@ -41,21 +41,6 @@ def generator(trained):
     return Generator(loaded.model, loaded.task)
 
 
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
-    return tmp_path
-
-
-@pytest.fixture
-def decode(trained, files):
-    def go(line, *more):
-        run(["--checkpoint", str(trained), *line.split(), *more])
-
-    return go
-
-
 def texts(found):
     return [some[0].text if some else "" for some in found]
 

@@ -33,21 +33,6 @@ def trained(make_checkpoint):
     return make_checkpoint("seq2seq", "mass_tiny")
 
 
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
-    return tmp_path
-
-
-@pytest.fixture
-def decode(trained, files):
-    def go(line, path=trained):
-        run(["--checkpoint", str(path), *line.split()])
-
-    return go
-
-
 def stdin(monkeypatch, data):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 

@@ -5,37 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import unitk
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UnitkError, UsageError
 from unitk.families.latent.space.points import LatentSpace
 from unitk.families.latent.space.verbs import run
-from unitk.files import seal
-from unitk.options.config import parse
-from unitk.training.saving import checkpoint, snapshot
-from unitk.training.saving.state import Identity
-from unitk.training.start import TrainConfig
+from unitk.training.saving import checkpoint
 
 CAT, DOG, BIRD, TREE = LINES = ["The cat sat, on the mat.", "A dog.", "A small bird.", "Big tree."]
 QUICK = "--beam 2 --max-len 6"
 
 
 @pytest.fixture(scope="module")
-def trained(toy_vocab, tmp_path_factory):
-    """A checkpoint of a small model with random weights."""
-    words = "--data x --save-dir x --max-steps 1 --task optimus --arch optimus_tiny"
-    parsed = parse("train", TrainConfig, f"{words} --arch.init-std 0.3".split(), ("task", "arch"))
-    torch.manual_seed(0)
-    model = parsed.components["arch"].config.build(len(toy_vocab))
-    path = tmp_path_factory.mktemp("runs") / "step-1"
-    path.mkdir()
-    identity = Identity(parsed.settings.texts, None, "data", toy_vocab.hash, "text")
-    task = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
-    snapshot.write_model(path, model, identity, task)
-    seal(path)
-    return path
+def trained(make_checkpoint):
+    return make_checkpoint("optimus", "optimus_tiny", "--arch.init-std 0.3", small="")
 
 
 @pytest.fixture
@@ -45,10 +29,8 @@ def space(trained):
 
 
 @pytest.fixture
-def latent(trained, tmp_path, monkeypatch, capsys):
-    """Run `unitk latent VERB WORDS --checkpoint ...` in an empty folder: the lines it prints."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
+def latent(trained, files, capsys):
+    """Run `unitk latent VERB WORDS --checkpoint ...`: the lines that it prints."""
 
     def go(verb, *words, flags=""):
         capsys.readouterr()
