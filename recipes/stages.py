@@ -66,6 +66,28 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def publish(run: Path, text: str) -> None:
+    """Write a table as RUN/table.md, and print it."""
+    (run / "table.md").write_text(text, encoding="utf-8")
+    print("\n" + text, end="")
+
+
+def scores_in(path: Path) -> dict[str, Any]:
+    """The figures of the only metric in a file that `unitk score` printed as json."""
+    [scores] = json.loads(path.read_text(encoding="utf-8")).values()
+    return dict(scores)
+
+
+def majority(run: Path, name: str = "") -> float:
+    """The accuracy of the class that is most frequent in training, in per cent."""
+    train, test = (
+        [one["label"] for one in records(run / "text" / f"{name}{part}.jsonl")]
+        for part in ("train", "test")
+    )
+    [(most, _)] = Counter(train).most_common(1)
+    return 100 * test.count(most) / len(test)
+
+
 def examples(count: int, show: Callable[..., str], *columns: Sequence[Any]) -> list[str]:
     """What `show` makes of some numbered rows of the columns, from all over them."""
     rows = list(zip(*columns, strict=True))

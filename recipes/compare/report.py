@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean, variance
 
 import numpy as np
-from stages import GLUE, answered_in, arguments, events, outputs, records, table, trivial
+from stages import GLUE, answered_in, arguments, events, outputs, records, scores_in, table, trivial
 
 from unitk.comparison.bootstrap import difference, interval
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
@@ -83,7 +83,7 @@ def figures(run: Path, name: str, references: list[list[str]]) -> Figures:
         found |= summed(outputs(row / "summaries"), references)
     for name, (figure, *_) in GLUE.items():
         if (row / f"{name}.json").exists():
-            [scores] = json.loads((row / f"{name}.json").read_text()).values()
+            scores = scores_in(row / f"{name}.json")
             found[name] = scores[figure]
             seconds.append(events(row / name, "train")[-1]["seconds"])
     return found | ({"minutes": sum(seconds) / 60} if seconds else {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from stages import arguments, events, table
+from stages import arguments, events, publish, table
 
 from unitk.data.batching import draw
 from unitk.training.start import parse_train, prepare
@@ -49,9 +49,7 @@ def main(run: Path, rows: list[str]) -> None:
     most = [cell(found[name][1]) if name in found else "" for name in names]
     asked = [f"{found[name][0]:,}" if name in found else "" for name in names]
     lines += [["most frequent class", "", *most], [f"answers ({joint})", "", *asked]]
-    text = table(["learning", "updates", *names], lines)
-    (run / "table.md").write_text(text)
-    print("\n" + text, end="")
+    publish(run, table(["learning", "updates", *names], lines))
 
 
 if __name__ == "__main__":

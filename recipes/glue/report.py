@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from stages import GLUE, arguments, table, trivial
+from stages import GLUE, arguments, publish, scores_in, table, trivial
 
 ROWS = {
     "scratch": "scratch",
@@ -26,12 +25,10 @@ def main(run: Path, sets: list[str]) -> None:
             if row.startswith("majority"):
                 scores = trivial(run, name)
             else:
-                [scores] = json.loads((run / name / f"{row}.json").read_text()).values()
+                scores = scores_in(run / name / f"{row}.json")
             cells.append(" / ".join(f"{scores[figure]:.1f}" for figure in GLUE[name]))
         lines.append(cells)
-    text = table(["", *(f"{name} {' / '.join(GLUE[name])}" for name in sets)], lines)
-    (run / "table.md").write_text(text)
-    print("\n" + text, end="")
+    publish(run, table(["", *(f"{name} {' / '.join(GLUE[name])}" for name in sets)], lines))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stages import arguments, events, table
+from stages import arguments, events, publish, table
 
 from unitk.metrics.bleu import bleu
 
@@ -58,8 +58,7 @@ def main(run: Path, rows: list[str]) -> None:
         event = events(run / "pretrain", "train")[-1]
         spent = f"{event['seconds'] / 60:.1f} minutes"
         text += f"\nMASS: {event['step']:,} updates, {event['texts']:,} texts in all, {spent}.\n"
-    (run / "table.md").write_text(text)
-    print("\n" + text, end="")
+    publish(run, text)
 
 
 if __name__ == "__main__":

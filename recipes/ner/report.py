@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from stages import arguments, records, table
+from stages import arguments, publish, records, scores_in, table
 
 from unitk.metrics.labels import tags
 
@@ -40,12 +39,10 @@ def main(run: Path, sets: list[str]) -> None:
     for name in sets:
         rows = trivial(run, name)
         for row in ("scratch", "pretrained"):
-            [rows[row]] = json.loads((run / name / f"{row}.json").read_text()).values()
+            rows[row] = scores_in(run / name / f"{row}.json")
         for row, scores in rows.items():
             lines.append([name, row, *(f"{scores[one]:.1f}" for one in FIGURES)])
-    text = table(["set", "", *FIGURES[:3], "accuracy of tags"], lines)
-    (run / "table.md").write_text(text)
-    print("\n" + text, end="")
+    publish(run, table(["set", "", *FIGURES[:3], "accuracy of tags"], lines))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
-from stages import arguments, records, table
+from stages import arguments, publish, records, scores_in, table
 
 from unitk.data.files.columns import read_labels
 from unitk.data.files.documents import split_sentences
@@ -42,13 +41,11 @@ def main(run: Path) -> None:
     for name in ("scratch", "pretrained"):
         if not (run / "squad" / f"{name}.json").exists():  # settings of a paper have one row
             continue
-        [scores] = json.loads((run / "squad" / f"{name}.json").read_text()).values()
+        scores = scores_in(run / "squad" / f"{name}.json")
         said = [one["answer"] for one in records(run / "squad" / f"{name}.jsonl")]
         none = 100 * said.count("") / len(said)
         rows.append([name, *(f"{scores[one]:.1f}" for one in FIGURES), f"{none:.1f}"])
-    text = table([f"{len(wanted):,} questions", "exact match", "F1", "no answer, %"], rows)
-    (run / "table.md").write_text(text)
-    print("\n" + text, end="")
+    publish(run, table([f"{len(wanted):,} questions", "exact match", "F1", "no answer, %"], rows))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from stages import arguments, records, table
+from stages import arguments, publish, records, table
 
 from unitk.metrics.labels import answers, classes
 
@@ -67,9 +67,7 @@ def main(run: Path, sets: list[str]) -> None:
             cells.append(" / ".join(f"{scores[figure]:.1f}" for figure in FIGURES[name]))
         lines.append(cells)
     titles = [f"{name} {' / '.join(FIGURES[name])}" for name in sets]
-    text = table(["", *titles], lines)
-    (run / "table.md").write_text(text)
-    print("\n" + text, end="")
+    publish(run, table(["", *titles], lines))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stages import arguments, table
+from stages import arguments, publish, table
 
 
 def main(run: Path) -> None:
@@ -29,8 +29,7 @@ def main(run: Path) -> None:
         for name, found in scores.items()
     ]
     text += table(["relations", "accuracy", "f1_macro"], rows)
-    (run / "table.md").write_text(text)
-    print("\n" + text, end="")
+    publish(run, text)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import mean
 
-from stages import arguments, events, table
+from stages import arguments, events, publish, scores_in, table
 
 
 def figures(folder: Path) -> tuple[float, float, int, float]:
     """BLEU of the average, and of the last validation perplexity, updates and minutes."""
-    [score] = json.loads((folder / "bleu.json").read_text()).values()
+    score = scores_in(folder / "bleu.json")
     if (folder / "fairseq.json").exists():
         other = json.loads((folder / "fairseq.json").read_text())
         return score["bleu"], other["perplexity"], other["updates"], other["minutes"]
@@ -36,9 +36,7 @@ def main(run: Path) -> None:
         cells += [f"{mean(perplexities):.2f}", f"{updates[0]:,}", f"{mean(minutes):.0f}"]
         rows.append([name, *cells])
     titles = ["", "BLEU", "of each seed", "validation perplexity", "updates", "minutes a seed"]
-    text = table(titles, rows)
-    (run / "table.md").write_text(text)
-    print("\n" + text, end="")
+    publish(run, table(titles, rows))
 
 
 if __name__ == "__main__":

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from pathlib import Path
 
-from stages import arguments, events, records, table
-
-
-def majority(run: Path, name: str) -> float:
-    """The accuracy of the class that is most frequent in training, in per cent."""
-    train, test = (
-        [one["label"] for one in records(run / "text" / f"{name}.{part}.jsonl")]
-        for part in ("train", "test")
-    )
-    [(most, _)] = Counter(train).most_common(1)
-    return 100 * test.count(most) / len(test)
-
-
-def accuracy(run: Path, name: str, row: str) -> float:
-    """That of a row on the test set, in per cent."""
-    [scores] = json.loads((run / name / f"{row}.json").read_text()).values()
-    found: float = scores["accuracy"]
-    return found
+from stages import arguments, events, majority, publish, scores_in, table
 
 
 def main(run: Path, sets: list[str], rows: list[str]) -> None:
     """Print and write the table."""
-    lines = [["majority class", *(f"{majority(run, name):.1f}" for name in sets)]]
-    lines += [[row, *(f"{accuracy(run, name, row):.1f}" for name in sets)] for row in rows]
-    text = table(["accuracy", *sets], lines)
-    (run / "table.md").write_text(text)
-    print("\n" + text)
+    lines = [["majority class", *(f"{majority(run, f'{name}.'):.1f}" for name in sets)]]
+    for row in rows:
+        each = (scores_in(run / name / f"{row}.json")["accuracy"] for name in sets)
+        lines.append([row, *(f"{one:.1f}" for one in each)])
+    publish(run, table(["accuracy", *sets], lines))
+    print()
     for name in ("general", *(f"{name}.lm" for name in sets)):
         for path in (run / name, run / f"{name}.backward"):
             if path.exists():
