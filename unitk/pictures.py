@@ -44,7 +44,7 @@ def kinds(slots: Slots, masks: Collection[int]) -> list[str]:
     return found
 
 
-def table(
+def slot_table(
     slots: Slots,
     names: list[str],
     labels: dict[int, str],

@@ -18,7 +18,7 @@ from unitk.slots import Bools, Ids
 Spans = npt.NDArray[np.int64]
 
 
-def places(spans: Spans) -> Ids:
+def places_in(spans: Spans) -> Ids:
     """The places that spans cover, in the order of the spans."""
     start, stop = spans.T
     sizes = stop - start

@@ -263,7 +263,7 @@ def test_only_a_bound_and_a_latent_have_draws(judge):
 @pytest.fixture
 def seen(runs, toy_data):
     judged = evaluate.open_setup(runs / "vae", toy_data / "text", torch.device("cpu"))
-    return judged, measured.measure(judged, 1, 400, lambda done: None)
+    return judged, measured.measure_latent(judged, 1, 400, lambda done: None)
 
 
 def test_every_text_has_its_own_latent(seen, toy_data):
@@ -279,7 +279,7 @@ def test_a_model_that_has_diverged_is_refused(seen):
     judged, _ = seen
     judged.model.bridge.weight.data *= 1e6
     with pytest.raises(NonFiniteError, match="the divergence.*latents.* NaN or infinity"):
-        measured.measure(judged, 1, 400, lambda done: None)
+        measured.measure_latent(judged, 1, 400, lambda done: None)
 
 
 @pytest.mark.parametrize("shift", [0, 1])

@@ -8,7 +8,7 @@ from paper_archs import arch_of
 
 from unitk import registry
 from unitk.data.cuts import Text
-from unitk.data.limits import measure
+from unitk.data.limits import measure_extent
 from unitk.masks import dense
 from unitk.models.config import ModelConfig
 from unitk.slots import CROSS, collate
@@ -288,7 +288,7 @@ def test_pairs_are_as_long_as_the_measured_bound_and_the_longest_source_fits(
     drawing = [f.name for f in fields(task.config) if f.name in ("encoder_drop", "word_drop")]
     if drops:
         task = type(task)(replace(task.config, **dict.fromkeys(drawing, 0.5)), toy_vocab)
-    extent = measure(name, task.finetune, toy_vocab.unk, task.pair_slots)
+    extent = measure_extent(name, task.finetune, toy_vocab.unk, task.pair_slots)
 
     def laid(source, target, parts, seed=0):
         words = np.full(source, toy_vocab.unk)

@@ -10,7 +10,7 @@ import pytest
 
 from unitk.api.verb import find_verb
 from unitk.data.cuts import Text
-from unitk.data.limits import measure
+from unitk.data.limits import measure_extent
 from unitk.decoding.fit import overrun
 from unitk.errors import UsageError
 from unitk.optim.config import parse_rules
@@ -72,7 +72,7 @@ def test_sources_targets_and_outputs_fit(path, toy_vocab):
     made = task.made_from(task.config, toy_vocab)
     assert len(made.virtual) == arch.num_virtual
     limits = parsed.main.max_source_len, parsed.main.max_target_len
-    extent = measure("", made.finetune, toy_vocab.unk, made.pair_slots)
+    extent = measure_extent("", made.finetune, toy_vocab.unk, made.pair_slots)
     assert limits[0] <= extent.most_source(arch.max_positions, limits[1], 2)
     assert arch.max_positions2 == 0 or limits[1] < arch.max_positions2
     decoding = read(path.with_stem("generate")).main

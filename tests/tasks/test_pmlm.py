@@ -7,7 +7,7 @@ from pictures import WORKED, matrix
 from unitk.data.cuts import Text
 from unitk.masks import dense
 from unitk.slots import unroll
-from unitk.spans import places
+from unitk.spans import places_in
 from unitk.tasks.pmlm import PMLM, layout
 
 
@@ -182,7 +182,7 @@ def test_separators_inside_a_text_stay(toy_vocab, some_text):
 
 
 def test_places_follow_the_spans():
-    assert places(np.array([[4, 6], [2, 3], [7, 10]])).tolist() == [4, 5, 2, 7, 8, 9]
+    assert places_in(np.array([[4, 6], [2, 3], [7, 10]])).tolist() == [4, 5, 2, 7, 8, 9]
 
 
 def test_two_parts_have_a_segment_each(toy_vocab, some_text):

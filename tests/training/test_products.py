@@ -50,6 +50,6 @@ def test_products_without_effect_are_refused(start):
 
 def test_another_processor_computes_with_torch(start, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert products.choose(4096, 1024, 4096) == []
+    assert products.fastest_products(4096, 1024, 4096) == []
     with pytest.raises(UsageError, match="--products onednn needs.* x86-64 processor"):
         Trainer(start("--max-steps 3 --device cpu --products onednn"))

@@ -16,7 +16,7 @@ from unitk.errors import CheckpointError, UsageError
 from unitk.training import loop
 from unitk.training.reporting.sinks import read_events
 from unitk.training.saving.folder import find_checkpoint
-from unitk.training.seeds import table, train_seeds
+from unitk.training.seeds import seed_lines, train_seeds
 from unitk.training.start import parse_train, prepare
 from unitk.verbs.train import run
 
@@ -61,14 +61,14 @@ def test_each_is_the_run_of_its_seed_and_scores_are_counted(words, tmp_path):
     values = [event["valid/class/correct"] for event in best]
     wanted = {"mean": pytest.approx(mean(values)), "std": pytest.approx(stdev(values))}
     assert found["scores"]["valid/class/correct"] == wanted
-    [row] = [line for line in table(found) if line.startswith("valid/class/correct ")]
+    [row] = [line for line in seed_lines(found) if line.startswith("valid/class/correct ")]
     numbers = [mean(values), stdev(values), *values]
     assert [float(cell) for cell in row.split()[1:]] == pytest.approx(numbers, rel=1e-3)
 
 
 def test_one_run_has_no_deviation(words):
     found = train_seeds(parse_train(words("one", "--seeds 1")))
-    assert found["scores"]["valid/loss"]["std"] is None and " -" in table(found)[1]
+    assert found["scores"]["valid/loss"]["std"] is None and " -" in seed_lines(found)[1]
 
 
 def test_stopped_runs_go_on_and_finished_ones_are_not_done_again(words, tmp_path, monkeypatch):

@@ -27,10 +27,10 @@ def test_all_letters_of_an_alphabet_that_is_used_are_in(kind):
 
 def test_few_characters_are_all_in_and_alphabets_complete():
     counts = alphabet.count(ENGLISH * 50, "nmt_nfkc")
-    coverage, required = alphabet.choose(counts, 8000, "nmt_nfkc")
+    coverage, required = alphabet.choose_coverage(counts, 8000, "nmt_nfkc")
     assert coverage == 1.0 and {*string.ascii_letters} <= {*required}
     assert not {*string.digits} & {*required}  # of digits there is but one
-    lowered = alphabet.choose(counts, 8000, "nmt_nfkc_cf")[1]
+    lowered = alphabet.choose_coverage(counts, 8000, "nmt_nfkc_cf")[1]
     assert {*lowered} == {*string.ascii_lowercase}
 
 
@@ -41,7 +41,7 @@ def test_of_thousands_the_rare_ones_are_left_out_but_no_letter(caplog):
     text = ["".join(rng.choice(han, 50, p=share / share.sum())) for _ in range(400)]
     text += ["ABC 12", "".join(han[2990:]), "\u03b1"]
     counts = alphabet.count(text, "nmt_nfkc")
-    coverage, required = alphabet.choose(counts, 800, "nmt_nfkc")
+    coverage, required = alphabet.choose_coverage(counts, 800, "nmt_nfkc")
     assert coverage == 0.9995 and {*required} == {*"ABC12"}  # one alpha is no use of Greek
     with caplog.at_level(logging.WARNING):
         vocab = train_vocab(text, 800)

@@ -42,7 +42,7 @@ class Drawing:
 
     def table(self) -> str:
         """The slots, one aligned row a field."""
-        return pictures.table(
+        return pictures.slot_table(
             self.slots, self.names, self.labels, cross=self.tower == "enc", inputs=self.inputs
         )
 

@@ -26,7 +26,7 @@ from unitk.data.laid import Few, Laid, LaidRecords, LaidTexts, Shape, Task, lay_
 from unitk.data.limits import (
     UNLIMITED,
     Extent,
-    measure,
+    measure_extent,
     misfit,
     source_and_target,
     tables_of,
@@ -203,7 +203,7 @@ class Layouts:
         extents, limits = dict[str, Extent](), list[tuple[int, int]]()
         for name, task in tasks.items():
             made_up = partial(lay_out_made_up, task, corpora[0])
-            extents[name] = measure(name, made_up, task.vocab.unk, task.pair_slots)
+            extents[name] = measure_extent(name, made_up, task.vocab.unk, task.pair_slots)
             # where a task shortens by itself, not what train has: valid may have longer ones
             one = shape.max_source or UNLIMITED, longest[1]
             if not task.shortens:

@@ -56,7 +56,7 @@ class Extent:
         return bisect.bisect_right(range(table + 1), table, key=end) - 1
 
 
-def measure(name: str, lay_out: LayOut, unk: int, declared: Any) -> Extent:
+def measure_extent(name: str, lay_out: LayOut, unk: int, declared: Any) -> Extent:
     """Measure the extent of a task's records by laying out a few; `name` is the task's.
 
     A task that lays out records of the same lengths in different sizes must declare `pair_slots`.

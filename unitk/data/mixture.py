@@ -15,7 +15,7 @@ from unitk.data.laid import Laid
 from unitk.errors import UsageError, require
 from unitk.options.config import Component
 from unitk.slots import Example, Ids
-from unitk.spans import places
+from unitk.spans import places_in
 
 
 class Part(Examples):
@@ -36,7 +36,7 @@ class Part(Examples):
         return replace(example, asks=asks)
 
     def group(self, epoch: int, ids: Ids) -> Ids:
-        return places(np.stack(self._stand_for(epoch, ids), axis=1))
+        return places_in(np.stack(self._stand_for(epoch, ids), axis=1))
 
     def planned(self, epoch: int) -> Ids:
         """The most slots that this task may need for each example of `lead`, which are planned."""

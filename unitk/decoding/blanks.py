@@ -60,7 +60,7 @@ def fill(
         [filled] = refill(task, [text], [source], [seen])
         each.append(list({one.text: one for one in filled}.values()))
     gains = iter(judge([one.text for some in each for one in some]))
-    return [rank(some, [next(gains) for _ in some])[: config.nbest] for some in each]
+    return [rank_filled(some, [next(gains) for _ in some])[: config.nbest] for some in each]
 
 
 def is_ranked(task: Task, config: GenerateConfig, reads: bool) -> bool:
@@ -92,7 +92,7 @@ def is_seen(task: Task, source: list[Ids], written: Ids) -> bool:
     return all(text and BROKEN not in text for text in texts)
 
 
-def rank(outputs: Sequence[Output], gains: Sequence[Floats]) -> list[Output]:
+def rank_filled(outputs: Sequence[Output], gains: Sequence[Floats]) -> list[Output]:
     """Sort filled texts by repeated words, then by `gains`: log-probabilities of their tokens."""
     keys, scored = list[tuple[int, float]](), []
     for one, gain in zip(outputs, gains, strict=True):

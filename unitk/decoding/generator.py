@@ -29,7 +29,7 @@ from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import Hypothesis, Output
 from unitk.decoding.texts.contrast import contrast
 from unitk.decoding.texts.outputs import OutputTable
-from unitk.decoding.texts.sentences import choose, stable_part
+from unitk.decoding.texts.sentences import choose_outputs, stable_part
 from unitk.decoding.texts.sources import Sources
 from unitk.decoding.texts.stream import pieces
 from unitk.decoding.understand.embed import embed
@@ -407,7 +407,7 @@ class Generator(Sources):
             given = Given(self.model, self.task, self._ordered("--contrast"))
             best = contrast(given, prompt, best, config)
         spell, limit = partial(self.task.text, prompt.source), prompt.constraint.max_len
-        return choose(spell, best, config, self.protocol, limit)
+        return choose_outputs(spell, best, config, self.protocol, limit)
 
     def scores(
         self,

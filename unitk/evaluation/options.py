@@ -71,7 +71,7 @@ def with_evaluations(main: type) -> type:
     )
 
 
-def choose(parsed: Parsed) -> dict[str, type[Evaluation]]:
+def choose_evaluations(parsed: Parsed) -> dict[str, type[Evaluation]]:
     """The evaluation that the options ask for, by name; of a model on --data, all that may fit it.
 
     Options that have an effect with others only are refused.

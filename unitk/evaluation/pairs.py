@@ -86,7 +86,7 @@ class MinimalPairs(Scoring, Writing):
     def judge(self, generator: Generator, texts: Sequence[Pair], progress: Progress) -> Judged:
         scored = self.score(generator, texts, progress)
         found = figures(scored)
-        return Judged(found, table(found), scored.lines())
+        return Judged(found, accuracy_lines(found), scored.lines())
 
     def score(self, generator: Generator, pairs: Sequence[Pair], progress: Progress) -> Scored:
         """Score both sentences of each pair."""
@@ -154,7 +154,7 @@ def wins(score: Floats | Ids) -> tuple[Floats, Floats]:
     return (score[:, 0] > score[:, 1]) + ties / 2, ties
 
 
-def table(f: dict[str, Any]) -> list[str]:
+def accuracy_lines(f: dict[str, Any]) -> list[str]:
     """The accuracies as a table to print."""
     width = max(len(name) for name in (*f["sets"], *f["phenomena"], "mean of phenomena"))
     lines = [f"{'set':<{width}}  accuracy  pairs  ties  tokens good, bad  if shorter wins"]

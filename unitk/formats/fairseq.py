@@ -238,7 +238,7 @@ def config_of(
         "final_norm": last,
         "norm_first": last,
         "position_offset": first,
-        "max_positions": places(tensors, root, given, path, first),
+        "max_positions": count_positions(tensors, root, given, path, first),
     }
     output = str(kind.layout.names["heads.lm.weight"])
     words = tensors[f"{root}embed_tokens.weight"]
@@ -252,7 +252,7 @@ def config_of(
         changes["embedding_scale"] = not given.get("no_scale_embedding", False)
     if isinstance(config, EncoderDecoderConfig):
         # both towers have the positions of one setting here
-        rows = places(tensors, "encoder.", given, path, first)
+        rows = count_positions(tensors, "encoder.", given, path, first)
         if rows != changes["max_positions"]:
             both = f"{rows} and {changes['max_positions']}"
             raise CheckpointError(f"{path}: the towers have {both} positions, not the same")
@@ -268,7 +268,7 @@ def config_of(
     return settings.read(config, known, given, path, ACTIVATIONS)
 
 
-def places(
+def count_positions(
     tensors: dict[str, Tensor], root: str, given: Mapping[str, Any], path: Path, first: int
 ) -> int:
     """The number of positions of a tower.

@@ -38,7 +38,7 @@ def write(parts: Loaded, folder: Path) -> None:
     The inputs are input_ids, attention_mask and, if the model has segments, token_type_ids, all of
     shape [batch, slots] and int64. The outputs are those of the model's class in transformers.
     """
-    with hf_folder(parts, folder, "onnx", check) as (there, about):
+    with hf_folder(parts, folder, "onnx", check_encoder) as (there, about):
         [name] = about["architectures"]
         import transformers
 
@@ -63,7 +63,7 @@ def write(parts: Loaded, folder: Path) -> None:
         )
 
 
-def check(kind: str, head: str) -> None:
+def check_encoder(kind: str, head: str) -> None:
     """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
     what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
     if registry.get(MODEL_TYPE, kind).task != "mlm" or head == "choice":

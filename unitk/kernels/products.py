@@ -187,7 +187,7 @@ class Products(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def choose(rows: int, width: int, inner: int) -> list[str]:
+def fastest_products(rows: int, width: int, inner: int) -> list[str]:
     """The products that oneDNN computes faster here, by a measurement of about 50 ms.
 
     Most products of the model map `rows` vectors of `width` to `inner` values or back.
@@ -249,7 +249,7 @@ def choose_products(
         return list(PRODUCTS) if wanted == "onednn" else []
     # measured once a run: what a rerun or a resumed run computes must not depend on the moment
     known = recorded if has_onednn() else []
-    return choose(rows, *widths) if known is None else known
+    return fastest_products(rows, *widths) if known is None else known
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class OptimPlan:
         for rule, own in divide(named, [*rules, GroupRule("", optimizer, given=("optimizer",))]):
             rule_of |= dict.fromkeys(own, rule)
             decays |= decaying(own, rule)
-            check(rule, own, decays, distance)
+            check_groups(rule, own, decays, distance)
         parts: dict[Any, list[tuple[str, nn.Parameter]]] = {}
         for name, parameter in named.items():
             rule = rule_of[name]
@@ -139,7 +139,7 @@ def decaying(named: dict[str, nn.Parameter], rule: GroupRule) -> set[str]:
     return own or (set(named) if "weight_decay" in rule.given else own)
 
 
-def check(
+def check_groups(
     rule: GroupRule, named: dict[str, nn.Parameter], decays: set[str], distance: dict[str, int]
 ) -> None:
     """Raise a `UsageError` for an option of a rule that none of its parameters reads."""

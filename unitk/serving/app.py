@@ -35,7 +35,7 @@ from unitk.serving.batching import (
 from unitk.serving.figures import RECORD, Entry, Figures, Observed
 from unitk.serving.hosts import Application
 from unitk.serving.keys import Keys
-from unitk.serving.requests import Service, choose, parse_request
+from unitk.serving.requests import Service, choose_service, parse_request
 from unitk.serving.route import Listing, listings, routes, shape_refusal
 from unitk.serving.streams import json_line
 
@@ -203,7 +203,7 @@ class Server:
         """The job of a request, whose answer is json, or what its stream makes json of."""
         try:
             given = parse_request(body)
-            service = choose(self.services, given)
+            service = choose_service(self.services, given)
             job = service.job(verb, given, on_text, lambda: claim.gone)
         except Abandoned:
             raise

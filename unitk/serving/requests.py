@@ -134,7 +134,7 @@ class UnknownModel(UsageError):
     """A request for a model that is not served."""
 
 
-def choose(services: Sequence[Service], given: Any) -> Service:
+def choose_service(services: Sequence[Service], given: Any) -> Service:
     """The service of the model that a request names, by default the first."""
     if not isinstance(given, dict) or given.get("model") is None:
         return services[0]

@@ -27,7 +27,7 @@ from unitk.errors import UsageError, require
 from unitk.options.fields import Chance, Count, Share, Weights
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
-from unitk.spans import Spans, corrupt, edge_start, places
+from unitk.spans import Spans, corrupt, edge_start, places_in
 from unitk.tasks.base import framed, share_at
 from unitk.tasks.seq2seq import Seq2Seq
 
@@ -88,7 +88,7 @@ class MASS(Seq2Seq):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         tokens, _ = framed([text.ids], self.opener, v.sep)
-        hidden = places(self.spans(len(tokens), share_at(c.mask_ratio, text.when), rng))
+        hidden = places_in(self.spans(len(tokens), share_at(c.mask_ratio, text.when), rng))
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
         seen = (shown != v.mask) | c.cross_masks
         return layout(tokens, hidden, shown, seen)

@@ -28,7 +28,7 @@ from unitk.errors import UsageError
 from unitk.options.fields import Bound, Positive, Share
 from unitk.registry import register
 from unitk.slots import Example, Ids, unroll
-from unitk.spans import Spans, alternating_spans, places
+from unitk.spans import Spans, alternating_spans, places_in
 from unitk.tasks.base import largest, share_at
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab.base import Vocab
@@ -36,7 +36,7 @@ from unitk.vocab.base import Vocab
 
 def corrupt_spans(text: Ids, spans: Spans, sentinels: Ids) -> tuple[Ids, Ids]:
     """The ids that the encoder reads and those that the decoder writes; `spans` are in order."""
-    first, hidden = spans[:, 0], places(spans)
+    first, hidden = spans[:, 0], places_in(spans)
     read, kept = text.copy(), np.ones(len(text), bool)
     read[first], kept[hidden], kept[first] = sentinels[: len(spans)], False, True
     # a hidden token stands behind the sentinels of its span and of those before

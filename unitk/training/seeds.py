@@ -54,7 +54,7 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
         found.append({"seed": seed, **best_of(own.save_dir)})
         summary = sum_up(found)
         files.write(folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
-    for line in table(summary):
+    for line in seed_lines(summary):
         log.info("%s", line)
     return summary
 
@@ -80,7 +80,7 @@ def sum_up(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"scores": scores, "runs": list(runs)}
 
 
-def table(summary: dict[str, Any]) -> list[str]:
+def seed_lines(summary: dict[str, Any]) -> list[str]:
     """The scores in lines: mean, standard deviation, and the value of each seed."""
     runs, scores = summary["runs"], summary["scores"]
     wide = max(map(len, ["best validation", *scores])) + 2

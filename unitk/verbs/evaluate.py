@@ -25,7 +25,7 @@ from unitk.evaluation.base import (
     TextEvaluation,
 )
 from unitk.evaluation.corpus import open_corpus_of, open_texts_of
-from unitk.evaluation.options import choose, names_of, with_evaluations
+from unitk.evaluation.options import choose_evaluations, names_of, with_evaluations
 from unitk.files import create, new_file
 from unitk.options import config
 from unitk.options.fields import flag
@@ -100,7 +100,7 @@ def parse_evaluate(argv: Sequence[str]) -> config.Parsed:
 
 def measure(parsed: config.Parsed) -> tuple[dict[str, Any], Judged]:
     """What is measured on what, and what was found."""
-    kinds = choose(parsed)
+    kinds = choose_evaluations(parsed)
     name, kind = next(iter(kinds.items()))
     if issubclass(kind, TextEvaluation):
         about, judged = measure_texts(parsed, name, kind)

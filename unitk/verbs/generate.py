@@ -213,7 +213,7 @@ def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
         parsed = config.parse("generate", Options, argv, defaults=defaults.under(draws), **words)
     flags = [word for name, text in texts.items() for word in (config.flag(name), text)]
     shown = f"{shlex.join(flags)}  # checkpoint {path}" if meant else ""
-    return replace(parsed, main=check(parsed)), shown
+    return replace(parsed, main=check_generate(parsed)), shown
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,7 @@ def open_generation(parsed: config.Parsed) -> Generation:
     return Generation(given, parsed.settings, generator, inputs, constraints)
 
 
-def check(parsed: config.Parsed) -> Options:
+def check_generate(parsed: config.Parsed) -> Options:
     """Refuse options that contradict each other; returns them, with the file of --infill."""
     given: Options = parsed.main
     if given.sampling:

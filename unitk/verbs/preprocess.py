@@ -8,7 +8,7 @@ import sys
 
 from unitk.api.verb import verb
 from unitk.data.corpus.columns import Counts
-from unitk.data.corpus.preprocess import Options, check, preprocess
+from unitk.data.corpus.preprocess import Options, check_preprocess, preprocess
 from unitk.options.config import Parsed
 from unitk.registry import register
 
@@ -18,7 +18,7 @@ def value(parsed: Parsed) -> dict[str, dict[str, Counts]]:
 
     Large files are encoded by several processes, which import the program that calls.
     """
-    check(parsed)
+    check_preprocess(parsed)
     return preprocess(parsed.main)
 
 

@@ -81,7 +81,7 @@ def train_vocab(
     if not counts:
         raise DataError("there is no text to train a vocabulary on")
     if coverage is None:
-        coverage, required = choose(counts, size, normalization)
+        coverage, required = choose_coverage(counts, size, normalization)
     settings = {
         "model_type": kind,
         "vocab_size": size,
@@ -172,7 +172,7 @@ def normalize(raw: Counter[str], normalization: str) -> Counter[str]:
     return Counter({one: times for one, times in found.items() if one.strip()})
 
 
-def choose(counts: Counter[str], size: int, normalization: str) -> tuple[float, str]:
+def choose_coverage(counts: Counter[str], size: int, normalization: str) -> tuple[float, str]:
     """The coverage for a vocabulary of this size, and the characters that are always included."""
     lower = {one.lower() for one in counts} if counts.total() >= LARGE else set()  # a toy's: none
     whole = [each for each in ALPHABETS if len(lower & {*each}) * 2 >= len(each)]

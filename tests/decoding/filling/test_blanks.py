@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unitk
-from unitk.decoding.blanks import LENGTHS, count_repeats, is_seen, rank, searches
+from unitk.decoding.blanks import LENGTHS, count_repeats, is_seen, rank_filled, searches
 from unitk.decoding.config import INFILL_LENPEN, GenerateConfig
 from unitk.errors import UsageError
 
@@ -54,7 +54,7 @@ def test_words_that_stand_in_the_text_come_after_all_others(filler):
     texts = "light, water and water", "light, water and air", "light, water and Water", "a, b and a"
     [[some]] = filler.infill(TEXT, beam=2)
     scores = np.array([-1.0]), np.array([-1.0, -2.0]), np.array([-2.0]), np.array([-9.0])
-    ranked = rank([replace(some, text=text) for text in texts], scores)
+    ranked = rank_filled([replace(some, text=text) for text in texts], scores)
     assert [one.text for one in ranked] == [texts[n] for n in (1, 3, 0, 2)]
     assert [one.hypothesis.score for one in ranked] == [-3, -9, -1, -2]
 
@@ -64,7 +64,11 @@ def test_of_equal_texts_the_likelier_fill_is_first(filler):
     fills = [replace(one.hypothesis, token_log_probs=np.array([x])) for x in (-3.0, -1.0, -2.0)]
     outputs = [replace(one, hypothesis=fill) for fill in fills]
     gains = np.array([-5.0]), np.array([-5.0]), np.array([-4.4])  # -6.5, -5.5, -5.4
-    assert [best.hypothesis.token_log_probs[0] for best in rank(outputs, gains)] == [-2, -1, -3]
+    assert [best.hypothesis.token_log_probs[0] for best in rank_filled(outputs, gains)] == [
+        -2,
+        -1,
+        -3,
+    ]
 
 
 def test_bytes_that_are_no_character_fill_no_blank(filler):

@@ -10,7 +10,7 @@ from tests.conftest import toy_lines
 from unitk.api.progress import progress
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError
-from unitk.evaluation.pairs import MinimalPairs, Pair, Scored, figures, read_pairs, table
+from unitk.evaluation.pairs import MinimalPairs, Pair, Scored, accuracy_lines, figures, read_pairs
 from unitk.formats.hf import folder as there
 from unitk.kernels.weights import prepare_weights
 from unitk.models.archs import tiny
@@ -39,7 +39,7 @@ def test_ties_count_half_and_means_are_of_sets():
     assert found["sets"]["x"]["tokens_bad"] == 3.5
     third = figures(scored([("x", "p", -1, -2, 3, 3)] + [("x", "p", -2, -1, 3, 3)] * 2))
     assert third["mean_of_sets"] == pytest.approx(100 / 3, rel=1e-12)  # not in 32 bits
-    assert any(line.startswith("mean of phenomena") for line in table(found))
+    assert any(line.startswith("mean of phenomena") for line in accuracy_lines(found))
 
 
 def write(path, rows):

@@ -9,7 +9,7 @@ import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.search import Hypothesis
 from unitk.decoding.texts.sentences import (
-    choose,
+    choose_outputs,
     has_sentences,
     key_sentence,
     sentence_ends,
@@ -83,7 +83,7 @@ def test_outputs_are_cut_and_ranked_by_what_is_left(protocol: Protocol):
     long, short = written("The cat sat . So The cat"), written("Grey left ! So The", gain=-0.5)
     tail = replace(long, token_log_probs=np.array([-1, -1, -1, -1, -9, -9, -9], np.float32))
     config = GenerateConfig(sentences=1, nbest=2)
-    best, other = choose(spell, [tail, short], config, protocol, 7)
+    best, other = choose_outputs(spell, [tail, short], config, protocol, 7)
     assert (best.text, other.text) == ("Grey left!", "The cat sat.")
     assert best.hypothesis.score == pytest.approx(-0.5) and len(best.hypothesis.ids) == 3
     assert other.hypothesis.log_prob == pytest.approx(-4)
@@ -94,15 +94,15 @@ def test_what_has_no_stop_comes_last_unless_the_model_has_ended_it(protocol: Pro
     open_, title = written("The cat sat", gain=-0.1), written("So The cat", end=True, gain=-3)
     whole = written("Grey left ! So", gain=-2)
     config = GenerateConfig(sentences=1, nbest=3)
-    found = choose(spell, [open_, title, whole], config, protocol, 8)
+    found = choose_outputs(spell, [open_, title, whole], config, protocol, 8)
     assert [one.text for one in found] == ["Grey left!", "So The cat", "The cat sat"]
     empty = written("")
-    assert choose(spell, [empty], replace(config, nbest=1), protocol, 8)[0].text == ""
+    assert choose_outputs(spell, [empty], replace(config, nbest=1), protocol, 8)[0].text == ""
     # an end that --max-len forces is none of the model's
     forced = written("The cat sat . So", end=True)
-    [cut] = choose(spell, [forced], replace(config, sentences=2), protocol, 5)
+    [cut] = choose_outputs(spell, [forced], replace(config, sentences=2), protocol, 5)
     assert cut.text == spell(forced.ids[:4])
-    [kept] = choose(spell, [forced], replace(config, sentences=2), protocol, 6)
+    [kept] = choose_outputs(spell, [forced], replace(config, sentences=2), protocol, 6)
     assert kept.text == spell(forced.ids)
 
 
@@ -110,9 +110,9 @@ def test_equal_outputs_are_kept_once_as_long_as_there_are_others(protocol: Proto
     same = [written("The cat sat . So", gain=-1), written("The cat sat . Grey", gain=-1)]
     other = written("Grey left !", gain=-2)
     config = GenerateConfig(sentences=1, nbest=2)
-    found = choose(spell, [*same, other], config, protocol, 9)
+    found = choose_outputs(spell, [*same, other], config, protocol, 9)
     assert [one.text for one in found] == ["The cat sat.", "Grey left!"]
-    assert len(choose(spell, [*same, other], replace(config, nbest=3), protocol, 9)) == 3
+    assert len(choose_outputs(spell, [*same, other], replace(config, nbest=3), protocol, 9)) == 3
 
 
 def test_the_best_of_several_draws(base):

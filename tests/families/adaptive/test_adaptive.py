@@ -16,7 +16,7 @@ from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.families.adaptive.config import COUNT, DIFFICULTY, DRAW
-from unitk.families.adaptive.criterion import hide
+from unitk.families.adaptive.criterion import hide_by_weight
 from unitk.slots import TOKEN, Example, collate, lm, stay
 
 RUN = "--task adaptive_mlm --arch bert_tiny --arch.heads difficulty:tokens --task.mask-ratio 0.2"
@@ -41,7 +41,7 @@ def batch_of(made, vocab, lengths=(9, 14, 5), seed=0):
 def test_as_many_tokens_stay_hidden_as_mlm_hides(toy_vocab, shift):
     made = task(toy_vocab, shift=shift, mask_ratio=0.3)
     texts, batch = batch_of(made, toy_vocab)
-    read = hide(batch, torch.ones(len(toy_vocab)))
+    read = hide_by_weight(batch, torch.ones(len(toy_vocab)))
     masked = (read.towers["x"][TOKEN] == toy_vocab.mask).flatten()
     assert masked.sum() == sum(round(0.3 * (len(ids) + 2)) for ids in texts)
     [ask] = read.asks.values()
@@ -72,7 +72,7 @@ def test_tokens_are_drawn_in_proportion_to_their_weights():
                 inputs={DRAW: (1 - rng.random(4, np.float32)), **inputs})
         for _ in range(many)
     ]  # fmt: skip
-    read = hide(collate([examples]).to("cpu"), weight)
+    read = hide_by_weight(collate([examples]).to("cpu"), weight)
     found = read.asks["mlm"].rows[:, 0].view(many, 2) % 4
     counted = [int(((found[:, 0] == a) & (found[:, 1] == b)).sum()) for a, b in pairs]
     assert sum(counted) == many
@@ -94,13 +94,13 @@ def test_the_loss_is_that_of_the_tokens_that_stay_hidden(toy_vocab):
     model, own = model_of(toy_vocab, dropout=0.0).train(), criterion()
     model.heads[DIFFICULTY].weight.uniform_(0.1, 1)
     found = own(model, batch, 0, 1)
-    read = hide(batch, model.heads[DIFFICULTY].weight)
+    read = hide_by_weight(batch, model.heads[DIFFICULTY].weight)
     wanted = CrossEntropy()(model, read, 0, 1)
     near(found.sums["mlm"], wanted.sums["mlm"])
     near(found.parts["mlm/nll"], wanted.parts["mlm/nll"])
     assert own.counts(batch) == {"mlm": len(read.asks["mlm"].label)}
     # a model that is judged has all tokens hidden alike
-    alike = hide(batch, torch.ones(len(toy_vocab)))
+    alike = hide_by_weight(batch, torch.ones(len(toy_vocab)))
     near(own(model.eval(), batch, 0, 1).sums["mlm"], CrossEntropy()(model, alike, 0, 1).sums["mlm"])
 
 

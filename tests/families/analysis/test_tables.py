@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unitk.errors import DataError, UsageError
-from unitk.families.analysis.tables import rank
+from unitk.families.analysis.tables import rank_values
 from unitk.options.config import parse
 from unitk.verbs import score
 
@@ -62,7 +62,7 @@ def test_similarity_is_spearmans(scores):
 
 
 def test_ranks_with_ties():
-    assert rank(np.array([3.0, 1, 3, 2, 3])).tolist() == [4, 1, 4, 2, 4]
+    assert rank_values(np.array([3.0, 1, 3, 2, 3])).tolist() == [4, 1, 4, 2, 4]
 
 
 def test_analogies_by_hand(scores):

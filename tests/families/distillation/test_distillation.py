@@ -17,10 +17,10 @@ from unitk.errors import UsageError
 from unitk.families.distillation.config import DistillConfig
 from unitk.families.distillation.criterion import (
     PROJECT,
+    attention_scores,
     distance,
     diverge,
     score_distance,
-    scores,
 )
 from unitk.slots import Example, collate, lm, stay
 
@@ -146,7 +146,7 @@ def test_attention_is_what_the_model_attends_to(arch, causal):
     for handle in handles:
         handle.remove()
     for attention, x, view, output in seen:
-        weight = scores(attention, x, view).softmax(-1)
+        weight = attention_scores(attention, x, view).softmax(-1)
         near(weight.sum(-1), torch.ones(weight.shape[:-1]))
         value = attention.project(x, view.num_keys, view.rotation)[2]
         near(attention.join(weight @ value, x), output)
@@ -204,7 +204,7 @@ def test_attention_is_a_sum_over_slots_and_a_mean_over_heads_and_layers(loss):
             one.decoder.attention = "dense"
             one(batch)
             handle.remove()
-            some.append(scores(*calls[0][:3]))
+            some.append(attention_scores(*calls[0][:3]))
         each.append(score_distance(*some, loss).mean(1))
     real = batch.towers["x"][5] < 1 << 30
     near(found.sums["attention"], 3 * sum(one[real].sum() for one in each) / 2)

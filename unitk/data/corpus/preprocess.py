@@ -145,7 +145,7 @@ class Options(ReadingOptions):
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
-def check(parsed: Parsed) -> None:
+def check_preprocess(parsed: Parsed) -> None:
     """Refuse options that have no effect."""
     given: Options = parsed.main
     if given.vocab is not None:

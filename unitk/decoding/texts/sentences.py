@@ -48,7 +48,7 @@ def has_sentences(text: str, config: GenerateConfig) -> bool:
     return 0 < config.sentences <= len(sentence_ends(text, grows=True))
 
 
-def choose(
+def choose_outputs(
     spell: Spell,
     best: Sequence[Hypothesis],
     config: GenerateConfig,
@@ -73,7 +73,7 @@ def choose(
             if len(ends) < config.sentences and ended(one.hypothesis.ids):
                 whole.append(one)  # a title, say, has no stop
             elif ends:
-                whole.append(cut(spell, one, ends[-1], config))
+                whole.append(cut_output(spell, one, ends[-1], config))
             else:
                 open_.append(one)
         found = sorted(whole, key=lambda one: -one.hypothesis.score) + open_
@@ -83,7 +83,7 @@ def choose(
     return found[: config.nbest]
 
 
-def cut(spell: Spell, output: Output, size: int, config: GenerateConfig) -> Output:
+def cut_output(spell: Spell, output: Output, size: int, config: GenerateConfig) -> Output:
     """The first tokens of an output that have a text of at least `size` characters."""
     ids, gains = output.hypothesis.ids, output.hypothesis.token_log_probs
     count = bisect_left(range(len(ids)), size, key=lambda count: len(spell(ids[:count])))

@@ -87,7 +87,7 @@ class AdaptiveMasking:
         head = model.heads.named(DIFFICULTY)
         assert isinstance(head, Difficulty)
         weight_V = head.weight if model.training else torch.ones_like(head.weight)
-        read = hide(batch, weight_V)
+        read = hide_by_weight(batch, weight_V)
         lean = batch.docs.device.type == "cpu"
         states, carry = model(replace(read, only_asked=lean), model.condition(read))
         found = Loss({}, {}, carry)
@@ -120,7 +120,7 @@ class AdaptiveMasking:
         self.own = None
 
 
-def hide(batch: Batch, weight_V: Tensor) -> Batch:
+def hide_by_weight(batch: Batch, weight_V: Tensor) -> Batch:
     """The batch in which as many tokens of each text stay hidden as it says, and no others.
 
     They are drawn one after the other, each with a probability in proportion to its weight: those

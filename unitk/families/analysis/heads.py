@@ -167,7 +167,7 @@ def curve(
         yield Step(gates, report_figures(setup, gates, max_tokens))
 
 
-def check(setup: Setup, gates: Gates) -> None:
+def check_prunable(setup: Setup, gates: Gates) -> None:
     """UsageError where the layers of an architecture cannot differ in their heads."""
     try:
         replace(setup.model.config, layer_heads=tuple(map(len, gates.values())))

@@ -144,13 +144,13 @@ def correlate(unit_VD: Floats, rows: list[Row], pairs_N2: Ids) -> dict[str, floa
     """Spearman's correlation of cosines and scores; 0 where all of either are equal."""
     first_ND, second_ND = unit_VD[pairs_N2[:, 0]], unit_VD[pairs_N2[:, 1]]
     cosines_N = np.einsum("nd,nd->n", first_ND, second_ND, dtype=np.float64)
-    ranks_2N = [rank(cosines_N), rank(np.array([float(row.said) for row in rows]))]
+    ranks_2N = [rank_values(cosines_N), rank_values(np.array([float(row.said) for row in rows]))]
     # Pearson's correlation of ranks; all are equal where the product is 0
     x_N, y_N = (ranks_N - ranks_N.mean() for ranks_N in ranks_2N)
     return {"": float(x_N @ y_N / max(np.sqrt((x_N @ x_N) * (y_N @ y_N)), 1e-30))}
 
 
-def rank(values_N: Doubles) -> Doubles:
+def rank_values(values_N: Doubles) -> Doubles:
     """Ranks from 1; equal values share the mean of theirs."""
     _, which, counts = np.unique(values_N, return_inverse=True, return_counts=True)
     mean: Doubles = (counts.cumsum() - (counts - 1) / 2)[which]

@@ -239,7 +239,7 @@ def head_figures(parsed: config.Parsed) -> dict[str, Any]:
     # opened at once, so that minutes are not spent before a folder is refused
     with nullcontext() if dest is None else new_folder(dest, "--dest", CheckpointError) as folder:
         if folder is not None:
-            analysis.check(evaluation, gates)
+            analysis.check_prunable(evaluation, gates)
         tables = {"importance": analysis.importance(evaluation, gates, max_tokens)}
         with progress(passes, unit="heads") as report:
             if given.each:

@@ -210,7 +210,7 @@ def look(model: Model, batch: Batch, config: DistillConfig) -> Seen:
     condition = model.condition(batch)
     with _observe(model.tower(name), inside) as calls:
         states = model.read(name, batch, condition, every)
-        attention = [scores(*call) for call in calls]
+        attention = [attention_scores(*call) for call in calls]
     if condition.cross is not None:
         states = {model.config.towers[0]: condition.cross, **states}
     return Seen(states, every, attention)
@@ -262,7 +262,7 @@ def _observe(tower: nn.Module, wanted: bool) -> Iterator[list[tuple[Attention, T
             hook.remove()
 
 
-def scores(attention: Attention, x_BTD: Tensor, view: View) -> Tensor:
+def attention_scores(attention: Attention, x_BTD: Tensor, view: View) -> Tensor:
     """What each slot scores each key before the softmax, [B, H, T, S]; -inf: it is not seen."""
     query, key, _ = attention.project(x_BTD, view.num_keys, view.rotation)
     # of grouped heads, several queries have one key

@@ -56,7 +56,7 @@ OUTPUTS = {"head_transform", "output_bias", "tied", "heads", "final_norm"}
 
 def find(path: Path, vocab: Path | None) -> Found:
     """Read the folder that holds the three, one of them, or the file training.bin."""
-    folders = places(path)
+    folders = find_folders(path)
     where = folders.get("full", folders.get("decoder", path))
     if "full" in folders:
         found = files.read_pickle(where / FULL)
@@ -87,7 +87,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     )
 
 
-def places(path: Path) -> dict[str, Path]:
+def find_folders(path: Path) -> dict[str, Path]:
     """The folders of a checkpoint by name: encoder and decoder, also full; or full alone."""
     inner = path.parent if path.name == FULL and path.is_file() else path
     kind = re.fullmatch(r"checkpoint-(encoder|decoder|full)-(\d+)", inner.name)

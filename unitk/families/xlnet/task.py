@@ -34,7 +34,7 @@ from unitk.data.cuts import Text
 from unitk.options.fields import Bound, Positive
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids, Protocol, Slots, lm, query, stay, unroll
-from unitk.spans import context_spans, length_law, places
+from unitk.spans import context_spans, length_law, places_in
 from unitk.tasks.base import Encoded, Task, places_of
 from unitk.vocab.base import Vocab
 
@@ -108,7 +108,7 @@ class XLNet(Task):
         spans = context_spans(n, self.config.one_in, self.law, rng)
         cut = int(rng.integers(max(n // 2, 1), n)) if self.config.pairs and n > 1 else n
         tokens, seg = self.framed([part for part in np.split(ids, [cut]) if len(part)])
-        chosen = places(spans)
+        chosen = places_in(spans)
         predicted = np.sort(chosen + (chosen >= cut))  # behind the first S
         late = np.zeros(len(tokens), bool)
         # each part's S, and C; an S between documents is a word like any other

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unitk.registry import register
-from unitk.serving.requests import Service, choose
+from unitk.serving.requests import Service, choose_service
 from unitk.serving.route import Listing
 
 
@@ -17,7 +17,7 @@ class Models(Listing):
     @staticmethod
     def tell(services: Sequence[Service], name: str) -> Any:
         if name:
-            return about_model(choose(services, {"model": name}))
+            return about_model(choose_service(services, {"model": name}))
         return {"object": "list", "data": [about_model(one) for one in services]}
 
 

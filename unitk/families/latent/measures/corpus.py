@@ -47,7 +47,7 @@ def judge(given: LatentMeasures, setup: Setup, progress: Progress) -> Judged:
     """The measures of `unitk evaluate`. With beam 0, no text is reconstructed."""
     draws = given.draws or 100
     with progress(setup.num_texts * draws) as report:
-        measures = measure(setup, draws, given.max_tokens, report)
+        measures = measure_latent(setup, draws, given.max_tokens, report)
     texts = measures.texts
     figures: dict[str, Any] = {"texts": len(texts), "draws": draws, **measures.figures}
     figures["kl_each"] = measures.each
@@ -75,7 +75,7 @@ def reconstruction(
 
 
 @torch.no_grad()
-def measure(setup: Setup, draws: int, max_tokens: int, report: Report) -> Measures:
+def measure_latent(setup: Setup, draws: int, max_tokens: int, report: Report) -> Measures:
     """All measures of the latent; `report` is called for every text in every draw."""
     examples = setup.data.train
     texts: list[Ids] = []

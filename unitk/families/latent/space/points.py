@@ -27,7 +27,7 @@ from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.decode import generate
 from unitk.decoding.fit import batches, overrun, shorten_source, strings, usable
 from unitk.decoding.search import Output
-from unitk.decoding.texts.sentences import choose
+from unitk.decoding.texts.sentences import choose_outputs
 from unitk.errors import DataError, UsageError, require
 from unitk.families.latent.model import LatentModel
 from unitk.families.latent.space.geometry import Points
@@ -162,7 +162,7 @@ class LatentSpace:
             on_step=on_step,
         )
         spell, protocol, limit = partial(self.task.text, []), self.protocol, sized.max_len
-        return [choose(spell, best, config, protocol, limit) for best in found]
+        return [choose_outputs(spell, best, config, protocol, limit) for best in found]
 
     def prior(self, count: int, seed: int, spread: float = 1.0) -> Points:
         """Draw points of N(0, spread) [count, Z]; a larger count begins with the same points."""

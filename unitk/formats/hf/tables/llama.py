@@ -86,7 +86,7 @@ GEMMA_BASES = {FULL: ("rope_theta", 1e6), SLIDING: ("rope_local_base_freq", 1e4)
 BIDIRECTIONAL = "use_bidirectional_attention"
 
 
-def table(norms: Mapping[str, str] = NORMS, forms: Mapping[str, Stored] = TURNING) -> Layout:
+def llama_layout(norms: Mapping[str, str] = NORMS, forms: Mapping[str, Stored] = TURNING) -> Layout:
     """The table of names, with these norms of a layer."""
     return Layout(
         {
@@ -112,7 +112,7 @@ def head_groups(checkpoint: Checkpoint) -> Changes:
     return changes
 
 
-def complete(checkpoint: Checkpoint) -> Changes:
+def complete_llama(checkpoint: Checkpoint) -> Changes:
     """Heads of keys and values, and rotary positions, the same in all layers."""
     _, _, given, where = checkpoint
     rope = ropes(given, where)
@@ -120,7 +120,7 @@ def complete(checkpoint: Checkpoint) -> Changes:
     return head_groups(checkpoint) | rotary(rope, where, given.get(BASE, 10000.0))
 
 
-def entries(config: ModelConfig) -> Changes:
+def llama_entries(config: ModelConfig) -> Changes:
     """The entries that `KEYS` cannot express; transformers 4 reads `rope_theta`."""
     return {
         "max_position_embeddings": config.max_positions or LONGEST,
@@ -145,12 +145,12 @@ def _upper_windows(checkpoint: Checkpoint) -> Changes:
         default = [SLIDING if n >= first else FULL for n in range(config.num_layers)]
         types = layer_types(given, default, where)
         found = read_windows({"sliding_window": WINDOW, **given}, types, where)
-    return complete(checkpoint) | {"layer_windows": found}
+    return complete_llama(checkpoint) | {"layer_windows": found}
 
 
 def _about_upper_windows(config: ModelConfig) -> Changes:
     used = {"use_sliding_window": any(config.layer_windows)}
-    return entries(config) | about_windows(config) | used
+    return llama_entries(config) | about_windows(config) | used
 
 
 def _mistral(checkpoint: Checkpoint) -> Changes:
@@ -158,11 +158,13 @@ def _mistral(checkpoint: Checkpoint) -> Changes:
     given = {"sliding_window": WINDOW, **checkpoint.given}
     usual = [FULL if given["sliding_window"] is None else SLIDING] * checkpoint.config.num_layers
     types = layer_types(given, usual, checkpoint.where)
-    return complete(checkpoint) | {"layer_windows": read_windows(given, types, checkpoint.where)}
+    return complete_llama(checkpoint) | {
+        "layer_windows": read_windows(given, types, checkpoint.where)
+    }
 
 
 def _about_mistral(config: ModelConfig) -> Changes:
-    return entries(config) | {"sliding_window": about_windows(config)["sliding_window"]}
+    return llama_entries(config) | {"sliding_window": about_windows(config)["sliding_window"]}
 
 
 def _smollm3(checkpoint: Checkpoint) -> Changes:
@@ -175,7 +177,7 @@ def _smollm3(checkpoint: Checkpoint) -> Changes:
     if len(turns) < count or not {*map(repr, turns)} <= {"0", "1"}:
         what = f"0 or 1 for each of {count} layers"
         raise CheckpointError(f"{where}: {key} must have {what}, got {turns!r}")
-    changes = complete(checkpoint)
+    changes = complete_llama(checkpoint)
     used = given.get("use_sliding_window") and given.get("sliding_window") is not None
     default = [SLIDING if used and not own else FULL for own in turns]
     types = layer_types(given, default, where) if used else default
@@ -225,7 +227,7 @@ def _about_gemma3(config: ModelConfig) -> Changes:
         found[key] = next(iter(own), usual)
         found["rope_parameters"][kind] = about_rotary(config, found[key])
     return (
-        entries(config)
+        llama_entries(config)
         | about_windows(config)
         | found
         | {
@@ -272,10 +274,10 @@ ROTARY = ("num_virtual", "rotary_base", "rotary_factor", "rotary_wavelengths")
 LLAMA: dict[str, Any] = {
     "root": "model.",
     "task": "lm",
-    "layout": table(),
+    "layout": llama_layout(),
     "keys": KEYS,
-    "complete": complete,
-    "entries": entries,
+    "complete": complete_llama,
+    "entries": llama_entries,
     "fixed": {"attention_bias": False, "mlp_bias": False},
     "options": {"opening": "none"},
     "free": ROTARY,
@@ -362,7 +364,7 @@ register("model_type", "olmo2")(
         about="OLMo 2",
         name="Olmo2",
         presets=("olmo2_1b",),
-        layout=table(AFTER),
+        layout=llama_layout(AFTER),
         usual={"rms_norm_eps": 1e-5},
         heads={TEXTS: ("", "score")},
         fixed={"attention_bias": False},
@@ -395,7 +397,7 @@ register("model_type", "gemma3_text")(
         name="Gemma3",
         presets=("gemma3_tiny", "gemma3_270m", "gemma3_1b"),
         heads={GEMMA_TEXTS: ("", "score")},
-        layout=table(FOUR, {**GEMMA_NORMS, **TURNING}),
+        layout=llama_layout(FOUR, {**GEMMA_NORMS, **TURNING}),
         keys=GEMMA_KEYS,
         options={"opening": "cls"},
         fixed={"attention_bias": False, "attn_logit_softcapping": None},

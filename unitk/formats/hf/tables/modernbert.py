@@ -46,7 +46,7 @@ BASES = {FULL: ("global_rope_theta", 160000.0), SLIDING: ("local_rope_theta", 10
 ACTIVATION = "classifier_activation"
 
 
-def table(head: str, qkv: Theirs, form: dict[str, Stored]) -> Layout:
+def modernbert_layout(head: str, qkv: Theirs, form: dict[str, Stored]) -> Layout:
     """The table of names; those of the layer before the output begin with `head`."""
     layer: dict[str, Theirs] = {
         # the first layer has no attention_norm
@@ -148,7 +148,7 @@ register("model_type", "modernbert")(
         about="ModernBERT",
         name="ModernBert",
         task="mlm",
-        layout=table("head", "attn.Wqkv", {r".*\.attn\.Wqkv\.weight": FUSED}),
+        layout=modernbert_layout("head", "attn.Wqkv", {r".*\.attn\.Wqkv\.weight": FUSED}),
         complete=partial(complete, head="head", itself=0),
         entries=partial(entries, itself=0),
         outputs=("head.", "decoder."),
@@ -163,7 +163,7 @@ register("model_type", "modernbert-decoder")(
         name="ModernBertDecoder",
         task="lm",
         whole="ForCausalLM",
-        layout=table(
+        layout=modernbert_layout(
             "lm_head",
             ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
             {r".*\.attn\.[qk]_proj\.weight": HALVES},
