@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 END = "\u220e"
 """How a table shows the end of an output, or of what fills a blank."""
@@ -77,35 +75,6 @@ def frame(page: str, height: int) -> str:
     # a sandbox without allow-same-origin: the page reads nothing of the notebook's
     style = f"width:100%;height:{height}px;border:0"
     return f"<iframe sandbox='allow-scripts' style='{style}' srcdoc='{escape(page)}'></iframe>"
-
-
-def page(title: str, parts: Path, draw: str, data: Sequence[Any]) -> str:
-    """One HTML file that needs no other: what the function `draw` makes of each of the data.
-
-    `parts` is the path of style and script without their endings .css and .js.
-    """
-    style, script = (parts.with_suffix(ending).read_text("utf-8") for ending in (".css", ".js"))
-    # "</script" would end the script element; after "<!--<script", its own end would be none
-    value = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>unitk: {title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main></main>
-<script>
-{script}
-document.querySelector("main").append(...{value}.map(one => {draw}(one)));
-</script>
-</body>
-</html>
-"""
 
 
 def curves(lines: Mapping[str, Sequence[tuple[float, float]]], title: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,8 +136,36 @@ def drawings(title: str, task: Task, example: Example, order: str = "memory") ->
 
 def page(found: Sequence[Drawing]) -> str:
     """One HTML file with interactive masks, which needs no other file."""
-    records = [one.record() for one in found]
-    return notebook.page(found[0].title, PAGE / "mask", "drawMask", records)
+    return html_page(found[0].title, PAGE / "mask", "drawMask", [one.record() for one in found])
+
+
+def html_page(title: str, parts: Path, draw: str, data: Sequence[Any]) -> str:
+    """One HTML file that needs no other: what the function `draw` makes of each of the data.
+
+    `parts` is the path of style and script without their endings .css and .js.
+    """
+    style, script = (parts.with_suffix(ending).read_text("utf-8") for ending in (".css", ".js"))
+    # "</script" would end the script element; after "<!--<script", its own end would be none
+    value = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>unitk: {title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main></main>
+<script>
+{script}
+document.querySelector("main").append(...{value}.map(one => {draw}(one)));
+</script>
+</body>
+</html>
+"""
 
 
 def _labels(task: Task, tower: str, example: Example) -> dict[int, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unitk import notebook
+from unitk.api.drawing import html_page
 from unitk.comparison.bootstrap import difference, interval
 from unitk.comparison.likelihood import Doubles, Likelihood, error_of_ratio
 from unitk.comparison.texts import Document
@@ -153,4 +153,4 @@ def page_of(found: Mapping[str, Any]) -> str:
     # NaN, the error of one document, is null
     models = [{k: None if v != v else v for k, v in one.items()} for one in found["models"]]
     data = {**found, "models": models}
-    return notebook.page("words side by side", PAGE / "compare", "drawComparison", [data])
+    return html_page("words side by side", PAGE / "compare", "drawComparison", [data])

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 def write(parts: Loaded, folder: Path) -> None:
     """Write an empty folder for `ctranslate2.Translator`, `Generator` or `Encoder`."""
-    with hf_folder(parts, folder, "ctranslate2", check_model) as (there, about):
+    with hf_folder(parts, folder, "ctranslate2", check_convertible) as (there, about):
         kind = about["model_type"]
         unscaled = kind == "t5" and not parts.model.config.output_scale
         # version 4.8 also scales the states of T5 1.1, whose outputs are not tied
@@ -41,7 +41,7 @@ def write(parts: Loaded, folder: Path) -> None:
         log.warning("the exported pooler_output is meaningless: this model has no pooler")
 
 
-def check_model(kind: str, head: str) -> None:
+def check_convertible(kind: str, head: str) -> None:
     """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
     if kind not in FAMILIES or head:
         what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
