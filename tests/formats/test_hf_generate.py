@@ -331,8 +331,9 @@ def test_sampling_goes_out_and_what_transformers_lacks_is_named(exported, caplog
     assert found | wanted == found and "num_beams" not in found and not caplog.text
     assert unitk.load(folder, format="hf").defaults == draws
     more = {"search": "unilm", "unkpen": 2.0, "max_len": "1.5x", "no_repeat_ngram_size": 2}
-    exported("gpt2_tiny", "lm", more, opening="sep")
-    told = "no counterpart: --search, --unkpen, --max-len, --no-repeat-ngram-size"
+    *_, folder = exported("gpt2_tiny", "lm", more, opening="sep")
+    assert unitk.load(folder, format="hf").defaults == more  # unitk reads all of them again
+    told = "transformers lacks: --search, --unkpen, --max-len, --no-repeat-ngram-size"
     assert told in caplog.text
 
 

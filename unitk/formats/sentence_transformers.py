@@ -104,7 +104,8 @@ def _check_tokenizer(parts: Loaded, folder: Path) -> None:
     read = next(iter(task.to_embed([np.array(task.vocab.encode(TRIED))]).towers.values()))
     same = Tokenizer.from_file(str(file)).encode(TRIED).ids == read.token.tolist()
     what = f"--to {NAME}: its tokenizer adds other symbols to a text than task {task.name} reads"
-    require(same, what)
+    cure = f"; --task {parts.reader.name} takes another task of the model" if parts.reader else ""
+    require(same, what + cure)
     # positions are counted from the first slot
     write_json({**read_json(folder / SETTINGS), "padding_side": "right"}, folder / SETTINGS)
 

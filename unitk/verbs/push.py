@@ -19,7 +19,7 @@ from unitk.registry import register
 MAIN, SCRIPT = "main", "push.sh"
 REVISION = re.compile(r"main|chck_\d+[kM]?")
 WRITTEN = (
-    *("README.md", "config.json", "generation_config.json", "model*.safetensors"),
+    *("README.md", "config.json", "generation_config.json", "generate.yaml", "model*.safetensors"),
     *("model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"),
     *("sentencepiece.model", "spiece.model", "vocab/*"),
     # of sentence-transformers

@@ -180,14 +180,18 @@ def stack_of(config: ModelConfig, arch: str) -> str:
     raise refused[0]
 
 
-def framing_of(task: Task) -> Framing:
-    """The symbols around a prompt; `UsageError` where a task does not continue texts."""
+def framing_of(task: Task, reader: Task | None = None) -> Framing:
+    """The symbols around a prompt; `UsageError` where a task does not continue texts.
+
+    `reader` is the task of the same model that does.
+    """
     lacks = (
         f"--to gguf: llama.cpp continues texts from left to right, but task {task.name} does not"
     )
     protocol, head = task.protocol, task.head
     shifts = protocol is not None and protocol.probe is None and protocol.begin is None
     cure = "" if shifts else "; --to sentence-transformers and --to hf take what reads both sides"
+    cure = cure if reader is None else f"; --task {reader.name} writes this model as one that does"
     require(shifts and not head, lacks + cure)
     assert protocol is not None
     # any two words will do: a symbol among them could not be told from the frame
@@ -215,7 +219,7 @@ def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
     In q8_0, a matrix whose rows are no multiple of 32 long is written in f16.
     """
     config, task = parts.model.config, parts.task
-    prompt, name = framing_of(task), stack_of(config, parts.config.get("arch", ""))
+    prompt, name = framing_of(task, parts.reader), stack_of(config, parts.config.get("arch", ""))
     stack = STACKS[name]
     tensors = parts.tensors()
     rows = len(tensors["embed.tokens.weight"])

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from unitk import registry
+from unitk.decoding.files.defaults import write_defaults
 from unitk.errors import CheckpointError, require
 from unitk.formats import settings
 from unitk.formats.archive import (
@@ -54,7 +55,7 @@ from unitk.formats.hf.templates import copy_templates
 from unitk.formats.hf.tokenizer import tokenizer_settings, write_tokenizer
 from unitk.formats.names import count_from, current_name
 from unitk.formats.vocabs import vocab_beside
-from unitk.options.fields import render
+from unitk.options.fields import flag, render
 from unitk.pretrained import from_hub
 from unitk.registry import nearest, register
 from unitk.tasks.base import Task
@@ -250,12 +251,14 @@ def write(parts: Loaded, folder: Path) -> None:
     fills = family.task == "mlm" or family.both_ways and sight_of(parts.task) == BOTH
     if fills and family.task != "mlm":
         about |= family.opens(config)
+    left = [flag(name) for name in parts.decoding]
     if parts.task.protocol is not None and not fills:
         decoding, left = generation(parts, rows)
-        if left:
-            log.warning("left out, as transformers has no counterpart: %s", ", ".join(left))
         about |= {key: decoding[key] for key in decoding if key.endswith("_token_id")}
         write_json(decoding, folder / FILE)
+    if left:
+        log.warning("generate.yaml keeps what transformers lacks: %s", ", ".join(left))
+        write_defaults(folder, parts.decoding)
     if not (lost or parts.task.predicts):  # so that unitk reads it as the same task again
         options = {name: render(value) for name, value in vars(parts.task.config).items()}
         kept = {"task": parts.task.name, "options": options, "answers": parts.task.trained.pairs}

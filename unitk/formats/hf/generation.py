@@ -11,6 +11,7 @@ import numpy as np
 
 from unitk.decoding.config import GenerateConfig, make_config
 from unitk.decoding.constraints.base import word_rules
+from unitk.decoding.files.defaults import NAME, read_defaults
 from unitk.errors import CheckpointError, UsageError
 from unitk.formats.archive import read_json
 from unitk.formats.hf.families import Told
@@ -128,10 +129,13 @@ def _without_option(
 def decoding_of(about: Path, task: Task) -> dict[str, Any]:
     """The options of generation_config.json, or of the config.json `about` where that has them.
 
-    A warning names settings that have no counterpart.
+    A warning names settings that have no counterpart. A generate.yaml says more than either: unitk
+    wrote it where transformers could not say all.
     """
     if task.protocol is None:
         return {}
+    if (about.parent / NAME).is_file():
+        return read_defaults(about.parent)
     beside = about.with_name(FILE)
     file = beside if beside.exists() else about
     options, lost = read_generation(file, task)
