@@ -81,6 +81,17 @@ def test_layers_of_packed_rows_are_those_of_single_ones(generator):
             start += len(slots)
 
 
+def test_the_layers_above_do_not_run(generator):
+    layers, ran = {*generator.model.reader.layers}, []
+    hooks = [layer.register_forward_hook(lambda *_: ran.append(1)) for layer in layers]
+    for depth in range(len(generator.model.reader.layers) + 1):
+        ran.clear()
+        generator.embed(toy_lines(1), layer=depth)
+        assert len(ran) == depth
+    for hook in hooks:
+        hook.remove()
+
+
 @pytest.mark.parametrize("arch", ["awd_lstm_tiny", "gpt2_tiny"])
 def test_the_vector_of_an_empty_text_is_as_wide_as_that_of_any_other(toy_vocab, arch):
     """The layers of an AWD-LSTM differ in width."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, laye
 from unitk.models.heads.words import WordHead
 from unitk.models.layers import Embedding, Tower, init_weights
 from unitk.models.stack import Stack
-from unitk.models.state import Carry, Condition, Reading
+from unitk.models.state import Carry, Condition, Depths, Reading
 from unitk.slots import Batch
 
 STORED = {"enc": "encoder"}
@@ -200,8 +201,9 @@ class Model(Answers):
 
     def embed(self, batch: Batch, depth: int) -> Tensor:
         """The states [B, T, D] of texts (`Task.to_embed`) behind as many layers."""
-        every: list[Tensor] | None = None if depth == len(self.reader.layers) else []
-        last = self.reader.encode(Reading.of(batch, "enc", every=every))
+        every = None if depth == len(self.reader.layers) else Depths(depth)
+        with suppress(StopIteration):
+            last = self.reader.encode(Reading.of(batch, "enc", every=every))
         return last if every is None else every[depth]
 
     def check_tower(self, name: str, batch: Batch) -> None:

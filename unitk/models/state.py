@@ -143,6 +143,18 @@ class Reading:
         return cls(*given, condition, batch.packed.get(name), **more)
 
 
+class Depths(list[Tensor]):
+    """A list for `Reading.every` that ends the pass at one depth: no layer above it runs."""
+
+    def __init__(self, depth: int):
+        self.depth = depth
+
+    def append(self, states: Tensor) -> None:
+        super().append(states)
+        if len(self) > self.depth:
+            raise StopIteration
+
+
 @dataclass(frozen=True)
 class KeyValues:
     """The cache of a Transformer: keys and values of the slots that were read.

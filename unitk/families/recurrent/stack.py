@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,7 +26,7 @@ from unitk.families.recurrent.lstm import LSTM, State
 from unitk.models.heads.base import LM, Terms, gather, layers_key
 from unitk.models.layers import Embedding, Tower
 from unitk.models.model import Model
-from unitk.models.state import Carry, Condition, Reading
+from unitk.models.state import Carry, Condition, Depths, Reading
 from unitk.slots import BORN, DOC, NEVER, NOW, TOKEN, Ask, Batch, reads_one_by_one
 
 SEQUENTIAL = "--arch reads words one after the other, but this task lays them out otherwise"
@@ -299,10 +300,13 @@ class RecurrentModel(Model):
             return super().embed(batch, depth)
         embedded_BTD, found = self.embedded(batch), []
         for name in reversed(self.config.towers):
-            stack, layers = self.tower(name), list[Tensor]()
+            stack = self.tower(name)
             assert isinstance(stack, RecurrentStack)
-            last, *_ = stack.read(embedded_BTD, batch.towers[name], batch.sight[name], {}, layers)
-            found.append(last if depth == len(stack.layers) else layers[depth])
+            layers = None if depth == len(stack.layers) else Depths(depth)
+            given = embedded_BTD, batch.towers[name], batch.sight[name], dict[str, Tensor]()
+            with suppress(StopIteration):
+                last, *_ = stack.read(*given, layers)
+            found.append(last if layers is None else layers[depth])
         return torch.cat(found, -1)
 
     def for_heads(self, states: dict[str, Tensor], every: dict[str, list[Tensor]]) -> Tensor:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from torch import Tensor
 
 from unitk.families.retrieval.towers import SIDES, TwoTowersConfig
 from unitk.models.layers import init_weights
 from unitk.models.model import Model
 from unitk.models.stack import Stack
-from unitk.models.state import Carry, Condition, Reading
+from unitk.models.state import Carry, Condition, Depths, Reading
 from unitk.slots import Batch
 
 
@@ -40,7 +42,7 @@ class TwoTowers(Model):
         """The states of texts behind as many layers of the tower that the batch names."""
         [name] = batch.towers
         tower = self.tower(name)
-        every: list[Tensor] | None = None if depth == len(tower.layers) else []
-        # states between layers are only kept where one is asked for
-        last = tower.encode(Reading.of(batch, name, every=every))
+        every = None if depth == len(tower.layers) else Depths(depth)
+        with suppress(StopIteration):
+            last = tower.encode(Reading.of(batch, name, every=every))
         return last if every is None else every[depth]
