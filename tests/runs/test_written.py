@@ -106,6 +106,19 @@ def test_options_that_lack_another_are_refused(train, more, named):
         train(f"--max-steps 1 {more}")
 
 
+@pytest.mark.parametrize(("there", "asked"), [(False, "meteor"), (True, "meteor_exact_stem")])
+def test_a_figure_that_this_machine_cannot_compute_is_refused_at_once(
+    train, monkeypatch, there, asked
+):
+    from unitk.metrics import meteor
+
+    monkeypatch.setattr(meteor, "_wordnet", object if there else meteor._NoSynonyms)
+    monkeypatch.setattr(loop.Trainer, "run", lambda self: pytest.fail("it has begun to train"))
+    other = "meteor" if there else "meteor_exact_stem"
+    with pytest.raises(UsageError, match=f"--best-metric valid/{asked}: .* {other} .*WordNet"):
+        train(f"--max-steps 1 --valid-generate 2 --best-metric valid/{asked}")
+
+
 def test_texts_are_no_pairs(train):
     with pytest.raises(UsageError, match="--valid-generate.*bart"):
         train("--max-steps 1 --valid-generate 2", data="text", task="bart")

@@ -5,6 +5,7 @@ import pytest
 from unitk.errors import UsageError
 from unitk.kernels import products
 from unitk.training.loop import Trainer
+from unitk.training.reporting import report
 
 needs_onednn = pytest.mark.skipif(not products.has_onednn(), reason="no oneDNN here")
 
@@ -53,3 +54,10 @@ def test_another_processor_computes_with_torch(start, monkeypatch):
     assert products.fastest_products(4096, 1024, 4096) == []
     with pytest.raises(UsageError, match="--products onednn needs.* x86-64 processor"):
         Trainer(start("--max-steps 3 --device cpu --products onednn"))
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_warning_says_where_bf16_is_slower(start, monkeypatch, slow):
+    monkeypatch.setattr(report, "computes_in_bf16", lambda device: not slow)
+    said = [*report.warnings(Trainer(start("--max-steps 1 --precision bf16 --device cpu")))]
+    assert any("--precision bf16: this processor" in one for one in said) == slow

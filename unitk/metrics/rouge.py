@@ -76,5 +76,6 @@ def rouge(
         report(1)
     figures = {name: 100 * value / len(hypotheses) for name, value in sums.items()}
     figures.setdefault("rougeLsum", figures["rougeL"])
+    how_many = f"{(count := len(hypotheses)):,} text{'s' * (count != 1)}"
     counted = "" if kind == "ascii" else ", words of any script"
-    return Score(figures, f"F1, rouge-score with stemmer{counted}, {len(hypotheses):,} texts")
+    return Score(figures, f"F1, rouge-score with stemmer{counted}, {how_many}")

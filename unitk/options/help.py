@@ -148,6 +148,6 @@ def _notes(option: Option, value: Any, brief: bool) -> str:
     default = "" if nothing else render(value)
     if value is MISSING:
         notes.append("needed")
-    elif default := default or _derived(option):
+    elif default := _derived(option) or default:
         notes.append(f"default: {default}" if notes or option.default is None else default)
     return f"[{'; '.join(notes)}]" if notes else ""

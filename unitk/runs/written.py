@@ -18,7 +18,7 @@ from unitk.metrics import Score
 from unitk.metrics.texts import score_texts
 from unitk.registry import register
 from unitk.slots import Ids
-from unitk.training.config import RANKING, SCORES
+from unitk.training.config import RANKING, SCORES, figure
 from unitk.training.run import Run
 
 SAMPLES = 3
@@ -45,7 +45,13 @@ class WrittenScores:
         for examples in run.data.valid.values():
             written_part(examples)
         text = ["a text"]
-        score_texts(self.metrics, text, [text], text)  # a package that is missing is named at once
+        # a package that is missing is named at once, and so is a figure that needs its data
+        scores = score_texts(self.metrics, text, [text], text)
+        best, there = figure(config.best_metric or ""), as_values("valid", scores)
+        about = "; ".join(f"{name}: {score.about}" for name, score in scores.items())
+        known = ", ".join(name.removeprefix("valid/") for name in there)
+        lacks = f"--best-metric {config.best_metric}: figures here are {known} ({about})"
+        require(best not in RANKING or f"valid/{best}" in there, lacks)
 
     def values(
         self, name: str, examples: Any, stopped: Callable[[], bool], show: Callable[[str], None]

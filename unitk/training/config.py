@@ -119,7 +119,7 @@ class TrainConfig(Checked):
 
     lr: Above = 4e-4
     """Peak learning rate. auto: the measured rate of muon or adamw, carried over to the width of
-    the model. New models of qwen3_mini and its kin take it by default."""
+    the model. Default: auto for new models of qwen3_mini and its kin, else 4e-4."""
     lr_schedule: Schedule = Linear(warmup=0.06)
     """Schedule that multiplies --lr. `unitk list schedule` names the schedules, `linear:warmup=0.1`
     sets an option of one."""
