@@ -56,18 +56,13 @@ def outputs(found: Iterable[tuple[str, Sequence[OutputRow]]]) -> str:
     for source, written in found:
         for rank, one in enumerate(written):
             # the source stands beside its best output only
-            shown = clip_text(source) if rank == 0 else ""
+            shown = "" if rank else f"{source[:160]}{'...' * (len(source) > 160)}"
             tokens = colour_tokens(one.tokens, one.log_probs)
             if "".join(one.tokens).strip(f" {END}") != one.text.strip():  # what fills its blanks
                 tokens = f"{escape(one.text)}<br/>{tokens}"
             rows.append((escape(shown), tokens, f"{one.score:.3f}"))
     about = "The greener a token, the more probable it was; point at it to read how much."
     return table(rows, ("source", "output", "score")) + f"<small>{about}</small>"
-
-
-def clip_text(text: str, most: int = 160) -> str:
-    """The beginning of a text."""
-    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def frame(page: str, height: int) -> str:

@@ -136,7 +136,8 @@ def test_what_a_checkpoint_brings_is_for_generating_from_sources(meant, trained,
     (files / "wanted").write_text("a dog\n" * 3)
     (files / "three").write_text("the cat\n" * 3)
     run(f"--checkpoint {meant} --input three --references wanted --score".split())
-    by_default = capsys.readouterr().out
+    by_default, told = capsys.readouterr()
+    assert told.startswith("--lenpen 0.5  #")  # what counts here, and nothing else
     line = f"--checkpoint {trained} --input three --references wanted --score --lenpen"
     run(f"{line} 0.5".split())
     assert capsys.readouterr().out == by_default

@@ -100,6 +100,21 @@ def test_texts_in_python(toy_vocab):
     near(lm.score(["The bade."], ["The babe."])[0].hypothesis.log_prob, one.hypothesis.log_prob)
 
 
+def test_given_outputs_are_scored_whole_whatever_a_search_would_choose(toy_vocab):
+    lm = generator("lm", toy_vocab)
+    texts = ["The bade. The babe."], ["The babe. The bade."]
+    plain = lm.score(*texts)[0]
+    lm.defaults = {"sentences": 1, "sampling": True, "best_of": 3, "max_len": 2, "lenpen": 0.5}
+    meant = lm.score(*texts)[0]
+    assert meant.text == plain.text == texts[1][0]
+    assert meant.hypothesis.log_prob == plain.hypothesis.log_prob < meant.hypothesis.score
+    chosen = lm.score(*texts, key_phrases="babe")[0]  # of the source, one sentence is read
+    near(chosen.hypothesis.log_prob, lm.score(["The babe."], texts[1])[0].hypothesis.log_prob)
+    for idle in ({"sentences": 2}, {"beam": 3}, {"max_len": 9}):
+        with pytest.raises(UsageError, match="has no effect with targets"):
+            lm.score(*texts, **idle)
+
+
 def test_an_ensemble_scores_the_mean(toy_vocab):
     one, other = (generator("lm", toy_vocab, seed) for seed in (0, 1))
     both = Generator(Ensemble([one.model, other.model]), one.task)
@@ -213,7 +228,7 @@ def test_where_there_is_no_cross_attention(toy_vocab, reader):
     config = GenerateConfig(max_len=3)
     for name in ("lm", "glm_infill", "optimus"):
         one = generator(name, toy_vocab)
-        with pytest.raises(UsageError, match="--alignment-layer 0: .*architecture"):
+        with pytest.raises(UsageError, match="--print-alignment: .*architecture"):
             one.outputs(sources(one, 1), config, layer=0)
     with pytest.raises(UsageError, match="--alignment-layer must be 0 to 3, got 4"):
         reader.outputs(sources(reader, 1), config, layer=4)

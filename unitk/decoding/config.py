@@ -235,6 +235,12 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         chosen = self.sampling or self.sentences or self.contrast
         return replace(self, nbest=self.width) if chosen else self
 
+    @staticmethod
+    def scored(search: str) -> list[str]:
+        """The names of the options that count where outputs are given."""
+        names = ["lenpen", "search", "unkpen", "max_tokens", "max_source_len", "key_phrases"]
+        return names + ["max_len"] * (search in ("glm", "unilm"))  # which end there for free
+
     def idle(self, why: str, *names: str) -> None:
         """Raise a `UsageError` unless each of these options has its default."""
         for name in names:

@@ -172,8 +172,6 @@ def are_alike(one: Task, other: Task) -> bool:
 
 
 def _same(one: Example, other: Example) -> bool:
-    same = one.towers.keys() == other.towers.keys()
-    same = same and all(
-        np.array_equal(one.towers[name].table, other.towers[name].table) for name in one.towers
-    )
-    return same and np.array_equal(one.blanks, other.blanks)
+    same = one.towers.keys() == other.towers.keys() and np.array_equal(one.blanks, other.blanks)
+    pairs = ((one.towers[name].table, other.towers[name].table) for name in one.towers)
+    return same and all(np.array_equal(*pair) for pair in pairs)

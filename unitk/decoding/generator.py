@@ -272,6 +272,7 @@ class Generator(Sources):
         given = {**self.defaults, **options}
         ids = self._ids(targets, "targets")
         sources, config = self.read(split_parts(texts), self._meant(options), given)
+        config.idle("has no effect with targets", *options.keys() - config.scored(config.search))
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
         found = self.scores(sources, ids, config, truncate=cut, layer=alignment_layer)
         empty = [number for number, outputs in enumerate(found, 1) if not outputs]
@@ -423,8 +424,8 @@ class Generator(Sources):
         """
         driver = Given(self.model, self.task, self._ordered("--score"))
         require(len(targets) == len(sources), "there must be a target for each source")
-        wanted = [Constraint(tuple(ids.tolist())) for ids in targets]
-        return self.outputs(sources, config, constraints=wanted, driver=driver, **how)
+        how["constraints"] = [Constraint(tuple(ids.tolist())) for ids in targets]
+        return self.outputs(sources, replace(config, sentences=0), driver=driver, **how)
 
     @property
     def driver(self) -> Driver:

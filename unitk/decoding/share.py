@@ -40,7 +40,7 @@ def share(examples: Sequence[Example], together: bool = True, row: int = ROW) ->
     found, begin = list[Tree](), 0
     prompts = [_prompt(example) for example in examples]
     for end in range(1, len(examples) + 1):
-        if end == len(examples) or not _are_alike(prompts[begin], prompts[end]):
+        if end == len(examples) or not all(map(np.array_equal, prompts[begin], prompts[end])):
             head = prompts[begin][-1].shape[1]
             found += _trees(examples[begin:end], head, row)
             begin = end
@@ -54,10 +54,6 @@ def _prompt(example: Example) -> list[Ids]:
     single = (slots.now[1:] > before) & (slots.born[1:] == slots.now[1:])
     head = len(slots) - int(np.append(single[::-1], False).argmin())
     return [*(tower.table for _, tower in others), slots.table[:, :head]]
-
-
-def _are_alike(one: Sequence[Ids], other: Sequence[Ids]) -> bool:
-    return all(map(np.array_equal, one, other))
 
 
 def _trees(examples: Sequence[Example], head: int, row: int) -> list[Tree]:

@@ -337,9 +337,6 @@ def failure(error: BaseException) -> Exception:
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:
-    if future.done():  # given up
-        return
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+    if not future.done():  # else it was given up
+        wrong = isinstance(result, Exception)
+        (future.set_exception if wrong else future.set_result)(result)

@@ -274,6 +274,8 @@ class ScoreRoute(DecodingRoute):
 
     def job(self) -> Job:
         targets = self.read_texts("targets", strings)
+        idle = {*self.given} & {*self.options()} - {*self.config.scored(self.config.search)}
+        self.config.idle("has no effect with targets", *idle)
         unequal = f"targets: {len(targets)} for {len(self.texts)} texts"
         require(len(targets) == len(self.texts), unequal)
         sources, config = self.read()
@@ -364,7 +366,8 @@ class ShowRoute(Route):
         alone = len(parts) == 1 or task.predicts
         require(alone, "texts must be a list of one string; its target is the field target")
         require(any(part.strip() for part in parts), "texts: the text has no words")
-        target, *more = self._targets()
+        named = self.given.get("target")
+        target, *more = self.read_texts("target", strings) if named else [None]
         require(not more, f"target must be one string, got {1 + len(more)}")
         rng = np.random.default_rng([self.config.seed, 0, 0])
         # laid out at once: that needs no model, so no request has to wait for it
@@ -373,9 +376,6 @@ class ShowRoute(Route):
         require(slots <= SHOWN, f"texts: {slots} slots; {SHOWN} can be shown")
         towers = [one.record() for one in found]
         return self.plain([towers], lambda items, _: items, lambda each: {"towers": each[0]}, 0)
-
-    def _targets(self) -> Sequence[str | None]:
-        return self.read_texts("target", strings) if self.given.get("target") else [None]
 
 
 def decode_prompts(

@@ -27,7 +27,7 @@ from unitk.data.corpus.folders import is_corpus
 from unitk.data.files.pairs import Fields
 from unitk.data.files.readers import Format, format_of
 from unitk.data.files.squad import SQUAD_SOURCE
-from unitk.decoding.config import INFILL_LENPEN, SEARCH_PRESETS, GenerateConfig
+from unitk.decoding.config import INFILL_LENPEN, GenerateConfig
 from unitk.decoding.files.defaults import as_meant, naming
 from unitk.decoding.files.inputs import (
     Blanks,
@@ -360,8 +360,7 @@ def check_generate(parsed: config.Parsed) -> Options:
         parsed.idle(f"with {named[0]}", *MANY)
     require(not given.interactive or given.output == STDOUT, "--interactive has no --output")
     if given.score:
-        scored = ["lenpen", "search", "unkpen", "max_tokens", "max_source_len"]
-        scored += ["max_len"] * SEARCH_PRESETS[given.search].free_end
+        scored = given.scored(given.search)
         searching = [o.name for o in config.options(GenerateConfig) if o.name not in scored]
         parsed.idle("with --score", *searching, "prefix_file", "constraints", "resume")
     require(given.score or given.references is None, "--references has no effect without --score")

@@ -60,11 +60,9 @@ def _widest(pair: PairText, unit: Any, fits: Callable[[str], bool]) -> PairText:
         last = len(units) - after + more - left
         return units[before - left][0], units[last - 1][1]
 
-    def too_long(more: int) -> bool:
-        return not fits(passage[slice(*cut(more))])
-
     # tokens of a window grow with its words: the largest that fits, by bisection
-    least = bisect.bisect_left(range(before + after + 1), True, key=too_long)
+    sizes = range(before + after + 1)
+    least = bisect.bisect_left(sizes, True, key=lambda more: not fits(passage[slice(*cut(more))]))
     return _crop(pair, *cut(max(least - 1, 0)))
 
 

@@ -6,7 +6,6 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from unitk.data.files.lines import read_lines
 from unitk.decoding.config import GenerateConfig, length
@@ -92,7 +91,8 @@ class Constraints:
 def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
     """The rules of the options, in words of a vocabulary."""
     free = tuple(_pieces_of(config.no_repeat_ngram_ignore.split(), vocab))
-    bad = _bad_words(config.bad_words, vocab) if config.bad_words else ()
+    lines = read_lines(config.bad_words) if config.bad_words else ()
+    bad = sorted({ids for line in lines for ids in spellings(line, vocab)})
     symbols = dict(zip(vocab.pieces(vocab.symbols.values()), vocab.symbols.values(), strict=True))
     allowed = config.allow_symbols.split()
     if lacking := [word for word in allowed if word not in symbols]:
@@ -152,11 +152,6 @@ def _group_by_text(vocab: Vocab) -> dict[str, set[int]]:
     for index in range(vocab.model.size):
         found[vocab.model.text(index).strip()].add(index)  # "." and "▁." read alike
     return dict(found)
-
-
-def _bad_words(path: Path, vocab: Vocab) -> list[tuple[int, ...]]:
-    """The spellings of each line that the vocabulary can spell."""
-    return sorted({ids for line in read_lines(path) for ids in spellings(line, vocab)})
 
 
 def spellings(phrase: str, vocab: Vocab) -> set[tuple[int, ...]]:

@@ -87,9 +87,11 @@ def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
     path = (named or "").split(",")[0]
     if not path or "infill" in found:
         return path, {}
-    if "sampling" in found:
-        found["sampling"] = parse_value(found["sampling"], bool, "--sampling")
-    return path, select_defaults(read_defaults(Path(path)), found)
+    for name in found.keys() & {"sampling", "score"}:
+        found[name] = parse_value(found[name], bool, flag(name))
+    meant = select_defaults(read_defaults(Path(path)), found)
+    counts = GenerateConfig.scored(found.get("search", meant.get("search", "")))
+    return path, {k: v for k, v in meant.items() if k in counts or not found.get("score")}
 
 
 @contextmanager

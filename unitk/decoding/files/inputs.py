@@ -141,8 +141,7 @@ def _encode(
 
 
 def _of_pair(generator: Generator, number: int, source: list[Ids], target: Ids) -> Item:
-    decode = generator.vocab.decode
-    text = Input([decode(part) for part in source], decode(target))
+    text = Input(list(map(generator.vocab.decode, source)), generator.vocab.decode(target))
     return Item(number, text, source, target)
 
 

@@ -79,7 +79,7 @@ def predict(
                 found.pop("probabilities", None)
             if "span" in found and found["span"][0] >= 0:
                 found["span"] = [window.start + place for place in found["span"]]
-            if not best[window.number] or _better(found, best[window.number]):
+            if not best[window.number] or _rank(found) > _rank(best[window.number]):
                 best[window.number] = found
         report(len(numbers))
     report(best.count({}))
@@ -187,7 +187,6 @@ def _over(tasks: Sequence[Understanding], source: list[Ids]) -> int:
     return max(int(slots.pos.max()) for slots in towers) + 1 - room if room else 0
 
 
-def _better(one: Prediction, other: Prediction) -> bool:
-    """Whether the answer of one window is better than another's; any answer is better than none."""
-    found, before = ((it["span"][0] >= 0, it["probability"]) for it in (one, other))
-    return found > before
+def _rank(one: Prediction) -> tuple[bool, float]:
+    """What ranks the answers of windows; any answer is better than none."""
+    return one["span"][0] >= 0, one["probability"]
