@@ -170,7 +170,7 @@ PRICE |= {"route": 40}
 CLOSURES = {
     "generate": (83, 17_200),
     "train": (80, 17_200),
-    "serve": (94, 19_350),
+    "serve": (94, 19_400),
     "preprocess": (39, 9_050),
     "stack": (21, 4_850),
     "mlm": (11, 3_400),

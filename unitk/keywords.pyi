@@ -125,6 +125,7 @@ class GenerateOptions(TypedDict, total=False):
     sampling_topp: float
     sampling_minp: float
     best_of: int
+    repeat_cost: float
     seed: int
     steps: int | None
     order: Literal["confident", "random", "ancestral"]
@@ -265,6 +266,7 @@ def generate(
     sampling_topp: float | str = ...,
     sampling_minp: float | str = ...,
     best_of: int | str = ...,
+    repeat_cost: float | str = ...,
     seed: int | str = ...,
     steps: int | str | None = ...,
     order: Literal["confident", "random", "ancestral"] = ...,
@@ -739,6 +741,7 @@ class latent:
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
         best_of: int | str = ...,
+        repeat_cost: float | str = ...,
         seed: int | str = ...,
         steps: int | str | None = ...,
         order: Literal["confident", "random", "ancestral"] = ...,
@@ -795,6 +798,7 @@ class latent:
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
         best_of: int | str = ...,
+        repeat_cost: float | str = ...,
         seed: int | str = ...,
         steps: int | str | None = ...,
         order: Literal["confident", "random", "ancestral"] = ...,
@@ -847,6 +851,7 @@ class latent:
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
         best_of: int | str = ...,
+        repeat_cost: float | str = ...,
         seed: int | str = ...,
         steps: int | str = ...,
         order: Literal["confident", "random", "ancestral"] = ...,
@@ -900,6 +905,7 @@ class latent:
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
         best_of: int | str = ...,
+        repeat_cost: float | str = ...,
         seed: int | str = ...,
         steps: int | str | None = ...,
         order: Literal["confident", "random", "ancestral"] = ...,
@@ -953,6 +959,7 @@ class latent:
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
         best_of: int | str = ...,
+        repeat_cost: float | str = ...,
         seed: int | str = ...,
         steps: int | str | None = ...,
         order: Literal["confident", "random", "ancestral"] = ...,
@@ -1009,6 +1016,7 @@ class latent:
         sampling_topp: float | str = ...,
         sampling_minp: float | str = ...,
         best_of: int | str = ...,
+        repeat_cost: float | str = ...,
         seed: int | str = ...,
         steps: int | str = ...,
         order: Literal["confident", "random", "ancestral"] = ...,

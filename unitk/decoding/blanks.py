@@ -10,13 +10,13 @@ and water"), so texts with fewer repeated words come first.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from unitk.decoding.config import GenerateConfig, length, slope
 from unitk.decoding.fill import fill_in
 from unitk.decoding.search import Output
+from unitk.decoding.texts.sentences import count_repeats
 from unitk.errors import require
 from unitk.slots import Floats, Ids
 from unitk.tasks.base import Task
@@ -27,8 +27,6 @@ SHORT_BEAM = 12
 """The least beam of these searches, which are short."""
 AS_FILLED = 0.5
 """Weight of the log-probability of the blanks' words relative to that of the text."""
-WORD = re.compile(r"\w{4,}")
-"""A word that counts as repeated; shorter ones often occur twice in a sentence."""
 BROKEN = "\ufffd"
 """What bytes decode to that are no character."""
 
@@ -100,12 +98,6 @@ def rank_filled(outputs: Sequence[Output], gains: Sequence[Floats]) -> list[Outp
         keys.append((count_repeats(one.text), -score - AS_FILLED * filled))
         scored.append(replace(one, hypothesis=replace(one.hypothesis, score=score)))
     return [scored[i] for i in sorted(range(len(scored)), key=keys.__getitem__)]
-
-
-def count_repeats(text: str) -> int:
-    """How many words of four letters or more are repetitions of earlier words of the text."""
-    words = WORD.findall(text.casefold())
-    return len(words) - len({*words})
 
 
 def refill(

@@ -158,6 +158,9 @@ class SamplingConfig(Checked):
     best_of: Annotated[int, Bound(1, 10_000)] = 1
     """Draw this many outputs, if they are more than --nbest, and keep those with the best scores.
     """
+    repeat_cost: Weight = 0.0
+    """Rank draws by score - X r: r is the share of an output's words of four letters or more that
+    the source has, or the output itself has before. 0: by the score."""
     seed: Count = 1
     """Seed of the draws. Every input has its own draws."""
 
@@ -213,7 +216,8 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         fits = searches or self.contrast == 0
         self._require("sentences", not (self.contrast and self.sentences), "0 with --contrast")
         self._require("contrast", fits, "0 without a search by --beam 2 or more, and --avoid-part")
-        draws = {"sampling_topk": 0, "sampling_topp": 1, "sampling_minp": 0, "best_of": 1}
+        draws = {"sampling_topk": 0, "sampling_topp": 1, "sampling_minp": 0}
+        draws |= {"best_of": 1, "repeat_cost": 0}
         for name, plain in draws.items():
             idle = not self.sampling and getattr(self, name) != plain
             self._require(name, not idle, f"{plain} without --sampling")

@@ -408,7 +408,8 @@ class Generator(Sources):
             given = Given(self.model, self.task, self._ordered("--contrast"))
             best = contrast(given, prompt, best, config)
         spell, limit = partial(self.task.text, prompt.source), prompt.constraint.max_len
-        return choose_outputs(spell, best, config, self.protocol, limit)
+        source = " ".join(map(self.task.source_vocab.decode, prompt.source))
+        return choose_outputs(spell, best, config, self.protocol, limit, source)
 
     def scores(
         self,

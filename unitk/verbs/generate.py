@@ -88,7 +88,8 @@ class Options(GenerateConfig):
         " print_alignment alignment_layer",
         "Search": "beam nbest lenpen | search diverse_beam_groups diverse_beam_strength rerank"
         " contrast avoid_part unkpen",
-        "Sampling": "sampling temperature sampling_topk sampling_topp best_of seed | sampling_minp",
+        "Sampling": "sampling temperature sampling_topk sampling_topp best_of seed"
+        "| repeat_cost sampling_minp",
         "Diffusion": "| steps order block_length",
         "Limits and constraints": "max_len min_len sentences no_repeat_ngram_size prefix_file"
         " constraints | max_words begin_word end_symbols no_repeat_ngram_ignore bad_words"
@@ -97,9 +98,8 @@ class Options(GenerateConfig):
     }
 
     checkpoint: tuple[Path, ...]
-    """Run folder, checkpoint or bundled model (`unitk list model`). Of a run folder the best
-    checkpoint is used. Several models form an ensemble, which decodes with the mean of their
-    probabilities."""
+    """Run folder (its best checkpoint), checkpoint or bundled model (`unitk list model`). Several
+    form an ensemble, which decodes with the mean of their probabilities."""
     task: str | None = None
     """Task to decode with, if the model was trained with several."""
     texts: tuple[str, ...] = ()

@@ -42,9 +42,7 @@ STAGES = {
     "4/4 without fine-tuning": (
         "generate --checkpoint unitk-base-en --beam 5"
         " --infill 'She opened the [MASK] and put her [MASK] on the table.'",
-        "generate --checkpoint unitk-base-en --task lm --task.lm.delimiter off"
-        " --input {run}/beginnings.txt --sampling --sampling-topp 0.4 --no-repeat-ngram-size 3"
-        " --max-len 40",
+        "generate --checkpoint unitk-base-en --input {run}/beginnings.txt",
         "generate --checkpoint unitk-base-en-questions --input {run}/passages.txt",
         "latent analogy 'he is a teacher .' 'they are teachers .' 'she is a doctor .'"
         " --checkpoint unitk-vae-en",

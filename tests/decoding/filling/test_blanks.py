@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import unitk
-from unitk.decoding.blanks import LENGTHS, count_repeats, is_seen, rank_filled, searches
+from unitk.decoding.blanks import LENGTHS, is_seen, rank_filled, searches
 from unitk.decoding.config import INFILL_LENPEN, GenerateConfig
+from unitk.decoding.texts.sentences import count_repeats
 from unitk.errors import UsageError
 
 MINI, TEXT = "unitk-base-en", "He was born in [MASK], the capital of France."

@@ -10,6 +10,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.search import Hypothesis
 from unitk.decoding.texts.sentences import (
     choose_outputs,
+    count_repeats,
     has_sentences,
     key_sentence,
     sentence_ends,
@@ -115,9 +116,28 @@ def test_equal_outputs_are_kept_once_as_long_as_there_are_others(protocol: Proto
     assert len(choose_outputs(spell, [*same, other], replace(config, nbest=3), protocol, 9)) == 3
 
 
+def test_words_that_are_repeated_cost_rank(protocol: Protocol):
+    """By hand: "Grey left! Grey left" repeats 2 of 4 words, and 3 of 4 behind a "Grey"."""
+    again, fresh = written("Grey left ! Grey left", gain=-1), written("The cat sat .", gain=-2)
+    for cost, source, wanted in [
+        (0, "GREY", again),
+        (1.4, "", again),
+        (1.4, "GREY", fresh),
+        (1.9, "", again),
+        (2.1, "", fresh),
+    ]:
+        config = GenerateConfig(sampling=True, best_of=2, repeat_cost=cost)
+        [found] = choose_outputs(spell, [again, fresh], config, protocol, 9, source)
+        assert found.hypothesis is wanted, (cost, source)
+    assert (
+        count_repeats("Grey grey greys", "") == 1 and count_repeats("one Two three", "Three") == 1
+    )
+
+
 def test_the_best_of_several_draws(base):
     """They are those that as many outputs would have been; without a repeat, the best of them."""
     how = {"sampling_topp": 0.9, "max_len": 6, "sentences": 0, "seed": 3}
+    how["repeat_cost"] = 0
     [every] = base.generate(["The king"], nbest=12, best_of=1, **how)
     [best] = base.generate(["The king"], nbest=3, best_of=12, **how)
     distinct = list(dict.fromkeys(one.text for one in every))

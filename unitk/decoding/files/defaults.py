@@ -24,7 +24,8 @@ from unitk.registry import nearest
 
 NAME = "generate.yaml"
 SEARCHES = {"beam", "search", "diverse_beam_groups", "diverse_beam_strength", "contrast"}
-DRAWS = {"sampling", "temperature", "sampling_topk", "sampling_topp", "sampling_minp", "best_of"}
+DRAWS = {"sampling", "temperature", "sampling_topk", "sampling_topp", "sampling_minp"}
+DRAWS |= {"best_of", "repeat_cost"}
 BELONGS = {
     "no_repeat_ngram_size": "no_repeat_ngram_ignore",
     "diverse_beam_groups": "diverse_beam_strength",

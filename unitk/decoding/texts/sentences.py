@@ -1,7 +1,8 @@
-"""Sentences of sources and of outputs: `--key-phrases`, `--sentences` and `--best-of`."""
+"""Which part of a source is read, and which outputs are chosen: `--key-phrases`, `--best-of`."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
@@ -15,6 +16,8 @@ from unitk.vocab.scripts import STOP
 
 Spell = Callable[[Ids], str]
 """From the tokens of an output to its text."""
+WORD = re.compile(r"\w{4,}")
+"""A word that counts as repeated; shorter ones often occur twice in a sentence."""
 
 
 def key_sentence(text: str, phrases: Sequence[str]) -> str:
@@ -54,18 +57,26 @@ def choose_outputs(
     config: GenerateConfig,
     protocol: Protocol | None,
     limit: int,
+    source: str = "",
 ) -> list[Output]:
-    """The n best outputs of those that a search has found, as texts.
+    """The n best outputs of those that a search has found for a source, as texts.
 
     With `--sentences`, each is cut behind its last whole sentence, and ranked by what is left.
-    Those that have no whole sentence come last. Of outputs that are equal, one is kept as long as
+    Those that have no whole sentence come last. With `--repeat-cost`, the rank of an output falls
+    with the share of its words that are repeated. Of outputs that are equal, one is kept as long as
     there are others. `limit` is the number of tokens at which the end is forced.
     """
 
     def ended(ids: Ids) -> bool:
         return protocol is not None and protocol.end in ids[-1:] and len(ids) <= limit
 
+    def rank(one: Output) -> float:
+        repeats, words = count_repeats(one.text, source), len(WORD.findall(one.text))
+        return config.repeat_cost * repeats / max(1, words) - one.hypothesis.score
+
     found = [Output(spell(one.ids), one) for one in best]
+    if config.repeat_cost:
+        found.sort(key=rank)
     if config.sentences:
         whole, open_ = list[Output](), list[Output]()
         for one in found:
@@ -76,11 +87,17 @@ def choose_outputs(
                 whole.append(cut_output(spell, one, ends[-1], config))
             else:
                 open_.append(one)
-        found = sorted(whole, key=lambda one: -one.hypothesis.score) + open_
+        found = sorted(whole, key=rank) + open_
     if len(found) > config.nbest:
         first = {one.text: one for one in reversed(found)}
         found.sort(key=lambda one: first[one.text] is not one)  # stable
     return found[: config.nbest]
+
+
+def count_repeats(text: str, before: str = "") -> int:
+    """How many words of four letters or more the text before has, or this one has before."""
+    words = WORD.findall(text.casefold())
+    return len(words) - len({*words} - {*WORD.findall(before.casefold())})
 
 
 def cut_output(spell: Spell, output: Output, size: int, config: GenerateConfig) -> Output:
