@@ -6,7 +6,7 @@ import contextlib
 import io
 
 from unitk.api.verb import VerbGroup, find_verb
-from unitk_cli.main import describe, verb_names
+from unitk_cli.main import describe_verb, verb_names
 
 GUIDES = {
     "quickstart": {"Quickstart": "quickstart.md"},
@@ -45,7 +45,7 @@ def uris() -> list[str]:
 def pages() -> dict[str, str]:
     """Address -> Markdown of each page."""
     found = {f"reference/{verb}.md": page(verb) for verb in verb_names()}
-    rows = [f"| [`unitk {verb}`]({verb}.md) | {describe(verb)} |" for verb in verb_names()]
+    rows = [f"| [`unitk {verb}`]({verb}.md) | {describe_verb(verb)} |" for verb in verb_names()]
     head = [
         "# Commands",
         "",
@@ -58,7 +58,7 @@ def pages() -> dict[str, str]:
 
 def page(verb: str) -> str:
     """A verb's page: where it is explained, and what `--help-all` prints."""
-    does, found = describe(verb), find_verb(verb)
+    does, found = describe_verb(verb), find_verb(verb)
     lines = [f"# unitk {verb}", "", f"{does[0].upper()}{does[1:]}.", ""]
     guides = [f"[{name}](../{place})" for name, place in GUIDES.get(verb, {}).items()]
     lines += [f"Explained in {' and '.join(guides)}.", ""] if guides else []

@@ -25,7 +25,7 @@ SIDE_BY_SIDE = ("unitk/verbs", "unitk/tasks", "unitk/formats")
 """Folders with a file a verb, objective or format."""
 SENTENCE = re.compile(r"(?<![\w.*-])(?:[A-Za-z][a-z']*[,;:]? ){2,}[A-Za-z][a-z']*(?![\w-])")
 """Three plain words in a row: a test of a message matches its option or file, and its value."""
-ALIKE = {"read", "write", "run", "draw", "layout", "value", "Options"}
+ALIKE = {"find", "read", "write", "run", "draw", "layout", "value", "Options"}
 """What many modules define, as each does the same in another place."""
 TABLES = ("KINDS", "PARTS", "FILE", "VERBS")
 """Names that say nothing of what a table holds."""

@@ -12,7 +12,7 @@ import pytest
 from unitk import registry
 from unitk.api.verb import Verb, VerbGroup, find_verb
 from unitk.options.fields import options
-from unitk_cli.main import describe, verb_names
+from unitk_cli.main import describe_verb, verb_names
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("docs/**/*.md", "recipes/**/README.md", "unitk/pretrained/*/README.md")
@@ -79,7 +79,7 @@ def faults(text: str) -> list[str]:
 
 def helps() -> dict[str, str]:
     """Every help text by verb or component."""
-    found = {verb: describe(verb) for verb in verb_names()}
+    found = {verb: describe_verb(verb) for verb in verb_names()}
     classes = dict[str, type]()
     for verb in verb_names():
         one = find_verb(verb)

@@ -90,7 +90,7 @@ class Verbs(click.Group):
         return Command(
             name,
             callback=lambda: call(name, ctx.meta["words"]),
-            short_help=describe(name),
+            short_help=describe_verb(name),
             add_help_option=False,
         )
 
@@ -128,7 +128,7 @@ def verb_names() -> list[str]:
     return [name.replace("_", "-") for name in dict.fromkeys([*first, *known])]
 
 
-def describe(name: str) -> str:
+def describe_verb(name: str) -> str:
     """What a verb does, as the first line of its module says."""
     with sources("verb")[name.replace("-", "_")].open(encoding="utf-8") as file:
         found = ABOUT.match(file.readline())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unitk.data.files.lines import read_lines
-from unitk.evaluation.base import Judged, Progress, Scoring, Writing, lines_of
+from unitk.evaluation.base import Judged, Progress, Scoring, Writing, figure_lines
 from unitk.registry import register
 
 if TYPE_CHECKING:
@@ -31,4 +31,4 @@ class Compression(Scoring, Writing):
         bits = [-float(gains.sum()) / math.log(2) for gains, _ in found]
         figures = {"texts": len(texts), "bits_per_byte": sum(bits) / sum(sizes)}
         each = [{"text": one, "bits": own} for one, own in zip(texts, bits, strict=True)]
-        return Judged(figures, lines_of(figures), each)
+        return Judged(figures, figure_lines(figures), each)

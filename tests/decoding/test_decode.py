@@ -11,7 +11,7 @@ from rounding import near
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints
-from unitk.decoding.decode import Reader, RunningSearch, decode, generate
+from unitk.decoding.decode import PromptReader, RunningSearch, decode, generate
 from unitk.decoding.fit import batches, overrun
 from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError
@@ -82,7 +82,7 @@ def test_rows_that_are_dropped_change_no_others(toy, kind):
     batch = collate([[one] for one in prompts]).to("cpu")
     expected = decode(case.model, batch, case.protocol, CONFIG)
     with torch.inference_mode():
-        reader = Reader(case.model, batch, case.protocol, CONFIG)
+        reader = PromptReader(case.model, batch, case.protocol, CONFIG)
         plain = Constraints.plain(CONFIG, len(prompts))
         running, found = RunningSearch(reader, reader.request(plain, range(6))), {}
         running.step()
@@ -114,7 +114,7 @@ def test_what_is_read_is_what_unroll_lays_out(toy, kind):
     prompts = case.prompts(5)
     config = GenerateConfig(beam=1, min_len=3, max_len=4)
     batch = collate([[prompt] for prompt in prompts]).to("cpu")
-    reader = Reader(case.model, batch, case.protocol, config)
+    reader = PromptReader(case.model, batch, case.protocol, config)
     plain = Constraints.plain(config, len(prompts))
     search = Search(Request(reader.homes, batch.num_blanks, case.protocol, config, plain))
     logits, columns = case.model.head(reader.read_prompt()), []

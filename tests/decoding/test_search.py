@@ -9,7 +9,7 @@ from rounding import near
 
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.constraints.base import Constraints
-from unitk.decoding.decode import Reader, decode, generate
+from unitk.decoding.decode import PromptReader, decode, generate
 from unitk.decoding.search import Request, Search
 from unitk.errors import NonFiniteError, UsageError
 from unitk.slots import Protocol, collate
@@ -82,7 +82,7 @@ def greedy(case, prompt, config):
 def open_beams_are_equal(case, prompts, config, naive):
     """Compare what is open after each step; how often hypotheses of an input shared a parent."""
     batch = collate([[prompt] for prompt in prompts]).to("cpu")
-    reader = Reader(case.model, batch, case.protocol, config)
+    reader = PromptReader(case.model, batch, case.protocol, config)
     plain = Constraints.plain(config, len(prompts))
     search = Search(Request(reader.homes, batch.num_blanks, case.protocol, config, plain))
     logits, shared = case.model.head(reader.read_prompt()), 0

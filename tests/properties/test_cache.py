@@ -19,7 +19,7 @@ from rounding import near
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints
-from unitk.decoding.decode import Reader, generate
+from unitk.decoding.decode import PromptReader, generate
 from unitk.decoding.search import Request, Search
 from unitk.families.latent.model import LatentModel
 from unitk.kernels.products import has_onednn
@@ -152,7 +152,7 @@ def test_finished_outputs(setting):
 def test_open_hypotheses(setting):
     task, model, prompts = setting
     batch = collate([[prompt] for prompt in prompts]).to("cpu")
-    reader = Reader(model, batch, task.protocol, CONFIG)
+    reader = PromptReader(model, batch, task.protocol, CONFIG)
     plain = Constraints.plain(CONFIG, len(prompts))
     search = Search(Request(reader.homes, batch.num_blanks, task.protocol, CONFIG, plain))
     logits, shared, compared, depths = model.head(reader.read_prompt()), 0, 0, set()

@@ -20,7 +20,7 @@ from unitk.data.cuts import Text
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.searches import start
-from unitk.decoding.decode import Reader
+from unitk.decoding.decode import PromptReader
 from unitk.decoding.search import Request
 from unitk.errors import UsageError
 from unitk.kernels.capture import recordings
@@ -75,7 +75,7 @@ def on_meta(config, words):
 def steps(task, model, batch, config, constraints=None):
     """Read the prompts and write some words, all without values."""
     batch = batch.to("meta")
-    reader = Reader(model, batch, task.protocol, config)
+    reader = PromptReader(model, batch, task.protocol, config)
     constraints = constraints or Constraints.plain(config, len(batch.last))
     numbers = range(len(batch.last))
     given = reader.homes, batch.num_blanks, task.protocol, config, constraints, numbers

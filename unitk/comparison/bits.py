@@ -7,7 +7,7 @@ from typing import Any
 
 from unitk.api.answering import open_generator
 from unitk.comparison.texts import open_documents
-from unitk.evaluation.base import Judged, Progress, RawEvaluation, lines_of
+from unitk.evaluation.base import Judged, Progress, RawEvaluation, figure_lines
 from unitk.options.config import Parsed
 from unitk.options.fields import Count, Positive
 from unitk.registry import register
@@ -49,6 +49,6 @@ class Bits(RawEvaluation):
         found = measure(generator, documents, how, progress)
         figures = found.figures()
         named = {name: value for name, value in figures.items() if name != "kind"}
-        lines = [f"{'kind':<24}{found.kind}: {ABOUT[found.kind]}", *lines_of(named)]
+        lines = [f"{'kind':<24}{found.kind}: {ABOUT[found.kind]}", *figure_lines(named)]
         about = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
         return about, Judged(figures, lines)

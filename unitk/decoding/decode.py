@@ -23,7 +23,7 @@ from unitk.decoding.constraints.searches import OnStep, report_step, start
 from unitk.decoding.drivers import DIFFUSION, Driver, Prompt, Running, Watcher
 from unitk.decoding.fit import batches, check_places, fill_up, to_grid
 from unitk.decoding.search import Hypothesis, Request, Search
-from unitk.decoding.steps.reader import Reader
+from unitk.decoding.steps.reader import PromptReader
 from unitk.decoding.steps.work import Work
 from unitk.errors import require
 from unitk.kernels.capture import on_grid, recordings
@@ -65,7 +65,7 @@ class Steps(Driver):
     def begin(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Running:
         constraints = self.constraints(prompts, config)
         batch, rows = lay_out(self.model, [one.example for one in prompts])
-        reader = Reader(self.model, batch, self.protocol, config, max_len=constraints.max_len)
+        reader = PromptReader(self.model, batch, self.protocol, config, max_len=constraints.max_len)
         seeds = [prompts[i].seeds(config.seed) for i in rows]
         return RunningSearch(reader, reader.request(constraints.select(rows), seeds), rows)
 
@@ -168,7 +168,7 @@ def decode(
     the numbers of the rows that it still holds.
     """
     constraints = constraints or Constraints.plain(config, len(batch.last))
-    reader = Reader(model, batch, protocol, config, condition, max_len=constraints.max_len)
+    reader = PromptReader(model, batch, protocol, config, condition, max_len=constraints.max_len)
     seeds = [(config.seed, number) for number in numbers]
     running = RunningSearch(reader, reader.request(constraints, seeds))
     found: list[list[Hypothesis]] = [[] for _ in batch.last]
@@ -185,7 +185,7 @@ class RunningSearch:
     prompt. By default, row i holds prompt i.
     """
 
-    def __init__(self, reader: Reader, request: Request, rows: Sequence[int] = ()) -> None:
+    def __init__(self, reader: PromptReader, request: Request, rows: Sequence[int] = ()) -> None:
         self.model = reader.model  # a reference: recorded work has only a weak one
         self.work, self.grid = Work(reader, start(request)), reader.grid
         self.kept = recordings(reader.model, request.config.capture)

@@ -143,7 +143,7 @@ def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
         layers = {len(one.config.head_layers) for one in (members[0][1], model)}
         if len(layers) > 1:
             raise CheckpointError(f"{what}: their heads read different numbers of layers")
-        if other.trained.labels != task.trained.labels or labels_of(other) != labels_of(task):
+        if other.trained.labels != task.trained.labels or labels_in(other) != labels_in(task):
             raise CheckpointError(f"{what}: their labels differ")
         if not are_alike(task, other):
             kinds = " and ".join(type(one).__name__ for one in (task, other))
@@ -151,7 +151,7 @@ def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
     return Ensemble([model for _, model, _ in members], [task for _, _, task in members])
 
 
-def labels_of(task: Task) -> set[str]:
+def labels_in(task: Task) -> set[str]:
     """The labels that a task predicts."""
     return {*cast("Understanding", task).labels} if task.predicts else set()
 

@@ -22,7 +22,7 @@ from unitk.decoding.config import (
 )
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher
-from unitk.decoding.files.defaults import naming, select_defaults
+from unitk.decoding.files.defaults import naming_defaults, select_defaults
 from unitk.decoding.fit import check_parts, split_parts, strings, usable, warn_of_shortened
 from unitk.decoding.forced import Given, add_attention, check_layer, logits, predicting
 from unitk.decoding.likelihood import likelihoods
@@ -175,7 +175,7 @@ class Generator(Sources):
 
     def _meant(self, options: Mapping[str, Any]) -> GenerateConfig:
         used = select_defaults(self.defaults, options)
-        with naming(used):
+        with naming_defaults(used):
             return make_config(GenerateConfig, {**used, **options})
 
     def infill(

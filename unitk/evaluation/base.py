@@ -38,7 +38,7 @@ class Judged:
     each: Iterable[dict[str, Any]] = ()
 
 
-def lines_of(figures: dict[str, Any]) -> list[str]:
+def figure_lines(figures: dict[str, Any]) -> list[str]:
     """A line for each figure."""
     return [
         f"{name + '  ':<24}{value:,}" if isinstance(value, int) else f"{name + '  ':<24}{value:.4f}"

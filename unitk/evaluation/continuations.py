@@ -19,7 +19,7 @@ import regex
 from unitk.data.files.labels import label_of, number_of_choice
 from unitk.data.files.readers import records
 from unitk.errors import DataError
-from unitk.evaluation.base import Judged, Progress, Scoring, Writing, lines_of
+from unitk.evaluation.base import Judged, Progress, Scoring, Writing, figure_lines
 from unitk.registry import register
 from unitk.slots import Floats, Ids
 from unitk.vocab.scripts import UNIT, UNSPACED
@@ -131,7 +131,7 @@ class LastWord(Continuations):
     def judge(self, generator: Generator, texts: Sequence[Question], progress: Progress) -> Judged:
         found = self.score(generator, texts, progress)
         figures = last_words(texts, found)
-        return Judged(figures, lines_of(figures), lines_about(texts, found, False))
+        return Judged(figures, figure_lines(figures), lines_about(texts, found, False))
 
 
 @register("evaluation", "choices")
@@ -150,7 +150,7 @@ class Choices(Continuations):
     def judge(self, generator: Generator, texts: Sequence[Question], progress: Progress) -> Judged:
         found = self.score(generator, texts, progress)
         figures = rank_choices(texts, found)
-        return Judged(figures, lines_of(figures), lines_about(texts, found, True))
+        return Judged(figures, figure_lines(figures), lines_about(texts, found, True))
 
 
 def last_words(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from unitk.data.corpus.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.data.corpus.preprocess import write_part
 from unitk.data.files.files import ReadingOptions, expand
 from unitk.errors import DataError, UsageError
-from unitk.evaluation.base import CorpusEvaluation, Judged, Progress, lines_of
+from unitk.evaluation.base import CorpusEvaluation, Judged, Progress, figure_lines
 from unitk.options.config import Parsed, flag, options
 from unitk.options.fields import Count
 from unitk.registry import register
@@ -49,7 +49,7 @@ class Objective(CorpusEvaluation):
         texts, draws = setup.num_texts, (self.draws or 8) if setup.bounds else 1
         with progress(texts * draws) as report:
             figures = objective(setup, self.max_tokens, report, draws)
-        return Judged({"texts": texts} | figures, [f"{'texts':<24}{texts}", *lines_of(figures)])
+        return Judged({"texts": texts} | figures, [f"{'texts':<24}{texts}", *figure_lines(figures)])
 
 
 @contextmanager

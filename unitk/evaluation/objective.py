@@ -172,7 +172,7 @@ def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means
         # a decoder that writes a text anew has an encoder, which has read parts of it
         if TEXT in batch.asks and len(batch.towers) == 1:
             end = setup.data.vocab.sep
-            texts += [one for text in labels_of(batch) for one in documents(text, end)]
+            texts += [one for text in asked_words(batch) for one in documents(text, end)]
         for ask in batch.asks.values():
             if ask.head == TEXT and (ask.label >= setup.model.trained).any():
                 lacking = setup.data.vocab.pieces([int(ask.label.max())])[0]
@@ -214,7 +214,7 @@ def _batches(
             return
 
 
-def labels_of(batch: Batch) -> list[Ids]:
+def asked_words(batch: Batch) -> list[Ids]:
     """The words that each doc is asked for."""
     ask = batch.asks[TEXT]
     doc = batch.towers[ask.tower][DOC].ravel()[ask.first]

@@ -18,7 +18,7 @@ import numpy as np
 
 from unitk.data.corpus.corpus import Corpus
 from unitk.data.corpus.folders import open_corpus
-from unitk.evaluation.base import Judged, Progress, Scoring, lines_of
+from unitk.evaluation.base import Judged, Progress, Scoring, figure_lines
 from unitk.metrics.language import Units, perplexities
 from unitk.options.fields import Count, Positive
 from unitk.registry import register
@@ -75,4 +75,4 @@ class WindowedPerplexity(Scoring):
         units = Units(whole.texts, tokens, whole.words - whole.texts, whole.size - whole.texts)
         figures = {"texts": len(texts), "windows": len(cut), "nats": nats}
         figures |= perplexities(nats, units)
-        return Judged(figures, lines_of(figures))
+        return Judged(figures, figure_lines(figures))

@@ -129,7 +129,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
-class Linear(torch.autograd.Function):
+class OneDNNLinear(torch.autograd.Function):
     """A linear map, some of whose products are oneDNN's."""
 
     @staticmethod
@@ -183,7 +183,7 @@ class Products(TorchFunctionMode):
             x, weight, bias = (*args, None)[:3]
             plain = x.is_cpu and x.dtype == weight.dtype == torch.float32 and x.dim() > 1
             if plain and x.numel() * len(weight) >= SMALL:
-                return Linear.apply(x, weight, bias, self.parts)  # type: ignore[no-untyped-call]
+                return OneDNNLinear.apply(x, weight, bias, self.parts)  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 

@@ -277,7 +277,7 @@ def fused_parameters(model: nn.Module) -> dict[str, int]:
     return {name: counts[p] for name, p in model.named_parameters() if p in counts}
 
 
-class Heads(nn.Module):
+class HeadParts(nn.Module):
     """The parts of attention within each head: norms and positions before, gates after."""
 
     out: nn.Module
@@ -338,7 +338,7 @@ class Heads(nn.Module):
         return map_normed(self.norm, self.out, mixed_BTHK.flatten(2))
 
 
-class Attention(Heads):
+class Attention(HeadParts):
     """Multi-head self-attention with one projection for queries, keys and values, in thirds.
 
     Queries whose heads share keys and values have a projection of their own.
@@ -409,7 +409,7 @@ class Attention(Heads):
         return queries, self.keys(key, seen), self.split(value)
 
 
-class CrossAttention(Heads):
+class CrossAttention(HeadParts):
     """Multi-head attention of a decoder's slots to an encoder's states."""
 
     def __init__(self, config: ModelConfig):

@@ -24,7 +24,7 @@ SCALE = 0.2  # about the root of the mean square of AdamW's updates
 BATCH = 1 << 25  # values of the matrices that are orthogonalised at once
 
 
-class Update(NamedTuple):
+class MatrixStep(NamedTuple):
     """How the step of a parameter is computed, and its factor."""
 
     parameter: Tensor
@@ -50,7 +50,7 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Make one update with the gradients, which are overwritten."""
-        alike: dict[tuple[int, ...], list[Update]] = {}
+        alike: dict[tuple[int, ...], list[MatrixStep]] = {}
         for group in self.param_groups:
             both = zip(group["params"], group["matrices"], strict=True)
             fused = {one: number for one, number in both if one.grad is not None}
@@ -64,7 +64,7 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_mul_(parameters, 1 - keep * (group["lr"] * group["weight_decay"]))
             for one, direction in zip(parameters, directions, strict=True):
                 sides = sorted((len(one) // fused[one], one.shape[1]))
-                update = Update(one, direction, fused[one], group["lr"])
+                update = MatrixStep(one, direction, fused[one], group["lr"])
                 alike.setdefault((*sides,), []).append(update)
         # one product for all matrices of a shape: alone, small ones leave a GPU idle
         for (_, longer), updates in alike.items():
@@ -90,7 +90,7 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_lerp_(grads, momenta, self.config.momentum)  # the look ahead
         return grads
 
-    def _add(self, updates: list[Update], scale: float) -> None:
+    def _add(self, updates: list[MatrixStep], scale: float) -> None:
         """Add the steps of parameters whose matrices have one shape, or its transpose."""
         directions = [one.direction for one in updates]
         if self.gather is not None:

@@ -108,7 +108,7 @@ def fit_once(rungs: Doubles) -> Law:
             ],
             2,
         )
-        numbers = solve(terms / losses[:, None])
+        numbers = solve_terms(terms / losses[:, None])
         residuals = np.log(np.maximum((terms @ numbers[:, :, None])[:, :, 0], 1e-9) / losses)
         size = np.abs(residuals)
         # linear beyond HUBER, so that one run that went wrong does not bend the law
@@ -127,7 +127,7 @@ def fit_once(rungs: Doubles) -> Law:
     return found
 
 
-def solve(terms_GR3: Doubles) -> Doubles:
+def solve_terms(terms_GR3: Doubles) -> Doubles:
     """For each G, the three numbers of at least 0 whose products with the terms are nearest to 1.
 
     Rungs count by their relative errors, which are those of logarithms as long as they are small.

@@ -99,9 +99,11 @@ def plan_lines(plan: Sequence[dict[str, Any]], at_a_time: int) -> list[str]:
 
 def time_text(seconds: float) -> str:
     """A time in words; what is less than a minute, in seconds."""
-    from unitk.training.reporting.report import about
+    from unitk.training.reporting.report import about_time
 
-    return f"{max(seconds, 1):.0f} s" if seconds < 60 else about(seconds).removeprefix("about ")
+    return (
+        f"{max(seconds, 1):.0f} s" if seconds < 60 else about_time(seconds).removeprefix("about ")
+    )
 
 
 def markdown_table(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -45,7 +45,7 @@ def read_experiment(
     was = known.get(verb)
     if not isinstance(was, dict) or was.keys() != spec.keys():
         raise UsageError(f"{path} is no table of unitk {verb}: name another --save-dir")
-    each = (describe(key, was[key], spec[key], options) for key in spec if was[key] != spec[key])
+    each = (change_text(key, was[key], spec[key], options) for key in spec if was[key] != spec[key])
     said = "; ".join(each)
     if said and found is None:  # such as those of a mistake that the first run found
         return {}
@@ -53,7 +53,7 @@ def read_experiment(
     return known
 
 
-def describe(key: str, was: Any, now: Any, options: Sequence[str]) -> str:
+def change_text(key: str, was: Any, now: Any, options: Sequence[str]) -> str:
     """How a part of the table differs from what is asked for."""
     if key == "train":
         old, new = (pair_options(words) for words in (was, now))

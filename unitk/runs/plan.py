@@ -15,7 +15,7 @@ from unitk.errors import printable
 from unitk.registry import register
 from unitk.runs.written import written_part
 from unitk.training.loop import Trainer
-from unitk.training.reporting.report import about, first_lines, warnings
+from unitk.training.reporting.report import about_time, first_lines, warnings
 from unitk.training.start import Start
 
 WARM_UP, UPDATES, SECONDS = 1, 10, 30.0
@@ -76,7 +76,7 @@ def lines(trainer: Trainer) -> Iterator[str]:
     yield f"disk: up to {amount(kept, 'checkpoints')} of {each}"
     if left is not None:
         total = runs * (left * updates + looks * judged)
-        yield f"time: {about(total)}" + f" for {runs} seeds, one after the other" * (runs > 1)
+        yield f"time: {about_time(total)}" + f" for {runs} seeds, one after the other" * (runs > 1)
 
 
 def time_updates(trainer: Trainer, most: float = SECONDS) -> tuple[float, float]:

@@ -38,7 +38,7 @@ ANSWER, END = "that an answer is taken", "that the connection ends"
 
 
 @dataclass
-class Places:
+class ConnectionLimit:
     """How many connections there may be: fewer, once the process ran out of descriptors."""
 
     most: int
@@ -52,7 +52,7 @@ class Connection(H11Protocol):
     not take, it also has the time in which the server would have computed it.
     """
 
-    def __init__(self, limits: Limits, places: Places, **given: Any) -> None:
+    def __init__(self, limits: Limits, places: ConnectionLimit, **given: Any) -> None:
         super().__init__(**given)
         self.limits, self.places = limits, places
         self.expected: tuple[object, str] | None = None
@@ -170,7 +170,7 @@ def response(status: int, said: str) -> bytes:
 class Listener(uvicorn.Server):
     """A server that accepts a few connections at a time, while many may wait for that."""
 
-    def __init__(self, config: uvicorn.Config, places: Places) -> None:
+    def __init__(self, config: uvicorn.Config, places: ConnectionLimit) -> None:
         super().__init__(config)
         self.places = places
 
@@ -195,7 +195,7 @@ class Listener(uvicorn.Server):
 
 def listener(app: Any, limits: Limits) -> Listener:
     """A server of an application within the limits, for a socket that is given to its `run`."""
-    places = Places(limits.max_connections)
+    places = ConnectionLimit(limits.max_connections)
     config = uvicorn.Config(
         app,
         http=partial(Connection, limits, places),  # type: ignore[arg-type]

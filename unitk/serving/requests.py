@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from unitk.decoding.config import GenerateConfig, length
-from unitk.decoding.files.defaults import naming, select_defaults
+from unitk.decoding.files.defaults import naming_defaults, select_defaults
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError, require
 from unitk.foreign import parse_json
@@ -83,7 +83,7 @@ class Service:
         used = {key: value for key, value in used.items() if key not in lowered}
         left_out = {key: value for key, value in (used | lowered).items() if key not in given}
         texts |= {key: given_text(value, key) for key, value in left_out.items()}
-        with naming(used):
+        with naming_defaults(used):
             config = resolve(route.Options, Settings.of_texts(texts, Origin.FLAG)).main
             if "max_tokens" in {one.name for one in fields(route.Options)}:
                 config = replace(config, max_tokens=self.limits.max_tokens)

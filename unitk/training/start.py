@@ -23,7 +23,7 @@ from unitk.options.config import NoOptions, Parsed, options, peek, read_words, r
 from unitk.options.settings import Origin, Settings
 from unitk.training.checks.checkpoint import check_frozen, differences, of_same_tasks
 from unitk.training.checks.data import check_data, check_fit, check_vocab
-from unitk.training.checks.options import check_options
+from unitk.training.checks.options import check_run_options
 from unitk.training.config import (
     COMPONENTS,
     CUT,
@@ -194,7 +194,7 @@ def prepare(parsed: Parsed) -> Start:
     """Open the data, and find the run folder and the checkpoint to start from."""
     config: TrainConfig = parsed.main
     run = RunFolder.at(config.save_dir, config.resume)
-    check_options(parsed, run)
+    check_run_options(parsed, run)
     run.check(config.resume)  # before data are opened, which may take longer
     choose_loggers(config.writers)
     data = open_data(parsed)

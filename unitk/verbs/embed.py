@@ -11,7 +11,7 @@ import numpy as np
 
 from unitk.api.answering import (
     Answering,
-    answers,
+    answer_groups,
     check_apart,
     inputs_of,
     open_generator,
@@ -67,7 +67,7 @@ def embed_texts(parsed: Parsed) -> Iterator[tuple[Input, Any]]:
         require(not found or (most or 0) <= width, have)
         return [vector[..., :most] for vector in found]
 
-    return (each for group in answers(inputs, vectors) for each in group)
+    return (each for group in answer_groups(inputs, vectors) for each in group)
 
 
 def value(parsed: Parsed) -> Any:
@@ -93,7 +93,7 @@ def run(parsed: Parsed) -> None:
             )
     else:
         write(
-            (line(number, *each) for number, each in enumerate(answered)),
+            (vector_line(number, *each) for number, each in enumerate(answered)),
             given.output,
             given.overwrite,
         )
@@ -106,7 +106,7 @@ def vector_of(answer: Any) -> Any:
     return answer
 
 
-def line(number: int, text: Input, answer: Any) -> str:
+def vector_line(number: int, text: Input, answer: Any) -> str:
     """A json object with the vector of a text, or with its error."""
     if not isinstance(answer, DataError):
         answer = {"vector": list_numbers(answer)}

@@ -70,7 +70,7 @@ class Options(ReadingOptions):
 
 def value(argv: Sequence[str]) -> dict[str, Any]:
     """The figures of a model, beside what was measured on what."""
-    about, judged = measure(parse_evaluate(argv))
+    about, judged = measure_given(parse_evaluate(argv))
     return about | judged.figures
 
 
@@ -83,7 +83,7 @@ def run(argv: Sequence[str]) -> None:
     from unitk.kernels.products import keep_memory
 
     keep_memory()
-    about, judged = measure(parsed)
+    about, judged = measure_given(parsed)
     if parsed.main.output_format == "json":
         print(json.dumps(about | judged.figures))
         return
@@ -98,7 +98,7 @@ def parse_evaluate(argv: Sequence[str]) -> config.Parsed:
     return config.parse("evaluate", with_evaluations(Options), argv, aside=ASIDE)
 
 
-def measure(parsed: config.Parsed) -> tuple[dict[str, Any], Judged]:
+def measure_given(parsed: config.Parsed) -> tuple[dict[str, Any], Judged]:
     """What is measured on what, and what was found."""
     kinds = choose_evaluations(parsed)
     name, kind = next(iter(kinds.items()))

@@ -28,7 +28,7 @@ from unitk.data.files.pairs import Fields
 from unitk.data.files.readers import Format, format_of
 from unitk.data.files.squad import SQUAD_SOURCE
 from unitk.decoding.config import INFILL_LENPEN, GenerateConfig
-from unitk.decoding.files.defaults import as_meant, naming
+from unitk.decoding.files.defaults import as_meant, naming_defaults
 from unitk.decoding.files.inputs import (
     Blanks,
     Input,
@@ -208,7 +208,7 @@ def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
         meant.pop("nbest", None)
     texts = {name: render(value) for name, value in meant.items()}
     defaults = Settings.of_texts(texts, Origin.CHECKPOINT, f"checkpoint {path}")
-    with naming(meant):
+    with naming_defaults(meant):
         words: dict[str, Any] = {"positional": "texts", "aside": ("task", "arch")}
         parsed = config.parse("generate", Options, argv, defaults=defaults.under(draws), **words)
     flags = [word for name, text in texts.items() for word in (config.flag(name), text)]

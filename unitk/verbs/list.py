@@ -51,7 +51,7 @@ def value(parsed: Parsed) -> dict[str, dict[str, str]]:
     own = {MODEL: pretrained.names, CONFIG: ready.names}
     return {
         kind: {
-            name: about(kind, name)
+            name: about_name(kind, name)
             for name in (own[kind]() if kind in own else registry.names(kind))
         }
         for kind in (quick if wanted is None else [wanted])
@@ -69,7 +69,7 @@ def run(parsed: Parsed) -> None:
             print(f"  {name:<{width}} {meaning}")
 
 
-def about(kind: str, name: str) -> str:
+def about_name(kind: str, name: str) -> str:
     """A description of a name, in one line."""
     if kind in (MODEL, CONFIG):
         return (pretrained if kind == MODEL else ready).about(name)

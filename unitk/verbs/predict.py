@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from unitk.api.answering import (
     Answering,
-    answers,
+    answer_groups,
     check_output,
     inputs_of,
     open_generator,
@@ -63,7 +63,7 @@ def predict_texts(parsed: Parsed, done: int = 0) -> Iterator[list[tuple[Input, A
     ) -> list[dict[str, Any]]:
         return generator.predictions([text.source for text in texts], given, first, report)
 
-    return answers(inputs, predict, done)
+    return answer_groups(inputs, predict, done)
 
 
 def value(parsed: Parsed) -> list[dict[str, Any]]:
@@ -85,13 +85,15 @@ def run(parsed: Parsed) -> None:
         sink = sink_of(given, parsed.settings.texts | parsed.aside.texts)
         number = sink.done
         for group in predict_texts(parsed, number):
-            lines = [line(number + i, *each, given.output_format) for i, each in enumerate(group)]
+            lines = [
+                predict_line(number + i, *each, given.output_format) for i, each in enumerate(group)
+            ]
             sink.add(lines, len(group))
             number += len(group)
         sink.close()
 
 
-def line(number: int, text: Input, answer: Any, output_format: str) -> str:
+def predict_line(number: int, text: Input, answer: Any, output_format: str) -> str:
     """A prediction, or the error of its text, as a line of --output."""
     if output_format == "jsonl" or isinstance(answer, DataError):
         return record(number, text, answer)

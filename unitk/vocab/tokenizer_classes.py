@@ -397,7 +397,7 @@ BUILT_IN = {
 KIND = "tokenizer"
 
 
-class Classes(Mapping[str, TokenizerClass]):
+class ClassTable(Mapping[str, TokenizerClass]):
     """Name -> class: those of this file, and those that the registry knows."""
 
     def __getitem__(self, name: str) -> TokenizerClass:
@@ -415,7 +415,7 @@ class Classes(Mapping[str, TokenizerClass]):
         return len(BUILT_IN) + len(registry.names(KIND))
 
 
-CLASSES = Classes()
+CLASSES = ClassTable()
 
 
 def check_model(name: str, spec: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from unitk.decoding.config import GenerateConfig, make_config
 from unitk.decoding.files.defaults import (
     NAME,
-    naming,
+    naming_defaults,
     read_defaults,
     select_defaults,
     write_defaults,
@@ -91,10 +91,10 @@ def test_given_options_drop_what_has_no_effect_beside_them(given, defaults, gone
 
 def test_an_error_says_which_options_are_the_checkpoints():
     told = r"at most --max-len 2, got 3 \(--min-len 3: the checkpoint's generate.yaml\)"
-    with pytest.raises(UsageError, match=told), naming({"min_len": 3, "beam": 4}):
+    with pytest.raises(UsageError, match=told), naming_defaults({"min_len": 3, "beam": 4}):
         make_config(GenerateConfig, {"min_len": 3, "max_len": 2})
     # an option that is only near to what was typed is not at fault
-    with pytest.raises(UsageError, match=r"--beam\?$"), naming({"beam": 4}):
+    with pytest.raises(UsageError, match=r"--beam\?$"), naming_defaults({"beam": 4}):
         raise UsageError("--beem: no such option; did you mean --beam?")
-    with pytest.raises(UsageError, match="got 0$"), naming({"min_len": 3}):
+    with pytest.raises(UsageError, match="got 0$"), naming_defaults({"min_len": 3}):
         make_config(GenerateConfig, {"beam": 0})

@@ -9,7 +9,7 @@ from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed
 from unitk.errors import DataError, UsageError
 from unitk.families.analysis import verbs as analyse
-from unitk.families.analysis.static import Places, draw_places, find_vectors, reduce_states
+from unitk.families.analysis.static import Occurrences, draw_places, find_vectors, reduce_states
 
 TEXTS = ["the river bank", "The bank lends money.", "", "money (at the bank) for the river"]
 
@@ -34,12 +34,12 @@ def test_states_that_point_one_way_and_none():
 
 def test_places_are_drawn():
     rows = np.array([[i % 3, i, 1, 2] for i in range(30)] + [[3, 0, 3, 4]])
-    found, counts = draw_places(rows, Places(least=2, most=4))
+    found, counts = draw_places(rows, Occurrences(least=2, most=4))
     assert found[:, 0].tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert counts.tolist() == [10, 10, 10, 1]
     assert {tuple(row) for row in found} <= {tuple(row) for row in rows}
-    assert not np.array_equal(found, draw_places(rows, Places(least=2, most=4, seed=2))[0])
-    every = draw_places(rows, Places(least=1))[0]
+    assert not np.array_equal(found, draw_places(rows, Occurrences(least=2, most=4, seed=2))[0])
+    every = draw_places(rows, Occurrences(least=1))[0]
     assert sorted(map(tuple, every)) == sorted(map(tuple, rows))
 
 
@@ -54,7 +54,7 @@ HOW = EmbedConfig(layer=2)
 def test_vectors_of_a_model_are_means_of_its_states(base):
     """The places of each word in the texts, its tokens found by hand."""
     given = base.model, base.task, [[text] for text in TEXTS], HOW
-    found = find_vectors(*given, Places(least=2, reduce="mean"))
+    found = find_vectors(*given, Occurrences(least=2, reduce="mean"))
     assert [*found] == ["the", "bank", "river", "money"]
     sources = [[np.array(base.vocab.encode(text))] for text in TEXTS]
     states = embed(base.model, base.task, sources, EmbedConfig(layer=2, pool="none"))
@@ -66,10 +66,10 @@ def test_vectors_of_a_model_are_means_of_its_states(base):
         each += [x[i] for i in own]  # behind [CLS]
     assert found["river"] == pytest.approx(np.mean(each, axis=0), rel=1e-4, abs=1e-5)
     small = EmbedConfig(layer=2, max_tokens=12)
-    again = find_vectors(*given[:3], small, Places(least=2, reduce="mean"))
+    again = find_vectors(*given[:3], small, Occurrences(least=2, reduce="mean"))
     for word, vector in found.items():
         assert again[word] == pytest.approx(vector, rel=1e-4, abs=1e-5)
-    lower = find_vectors(*given, Places(least=2, lowercase=True))
+    lower = find_vectors(*given, Occurrences(least=2, lowercase=True))
     assert [*lower] == ["the", "bank", "river", "money"]
     assert np.linalg.norm(lower["the"]) == pytest.approx(1, rel=1e-5)
 
@@ -79,7 +79,7 @@ def test_a_word_of_several_tokens_is_their_mean(base):
     ids = np.array(base.vocab.encode(word))
     assert len(ids) > 1
     [found] = find_vectors(
-        base.model, base.task, [[word]], HOW, Places(least=1, reduce="mean")
+        base.model, base.task, [[word]], HOW, Occurrences(least=1, reduce="mean")
     ).values()
     [states] = embed(base.model, base.task, [[ids]], EmbedConfig(layer=2, pool="none"))
     assert found == pytest.approx(states[1 : 1 + len(ids)].mean(axis=0), rel=1e-4, abs=1e-5)
@@ -103,10 +103,10 @@ def test_the_command(tmp_path, capsys):
 
 def test_what_cannot_be(base, tmp_path):
     with pytest.raises(DataError, match="--input .*9 times"):
-        find_vectors(base.model, base.task, [[text] for text in TEXTS], HOW, Places(least=9))
+        find_vectors(base.model, base.task, [[text] for text in TEXTS], HOW, Occurrences(least=9))
     with pytest.raises(DataError, match="--input .*no word"):
-        find_vectors(base.model, base.task, [["", ""]], HOW, Places(least=1))
+        find_vectors(base.model, base.task, [["", ""]], HOW, Occurrences(least=1))
     with pytest.raises(UsageError, match="--layer .* 99"):
-        find_vectors(base.model, base.task, [["a b"]], EmbedConfig(layer=99), Places(least=1))
+        find_vectors(base.model, base.task, [["a b"]], EmbedConfig(layer=99), Occurrences(least=1))
     with pytest.raises(UsageError, match="--min-count .*0"):
         analyse.run("vectors --checkpoint x --input y --min-count 0".split())

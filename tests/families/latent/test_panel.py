@@ -13,7 +13,7 @@ from unitk import registry
 from unitk.families.latent.components import ELBOConfig
 from unitk.families.latent.measures.evidence import (
     TEXT,
-    gather,
+    gather_evidence,
     importance_bound,
     log_weight,
     mutual_information,
@@ -98,13 +98,13 @@ def test_panel_equals_direct_computation(model, texts):
 
 @pytest.mark.parametrize("sizes", [(7,), (1, 2, 4), (1,) * 7])
 def test_nothing_depends_on_the_batches(model, texts, sizes):
-    whole, parts = (gather(model, batches(texts, *s), draws=3) for s in ((4, 3), sizes))
+    whole, parts = (gather_evidence(model, batches(texts, *s), draws=3) for s in ((4, 3), sizes))
     for name in ("mean", "z", "kl", "nll", "bound"):
         assert torch.allclose(getattr(whole, name), getattr(parts, name), rtol=1e-5, atol=1e-5)
 
 
 def test_bound_and_reconstruction_over_several_draws(model, texts):
-    seen = gather(model, batches(texts, 7), draws=20)
+    seen = gather_evidence(model, batches(texts, 7), draws=20)
     for i, text in enumerate(texts):
         mean, logvar, z, nll = direct(model, text, i, draws=20)
         weights = log_weight(torch.tensor(nll), z, mean, logvar)

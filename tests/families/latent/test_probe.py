@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from unitk.errors import DataError
-from unitk.families.latent.measures.probe import logistic, probe
+from unitk.families.latent.measures.probe import logistic, probe_classes
 
 RNG = np.random.default_rng(0)
 
@@ -17,12 +17,12 @@ def blobs(each, distance, classes=3, width=5):
 
 
 def test_what_can_be_separated_is_from_one_label_a_class():
-    assert probe(blobs(20, 100, width=3), blobs(30, 100, width=3), 1, 5, 1.0) == [1.0] * 5
+    assert probe_classes(blobs(20, 100, width=3), blobs(30, 100, width=3), 1, 5, 1.0) == [1.0] * 5
 
 
 def test_labels_at_random_are_at_chance():
     (x, label), (x_test, label_test) = blobs(200, 0), blobs(400, 0)
-    found = probe((x, label), (x_test, label_test), 50, 4, 1.0)
+    found = probe_classes((x, label), (x_test, label_test), 50, 4, 1.0)
     assert np.mean(found) == pytest.approx(1 / 3, abs=0.06)
 
 
@@ -46,23 +46,23 @@ def test_two_classes_on_a_line_by_hand():
 
 def test_all_labels_are_one_run_and_more_labels_are_better():
     train, test = blobs(300, 1), blobs(300, 1)
-    few, many, every = (probe(train, test, n, 8, 1.0) for n in (2, 100, 0))
+    few, many, every = (probe_classes(train, test, n, 8, 1.0) for n in (2, 100, 0))
     assert len(few) == len(many) == 8 and len(every) == 1
     assert np.mean(few) < np.mean(many) < every[0] + 0.03
-    assert probe(train, test, 2, 3, 1.0) == few[:3]
+    assert probe_classes(train, test, 2, 3, 1.0) == few[:3]
 
 
 def test_a_feature_that_never_changes_does_no_harm():
     (x, label), (y, wanted) = blobs(10, 100, width=4), blobs(10, 100, width=4)
     x[:, 3] = y[:, 3] = 7
-    assert probe((x, label), (y, wanted), 2, 2, 1.0) == [1.0, 1.0]
+    assert probe_classes((x, label), (y, wanted), 2, 2, 1.0) == [1.0, 1.0]
 
 
 def test_what_cannot_be_measured_is_refused():
     x, label = blobs(5, 1)
     with pytest.raises(DataError, match="5 texts of 'class 0', .*few.* 6 of each"):
-        probe((x, label), (x, label), 6, 2, 1.0)
+        probe_classes((x, label), (x, label), 6, 2, 1.0)
     with pytest.raises(DataError, match="--test .*label.* --input has not: 'other'"):
-        probe((x, label), (x[:1], ["other"]), 1, 2, 1.0)
+        probe_classes((x, label), (x[:1], ["other"]), 1, 2, 1.0)
     with pytest.raises(DataError, match="too few.*classes"):
-        probe((x[:2], label[:2]), (x[:2], label[:2]), 1, 2, 1.0)
+        probe_classes((x[:2], label[:2]), (x[:2], label[:2]), 1, 2, 1.0)

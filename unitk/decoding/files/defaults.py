@@ -96,7 +96,7 @@ def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
 
 
 @contextmanager
-def naming(used: Mapping[str, Any]) -> Iterator[None]:
+def naming_defaults(used: Mapping[str, Any]) -> Iterator[None]:
     """A context in which errors about options name those that come from the checkpoint."""
     try:
         yield

@@ -21,7 +21,7 @@ STEPS = 32
 """If steps are recorded, one recording serves so many steps, which see equally many columns."""
 
 
-class Reader:
+class PromptReader:
     """Feeds the model: first the prompts, then one word of every hypothesis per step.
 
     There are B inputs with K hypotheses each. The cache has the columns of the prompt, then K

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.search import Search, State
-from unitk.decoding.steps.reader import Reader
+from unitk.decoding.steps.reader import PromptReader
 from unitk.kernels.capture import RECORDERS, Recorded, tensors_within
 
 
@@ -24,7 +24,7 @@ class Work:
     number of columns that a step may see (`Reader.window`).
     """
 
-    def __init__(self, reader: Reader, search: Search) -> None:
+    def __init__(self, reader: PromptReader, search: Search) -> None:
         self.reader, self.search = reader, search
         self.steps = 0  # words of each hypothesis so far
         self.chosen: tuple[Tensor, ...] = ()

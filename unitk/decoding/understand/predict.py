@@ -71,7 +71,7 @@ def predict(
             (one, [examples[i] if own is task else asking(own, read[i].parts) for i in numbers])
             for one, own in zip(model.members, tasks, strict=True)
         ]
-        output = check_output(mean_output(each), task.form)
+        output = finite_output(mean_output(each), task.form)
         for i, rows in by_example(output, examples, numbers):
             window = read[i]
             found = task.decide(window.parts, rows, config.null_threshold)
@@ -121,7 +121,7 @@ def by_labels(
     return best
 
 
-def check_output(output: Tensor, form: str) -> Tensor:
+def finite_output(output: Tensor, form: str) -> Tensor:
     """Return the output of a head for labels of a form; `NonFiniteError` if it is not finite."""
     # -inf stands for places that an answer cannot have
     fine = output.isfinite() if form == "number" else output < torch.inf

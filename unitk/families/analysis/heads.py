@@ -20,7 +20,7 @@ from unitk.errors import UsageError, require
 from unitk.evaluation.objective import Setup, objective
 from unitk.files import new_file
 from unitk.kernels.lean import RMSNorm
-from unitk.models.attention import Heads
+from unitk.models.attention import HeadParts
 from unitk.models.model import Model
 from unitk.options.fields import render
 from unitk.pictures import save
@@ -57,9 +57,9 @@ def open_gates(model: Model) -> dict[str, Tensor]:
     return found
 
 
-def _parts(model: Model) -> dict[str, Heads]:
+def _parts(model: Model) -> dict[str, HeadParts]:
     parts = model.named_modules()
-    return {model.stored(name): part for name, part in parts if isinstance(part, Heads)}
+    return {model.stored(name): part for name, part in parts if isinstance(part, HeadParts)}
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def write(setup: Setup, gates: Gates, folder: Path) -> None:
     rewrite(setup.path, folder, tensors, {"config": options}, untrained=True)
 
 
-def _cut(tensor: Tensor, leaf: str, part: Heads, left: Tensor) -> Tensor:
+def _cut(tensor: Tensor, leaf: str, part: HeadParts, left: Tensor) -> Tensor:
     """What of a part's tensor belongs to the heads that are left."""
     whole = part.num_heads
     if leaf.startswith("qkv."):

@@ -31,7 +31,7 @@ Reduce = Literal["component", "mean"]
 
 
 @dataclass(frozen=True)
-class Places:
+class Occurrences:
     """Which words get vectors, how many places of each are read, and how states are reduced."""
 
     least: int = 5
@@ -46,7 +46,7 @@ def find_vectors(
     task: Task,
     texts: Sequence[Sequence[str]],
     config: EmbedConfig,
-    places: Places,
+    places: Occurrences,
     report: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Floats]:
     """The vector [D] of each word that occurs often enough, the most frequent word first.
@@ -59,7 +59,7 @@ def find_vectors(
     for i, (text, source) in enumerate(zip(texts, sources, strict=True)):
         if sum(map(len, source)):
             example = fit_text(task, source, model, f"input {i + 1}", config.truncate)
-            for word, *slots in words_of(text, tower(example.towers).token, task):
+            for word, *slots in words_in_slots(text, tower(example.towers).token, task):
                 name = word.lower() if places.lowercase else word
                 rows.extend((number.setdefault(name, len(number)), i, *slots))
     drawn_P4, counts = draw_places(np.array(rows, np.int64).reshape(-1, 4), places)
@@ -75,7 +75,7 @@ def find_vectors(
     return {names[word]: reduce_states(found[word], places.reduce) for word in often}
 
 
-def words_of(text: Sequence[str], token_T: Ids, task: Task) -> Iterator[tuple[str, int, int]]:
+def words_in_slots(text: Sequence[str], token_T: Ids, task: Task) -> Iterator[tuple[str, int, int]]:
     """The words of a text, which comes as its parts, each with its slots [start, stop).
 
     Words that were cut off because the text is too long are left out.
@@ -96,7 +96,7 @@ def words_of(text: Sequence[str], token_T: Ids, task: Task) -> Iterator[tuple[st
         behind += len(ids)
 
 
-def draw_places(places_P4: Ids, how: Places) -> tuple[Ids, Ids]:
+def draw_places(places_P4: Ids, how: Occurrences) -> tuple[Ids, Ids]:
     """The places that are read, those of a word side by side, and the number that each word has."""
     order = np.random.default_rng(how.seed).permutation(len(places_P4))
     shuffled = places_P4[order]

@@ -157,7 +157,7 @@ def rank_values(values_N: Doubles) -> Doubles:
     return mean
 
 
-def solve(unit_VD: Floats, rows: list[Row], words_N4: Ids) -> dict[str, float]:
+def solve_analogies(unit_VD: Floats, rows: list[Row], words_N4: Ids) -> dict[str, float]:
     """The share of questions whose fourth word is nearest to second - first + third.
 
     None of the three is an answer (Mikolov et al. 2013, arXiv 1301.3781, section 4; 3CosAdd of Levy
@@ -198,5 +198,5 @@ SPEARMAN = "Spearman's correlation of cosines and scores x 100"
 ANALOGY = "share of analogies whose fourth word is nearest to second - first + third (3CosAdd)"
 PURITY = "share of words in the category that is the most frequent one of their cluster (Ward's)"
 register("metric", "similarity")(WordTable(3, SPEARMAN, correlate))
-register("metric", "analogy")(WordTable(4, ANALOGY, solve))
+register("metric", "analogy")(WordTable(4, ANALOGY, solve_analogies))
 register("metric", "category")(WordTable(2, PURITY, cluster))

@@ -195,13 +195,13 @@ def word_vectors(parsed: config.Parsed) -> dict[str, Floats]:
     check_writable(given.output, given.overwrite)
     check_apart(given)
     check_read(text for text in inputs if isinstance(text, Input))
-    from unitk.families.analysis.static import Places, find_vectors
+    from unitk.families.analysis.static import Occurrences, find_vectors
     from unitk.models.model import Model
 
     generator = open_generator(given)
     assert isinstance(generator.model, Model)
     how = EmbedConfig(layer=given.layer, truncate=given.truncate, max_tokens=given.max_tokens)
-    places = Places(
+    places = Occurrences(
         least=given.min_count,
         most=given.max_count,
         lowercase=given.lowercase,

@@ -43,8 +43,8 @@ def find(path: Path, vocab: Path | None) -> Assembled:
     options = file.with_name(file.name.replace("weights.hdf5", "options.json"))
     if options == file:
         options = find_file(file.parent, ("options.json", "*options.json"), "options of ELMo")
-    sizes = sizes_of(read_json(options), options)
-    tensors = state_of(tensors_of(file, shapes_of(sizes)), sizes)
+    sizes = network_sizes(read_json(options), options)
+    tensors = state_of(read_arrays(file, shapes_of(sizes)), sizes)
     lstm, cnn = sizes["lstm"], sizes["char_cnn"]
     given = {
         "task": "bilm",
@@ -64,7 +64,7 @@ def find(path: Path, vocab: Path | None) -> Assembled:
     return Assembled(file, given, open_vocab(vocab), rows=0, tensors=tensors)
 
 
-def sizes_of(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
+def network_sizes(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
     """The sizes of LSTM and convolutions in options.json, with their types checked."""
 
     def entry(inside: Mapping[str, Any], key: str, kind: type) -> Any:
@@ -121,7 +121,7 @@ def shapes_of(sizes: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]
             yield f"{cell}W_P_0", (cells, width)
 
 
-def tensors_of(file: Path, shapes: Iterator[tuple[str, tuple[int, ...]]]) -> dict[str, Tensor]:
+def read_arrays(file: Path, shapes: Iterator[tuple[str, tuple[int, ...]]]) -> dict[str, Tensor]:
     """The arrays of these names and shapes in an hdf5 file as fp32 tensors.
 
     Nothing is read that the file does not hold itself: no array of another file, and none whose

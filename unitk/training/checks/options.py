@@ -12,13 +12,13 @@ from unitk.training.config import RANKING, SCORES, TrainConfig, figure, is_launc
 from unitk.training.saving.folder import RunFolder
 
 
-def check_options(parsed: Parsed, run: RunFolder) -> None:
+def check_run_options(parsed: Parsed, run: RunFolder) -> None:
     """Refuse options that exclude each other, or that have no effect in this run."""
     config: TrainConfig = parsed.main
     _check_shards(config, run)
     if config.shard:
         _check_sharded(parsed)
-    check_ends(parsed)
+    check_schedules_end(parsed)
     _check_scores(parsed)
 
 
@@ -65,7 +65,7 @@ def _check_scores(parsed: Parsed) -> None:
         require(computed, f"{what} needs --valid-metric {RANKING[best]}")
 
 
-def check_ends(parsed: Parsed) -> None:
+def check_schedules_end(parsed: Parsed) -> None:
     """Refuse schedules that need the run's last update if only its hours are known."""
     if parsed.main.max_steps or parsed.main.max_epochs or parsed.main.max_words:
         return

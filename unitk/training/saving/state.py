@@ -70,7 +70,7 @@ def copies_of(task: str, texts: Mapping[str, str], folder: Path) -> dict[str, st
     there = [one for one in every if one.name in texts and one.copied in files]
     found = {one.name: str(folder / one.copied.partition("/")[0]) for one in there}
     if "layout" in texts:  # another objective with its own options, in one text
-        name, own = parse_layout(texts["layout"])
+        name, own = split_layout(texts["layout"])
         if copies := copies_of(name, own, folder):
             found["layout"] = render_layout(name, own | copies)
     return found
@@ -273,7 +273,7 @@ def layout_in(there: Settings, task: type[Task]) -> str:
     return render_layout(name, own)
 
 
-def parse_layout(text: str) -> tuple[str, dict[str, str]]:
+def split_layout(text: str) -> tuple[str, dict[str, str]]:
     """The objective and the options that `--task.layout NAME:option=value,...` names."""
     name, _, rest = text.partition(":")
     parts = (part.partition("=") for part in COMMA.split(rest) if part)
@@ -282,6 +282,6 @@ def parse_layout(text: str) -> tuple[str, dict[str, str]]:
 
 
 def render_layout(name: str, texts: Mapping[str, str]) -> str:
-    """The text of an objective with options, which `parse_layout` reads."""
+    """The text of an objective with options, which `split_layout` reads."""
     own = (f"{key}={text}".replace(",", "\\,") for key, text in texts.items())
     return f"{name}:{','.join(own)}".removesuffix(":")

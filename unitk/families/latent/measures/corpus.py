@@ -13,9 +13,9 @@ import torch
 from unitk.data.batching import single_batches
 from unitk.decoding.config import GenerateConfig
 from unitk.evaluation.base import Judged, Progress, Report
-from unitk.evaluation.objective import Setup, labels_of, units_of
+from unitk.evaluation.objective import Setup, asked_words, units_of
 from unitk.families.latent.elbo import ELBO, Autoencoder
-from unitk.families.latent.measures.evidence import gather, nll_of, z_gap
+from unitk.families.latent.measures.evidence import gather_evidence, nll_of, z_gap
 from unitk.families.latent.measures.panel import IGNORED, bars
 from unitk.families.latent.space.points import KL, LatentSpace
 from unitk.metrics.bleu import bleu
@@ -84,11 +84,11 @@ def measure_latent(setup: Setup, draws: int, max_tokens: int, report: Report) ->
         ids = np.arange(len(examples.bounds(0)))
         for batch in single_batches(examples, ids, max_tokens):
             if keep:
-                texts.extend(text[:-1] for text in labels_of(batch))  # without the end
+                texts.extend(text[:-1] for text in asked_words(batch))  # without the end
             yield batch.to(setup.device)
 
     with setup.autocast():
-        seen = gather(setup.model, batches(keep=True), draws, report)
+        seen = gather_evidence(setup.model, batches(keep=True), draws, report)
         check_finite(seen.kl, KL)
         check_finite(seen.bound, "the bound of the texts")
         gap = math.nan

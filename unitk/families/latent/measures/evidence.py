@@ -66,7 +66,7 @@ def partners(count: int) -> Tensor:
 
 
 @torch.no_grad()
-def gather(
+def gather_evidence(
     model: Any,
     batches: Iterable[Batch],
     draws: int = 1,

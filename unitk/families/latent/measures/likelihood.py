@@ -12,7 +12,7 @@ from unitk.decoding.fit import batches, beyond, by_example
 from unitk.decoding.likelihood import Texts
 from unitk.errors import DataError
 from unitk.evaluation.estimators import Cost, Estimation, Estimator, Kind
-from unitk.families.latent.measures.evidence import TEXT, gather
+from unitk.families.latent.measures.evidence import TEXT, gather_evidence
 from unitk.families.latent.task import Optimus
 from unitk.models.base import Decoder
 from unitk.registry import register
@@ -51,7 +51,7 @@ class Importance(Estimator):
         for some in batches(examples, how.max_tokens):
             order += some
             found.append(collate([[examples[i]] for i in some]).to(model.device))
-        bound = -gather(network, found, how.draws, how.report).bound.numpy()
+        bound = -gather_evidence(network, found, how.draws, how.report).bound.numpy()
         costs = [Cost(np.zeros(len(text))) for _, text in texts]
         tokens = _cost_at_mean(network, found, examples, order)
         for i, total in zip(order, bound.tolist(), strict=True):

@@ -15,7 +15,7 @@ from torch import Tensor
 from unitk.criterions.base import Panel
 from unitk.data.cuts import When
 from unitk.families.latent.components import ELBOConfig
-from unitk.families.latent.measures.evidence import gather, z_gap
+from unitk.families.latent.measures.evidence import gather_evidence, z_gap
 from unitk.slots import Batch
 
 IGNORED = 0.1
@@ -35,7 +35,7 @@ def collapse(
     when: When,
 ) -> Panel | None:
     """The panel after an update, counted from 0; None if there are not two texts to compare."""
-    seen = gather(model, batches)
+    seen = gather_evidence(model, batches)
     count = len(seen.nll)
     if count < 2:
         return None

@@ -44,7 +44,7 @@ def logistic(x_ND: Tensor, label_N: Tensor, classes: int, l2: float) -> tuple[Te
     return weight.detach(), bias.detach()
 
 
-def probe(
+def probe_classes(
     train: tuple[Features, Sequence[str]],
     test: tuple[Features, Sequence[str]],
     per_class: int,

@@ -212,7 +212,7 @@ def plot(parsed: Parsed) -> None:
 
 def probe(given: options.Probe, opened: Opened) -> Outcome:
     """`probe`: how accurately a linear classifier reads labels from latents."""
-    from unitk.families.latent.measures.probe import probe as measure
+    from unitk.families.latent.measures.probe import probe_classes as measure
 
     texts, labels = read_labelled(given)
     test_texts, test_labels = read_labelled_file(given.test, "auto", "--test")

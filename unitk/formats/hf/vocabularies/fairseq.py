@@ -35,7 +35,7 @@ CODE = re.compile(r"[a-z]{2}_[A-Z]{2}")
 Roles = Mapping[str, str]
 
 
-def place(
+def arrange_pieces(
     pieces: Pieces, first: Mapping[str, float], skipped: int, last: Mapping[str, float]
 ) -> Pieces:
     """The pieces without the `skipped` ones, behind and before others with their scores."""
@@ -50,14 +50,14 @@ def arrange_xlm_roberta(pieces: Pieces, roles: Roles, languages: tuple[str, ...]
     """fairseq's four symbols, the pieces, the languages and a mask."""
     first = dict.fromkeys((roles[role] for role in ("bos", "pad", "eos", "unk")), 0.0)
     # a text may spell a language, which is found first
-    found = place(pieces, first, 3, dict.fromkeys((*languages, roles["mask"]), 0.0))
+    found = arrange_pieces(pieces, first, 3, dict.fromkeys((*languages, roles["mask"]), 0.0))
     return replace(found, symbols=dict.fromkeys(languages, True)) if languages else found
 
 
 def arrange_camembert(pieces: Pieces, roles: Roles) -> Pieces:
     """CamemBERT's symbols, of which some are never used."""
     first = {"<s>NOTUSED": 0.0, roles["pad"]: 0.0, "</s>NOTUSED": 0.0, roles["unk"]: 0.0}
-    return place(pieces, {**first, "<unk>NOTUSED": -100.0}, 1, {roles["mask"]: 0.0})
+    return arrange_pieces(pieces, {**first, "<unk>NOTUSED": -100.0}, 1, {roles["mask"]: 0.0})
 
 
 def build_camembert(pieces: Pieces, flag: Flag, unk: str) -> Any:
