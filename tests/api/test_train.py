@@ -132,7 +132,6 @@ def test_another_thread_trains_too(short, whole, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"max_stps": 3}, "--max-stps: no such option; did you mean --max-steps"),
         ({"nproc": 2}, "--nproc has no effect in Python"),
         ({"seeds": 2}, "--seeds has no effect in Python"),
         ({"options": {"task.mask_rato": 1}}, "task lm has no such option"),

@@ -506,7 +506,6 @@ def generator_config():
         ("--input in.md --source-field a", UsageError, "--source-field has no effect on in.md"),
         ("--input in.txt --output no/out", UsageError, "--output no/out: cannot write into"),
         ("--input in.txt --max-len 99", UsageError, "--max-len 99 is more .* at most 62"),
-        ("--input in.txt --bean 3", UsageError, "--bean: no such option; did you mean --beam"),
     ],
 )
 def test_what_cannot_be_meant(decode, files, line, error, message):

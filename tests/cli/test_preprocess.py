@@ -187,7 +187,6 @@ def test_pairs_are_pairs(here):
     ("line", "message"),
     [
         ("--input x.txt --vocab-size 26", "--dest is needed"),
-        ("--input x.txt --dest d --vocab-sice 28", "--vocab-sice: no such option; did you mean"),
         (
             "--input x.txt --dest d --vocab v --vocab-size 9",
             "--vocab-size has no effect with --vocab",

@@ -129,6 +129,13 @@ def test_bounds_are_enforced_at_their_ends(name):
                 assert said not in str(error) or spelt not in str(error).replace("_", "-")
 
 
+@pytest.mark.parametrize("verb", [name for name, _ in verbs()])
+def test_an_option_that_a_verb_lacks_is_named(verb):
+    name, *own = verb.split()
+    with pytest.raises(UsageError, match="--no-such-thing: no such option"):
+        find_verb(name)([*own, "--no-such-thing"])
+
+
 def test_every_number_of_a_schedule_or_tuple_counts():
     @dataclass(frozen=True, kw_only=True)
     class Own(Checked):

@@ -37,7 +37,6 @@ def test_defaults():
         (f"{NEEDED} --valid a --valid b", "two sets are called 'valid'; write NAME=DIR"),
         (f"{NEEDED} --valid train=b", "'train' is not a name for a validation set"),
         (f"{NEEDED} --precision fp8", "--precision must be one of auto, fp32, bf16, fp16"),
-        (f"{NEEDED} --lr-schedul constant", "did you mean --lr-schedule"),
     ],
 )
 def test_mistakes_are_named(words, message):
