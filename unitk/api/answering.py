@@ -109,9 +109,7 @@ def check_words(words: Sequence[str]) -> None:
         require(not os.path.exists(word), f"the word {word!r} is a {what} it")
 
 
-def answer_groups(
-    inputs: Texts, answer: Answer, done: int = 0
-) -> Iterator[list[tuple[Input, Any]]]:
+def answer_all(inputs: Texts, answer: Answer, done: int = 0) -> Iterator[list[tuple[Input, Any]]]:
     """Yield the texts after the first `done` with their answers, group by group.
 
     In a stream, a text has an answer or a DataError: a bad line does not affect the others.

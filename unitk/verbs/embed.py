@@ -11,7 +11,7 @@ import numpy as np
 
 from unitk.api.answering import (
     Answering,
-    answer_groups,
+    answer_all,
     check_apart,
     inputs_of,
     open_generator,
@@ -67,7 +67,7 @@ def embed_texts(parsed: Parsed) -> Iterator[tuple[Input, Any]]:
         require(not found or (most or 0) <= width, have)
         return [vector[..., :most] for vector in found]
 
-    return (each for group in answer_groups(inputs, vectors) for each in group)
+    return (each for group in answer_all(inputs, vectors) for each in group)
 
 
 def value(parsed: Parsed) -> Any:

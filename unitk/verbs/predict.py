@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from unitk.api.answering import (
     Answering,
-    answer_groups,
+    answer_all,
     check_output,
     inputs_of,
     open_generator,
@@ -63,7 +63,7 @@ def predict_texts(parsed: Parsed, done: int = 0) -> Iterator[list[tuple[Input, A
     ) -> list[dict[str, Any]]:
         return generator.predictions([text.source for text in texts], given, first, report)
 
-    return answer_groups(inputs, predict, done)
+    return answer_all(inputs, predict, done)
 
 
 def value(parsed: Parsed) -> list[dict[str, Any]]:
