@@ -7,6 +7,7 @@ import pytest
 
 from unitk.data.corpus.columns import ALWAYS, FORMS, OPTIONAL, Counts
 from unitk.data.corpus.writer import ColumnFile
+from unitk.data.files.labels import LABEL_READERS, label_of
 from unitk.errors import DataError
 
 SIZES = np.random.default_rng(0).integers(0, 200, 50)
@@ -43,3 +44,15 @@ def test_made_up_labels_have_the_shape_of_labels(name):
     found, made_up = form.of(rows, np.array([0, 2]), 0), form.made_up(parts)
     assert found.ndim == made_up.ndim and found.shape[1:] == made_up.shape[1:]
     assert bool(form.names(label[name])) == form.named and {*form.names(label[name])} <= {"a", "b"}
+
+
+def test_every_form_is_read_from_fields():
+    assert LABEL_READERS.keys() == FORMS.keys()
+    for name in FORMS:
+        with pytest.raises(DataError, match="here"):
+            label_of({"no": "label"}, name, "here")
+
+
+def test_a_whole_number_beyond_all_floats_is_no_number():
+    with pytest.raises(DataError, match="here"):
+        label_of(10**400, "number", "here")

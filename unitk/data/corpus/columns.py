@@ -197,9 +197,9 @@ FORMS = {
     "span": SpanColumn("spans", width=2),
     "links": Links("linked", each="", width=4, named=True),
 }
-"""Form of labels -> how they are stored, looked up and shortened. A further form also needs a way
-to be read (`label_of` in data/files/labels.py), a task that names it (`Task.form`), and, to be
-scored, a row of `LABELS` in verbs/score.py."""
+"""Form of labels -> how they are stored, looked up and shortened. A further form also needs a row
+of `LABEL_READERS` (data/files/labels.py), a task that names it (`Task.form`), and, to be scored, a
+row of `LABELS` in verbs/score.py."""
 
 
 def stored_dtype(vocab_size: int) -> np.dtype[Any]:

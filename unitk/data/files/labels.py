@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,44 +20,62 @@ BLANKS = re.compile(r"[ \t\r\n\v\f]+")  # ASCII only: a no-break space stands in
 
 def label_of(value: Any, form: str, where: str) -> Label:
     """A field as labels of the form; `where` names it in errors."""
-    if isinstance(value, str) and form in ("span", "links"):  # of CSV
+    wanted, read = LABEL_READERS[form]
+    if isinstance(value, str) and value.lstrip().startswith(AS_JSON.get(form, ())):
         value = parse_json(value, where) if value.strip() else None
-    if form == "classes" and isinstance(value, str) and value.lstrip().startswith("["):
-        value = parse_json(value, where)
-    if form in ("class", "choice") and (name := _name(value)):
-        # a choice may be the text "1.0"
-        return [value.strip() if form == "choice" and isinstance(value, str) else name]
-    if form == "number":
-        with suppress(TypeError, ValueError):
-            if math.isfinite(number := float(value)):
-                return [number]
-    if form == "tags" and isinstance(value, str | list):
-        tags = split_words(value) if isinstance(value, str) else value
-        if all(names := [_name(tag) for tag in tags]):
-            return names
-    if form == "classes" and isinstance(value, str | list) and value != "":
-        each = value.split(",") if isinstance(value, str) else value
-        if all(names := [_name(one) for one in each]):
-            return list(dict.fromkeys(names))
-    if form == "span" and value is None:
-        return NO_SPAN
-    if form == "span" and _is_span(value, 2):
-        return [*map(int, value)]
-    if form == "links" and isinstance(value or [], list):
-        if all(_is_span(link, 3) for link in value or []):
-            return [(int(a), int(b), _name(name) or str(name)) for a, b, name in value or []]
-    shape = {
-        "class": "one label",
-        "number": "a number",
-        "choice": "the number of a choice",
-        "classes": "a list of labels, which may be empty",
-        "tags": "a list of tags",
-        "span": "[start, stop] in characters, or null",
-        "links": "a list of [start, stop, entity] in characters",
-    }
+    if (label := read(value)) is not None:
+        return label
     regress = form == "class" and type(value) is float
     cure = "; numbers to regress on are --labels number" if regress else ""
-    raise DataError(f"{where} must be {shape[form]}, got {value!r}{cure}")
+    raise DataError(f"{where} must be {wanted}, got {value!r}{cure}")
+
+
+def _choice(value: Any) -> Label | None:
+    # a choice may be the text "1.0"
+    return [text] if (text := value.strip() if isinstance(value, str) else _name(value)) else None
+
+
+def _number(value: Any) -> Label | None:
+    with suppress(TypeError, ValueError, OverflowError):
+        return [number] if math.isfinite(number := float(value)) else None
+    return None
+
+
+def _tags(value: Any) -> Label | None:
+    return _names(split_words(value) if isinstance(value, str) else value)
+
+
+def _classes(value: Any) -> Label | None:
+    names = _names(value.split(",") if isinstance(value, str) else value)
+    return None if names is None else list(dict.fromkeys(names))
+
+
+def _span(value: Any) -> Label | None:
+    if value is None:
+        return NO_SPAN
+    return [*map(int, value)] if _is_span(value, 2) else None
+
+
+def _links(value: Any) -> Label | None:
+    links = value or []
+    if not isinstance(links, list) or not all(_is_span(link, 3) for link in links):
+        return None
+    return [(int(a), int(b), _name(name) or str(name)) for a, b, name in links]
+
+
+LABEL_READERS: dict[str, tuple[str, Callable[[Any], Label | None]]] = {
+    "class": ("one label", lambda value: _names([value])),
+    "classes": ("a list of labels, which may be empty", _classes),
+    "choice": ("the number of a choice", _choice),
+    "number": ("a number", _number),
+    "tags": ("a list of tags", _tags),
+    "span": ("[start, stop] in characters, or null", _span),
+    "links": ("a list of [start, stop, entity] in characters", _links),
+}
+"""Form of labels -> what a field must hold, for errors, and the labels in it; None if there are
+none. `FORMS` in data/corpus/columns.py tells how they are stored."""
+AS_JSON = {"classes": "[", "span": "", "links": ""}
+"""Form -> how a text begins that has the labels as json, which is how CSV holds them."""
 
 
 def _is_span(value: Any, size: int) -> bool:
@@ -76,6 +94,13 @@ def _name(value: Any) -> str:
         value = int(value)
     text = str(value).strip() if isinstance(value, str | int) else ""
     return str(int(text.partition(".")[0])) if WHOLE.fullmatch(text) else text
+
+
+def _names(values: Any) -> Label | None:
+    """A list of labels as texts; None if it is no list, or if one of them is none."""
+    if isinstance(values, list) and all(names := [_name(one) for one in values]):
+        return names
+    return None
 
 
 def number_of_choice(label: str, choices: Sequence[str], where: str) -> int:
