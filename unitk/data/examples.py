@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from unitk.data.corpus.folders import (
     part,
     train_parts,
 )
-from unitk.data.laid import Few, Laid, LaidRecords, LaidTexts, Shape, Task, lay_out_made_up
+from unitk.data.laid import Drawn, Few, Laid, LaidRecords, LaidTexts, Shape, Task, lay_out_made_up
 from unitk.data.limits import (
     UNLIMITED,
     Extent,
@@ -105,47 +105,37 @@ def corpora_of(
 
 def open_data(parsed: Parsed) -> Data:
     """Open and check the corpora of a run; this takes milliseconds, whatever their size."""
-    options = parsed.main
+    options, arch = parsed.main, parsed.components["arch"].config
     named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
     joins = any(one.made_from.joins for one in named.values())
     require(not (joins and parsed.mixture), "--task: a task that joins corpora mixes with no other")
     trained, judged = corpora_of(options, joins)
-    weights = [weight for _, weight in trained]
-    folders = [folder for folder, _ in trained] + [*judged.values()]
-    named_by = ["--data"] * len(trained) + ["--valid"] * len(judged)
-    opened = [_open_named(*one, options.resume) for one in zip(named_by, folders, strict=True)]
-    check_alike(folders, opened, forms=not joins)
-    for folder, one in zip(folders, opened, strict=True):
+    corpora = [_open_named("--data", folder, options.resume) for folder, _ in trained]
+    valid = {name: _open_named("--valid", at, options.resume) for name, at in judged.items()}
+    opened, kind = [*corpora, *valid.values()], corpora[0].kind
+    check_alike(opened, forms=not joins)
+    for one in opened:
         if not one.holds:
-            raise DataError(f"{folder} holds nothing")
-    known = (_labels_of_each if joins else _labels_of_all)(folders, opened, len(trained))
+            raise DataError(f"{one.path} holds nothing")
     if options.counts_words:
-        _check_words(trained, opened)
-    tasks, vocab = _make_tasks(named, parsed, corpus_vocab(folders[0]), opened, known)
-    corpora, held_out, kind = opened[: len(trained)], opened[len(trained) :], opened[0].kind
-    if kind == "text" and parsed.settings.given("blocks", Origin.FLAG):
-        uncut = any(task.cut is None for task in tasks.values())
-        require(uncut, f"--blocks has no effect: task {[*tasks][-1]} cuts sentence pairs itself")
-    idle = "--data-exponent has no effect on one corpus, and with --stateful-rows"
-    several = len(trained) > 1 and not options.stateful_rows
-    require(several or options.data_exponent == 1, idle)
-    blocks = options.blocks, options.block_size, options.max_epochs
-    most = options.max_source_len, options.max_target_len
-    shape = Shape(parsed.components["arch"].config, *blocks, *most, options.data_exponent)
-    layouts = Layouts.of(tasks, parsed.mixture, shape, corpora)
+        _check_words(corpora)
+    known = _labels_of_each(corpora, valid.values()) if joins else _labels_of_all(opened)
+    tasks, vocab = _make_tasks(named, parsed, corpus_vocab(trained[0][0]), opened, known)
+    _check_idle(parsed, tasks, corpora)
+    layouts = Layouts.of(tasks, parsed.mixture, Shape(arch, options), corpora)
     few = Few.choose(corpora, options.per_label, options.seed) if options.per_label else None
+    weights = [weight for _, weight in trained]
     carried = options.stateful_rows > 0
     content = [f"{one.fingerprint}={weight}" for one, weight in zip(corpora, weights, strict=True)]
-    valid = dict(zip(judged, held_out, strict=True))
     return Data(
         kind=kind,
         vocab=vocab,
         task=next(iter(tasks.values())),
         heads=tuple(dict.fromkeys(head for task in tasks.values() for head in task.heads)),
         writes=any(task.writes for task in tasks.values()),
-        train=layouts.examples(corpora, weights, options.seed, carried, few),
+        train=layouts.examples(Drawn(corpora, weights, options.seed, carried, few)),
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
-        valid={name: layouts.examples([one], [1.0]) for name, one in valid.items()},
+        valid={name: layouts.examples(Drawn([one])) for name, one in valid.items()},
         fingerprint=hashlib.sha256("\n".join(content).encode()).hexdigest(),
         valid_fingerprints={name: one.fingerprint for name, one in valid.items()},
         parts=0 if kind == "text" else max(int(c.source_parts.max(initial=1)) for c in corpora),
@@ -201,13 +191,13 @@ class Layouts:
         counts = "source_lengths", "target_lengths", "source_parts"
         longest = [max(int(getattr(one, n).max(initial=1)) for one in corpora) for n in counts]
         extents, limits = dict[str, Extent](), list[tuple[int, int]]()
+        given = shape.options.max_source_len, shape.options.max_target_len
         for name, task in tasks.items():
             made_up = partial(lay_out_made_up, task, corpora[0])
             extents[name] = measure_extent(name, made_up, task.vocab.unk, task.pair_slots)
             # where a task shortens by itself, not what train has: valid may have longer ones
-            one = shape.max_source or UNLIMITED, longest[1]
+            one = given[0] or UNLIMITED, longest[1]
             if not task.shortens:
-                given = shape.max_source, shape.max_target
                 one = source_and_target(extents[name], shape.arch, longest, given)
             limits.append(one)
         most = min(source for source, _ in limits), min(target for _, target in limits)
@@ -216,30 +206,21 @@ class Layouts:
             words = [np.full(n, task.vocab.unk) for n in (min(most[0], longest[0]), most[1])]
             rng = np.random.default_rng(0)
             example = lay_out_made_up(task, corpora[0], words[:1], words[1], rng)
-            require(
-                not (fault := misfit(example, tables_of(shape.arch))),
-                f"a source of {len(words[0])} and a target of {len(words[1])} tokens do not fit:"
-                f" {fault}; lower --max-source-len or --max-target-len",
-            )
+            if fault := misfit(example, tables_of(shape.arch)):
+                what = f"a source of {len(words[0])} and a target of {len(words[1])} tokens"
+                cure = "lower --max-source-len or --max-target-len"
+                raise UsageError(f"{what} do not fit: {fault}; {cure}")
         return cls(tasks, mixture, shape, extents, most)
 
-    def examples(
-        self,
-        corpora: Sequence[Any],
-        weights: Sequence[float],
-        seed: int = 0,
-        carried: bool = False,
-        few: Few | None = None,
-    ) -> Examples:
-        """The examples of some corpora; `seed` is that of their cut."""
+    def examples(self, drawn: Drawn) -> Examples:
+        """The examples of corpora, as all tasks lay them out."""
         made: dict[str, Laid] = {}
         frame = max(task.frame for task in self.tasks.values())  # mixed tasks see the same texts
         for name, task in self.tasks.items():
-            if corpora[0].kind == "text":
-                made[name] = LaidTexts(task, self.shape, frame, corpora, weights, seed, carried)
+            if drawn.corpora[0].kind == "text":
+                made[name] = LaidTexts(task, self.shape, frame, drawn)
             else:
-                of = self.shape, self.extents[name], self.most
-                made[name] = LaidRecords(task, *of, corpora, weights, few)
+                made[name] = LaidRecords(task, self.shape, self.extents[name], self.most, drawn)
         return Mixed(made, self.mixture) if self.mixture else next(iter(made.values()))
 
 
@@ -253,28 +234,42 @@ def _open_named(option: str, folder: Path, resumes: bool) -> Any:
         raise DataError(f"{option} {error}{cure}") from error
 
 
-def _labels_of_all(folders: Sequence[Path], opened: Sequence[Any], train: int) -> dict[str, Any]:
+def _labels_of_all(opened: Sequence[Any]) -> dict[str, Any]:
     """The labels of all corpora, as fields of `Trained`; DataError if they differ."""
     first = opened[0].manifest.get("labels")
-    for folder, one in zip(folders, opened, strict=True):
+    for one in opened:
         if one.manifest.get("labels") != first:
-            raise DataError(f"{folder} has other labels than {folders[0]}: preprocess them at once")
+            other = f"{one.path} has other labels than {opened[0].path}"
+            raise DataError(f"{other}: preprocess them at once")
     return {"labels": tuple(first or ())}
 
 
-def _labels_of_each(folders: Sequence[Path], opened: Sequence[Any], train: int) -> dict[str, Any]:
-    """The labels of each corpus by name, as fields of `Trained`; `train` of them are of --data."""
+def _labels_of_each(train: Sequence[Any], valid: Iterable[Any]) -> dict[str, Any]:
+    """The labels of each corpus by name, as fields of `Trained`."""
     known = dict[str, Sequence[str]]()
-    for number, about in enumerate(map(describe, opened)):
+    for number, one in enumerate([*train, *valid]):
+        about = describe(one)
         name, own = about["name"], (about.get("form", "none"), *about.get("labels", ()))
-        there = f"--valid {folders[number]}: no --data is called {name} ({', '.join(known)})"
-        require(number < train or name in known, there)
+        there = f"--valid {one.path}: no --data is called {name} ({', '.join(known)})"
+        require(number < len(train) or name in known, there)
         if known.setdefault(name, own) != own:
-            raise DataError(f"{folders[number]} has other labels than another {name}")
+            raise DataError(f"{one.path} has other labels than another {name}")
     return {"corpora": known}
 
 
+def _check_idle(parsed: Parsed, tasks: Mapping[str, Task], corpora: Sequence[Any]) -> None:
+    """Refuse options of data that would have no effect."""
+    options = parsed.main
+    if corpora[0].kind == "text" and parsed.settings.given("blocks", Origin.FLAG):
+        uncut = any(task.cut is None for task in tasks.values())
+        require(uncut, f"--blocks has no effect: task {[*tasks][-1]} cuts sentence pairs itself")
+    idle = "--data-exponent has no effect on one corpus, and with --stateful-rows"
+    several = len(corpora) > 1 and not options.stateful_rows
+    require(several or options.data_exponent == 1, idle)
+
+
 def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
+    """Refuse a task that does not suit the criterion, the architecture or the corpus."""
     arch, criterion = parsed.components["arch"].config, parsed.components["criterion"].name
     asked = f"--criterion {criterion} cannot learn what --task {name} asks"
     only = task.needs_criterion
@@ -288,35 +283,43 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     orderly = all(reads_one_by_one(slots.table) for slots in short.towers.values())
     reads = f"--arch {parsed.components['arch'].name} reads words one after the other"
     require(orderly or not arch.sequential, f"{reads}, but task {name} lays them out otherwise")
+    _check_arch(name, task, arch, parsed.settings.given("arch.heads", Origin.FLAG))
+    _check_records(name, task, corpus)
+    if fault := misfit(replace(short, inputs={}), tables_of(arch)):
+        raise UsageError(f"{corpus.path}: {fault}")
+
+
+def _check_arch(name: str, task: Task, arch: Any, chose_heads: bool) -> None:
+    """Refuse an architecture that lacks what a task needs beside its towers."""
     beyond = f"task {name} needs --arch.num-virtual {len(task.virtual)}"
     require(len(task.virtual) <= arch.num_virtual, f"{beyond} for {', '.join(task.virtual)}")
     for need in task.needs:
         enough = getattr(arch, need) > 0 or need in arch.spared
         require(enough, f"task {name} needs {flag(f'arch.{need}')} above 0")
-    if parsed.settings.given("arch.heads", Origin.FLAG):  # others are added
-        for head in task.heads:
-            found = f"--arch.heads are {','.join(arch.heads) or 'none'}"
-            require(head in arch.heads, f"task {name} asks {head}, but {found}: add it")
+    for head in task.heads if chose_heads else ():  # otherwise they are added
+        found = f"--arch.heads are {','.join(arch.heads) or 'none'}"
+        require(head in arch.heads, f"task {name} asks {head}, but {found}: add it")
+    enough = arch.num_segments == 0 or arch.num_segments >= len(task.segments)
+    require(enough, f"task {name} needs --arch.num-segments {len(task.segments)}")
+
+
+def _check_records(name: str, task: Task, corpus: Any) -> None:
+    """Refuse a corpus whose labels or parts are not those that a task reads."""
     form = corpus.manifest.get("form", "none")
     wanted = f"task {name} learns from labels of the form {task.form}, but those of --data are"
     require(task.form in ("", form), f"{wanted} {form} (unitk preprocess --labels)")
-    if task.fields:
-        fits = min(corpus.source_parts) >= len(task.fields) and (
-            form == "choice" or max(corpus.source_parts) == len(task.fields)
-        )
+    if count := len(task.fields):
+        least, most = min(corpus.source_parts), max(corpus.source_parts)
+        fits = least >= count and (form == "choice" or most == count)
         names = ",".join(task.fields)
         parts = f"those of --data have other parts (unitk preprocess --source-field {names})"
-        require(fits, f"task {name} reads texts of {len(task.fields)} parts, but {parts}")
-    enough = arch.num_segments == 0 or arch.num_segments >= len(task.segments)
-    require(enough, f"task {name} needs --arch.num-segments {len(task.segments)}")
-    if fault := misfit(replace(short, inputs={}), tables_of(arch)):
-        raise UsageError(f"{corpus.path}: {fault}")
+        require(fits, f"task {name} reads texts of {count} parts, but {parts}")
 
 
-def _check_words(trained: list[tuple[Path, float]], opened: Sequence[Any]) -> None:
+def _check_words(corpora: Sequence[Any]) -> None:
     what = "--max-words and --save-at-words count the words of texts"
-    for (folder, _), corpus in zip(trained, opened, strict=False):
-        require(corpus.kind == "text", f"{what}, but {folder} holds {corpus.kind}")
-        if not corpus.has(WORDS):
-            lacks = f"{folder} does not say how many its sentences have"
+    for one in corpora:
+        require(one.kind == "text", f"{what}, but {one.path} holds {one.kind}")
+        if not one.has(WORDS):
+            lacks = f"{one.path} does not say how many its sentences have"
             raise DataError(f"{what}, but {lacks}: run unitk preprocess again")

@@ -30,12 +30,7 @@ class Shape:
     """The sizes to which a run cuts texts, and the architecture whose tables they must fit."""
 
     arch: Any
-    blocks: str
-    block_size: Any  # tokens, or a schedule of them by epochs
-    max_epochs: int | None
-    max_source: int | None = None  # None: what fits the positions
-    max_target: int | None = None
-    exponent: Any = 1.0  # of the sizes of corpora, or a schedule of it by epochs
+    options: Any  # of the run, a `unitk.training.config.TrainConfig`
 
     def repeats(self, weights: Sequence[float], counts: Ids, epoch: int) -> Sequence[float]:
         """How often an epoch has each corpus, given the weights of --data and the numbers of texts.
@@ -44,9 +39,9 @@ class Shape:
         of the exponent ends with the last epoch (Stickland and Murray 2019, arXiv 1902.02671,
         section 3.2).
         """
-        exponent = self.exponent
+        exponent, epochs = self.options.data_exponent, self.options.max_epochs
         if callable(exponent):
-            last = self.max_epochs and max(self.max_epochs - 1, 1)
+            last = epochs and max(epochs - 1, 1)
             require(last is not None, "--data-exponent: a schedule of epochs needs --max-epochs")
             exponent = exponent(epoch, last)
         if exponent == 1:
@@ -58,19 +53,32 @@ class Shape:
 
     def text_size(self, frame: int, epoch: int) -> int:
         """The most tokens of a text in an epoch, without its `frame` special symbols."""
-        table, name, given = self.arch.room or UNLIMITED, flag("block_size"), self.block_size
+        given, epochs = self.options.block_size, self.options.max_epochs
+        name, table = flag("block_size"), self.arch.room or UNLIMITED
         try:
-            block = given if isinstance(given, int) else round(given(epoch + 1, self.max_epochs))
+            block = given if isinstance(given, int) else round(given(epoch + 1, epochs))
         except UsageError as error:
             what = f"schedule {type(given).__name__} needs the number of epochs"
             raise UsageError(f"{name}: {what}: give --max-epochs") from error
         require(block > frame, f"{name} must be above {frame}, the special symbols of a text")
-        require(
-            block <= table,
-            f"{name} {block} is more than the {table} positions of --arch;"
-            f" --arch.max-positions {block} makes room",
-        )
+        long = f"{name} {block} is more than the {table} positions of --arch"
+        require(block <= table, f"{long}; --arch.max-positions {block} makes room")
         return block - frame
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What the examples of an epoch are drawn from: corpora of one kind."""
+
+    corpora: Sequence[Any]
+    weights: Sequence[float] = (1.0,)
+    """How often an epoch has each corpus."""
+    seed: int = 0
+    """The seed of the cut of texts."""
+    carried: bool = False
+    """Whether a model reads each text with states that it carries from the one before."""
+    few: Few | None = None
+    """The only records that are drawn, if not all are."""
 
 
 class Laid(Examples):
@@ -82,10 +90,10 @@ class Laid(Examples):
     chosen: npt.NDArray[np.float64] | float = 1.0
     """Factors of the weights of the examples."""
 
-    def __init__(self, task: Task, shape: Shape, corpora: Sequence[Any], weights: Sequence[float]):
-        self.task, self.shape, self.corpora, self.weight = task, shape, corpora, weights
-        self.own = [task.for_corpus(describe(corpus)) for corpus in corpora]
-        self.sides = [side for corpus in corpora for side in corpus.sides]
+    def __init__(self, task: Task, shape: Shape, drawn: Drawn) -> None:
+        self.task, self.shape, self.corpora, self.weight = task, shape, drawn.corpora, drawn.weights
+        self.own = [task.for_corpus(describe(corpus)) for corpus in self.corpora]
+        self.sides = [side for corpus in self.corpora for side in corpus.sides]
         self.tables, self.copies = tables_of(shape.arch), task.copies
 
     @abstractmethod
@@ -121,41 +129,29 @@ class Laid(Examples):
 
 
 class LaidTexts(Laid):
-    """Texts, cut anew in each epoch and laid out for pre-training.
-
-    `frame` is the number of special symbols of a text. With `carried`, a model reads each text with
-    states that it carries from the one before.
-    """
+    """Texts with `frame` special symbols, cut anew in each epoch and laid out for pre-training."""
 
     method = "pretrain"
     items: Texts
 
-    def __init__(
-        self,
-        task: Task,
-        shape: Shape,
-        frame: int,
-        corpora: Sequence[Any],
-        weights: Sequence[float],
-        seed: int,
-        carried: bool,
-    ) -> None:
-        super().__init__(task, shape, corpora, weights)
-        self.frame, self.asks = frame, task.asks
+    def __init__(self, task: Task, shape: Shape, frame: int, drawn: Drawn) -> None:
+        super().__init__(task, shape, drawn)
+        corpora, self.frame, self.asks = drawn.corpora, frame, task.asks
         # the sizes of all epochs are checked now, not when the epoch begins
-        epochs = 1 if isinstance(shape.block_size, int) else shape.max_epochs or 1
+        options = shape.options
+        epochs = 1 if isinstance(options.block_size, int) else options.max_epochs or 1
         size, *_ = [shape.text_size(frame, epoch) for epoch in range(epochs)]
-        unbroken = shape.blocks == "stream" and not task.separates
-        how = task.cut or (cut_unbroken if unbroken else shape.blocks)
+        unbroken = options.blocks == "stream" and not task.separates
+        how = task.cut or (cut_unbroken if unbroken else options.blocks)
         self.cut = how, task.copies, task.both_ways
         self.items = Texts(
             corpora,
             blocks=how,
             size=size,
             separator=task.vocab.sep,
-            seed=seed,
+            seed=drawn.seed,
             both_ways=task.both_ways,
-            carried=carried,
+            carried=drawn.carried,
         )
         documents, tokens = (
             sum(getattr(one.counts, name) for one in corpora) for name in ("documents", "tokens")
@@ -198,11 +194,10 @@ class LaidRecords(Laid):
         shape: Shape,
         extent: Extent,
         most: tuple[int, int],
-        corpora: Sequence[Any],
-        weights: Sequence[float],
-        few: Few | None = None,
+        drawn: Drawn,
     ) -> None:
-        super().__init__(task, shape, corpora, weights)
+        super().__init__(task, shape, drawn)
+        corpora, few = drawn.corpora, drawn.few
         self.most, self.asks, kind = most, task.record_asks, CORPORA[corpora[0].kind]
         self.method = kind.method
         read = [Windows(one, most[0]) if one.kind == "spans" else one for one in corpora]

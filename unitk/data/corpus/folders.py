@@ -149,19 +149,17 @@ def describe(corpus: Any) -> dict[str, Any]:
     return {**corpus.manifest, "name": place.name}
 
 
-def check_alike(
-    folders: Sequence[Path], opened: Sequence[Corpus | Pairs], forms: bool = True
-) -> None:
+def check_alike(opened: Sequence[Corpus | Pairs], forms: bool = True) -> None:
     """Refuse corpora that differ in kind or vocabulary, or in the form of their labels."""
     first = opened[0]
-    for folder, one in zip(folders, opened, strict=True):
+    for one in opened:
         if one.kind != first.kind:
-            raise UsageError(f"{folders[0]} holds {first.kind}, but {folder} holds {one.kind}")
+            raise UsageError(f"{first.path} holds {first.kind}, but {one.path} holds {one.kind}")
         here, there = (corpus.manifest.get("form") for corpus in (one, first))
         if forms and here != there:
-            raise DataError(f"{folders[0]} has labels of {there}, but {folder} of {here}")
+            raise DataError(f"{first.path} has labels of {there}, but {one.path} of {here}")
         if one.vocab_hash != first.vocab_hash:
-            raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
+            raise DataError(f"{one.path} was made with another vocabulary than {first.path}")
 
 
 @contextmanager

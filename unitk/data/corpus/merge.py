@@ -64,7 +64,7 @@ def _names(part: Path) -> list[str]:
 def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> dict[str, Counts]:
     opened = [open_corpus(folder) for folder in folders]
     first = opened[0]
-    check_alike(folders, opened)
+    check_alike(opened)
     for one in opened:
         one.verify()  # what is damaged must not get a good hash
     about = _about(folders, [one.manifest for one in opened])
