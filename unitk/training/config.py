@@ -29,6 +29,13 @@ CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
 FROZEN = (*"seed per_label stateful_rows data_exponent freeze thaw group adapter".split(), *CUT)
 """Options that a resumed run cannot change, beside its data and the components' own."""
 
+EXCLUSIVE = (
+    *(("static", other) for other in ("oom_retry", "shard", "stateful_rows")),
+    *(("init_from", tower) for tower in ("init_encoder", "init_decoder")),
+    ("ema", "average_last"),
+    ("batch_tokens", "batch_texts"),
+)
+"""Options of which a run has one."""
 SCORES = {
     "rouge": ("rouge1", "rouge2", "rougeL", "rougeLsum"),
     "bleu": ("bleu",),
@@ -263,41 +270,28 @@ class TrainConfig(Checked):
         require(len(self.data) > 0, "--data needs a corpus folder")
         most = 64 * (os.cpu_count() or 1)
         check_option(self, "threads", (self.threads or 1) <= most, f"at most {most}")
-        require(not (self.ema and self.average_last), "--ema and --average-last exclude each other")
-        require(
-            not self.average_last or bool(self.max_steps or self.max_epochs),
-            "--average-last needs the number of updates: give --max-steps or --max-epochs",
-        )
-        require(
-            self.batch_tokens is None or self.batch_texts is None,
-            "--batch-tokens and --batch-texts exclude each other",
-        )
+        for one, other in EXCLUSIVE:
+            both = getattr(self, one) and getattr(self, other)
+            require(not both, f"{flag(one)} excludes {flag(other)}")
+        counted = bool(self.max_steps or self.max_epochs)
+        needs = "--average-last needs the number of updates: give --max-steps or --max-epochs"
+        require(counted or not self.average_last, needs)
         alone = self.nproc == 1 and not is_launched()
-        require(
-            alone or not self.seeds,
-            "--seeds excludes several processes: its runs follow each other in one",
-        )
-        other = next((n for n in ("oom_retry", "shard", "stateful_rows") if getattr(self, n)), "")
-        require(not (self.static and other), f"--static excludes {flag(other)}")
+        what = "--seeds excludes several processes: its runs follow each other in one"
+        require(alone or not self.seeds, what)
         require(self.resume or not self.new_data, "--new-data has no effect without --resume")
         towers = self.init_encoder or self.init_decoder
         if self.adapter is not None:
             parse_named("adapter", self.adapter, "--adapter")
             whose = "--adapter needs the weights of a model beside which it is trained: --init-from"
             require(bool(self.init_from or towers), whose)
-        require(
-            not (self.init_from and towers),
-            "--init-from excludes --init-encoder and --init-decoder: it has both towers' weights",
-        )
         good = self.thaw in (None, "epoch") or (self.thaw or "").isdecimal() and self.thaw != "0"
         require(good, f"--thaw must be epoch or a number of updates, got {self.thaw!r}")
         bad_steps(self.on_nonfinite)
         known = self.valid_metric == ("auto",) or {*self.valid_metric} <= {*SCORES}
         check_option(self, "valid_metric", known, f"auto or some of {', '.join(SCORES)}")
-        require(
-            bool(self.max_steps or self.max_epochs or self.max_words or self.max_hours),
-            "one of --max-steps, --max-epochs, --max-words and --max-hours is needed",
-        )
+        ends = counted or bool(self.max_words or self.max_hours)
+        require(ends, "one of --max-steps, --max-epochs, --max-words and --max-hours is needed")
         for text in self.data:
             parse_weighted(text)
         names = [name for name, _ in self.named_valid]

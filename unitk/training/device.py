@@ -85,12 +85,10 @@ def check_room(arch: Any, vocab_size: int, each: float, device: torch.device) ->
     `each`: bytes per weight.
     """
     count, free = arch.num_weights(vocab_size), free_memory(device)
-    require(
-        count * each <= free,
-        f"--arch: about {count / 1e6:,.0f} M parameters need {count * each / 1e9:,.1f} GB"
-        f" ({each:g} bytes each), but {free / 1e9:,.1f} GB are free: choose a smaller --arch,"
-        " or lower --arch.num-layers and --arch.width",
-    )
+    need = f"need {count * each / 1e9:,.1f} GB ({each:g} bytes each)"
+    lack = f"about {count / 1e6:,.0f} M parameters {need}, but {free / 1e9:,.1f} GB are free"
+    cure = "choose a smaller --arch, or lower --arch.num-layers and --arch.width"
+    require(count * each <= free, f"--arch: {lack}: {cure}")
 
 
 def free_memory(device: torch.device) -> float:

@@ -358,23 +358,7 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
         stack.callback(ranks.leave)
         if start.resumed is None:
             check_examples(start.data, start.config.seed)  # before there is a folder
-        sinks: list[Sink] = []
-        try:
-            if ranks.leads:
-                stack.enter_context(folder.locked())
-                folder.create(start.parsed.settings.yaml())
-                if start.resumed is not None:
-                    folder.rewind(at.step)
-                    folder.link("last", at.step)
-                    folder.link("best", at.best_step)
-                    for name, step in at.kept.items():
-                        folder.link(name, step)
-                sinks = open_sinks(folder.path, choose_loggers(start.config.writers), at.step)
-                folder.describe(report.readme(trainer))
-                folder.mirror()
-        except OSError as error:
-            what = f"--save-dir {start.config.save_dir} cannot be written to"
-            raise UsageError(f"{what}: {error}") from error
+        sinks = _open_folder(trainer, stack) if ranks.leads else []
         for line in report.first_lines(trainer):
             log.info("%s", line)
         for line in report.warnings(trainer):
@@ -389,3 +373,22 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
                     trainer.saver.mirror(at.step)
                 for line in report.last_lines(trainer):
                     log.info("%s", line)
+
+
+def _open_folder(trainer: Trainer, stack: ExitStack) -> list[Sink]:
+    """Lock the run folder until the stack ends, and make it ready; returns what logs into it."""
+    start, at, folder = trainer.start, trainer.progress, trainer.start.run
+    try:
+        stack.enter_context(folder.locked())
+        folder.create(start.parsed.settings.yaml())
+        if start.resumed is not None:
+            folder.rewind(at.step)
+            for name, step in {"last": at.step, "best": at.best_step, **at.kept}.items():
+                folder.link(name, step)
+        sinks = open_sinks(folder.path, choose_loggers(start.config.writers), at.step)
+        folder.describe(report.readme(trainer))
+        folder.mirror()
+    except OSError as error:
+        what = f"--save-dir {start.config.save_dir} cannot be written to"
+        raise UsageError(f"{what}: {error}") from error
+    return sinks

@@ -43,6 +43,8 @@ from unitk.training.start import Start
 log = logging.getLogger(__name__)
 SHARED = ("embed.tokens.weight", "embed.virtual.weight")
 """Tensors that an encoder may share with its decoder."""
+CROSS = re.compile(r"layers\.\d+\.cross_")
+"""How the names of a layer's tensors begin that attend to an encoder."""
 
 
 class Run:
@@ -74,13 +76,7 @@ class Run:
                 self.progress.epoch, self.progress.cursor = self.progress.epoch + 1, 0
         carried = snapshot.load_carry(resumed, self.device)
         self.stateful = StatefulRows(config.stateful_rows, carried)
-        eager = self.device.type == "cpu" and self.precision == "fp32" and not config.compile
-        arch, recorded = self.model.config, self.progress.products
-        rows, widths = config.max_tokens, (arch.width, arch.ffn_width)
-        found = choose_products(config.products, eager, recorded, rows, widths)
-        if found is not None:  # all ranks compute as the first one does
-            found = self.ranks.all_gather_texts(" ".join(found))[0].split()
-        self.progress.products = found
+        self.progress.products = self._choose_products()
         self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
         self.noise = Noise(self.progress.noise)
         # the norm of the last update, the last losses, and the seconds of the last validation
@@ -102,61 +98,96 @@ class Run:
         )
         self.feed.check_whole(undivided(self.criterion))
         self.per_epoch = self.feed.updates_per_epoch()
-        epochs = config.max_epochs and config.max_epochs * self.per_epoch
-        if config.max_epochs and not isinstance(config.block_size, int):
-            epochs = sum(map(self.feed.updates_per_epoch, range(config.max_epochs)))
-        words = config.max_words and self.data.updates_until(self.feed, config.max_words)
-        self.total = min(filter(None, [config.max_steps, epochs, words]), default=None)
+        self.total = self._count_updates()
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
+
+    def _choose_products(self) -> list[str] | None:
+        """What multiplies matrices on a CPU; all ranks compute as the first one does."""
+        config, arch = self.config, self.model.config
+        eager = self.device.type == "cpu" and self.precision == "fp32" and not config.compile
+        rows, widths = config.max_tokens, (arch.width, arch.ffn_width)
+        found = choose_products(config.products, eager, self.progress.products, rows, widths)
+        if found is None:
+            return None
+        return self.ranks.all_gather_texts(" ".join(found))[0].split()
+
+    def _count_updates(self) -> int | None:
+        """The updates after which the run ends; None if only a signal ends it."""
+        config, epochs = self.config, self.config.max_epochs
+        if epochs and isinstance(config.block_size, int):
+            epochs *= self.per_epoch
+        elif epochs:  # they differ in length
+            epochs = sum(map(self.feed.updates_per_epoch, range(epochs)))
+        words = config.max_words and self.data.updates_until(self.feed, config.max_words)
+        return min(filter(None, [config.max_steps, epochs, words]), default=None)
 
 
 def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base | None]:
-    """The model of a run on the device, with its initial or restored weights, and what its adapter
-    stands on, if it has one."""
-    config, data = start.config, start.data
-    arch, vocabs = start.parsed.components["arch"].config, (data.vocab, data.task.source_vocab)
-    divided = ranks.world if config.shard else 1
+    """Make the model of a run on the device, with its initial or restored weights.
+
+    What its adapter stands on is returned too, if it has one.
+    """
+    config, parts, resumed = start.config, start.parsed.components, start.resumed
     # a weight and its gradient of four bytes each, and what the optimizer keeps
-    each = 8 + start.parsed.components["optimizer"].config.state_bytes
-    check_room(arch, len(data.vocab), each / divided, device)
-    folder = start.resumed or start.init_from
+    each = 8 + parts["optimizer"].config.state_bytes
+    divided = ranks.world if config.shard else 1
+    check_room(parts["arch"].config, len(start.data.vocab), each / divided, device)
+    adapter = parse_named("adapter", config.adapter, "--adapter") if config.adapter else None
+    model, base, parted = _build(start), None, False
+    if resumed is None:
+        taken = _initialise(model, start)
+        if adapter is not None:
+            adapter.apply(model)
+            # output layers of what the model is fine-tuned for are trained whole, and what is new
+            frozen = {n: p for n, p in model.named_parameters() if n in taken and ":" not in n}
+            base = Base.of(frozen, start.init_from)
+    elif adapter is not None:
+        adapter.apply(model)
+        _read_weights(model, resumed, len(start.data.vocab), merged=False)
+        base = Base.stored(resumed)
+    elif ranks.sharded and snapshot.is_as_stored(model, resumed):
+        parted = True  # each rank reads its part of the weights, once it has one
+    else:
+        _read_weights(model, resumed, len(start.data.vocab))
+    for name in base.tensors if base is not None else ():
+        model.get_parameter(name).requires_grad_(False)
+    freeze(model, config.freeze)
+    ranks.to_device(model, device)
+    if resumed is not None and parted:
+        snapshot.read_parts(model, resumed, ranks)
+    prepare_model(model, config)
+    return model, base
+
+
+def _build(start: Start) -> Model:
+    folder, data = start.resumed or start.init_from, start.data
     with (
         plugins_named(read_state(folder), folder) if folder else nullcontext(),
         # weights that will be read take no memory before
         checkpoint.Undrawn() if start.resumed else nullcontext(),
     ):
-        model = build(arch, *map(len, vocabs))
-    taken, fresh, base = set[str](), start.resumed is None, None
-    adapter = parse_named("adapter", config.adapter, "--adapter") if config.adapter else None
-    if adapter is not None and not fresh:
-        adapter.apply(model)
-    # each rank reads its part of these, once it has one
-    parted = start.resumed if ranks.sharded and adapter is None else None
-    parted = parted if parted and snapshot.is_as_stored(model, parted) else None
-    if folder and not parted:
-        task = data.task if fresh else None
-        taken |= checkpoint.load_weights(model, folder, averages=fresh, task=task, merged=fresh)
-        rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", len(data.vocab))
-        if added := len(data.vocab) - rows:
-            log.info("from now on the rows that the import added have a probability: %d", added)
-    fill_tables(model, data.task.tables if start.resumed is None else {})
-    for tower, towers_folder in start.init_towers.items():
-        taken |= load_tower(model, tower, towers_folder, data.task)
-    if adapter is not None and start.resumed is not None:
-        base = Base.stored(start.resumed)
-    elif adapter is not None:
-        adapter.apply(model)
-        # output layers of what the model is fine-tuned for are trained whole, and what is new
-        frozen = {n: p for n, p in model.named_parameters() if n in taken and ":" not in n}
-        base = Base.of(frozen, start.init_from)
-    for name in base.tensors if base is not None else ():
-        model.get_parameter(name).requires_grad_(False)
-    freeze(model, config.freeze)
-    ranks.to_device(model, device)
-    if parted:
-        snapshot.read_parts(model, parted, ranks)
-    prepare_model(model, config)
-    return model, base
+        arch = start.parsed.components["arch"].config
+        return build(arch, len(data.vocab), len(data.task.source_vocab))
+
+
+def _initialise(model: Model, start: Start) -> set[str]:
+    """Read what a new run takes from checkpoints and tables; returns the tensors it has read."""
+    taken, data = set[str](), start.data
+    if (folder := start.init_from) is not None:
+        taken = _read_weights(model, folder, len(data.vocab), averages=True, task=data.task)
+    fill_tables(model, data.task.tables)
+    for tower, folder in start.init_towers.items():
+        taken |= load_tower(model, tower, folder, data.task)
+    return taken
+
+
+def _read_weights(model: Model, folder: Path, num_ids: int, **how: Any) -> set[str]:
+    """`checkpoint.load_weights`, which tells what an import added to tables of words."""
+    taken = checkpoint.load_weights(model, folder, **how)
+    rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", num_ids)
+    if added := num_ids - rows:
+        log.info("from now on the rows that the import added have a probability: %d", added)
+    return taken
 
 
 def fill_tables(model: Model, tables: Mapping[str, Any]) -> None:
@@ -182,29 +213,28 @@ def load_tower(model: Model, tower: str, folder: Path, task: Task) -> set[str]:
         _tower(tensors, tower, model.between) for tensors in (weights_of(folder, True), own)
     )
     checkpoint.add_rows(there, here, task)
-    copied = {id(here[one]) for one in here if one in there}
-    name = f"--init-{tower} {folder}"
-    new = [one for one in here if one not in there]
-    for one in new:
-        between = one.partition(".")[0] in model.between
-        if not between and not re.match(r"layers\.\d+\.cross_", one):
-            raise CheckpointError(f"{name} has no tensor {one}")
-    left = [one for one in there if one not in here]
-    for what, names in (("initialised", new), ("left out", left)):
+    option, stack = (
+        f"--init-{tower} {folder}",
+        model.reader if tower == "encoder" else model.decoder,
+    )
+    both = [name for name in here if name in there]
+    anew = [name for name in here if name not in there]
+    for name in anew:
+        if name.partition(".")[0] not in model.between and not CROSS.match(name):
+            raise CheckpointError(f"{option} has no tensor {name}")
+    for what, names in (("initialised", anew), ("left out", [n for n in there if n not in here])):
         if names:
             short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", one) for one in names)
-            log.info("%s: %s: %s", name, what, ", ".join(short))
-    stack = model.reader if tower == "encoder" else model.decoder
-    for one, tensor in here.items():
-        if one in there:
-            found = there[one]
-            if one == f"embed{checkpoint.POSITIONS}":
-                found = stack.embed.resized(one, found)
-            if found.shape != tensor.shape:
-                a, b = list(found.shape), list(tensor.shape)
-                raise CheckpointError(f"{name}: {one} has shape {a}, here it is {b}")
-            with torch.no_grad():
-                tensor.copy_(found)
+            log.info("%s: %s: %s", option, what, ", ".join(short))
+    if (positions := f"embed{checkpoint.POSITIONS}") in both:
+        there[positions] = stack.embed.resized(positions, there[positions])
+    for name in both:
+        if there[name].shape != here[name].shape:
+            a, b = list(there[name].shape), list(here[name].shape)
+            raise CheckpointError(f"{option}: {name} has shape {a}, here it is {b}")
+        with torch.no_grad():
+            here[name].copy_(there[name])
+    copied = {id(here[name]) for name in both}
     return {name for name, tensor in own.items() if id(tensor) in copied}
 
 

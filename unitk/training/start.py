@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from unitk import registry
 from unitk.data.corpus.corpus import VOCAB
@@ -19,7 +20,7 @@ from unitk.data.examples import Data, open_data
 from unitk.errors import UsageError, require
 from unitk.models.base import Preset
 from unitk.optim.rates import choose_rates
-from unitk.options.config import NoOptions, Parsed, options, peek, read_words, resolve
+from unitk.options.config import Component, NoOptions, Parsed, options, peek, read_words, resolve
 from unitk.options.settings import Origin, Settings
 from unitk.training.checks.checkpoint import check_frozen, differences, of_same_tasks
 from unitk.training.checks.data import check_data, check_fit, check_vocab
@@ -90,22 +91,18 @@ class Start:
     @property
     def identity(self) -> Identity:
         """The identity that its checkpoints record."""
-        folder = self.config.user_dir
-        user_dir = str(folder.resolve()) if folder else None
-        values = self.parsed.settings.texts
-        data = self.data
-        most, known = data.train.most, data.task.trained
+        data, known, folder = self.data, self.data.task.trained, self.config.user_dir
         return Identity(
-            values,
-            user_dir,
-            data.fingerprint,
-            data.vocab.hash,
-            data.kind,
-            most,
-            known.labels,
-            data.parts,
-            dict(known.corpora),
-            known.window,
+            config=self.parsed.settings.texts,
+            user_dir=str(folder.resolve()) if folder else None,
+            data=data.fingerprint,
+            vocab=data.vocab.hash,
+            kind=data.kind,
+            lengths=data.train.most,
+            labels=known.labels,
+            parts=data.parts,
+            corpora=dict(known.corpora),
+            window=known.window,
         )
 
 
@@ -243,17 +240,7 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
     init_from = find_checkpoint(config.init_from) if config.init_from else None
     if init_from is not None:
         state = read_state(init_from)
-        single = registry.get("arch", state["config"]["arch"])().towers == ("x",)
-        apart = f"has one tower, but --arch {arch.name} an encoder and a decoder"
-        cure = "--init-encoder and --init-decoder take it"
-        both = {*arch.config.towers} == {"enc", "dec"}
-        require(not (single and both), f"--init-from: {init_from} {apart}: {cure}")
-        check_vocab(state, data.vocab, init_from)
-        theirs, ours = (len(one.sentinels) for one in (Vocab.load(init_from / VOCAB), data.vocab))
-        name = state["config"]["task"]
-        cure = f"--task {name}" if ours == 0 else f"--task.sentinels {theirs}"
-        has = f"--init-from: {init_from} has {theirs} sentinels, but --task of this run {ours}"
-        require(theirs in (0, ours), f"{has}: train it with {cure}")
+        _check_whole(state, init_from, arch, data.vocab)
         changed = differences(parsed, settings_of(state, init_from), init_from)
     given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
     towers = {name: find_checkpoint(path) for name, path in given.items() if path is not None}
@@ -272,3 +259,18 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
         " --arch.shared-embeddings off",
     )
     return init_from, towers, changed
+
+
+def _check_whole(state: dict[str, Any], path: Path, arch: Component, vocab: Vocab) -> None:
+    """Refuse --init-from with a checkpoint of too few towers, or of another vocabulary."""
+    own, two = state["config"], {*arch.config.towers} == {"enc", "dec"}
+    if two and registry.get("arch", own["arch"])().towers == ("x",):
+        apart = f"has one tower, but --arch {arch.name} an encoder and a decoder"
+        cure = "--init-encoder and --init-decoder take it"
+        raise UsageError(f"--init-from: {path} {apart}: {cure}")
+    check_vocab(state, vocab, path)
+    theirs, ours = len(Vocab.load(path / VOCAB).sentinels), len(vocab.sentinels)
+    if theirs not in (0, ours):
+        has = f"has {theirs} sentinels, but --task of this run {ours}"
+        cure = f"--task.sentinels {theirs}" if ours else f"--task {own['task']}"
+        raise UsageError(f"--init-from: {path} {has}: train it with {cure}")
