@@ -17,7 +17,7 @@ from unitk.options.fields import Chance, Checked
 from unitk.registry import register
 
 if TYPE_CHECKING:
-    from unitk.comparison.checks.base import Finding, Subjects
+    from unitk.comparison.checks.base import DataSplit, Finding, Subjects, TrainedRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,29 +70,36 @@ def subjects_of(given: CheckOptions) -> Subjects:
     real = [path.resolve() for path in given.paths]
     twice = next((one for at, one in enumerate(given.paths) if real[at] in real[:at]), None)
     require(twice is None, f"--paths names {twice} twice")
-    runs, splits, scores = list[TrainedRun](), list[DataSplit](), list[Path]()
-    for path in map(pretrained.locate, given.paths):
-        # a folder of runs is one whose folders have checkpoints
-        inner = [one.parent for one in sorted(path.glob("*/checkpoints")) if one.is_dir()]
-        if path.is_file():
-            scores.append(path)
-        elif not path.exists():
-            raise DataError(f"--paths {path}: no such file or folder")
-        elif (path / "checkpoints").is_dir() or (path / "state.json").is_file():
-            runs.append(TrainedRun(path))
-        elif inner:
-            runs += map(TrainedRun, inner)
-        elif parts(path) or is_corpus(path):
-            splits.append(DataSplit.of_folder(path))
-            if not splits[-1].held_out:
-                raise DataError(f"{path} has no valid/ or test/: there is no held-out text")
-        elif deeper := sorted({one.parents[1] for one in path.glob("*/*/checkpoints")}):
-            names = " ".join(map(str, deeper))
-            raise DataError(f"--paths {path} holds folders of runs: name {names}")
-        else:
-            what = "a corpus, a run, a folder of runs or a file of scores"
-            raise DataError(f"--paths {path} is not {what}")
+    found = [one for path in given.paths for one in _open(pretrained.locate(path))]
+    runs = [one for one in found if isinstance(one, TrainedRun)]
+    splits = [one for one in found if isinstance(one, DataSplit)]
+    scores = [one for one in found if isinstance(one, Path)]
     return Subjects(splits, runs, scores, given.shared, given.device)
+
+
+def _open(path: Path) -> list[TrainedRun | DataSplit | Path]:
+    """The runs, the folder of corpora or the file of scores that a path names."""
+    from unitk.comparison.checks.base import DataSplit, TrainedRun  # imports torch
+
+    if path.is_file():
+        return [path]
+    if not path.exists():
+        raise DataError(f"--paths {path}: no such file or folder")
+    if (path / "checkpoints").is_dir() or (path / "state.json").is_file():
+        return [TrainedRun(path)]
+    # a folder of runs is one whose folders have checkpoints
+    if inner := [one.parent for one in sorted(path.glob("*/checkpoints")) if one.is_dir()]:
+        return [*map(TrainedRun, inner)]
+    if parts(path) or is_corpus(path):
+        split = DataSplit.of_folder(path)
+        if not split.held_out:
+            raise DataError(f"{path} has no valid/ or test/: there is no held-out text")
+        return [split]
+    if deeper := sorted({one.parents[1] for one in path.glob("*/*/checkpoints")}):
+        names = " ".join(map(str, deeper))
+        raise DataError(f"--paths {path} holds folders of runs: name {names}")
+    what = "a corpus, a run, a folder of runs or a file of scores"
+    raise DataError(f"--paths {path} is not {what}")
 
 
 def print_findings(findings: Sequence[Finding], form: str) -> None:

@@ -21,7 +21,7 @@ from unitk.comparison.estimators import estimator_of
 from unitk.comparison.texts import Document
 from unitk.errors import require
 from unitk.evaluation.base import Progress
-from unitk.evaluation.estimators import Estimation, Kind
+from unitk.evaluation.estimators import Cost, Estimation, Kind
 from unitk.evaluation.windows import cut_windows
 from unitk.slots import Ids
 
@@ -168,23 +168,31 @@ def measure(
         flat = [window for one in parts for window in one]
         found = iter(estimator.costs(generator.model, task, flat, reading))
     each = [[next(found) for _ in one] for one in parts]
-    tokens = [np.concatenate([cost.tokens for cost in one] or [np.zeros(0)]) for one in each]
     # what an unknown token stands for is spelled out
     spelled = [spell(vocab, *one) for one in zip(sentences, ids, strict=True)]
-    for costs, (a, b) in zip(tokens, pairwise(borders), strict=True):
-        costs += np.concatenate(spelled[a:b]) * CODE_POINT
-    rests = [math.fsum(cost.rest for cost in one) for one in each]
+    of_documents = [np.concatenate(spelled[a:b]) for a, b in pairwise(borders)]
+    added = [_add_up(*one) for one in zip(each, of_documents, strict=True)]
     restored = (vocab.decode(row) for row in ids)
     return Likelihood(
-        estimator.kind,
-        documents,
-        tokens,
-        np.array([one.sum() + rest for one, rest in zip(tokens, rests, strict=True)]),
-        int(sum(one.sum() for one in spelled)),
-        sum(bare(one) != bare(other) for one, other in zip(restored, sentences, strict=True)),
-        sum(map(len, parts)),
-        draws if drawn else 0,
+        kind=estimator.kind,
+        documents=documents,
+        tokens=[tokens for tokens, _ in added],
+        nats=np.array([nats for _, nats in added]),
+        unknown=int(sum(one.sum() for one in spelled)),
+        altered=sum(bare(a) != bare(b) for a, b in zip(restored, sentences, strict=True)),
+        windows=sum(map(len, parts)),
+        draws=draws if drawn else 0,
     )
+
+
+def _add_up(costs: Sequence[Cost], spelled: Ids) -> tuple[Doubles, float]:
+    """The nats of each token of a document and of all of it, given the costs of its windows.
+
+    `spelled` are the characters of each token that the vocabulary does not know.
+    """
+    tokens = np.concatenate([cost.tokens for cost in costs] or [np.zeros(0)])
+    tokens += spelled * CODE_POINT
+    return tokens, tokens.sum() + math.fsum(cost.rest for cost in costs)
 
 
 def spell(vocab: Vocab, sentence: str, ids: Ids) -> Ids:

@@ -215,41 +215,43 @@ def read_index(path: Path, data: Path) -> tuple[np.dtype[Any], Ids]:
     Raises `DataError`, of one line, if either file is damaged or of another format.
     """
     try:
-        length, held = path.stat().st_size, data.stat().st_size
+        held = data.stat().st_size
         with path.open("rb") as file:
-            head = file.read(HEADER.size)
-            magic, version, code, count = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
-            for begin, name in OTHERS.items():
-                if head.startswith(begin):
-                    raise DataError(
-                        f"{path} is of fairseq's format {name}, but unitk reads mmap: preprocess"
-                        " the text again with --dataset-impl mmap"
-                    )
-            if magic != MAGIC or version != 1:
-                raise DataError(f"{path} does not begin as an index of fairseq's format mmap")
-            if length != HEADER.size + 12 * count:
-                # Megatron has the number of documents after the header, their offsets at the end
-                more = int.from_bytes(file.read(8), "little")
-                if length == HEADER.size + 8 + 12 * count + 8 * more:
-                    raise DataError(
-                        f"{path} is Megatron's index, which counts documents too; unitk reads"
-                        " fairseq's: preprocess the text instead"
-                    )
-                raise DataError(f"{path} has {length:,} bytes, which are not {count:,} items")
-            if code not in CODES:
-                kind = "numbers with a fraction" if code in (6, 7) else "no known type"
-                raise DataError(f"{path} says that ids are of type {code}, {kind}")
+            dtype, count = _read_header(path, file)
             sizes = np.fromfile(file, "<i4", count).astype(np.int64)
             offsets = np.fromfile(file, "<i8", count)
     except OSError as error:
         raise DataError(f"{error.filename or path}: {error.strerror or error}") from error
-    dtype = np.dtype(CODES[code])
     ends = np.cumsum(sizes * dtype.itemsize)
     if sizes.min(initial=0) < 0 or (ends - sizes * dtype.itemsize != offsets).any():
         raise DataError(f"{path} is damaged: its sizes and offsets do not fit")
     if held != (wanted := int(ends[-1]) if count else 0):
         raise DataError(f"{data} has {held:,} bytes instead of the {wanted:,} of {path.name}")
     return dtype, sizes
+
+
+def _read_header(path: Path, file: io.BufferedReader) -> tuple[np.dtype[Any], int]:
+    """The type of the ids and the number of items; `DataError` if unitk cannot read the index."""
+    head = file.read(HEADER.size)
+    for begin, name in OTHERS.items():
+        if head.startswith(begin):
+            cure = "preprocess the text again with --dataset-impl mmap"
+            raise DataError(f"{path} is of fairseq's format {name}, but unitk reads mmap: {cure}")
+    magic, version, code, count = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+    if magic != MAGIC or version != 1:
+        raise DataError(f"{path} does not begin as an index of fairseq's format mmap")
+    size = path.stat().st_size
+    beyond = size - HEADER.size - 12 * count
+    # Megatron has the number of documents after the header, their offsets at the end
+    if beyond and beyond == 8 + 8 * int.from_bytes(file.read(8), "little"):
+        what = f"{path} is Megatron's index, which counts documents too"
+        raise DataError(f"{what}; unitk reads fairseq's: preprocess the text instead")
+    if beyond:
+        raise DataError(f"{path} has {size:,} bytes, which are not {count:,} items")
+    if code not in CODES:
+        kind = "numbers with a fraction" if code in (6, 7) else "no known type"
+        raise DataError(f"{path} says that ids are of type {code}, {kind}")
+    return np.dtype(CODES[code]), count
 
 
 def word_counts(paths: Sequence[Path]) -> Counter[str]:

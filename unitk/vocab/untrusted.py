@@ -157,31 +157,37 @@ def has_nested_repeats(pattern: str) -> bool:
 
     The time for such a pattern may double with each character of a text.
     """
-    groups, at = [False], 0  # does the group contain a repetition
-    closed: bool | None = None  # of the group that ends here
-    while at < len(pattern):
-        if found := ESCAPE.match(pattern, at):
-            at, closed = found.end(), None
-        elif pattern[at] == "[":
-            at, closed = _end_of_class(pattern, at), None
-        elif pattern[at] == "(":
+    groups = [False]  # whether each open group contains a repetition
+    closed = False  # whether the token before ends a group that contains one
+    for token in _tokens(pattern):
+        repeated, closed = closed, False
+        if token == "(":
             groups.append(False)
-            at, closed = at + 1, None
-        elif pattern[at] == ")" and len(groups) > 1:
+        elif token == ")" and len(groups) > 1:
             closed = groups.pop()
             groups[-1] |= closed
-            at += 1
-        elif found := QUANTIFIER.match(pattern, at):
-            # {2,5} repeats, but not often enough to matter
-            often = found[1] is None or not found[1] or int(found[1]) > 9
-            often &= found[0][:1] != "{" or "," in found[0]
-            if often and closed:
+        elif _repeats_often(token):
+            if repeated:
                 return True
-            groups[-1] |= often
-            at, closed = found.end(), None
-        else:
-            at, closed = at + 1, None
+            groups[-1] = True
     return False
+
+
+def _tokens(pattern: str) -> Iterator[str]:
+    """The characters of a regular expression; an escape, a class or a quantifier is one token."""
+    at = 0
+    while at < len(pattern):
+        found, start = ESCAPE.match(pattern, at) or QUANTIFIER.match(pattern, at), at
+        at = _end_of_class(pattern, at) if pattern[at] == "[" else found.end() if found else at + 1
+        yield pattern[start:at]
+
+
+def _repeats_often(token: str) -> bool:
+    """Whether a token repeats what is before it; {2,5} does not do so often enough to matter."""
+    found = QUANTIFIER.fullmatch(token)
+    if found is None or token in "*+":
+        return found is not None
+    return "," in token and (not found[1] or int(found[1]) > 9)
 
 
 def _end_of_class(pattern: str, at: int) -> int:

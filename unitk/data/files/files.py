@@ -30,30 +30,31 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+]+:(/|[\w-]+/)", re.IGNORECASE)
 
 def expand(patterns: Sequence[str], option: str) -> list[Path]:
     """The files that a user named, in order; wildcards and folders are expanded."""
-    found: list[Path] = []
-    for pattern in patterns:
-        path = locate(Path(pattern), "file")
-        if path.is_dir():
-            found += _inside(path, option)
-        elif path == STDIN or path.exists():
-            found.append(path)
-        elif isinstance(path, RemotePath):
-            files = path.matching()
-            require(bool(files), f"{option} {path}: there is no such file")
-            found += files
-        elif ADDRESS.match(pattern):
-            raise DataError(f"{option} {pattern} is an address; download it and name the file")
-        elif glob.has_magic(pattern):
-            names = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
-            files = [name for name in names if name.is_file()]
-            if not files:
-                raise DataError(f"{option} {pattern}: no file has such a name")
-            found += files
-        else:
-            raise DataError(f"{option} {path}: no such file{from_hub(path, 'data set')}")
+    found = [path for pattern in patterns for path in _matching(pattern, option)]
     for path, times in Counter(found).items():
         require(times == 1, f"{option} names {path} twice")
     return found
+
+
+def _matching(pattern: str, option: str) -> list[Path]:
+    """The files that a path, a folder or a pattern with wildcards names."""
+    path = locate(Path(pattern), "file")
+    if path.is_dir():
+        return _inside(path, option)
+    if path == STDIN or path.exists():
+        return [path]
+    if isinstance(path, RemotePath):
+        files = path.matching()
+        require(bool(files), f"{option} {path}: there is no such file")
+        return files
+    if ADDRESS.match(pattern):
+        raise DataError(f"{option} {pattern} is an address; download it and name the file")
+    if not glob.has_magic(pattern):
+        raise DataError(f"{option} {path}: no such file{from_hub(path, 'data set')}")
+    names = map(Path, sorted(glob.glob(pattern, recursive=True)))
+    if not (files := [name for name in names if name.is_file()]):
+        raise DataError(f"{option} {pattern}: no file has such a name")
+    return files
 
 
 def _inside(folder: Path, option: str) -> list[Path]:

@@ -78,10 +78,8 @@ def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock
                 counts = [sum(1 for _ in read_lines(path)) for path in (source, target)]
                 raise DataError(f"{source} has {counts[0]:,} lines, but {target} has {counts[1]:,}")
             if not one[0] or not other:
-                raise DataError(
-                    f"{source if not one[0] else target}, line {number}: empty;"
-                    " remove the line from both files"
-                )
+                empty = f"{target if one[0] else source}, line {number}: empty"
+                raise DataError(f"{empty}; remove the line from both files")
             pairs.append(PairText([one[0]], other))
         yield PairBlock(source, base + some[0][1][0][1], pairs)
 

@@ -167,27 +167,29 @@ class Columns(Reader):
         except ModuleNotFoundError as error:
             needed = "needs the package pyarrow: pip install unitk[parquet]"
             raise DataError(f"{path}: {needed}") from error
-        number, at = 0, 0.0
         try:
             with open_file(path) as raw:
-                schema, count, batches = _open_columns(raw)
-                # all of them where one is missing: the error names what there is
-                held = [column_of(field, schema.names) for field in fields]
-                columns = [*dict.fromkeys(held)] if held and all(held) else schema.names
-                classes = classes_of(schema)
-                for batch in batches(columns):
-                    # a parquet file is smaller than its columns, an Arrow file is as large
-                    step = size_of(path) / count if count else batch.nbytes / max(len(batch), 1)
-                    for values in batch.select(columns).to_pylist():
-                        for column in classes.keys() & values.keys():
-                            values[column] = _name_classes(values[column], classes[column])
-                        yield Record(values, f"{path}, row {number}", int(at))
-                        number, at = number + 1, at + step
+                yield from self._read(path, raw, fields)
         except pyarrow.ArrowNotImplementedError as error:
             how = "compression or type of a column"
             raise DataError(f"{path}: this pyarrow cannot read the {how} of this {name}") from error
         except (pyarrow.ArrowException, OSError) as error:
             raise DataError(f"{path}: no {name}, or damaged") from error
+
+    def _read(self, path: Path, raw: Any, fields: Sequence[str]) -> Iterator[Record]:
+        schema, count, batches = _open_columns(raw)
+        # all of them where one is missing: the error names what there is
+        held = [column_of(field, schema.names) for field in fields]
+        columns = [*dict.fromkeys(held)] if held and all(held) else schema.names
+        classes, number, at = classes_of(schema), 0, 0.0
+        for batch in batches(columns):
+            # a parquet file is smaller than its columns, an Arrow file is as large
+            step = size_of(path) / count if count else batch.nbytes / max(len(batch), 1)
+            for values in batch.select(columns).to_pylist():
+                for column in classes.keys() & values.keys():
+                    values[column] = _name_classes(values[column], classes[column])
+                yield Record(values, f"{path}, row {number}", int(at))
+                number, at = number + 1, at + step
 
 
 @register("reader", "parquet")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -68,46 +68,58 @@ def write(parts: Loaded, folder: Path) -> None:
     model = replace(parts, model=base)
     (folder / BASE).mkdir()
     write_folder(model, folder / BASE)
-    arch, head = parts.model.config, parts.task.head
-    family: Family = registry.get("model_type", kind_of(arch, parts.config.get("arch", ""), head))
-    layout = layout_of(family, arch, head)
-    stems = [name.removesuffix(A) for name in tensors if name.endswith(A)]
-    found = [one for stem in stems for one in split_delta(stem, tensors, parts, layout)]
+    family, head = _family_of(parts), parts.task.head
+    layout = layout_of(family, parts.model.config, head)
     theirs = translate(model, model.tensors())
 
     def named(name: str) -> str:
         """The name in the class that is written, which may have another root."""
-        return (
-            name if name in theirs else _full_name(name.removeprefix(family.root), theirs, folder)
-        )
+        bare = name.removeprefix(family.root)
+        return name if name in theirs else _full_name(bare, theirs, folder)
 
-    for number, one in enumerate(found):
-        weight = named(f"{one.module}.weight")
-        found[number] = replace(one, module=weight.removesuffix(".weight"))
+    stems = [name.removesuffix(A) for name in tensors if name.endswith(A)]
+    found = [
+        replace(one, module=named(f"{one.module}.weight").removesuffix(".weight"))
+        for stem in stems
+        for one in split_delta(stem, tensors, parts, layout)
+    ]
     whole = [line.theirs for line in layout.lines(_wholly_trained(parts.path, stays))]
     kept = [named(name) for names in whole for name in names if name]
-    ranks = {one.module: len(one.lower) for one in found if len(one.lower) != config.rank}
+    matrices = {f"{one.module}.lora_A.weight": one.lower for one in found}
+    matrices |= {f"{one.module}.lora_B.weight": one.upper for one in found}
+    matrices |= {name: theirs[name] for name in kept}
+    stored = {WRAPPED + name: tensor.contiguous() for name, tensor in matrices.items()}
+    write_safetensors(stored, folder / WEIGHTS)
     about = {
-        "peft_type": "LORA",
         "task_type": TASKS.get(head or family.task),
+        "fan_in_fan_out": any(layout.form(f"{one.module}.weight") is TURNED for one in found),
+        "modules_to_save": sorted({name.rpartition(".")[0] for name in kept}) or None,
+    }
+    write_json(_describe(config, found) | about, folder / CONFIG)
+
+
+def _describe(config: LoRA, found: Sequence[Added]) -> dict[str, Any]:
+    """What adapter_config.json says of the low-rank matrices."""
+    ranks = {one.module: len(one.lower) for one in found if len(one.lower) != config.rank}
+    return {
+        "peft_type": "LORA",
         "base_model_name_or_path": BASE,
         "r": config.rank,
         "lora_alpha": config.scale * config.rank,
         "lora_dropout": config.dropout,
         "bias": "none",
         "inference_mode": True,
-        "fan_in_fan_out": any(layout.form(f"{one.module}.weight") is TURNED for one in found),
         "target_modules": [one.module for one in found],
-        "modules_to_save": sorted({name.rpartition(".")[0] for name in kept}) or None,
         "rank_pattern": ranks,
         "alpha_pattern": {module: config.scale * rank for module, rank in ranks.items()},
     }
-    matrices = {f"{one.module}.lora_A.weight": one.lower for one in found}
-    matrices |= {f"{one.module}.lora_B.weight": one.upper for one in found}
-    matrices |= {name: theirs[name] for name in kept}
-    stored = {WRAPPED + name: tensor.contiguous() for name, tensor in matrices.items()}
-    write_safetensors(stored, folder / WEIGHTS)
-    write_json(about, folder / CONFIG)
+
+
+def _family_of(parts: Loaded) -> Family:
+    """The family of classes of transformers that a model fits."""
+    kind = kind_of(parts.model.config, parts.config.get("arch", ""), parts.task.head)
+    family: Family = registry.get("model_type", kind)
+    return family
 
 
 def split_delta(
@@ -220,9 +232,7 @@ CLASSES = {
 
 def explain(parts: Loaded) -> str:
     """How an adapter that was written is used."""
-    head, arch = parts.task.head, parts.config.get("arch", "")
-    family: Family = registry.get("model_type", kind_of(parts.model.config, arch, head))
-    task = TASKS.get(head or family.task, "")
+    task = TASKS.get(parts.task.head or _family_of(parts).task, "")
     return USAGE.format(base=BASE, model=CLASSES.get(task, "AutoModelForMaskedLM"))
 
 
