@@ -35,10 +35,8 @@ def usable(task: Task, trained: int) -> Protocol | None:
     needed = [protocol.end, protocol.begin, protocol.probe][task.continues :]
     if lacking := [id_ for id_ in needed if id_ is not None and id_ in added]:
         names = ", ".join(task.vocab.pieces(lacking))
-        raise UsageError(
-            f"--checkpoint: task {task.name} needs {names} to generate, which the"
-            " imported model lacks: train it with --init-from first"
-        )
+        what = f"task {task.name} needs {names} to generate, which the imported model lacks"
+        raise UsageError(f"--checkpoint: {what}: train it with --init-from first")
     return replace(protocol, endless=True) if protocol.end in added else protocol
 
 
@@ -57,15 +55,12 @@ def check_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
             continue
         if len(source) != trained:
             if form:
-                raise DataError(
-                    f"input {number} has {len(source)} of {trained} parts: this model reads"
-                    f" {' and '.join(form)}, with a tab between them (in Python a list of texts)"
-                )
-            what = (
-                "input %d has another number of parts (%d) than the sources of the training (%d):"
-            )
-            what += " a tab in a line, or a list of texts in Python, separates parts"
-            log.warning(what, number, len(source), trained)
+                what = f"input {number} has {len(source)} of {trained} parts"
+                reads = f"this model reads {' and '.join(form)}, with a tab between them"
+                raise DataError(f"{what}: {reads} (in Python a list of texts)")
+            what = "input %d has another number of parts (%d) than the sources of the training (%d)"
+            how = "a tab in a line, or a list of texts in Python, separates parts"
+            log.warning(f"{what}: {how}", number, len(source), trained)
             return True
         answer, passage = in_form([*map(task.vocab.decode, source)], " [SEP] ".join(form))
         if answer.casefold() not in passage.casefold():
@@ -206,16 +201,13 @@ def check_places(
         return
     if pos2 > 0:
         at_most = max_len - -(-pos2 // protocol.dpos2) if protocol.dpos2 else 0
-        raise UsageError(
-            f"--max-len {max_len} is more than this model's {limits.max_positions2} second "
-            f"positions allow: at most {at_most}"
-        )
+        table = f"this model's {limits.max_positions2} second positions"
+        raise UsageError(f"--max-len {max_len} is more than {table} allow: at most {at_most}")
     if pos > 0:
         wish = f" with --max-len {max_len}" if protocol.dpos else ""
-        raise DataError(
-            f"{name} is too long{wish} by {pos} for the {limits.max_positions} positions of this "
-            f"model; --truncate{f' or --max-source-len {fits}' * (fits > 0)} shortens its last part"
-        )
+        table = f"the {limits.max_positions} positions of this model"
+        cure = f"--truncate{f' or --max-source-len {fits}' * (fits > 0)} shortens its last part"
+        raise DataError(f"{name} is too long{wish} by {pos} for {table}; {cure}")
 
 
 def beyond(example: Example, limits: ArchConfig) -> int:

@@ -379,9 +379,8 @@ class Generator(Sources):
         for one, best in zip(prompts, each, strict=True):
             found[one.number - first] = best
         if none := [one.number + 1 for one in prompts if not found[one.number - first]]:
-            log.warning(
-                "inputs with no output that the rules allow: %d, first input %d", len(none), none[0]
-            )
+            what = "inputs with no output that the rules allow: %d, first input %d"
+            log.warning(what, len(none), none[0])
         return found
 
     def decode(

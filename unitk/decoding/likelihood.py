@@ -45,13 +45,13 @@ def likelihoods(
 
     def lay_out(number: int) -> list[Example]:
         before, text = texts[number]
-        found = layouts(task, before, text, whole_words)
-        while (over := beyond(found[0], model.config)) > 0:
+        while True:
+            found = layouts(task, before, text, whole_words)
+            if (over := beyond(found[0], model.config)) <= 0:
+                return found
             if not truncate or not len(before):
                 raise DataError(f"{name(number)} is too long by {over} for this model's positions")
             before = before[over:]
-            found = layouts(task, before, text, whole_words)
-        return found
 
     same: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for number, text in enumerate(texts):
@@ -62,17 +62,24 @@ def likelihoods(
     for at in range(0, len(order), TOGETHER):
         some = order[at : at + TOGETHER]
         laid = [lay_out(first) for first, *_ in some]
-        # a recurrent network reads no trees
-        trees = share([one for own in laid for one in own], not model.config.sequential)
-        gains = score(model, [one.example for one in trees], max_tokens, lambda done: report(0))
-        pairs = zip(gains, trees, strict=True)
-        each = iter([gain[:, index] for gain, tree in pairs for index in tree.index])
-        for numbers, examples in zip(some, laid, strict=True):
-            joined = np.concatenate([next(each) for _ in examples], axis=1)
+        scored = _score_together(model, laid, max_tokens, lambda done: report(0))
+        for numbers, gain in zip(some, scored, strict=True):
             for number in numbers:
-                found[number] = joined
+                found[number] = gain
         report(sum(map(len, some)))
     return found
+
+
+def _score_together(
+    model: Decoder, laid: list[list[Example]], max_tokens: int, report: Callable[[int], None]
+) -> list[Floats]:
+    """The scores of texts, each laid out in one or several examples, which share beginnings."""
+    # a recurrent network reads no trees
+    trees = share([one for own in laid for one in own], not model.config.sequential)
+    gains = score(model, [one.example for one in trees], max_tokens, report)
+    pairs = zip(gains, trees, strict=True)
+    each = iter([gain[:, index] for gain, tree in pairs for index in tree.index])
+    return [np.concatenate([next(each) for _ in own], axis=1) for own in laid]
 
 
 def check_task(task: Task, whole_words: bool) -> None:

@@ -86,9 +86,8 @@ def _tree(examples: Sequence[Example], tails: Sequence[Ids], shared: Sequence[in
         return Tree(first, [np.arange(len(first.asks[0].label))])
     slots = first.towers[tower]
     head = len(slots) - tails[0].shape[1]
-    table = np.concatenate(
-        [slots.table[:, :head], *(t[:, n:] for t, n in zip(tails, shared, strict=True))], axis=1
-    )
+    own = [tail[:, n:] for tail, n in zip(tails, shared, strict=True)]
+    table = np.concatenate([slots.table[:, :head], *own], axis=1)
     time = slots.now[:head].max() + np.arange(1 - head, table.shape[1] - head + 1)
     dies = time.copy()
     # depth first: what follows a slot has the times up to that of the newest slot

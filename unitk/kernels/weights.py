@@ -130,10 +130,8 @@ def prepare_weights(model: Model, precision: Precision) -> Model:
     model.to(DTYPES[precision]).requires_grad_(False)
     models = [part for part in model.modules() if isinstance(part, Model)]
     if not (cpu and packs(precision)):
-        require(
-            precision != "int8",
-            "--precision int8 needs an x86-64 processor, and a PyTorch with oneDNN",
-        )
+        needs = "--precision int8 needs an x86-64 processor, and a PyTorch with oneDNN"
+        require(precision != "int8", needs)
         for one in () if cpu else models:
             _with_output(one, Padded)
         return model

@@ -331,10 +331,8 @@ def _unknown(
         return []
     if not key:
         bare = next((name for name in BARE if name in flat), "")
-        words = [
-            (word, f"; did you mean --{bare} {word}?" if bare else "") for word in setting.words
-        ]
-        return [f"unexpected word {w!r}: options begin with --{meant}" for w, meant in words]
+        hints = {word: f"; did you mean --{bare} {word}?" if bare else "" for word in setting.words}
+        return [f"unexpected word {w!r}: options begin with --{hint}" for w, hint in hints.items()]
     where = "" if setting.where.startswith("-") else f" (in {setting.where})"
     shown = flag(key) if where else setting.where
     spelled = [flag(one) for one in known.get("task", []) if one.endswith(f".{name}")]

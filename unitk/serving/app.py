@@ -91,9 +91,8 @@ class Server:
         get |= {"/model": self.model, "/models": self.models}
         found: list[BaseRoute] = [Route(path, self.page, methods=["GET"]) for path in FILES]
         found += [Route(path, answer, methods=["GET"]) for path, answer in get.items()]
-        found += [
-            Route(f"/{verb}", partial(self.counted, verb), methods=["POST"]) for verb in routes()
-        ]
+        for verb in routes():
+            found.append(Route(f"/{verb}", partial(self.counted, verb), methods=["POST"]))
         for name, listing in listings().items():
             for path in (f"/{name}", f"/{name}/{{name:path}}"):
                 found.append(Route(path, partial(self.tell, listing), methods=["GET"]))
@@ -151,9 +150,8 @@ class Server:
 
     async def tell(self, listing: type[Listing], request: Request) -> Response:
         """What an address tells of the models."""
-        request.scope[RECORD].verb = next(
-            name for name, one in listings().items() if one is listing
-        )
+        named = {one: name for name, one in listings().items()}
+        request.scope[RECORD].verb = named[listing]
         with explain_errors(self.limits.timeout):
             return JSONResponse(listing.tell(self.services, request.path_params.get("name", "")))
 

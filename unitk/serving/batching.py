@@ -245,9 +245,8 @@ class Batcher:
         if parts[0].job.steps is None:
             total = accumulate(part.size for part in parts)
             # the first one is taken whatever it costs, so that nothing waits for ever
-            return [one for one, cost in zip(parts, total, strict=True) if cost <= MAX_COST] or (
-                parts[:1]
-            )
+            some = [one for one, cost in zip(parts, total, strict=True) if cost <= MAX_COST]
+            return some or parts[:1]
         small, wide = self.max_slots // SMALL, parts[0].size
         # small groups have a room of their own, so that large ones do not keep them out
         held = [one.slots for one in self.running]

@@ -317,9 +317,8 @@ class PredictRoute(Route):
             return [task.in_words(*one) for one in zip(texts, said, strict=True)]
 
         pairs = list(zip(self.texts, sources, strict=True))
-        return self.plain(
-            pairs, compute, lambda found: {"predictions": found}, count_tokens(sources)
-        )
+        cost = count_tokens(sources)
+        return self.plain(pairs, compute, lambda found: {"predictions": found}, cost)
 
 
 @register("route", "embed")
@@ -329,9 +328,8 @@ class EmbedRoute(Route):
     Options = EmbedConfig
 
     def job(self) -> Job:
-        return embed_sources(
-            self, self.encode(self.texts), lambda found: {"vectors": [*map(list_numbers, found)]}
-        )
+        sources = self.encode(self.texts)
+        return embed_sources(self, sources, lambda found: {"vectors": [*map(list_numbers, found)]})
 
 
 def embed_sources(
@@ -392,6 +390,5 @@ def decode_prompts(
         if (on_ids := items[at].on_ids) is not None:
             on_ids(ids)
 
-    return generator.decode(
-        [item.prompt for item in items], config, Watcher(report, on_step), layer
-    )
+    prompts = [item.prompt for item in items]
+    return generator.decode(prompts, config, Watcher(report, on_step), layer)

@@ -215,10 +215,8 @@ class Corpus(Stored):
                 first, last = (edge * BLOCK // size for edge in (block, block + 1))
                 found = hashlib.sha256(self._tokens[first:last].data).digest()
                 if found != self._hashes[32 * block :][:32]:
-                    raise DataError(
-                        f"{self.file} was altered: its bytes from {block * BLOCK:,} on are not"
-                        f" those of {BLOCKS}"
-                    )
+                    where = f"its bytes from {block * BLOCK:,} on are not those of {BLOCKS}"
+                    raise DataError(f"{self.file} was altered: {where}")
                 self._seen[block] = True
 
     def chunks(self, column: Column) -> Iterator[npt.NDArray[Any]]:
@@ -326,10 +324,8 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     if not {"format", "kind", "vocab", "files"} <= set(manifest):
         raise DataError(f"{path} is not a manifest of a corpus")
     if manifest["format"] not in (1, FORMAT):
-        raise DataError(
-            f"{path} has format {manifest['format']}, but this unitk reads formats 1 and {FORMAT}:"
-            " preprocess the text again"
-        )
+        reads = f"this unitk reads formats 1 and {FORMAT}: preprocess the text again"
+        raise DataError(f"{path} has format {manifest['format']}, but {reads}")
     if manifest["format"] == FORMAT and manifest.pop("sha256", None) != _own_hash(manifest):
         raise DataError(f"{path} was altered: its SHA-256 is not its own")
     return manifest

@@ -65,9 +65,8 @@ class Sources:
             return self.encode(texts)
         most, form = window
         pairs = zip_longest(texts, focus)
-        return self.encode(
-            [around_answer(one, limit or most, self.vocab, form, at) for one, at in pairs]
-        )
+        most = limit or most
+        return self.encode([around_answer(one, most, self.vocab, form, at) for one, at in pairs])
 
     def key_sentences(
         self, sources: Sequence[list[Ids]], config: GenerateConfig

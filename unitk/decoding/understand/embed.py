@@ -51,35 +51,31 @@ def embed(
     if config.pool == "latent" and not own.config.latent:
         able = families_with(lambda arch: arch.latent > 0)
         raise UsageError(f"--pool latent: this architecture has none; {able} have")
-    words = [bool(sum(map(len, source))) for source in sources]
-    read = [
-        fit_text(task, source, own, f"input {first + i + 1}", config.truncate)
-        for i, source in enumerate(sources)
-        if words[i]
-    ]
-    found: list[Floats] = [np.zeros(0, np.float32)] * len(read)
+    full = [i for i, source in enumerate(sources) if any(map(len, source))]
+    named = [(sources[i], f"input {first + i + 1}") for i in full]
+    read = [fit_text(task, source, own, name, config.truncate) for source, name in named]
+    found: dict[int, Floats] = {}
     vocab = task.source_vocab
     symbols = torch.tensor([id_ for name, id_ in vocab.symbols.items() if name != "unk"])
-    for numbers in batches(read, config.max_tokens):
-        batch = collate([[read[i]] for i in numbers]).to(own.device)
+    for some in batches(read, config.max_tokens):
+        batch = collate([[read[i]] for i in some]).to(own.device)
         if config.pool == "latent":
             pooled = list(own.latents(batch))  # a text's mean latent, before any noise
         else:
             states_BTD, token_BT = own.embed(batch, depth), tower(batch.towers)[TOKEN]
-            sizes = [len(tower(read[i].towers)) for i in numbers]
+            sizes = [len(tower(read[i].towers)) for i in some]
             each = zip(states_BTD.float().cpu(), token_BT.cpu(), sizes, strict=True)
             pooled = [_pool(x[:n], token[:n], symbols, config) for x, token, n in each]
-        for i, vector in zip(numbers, pooled, strict=True):
+        for i, vector in zip(some, pooled, strict=True):
             if not vector.isfinite().all():
                 raise NonFiniteError("the model gives states that are not finite: no vector is one")
-            found[i] = vector.float().cpu().numpy()
-        report(len(numbers))
-    report(words.count(False))
+            found[full[i]] = vector.float().cpu().numpy()
+        report(len(some))
+    report(len(sources) - len(full))
     # a vector of zeros has the width of any other
-    wide = found or embed(model, task, [[np.array([len(vocab) - 1])]], config)
-    nothing = wide[0][:0] if config.pool == "none" else np.zeros_like(wide[0])
-    rest = iter(found)
-    return [next(rest) if some else nothing for some in words]
+    wide, *_ = found.values() or embed(model, task, [[np.array([len(vocab) - 1])]], config)
+    nothing = wide[:0] if config.pool == "none" else np.zeros_like(wide)
+    return [found.get(i, nothing) for i in range(len(sources))]
 
 
 def _pool(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig) -> Tensor:
@@ -100,10 +96,8 @@ def fit_text(task: Task, source: list[Ids], model: Model, name: str, truncate: b
     _, example, _ = shorten_source(source, task.to_embed, lambda one: beyond(one, limits), truncate)
     if (over := beyond(example, limits)) > 0:
         rows = model.reader.config.max_positions
-        raise DataError(
-            f"{name} is too long by {over} for the {rows} positions of this model;"
-            " --truncate shortens its last part"
-        )
+        what = f"{name} is too long by {over} for the {rows} positions of this model"
+        raise DataError(f"{what}; --truncate shortens its last part")
     return example
 
 

@@ -55,14 +55,7 @@ def predict(
     tasks = [own.knowing(room=model.config.room) for own in model.tasks or [task]]
     task = tasks[0]
     _check_options(task, config)
-    read: list[Window] = []
-    for number, source in enumerate(sources):
-        if sum(map(len, source)):
-            name = f"input {first + number + 1}"
-            if task.form == "choice" and len(source) < 2:
-                raise DataError(f"{name} has no choices, which are the parts behind its text")
-            for start, parts in readings(tasks, source, name, config):
-                read.append(Window(number, start, parts, asking(task, parts)))
+    read = [*_read(tasks, sources, config, first)]
     best: list[Prediction] = [{} for _ in sources]
     examples = [one.example for one in read]
     for numbers in batches(examples, config.max_tokens):
@@ -73,17 +66,36 @@ def predict(
         ]
         output = finite_output(mean_output(each), task.form)
         for i, rows in by_example(output, examples, numbers):
-            window = read[i]
-            found = task.decide(window.parts, rows, config.null_threshold)
-            if not config.probabilities:
-                found.pop("probabilities", None)
-            if "span" in found and found["span"][0] >= 0:
-                found["span"] = [window.start + place for place in found["span"]]
-            if not best[window.number] or _rank(found) > _rank(best[window.number]):
-                best[window.number] = found
+            found, number = _decide(task, read[i], rows, config), read[i].number
+            if not best[number] or _rank(found) > _rank(best[number]):
+                best[number] = found
         report(len(numbers))
     report(best.count({}))
     return best
+
+
+def _read(
+    tasks: Sequence[Understanding], sources: Sequence[list[Ids]], config: PredictConfig, first: int
+) -> Iterator[Window]:
+    """Yield the sources that have words, or windows of them, as the first task lays them out."""
+    for number, source in enumerate(sources):
+        if not any(map(len, source)):
+            continue
+        name = f"input {first + number + 1}"
+        if tasks[0].form == "choice" and len(source) < 2:
+            raise DataError(f"{name} has no choices, which are the parts behind its text")
+        for start, parts in readings(tasks, source, name, config):
+            yield Window(number, start, parts, asking(tasks[0], parts))
+
+
+def _decide(task: Understanding, window: Window, rows: Any, config: PredictConfig) -> Prediction:
+    """The prediction for a window, with places in the whole text."""
+    found = task.decide(window.parts, rows, config.null_threshold)
+    if not config.probabilities:
+        found.pop("probabilities", None)
+    if "span" in found and found["span"][0] >= 0:
+        found["span"] = [window.start + place for place in found["span"]]
+    return found
 
 
 def _check_options(task: Understanding, config: PredictConfig) -> None:
