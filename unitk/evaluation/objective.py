@@ -176,10 +176,8 @@ def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means
         for ask in batch.asks.values():
             if ask.head == TEXT and (ask.label >= setup.model.trained).any():
                 lacking = setup.data.vocab.pieces([int(ask.label.max())])[0]
-                raise DataError(
-                    f"--data: {ask.name} asks for {lacking}, which the imported model"
-                    f" {setup.path} lacks: train it with --init-from first"
-                )
+                what = f"{ask.name} asks for {lacking}, which the imported model {setup.path} lacks"
+                raise DataError(f"--data: {what}: train it with --init-from first")
         torch.manual_seed(number)  # for models that draw noise
         moved = stateful.entering(batch.to(setup.device))
         with setup.autocast():

@@ -78,11 +78,11 @@ class SplitFiles:
             if not path.is_file():
                 raise DataError(f"{path} is missing")
         if len({digest_files([path]) for path in found}) > 1:
-            raise DataError(
-                f"{found[0]} and {found[1].name} differ, but unitk reads pairs of one vocabulary:"
-                " make them with fairseq-preprocess --joined-dictionary, or with unitk preprocess"
-                " --format fairseq"
+            what = f"{found[0]} and {found[1].name} differ, but unitk reads pairs of one vocabulary"
+            how = (
+                "fairseq-preprocess --joined-dictionary, or with unitk preprocess --format fairseq"
             )
+            raise DataError(f"{what}: make them with {how}")
         return open_dictionary(found[0])
 
     def open(self) -> Corpus | Pairs:

@@ -87,10 +87,8 @@ class Blocks:
         stop = min(start + BLOCK, self.nbytes)
         data = store_of(self.address).read(self.address, start, stop)
         if hashlib.sha256(data).digest() != self.hashes[number]:
-            raise DataError(
-                f"{self.address} was altered: its bytes from {start:,} on are not those of"
-                f" {copies.BLOCKS}"
-            )
+            where = f"its bytes from {start:,} on are not those of {copies.BLOCKS}"
+            raise DataError(f"{self.address} was altered: {where}")
         # not synced: a block is hashed before it is used
         copies.make_room(len(data))
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -380,10 +380,8 @@ def parse_weighted(text: str) -> tuple[Path, float]:
         number = float(weight)
     except ValueError:
         number = -1.0
-    require(
-        0 < number < float("inf"),
-        f"--data {text}: what stands after = is a weight above 0, got {weight!r}",
-    )
+    what = f"--data {text}: what stands after = is a weight above 0, got {weight!r}"
+    require(0 < number < float("inf"), what)
     return local(path, "--data"), number
 
 
@@ -392,8 +390,6 @@ def parse_named_set(text: str) -> tuple[str, Path]:
     name, equals, path = text.partition("=")
     if not equals or Path(text).exists():
         return "valid", local(text, "--valid")
-    require(
-        name.replace("-", "_").isidentifier() and name != "train",
-        f"--valid {text}: {name!r} is not a name for a validation set",
-    )
+    good = name.replace("-", "_").isidentifier() and name != "train"
+    require(good, f"--valid {text}: {name!r} is not a name for a validation set")
     return name, local(path, "--valid")

@@ -218,11 +218,8 @@ def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, f
             return found
         run.plan.zero_grad()
         update = halve(update)
-        log.warning(
-            "step %d: out of memory: tried again with half as large micro-batches, whose"
-            " dropout differs",
-            run.progress.step + 1,
-        )
+        what = "tried again with half as large micro-batches, whose dropout differs"
+        log.warning(f"step %d: out of memory: {what}", run.progress.step + 1)
 
 
 def check_divisible(update: Update, error: BaseException, max_tokens: int, retry: bool) -> None:

@@ -113,10 +113,8 @@ def parse_train(argv: Sequence[str]) -> Parsed:
         return _with_parent(given)
     recorded = Settings.read(path)
     plugins = recorded.texts.get("user_dir", "none")  # never loaded unasked: plug-ins are code
-    require(
-        plugins == "none" or "user_dir" in given,
-        f"--resume: {path.parent} was trained with plug-ins: give --user-dir {plugins}",
-    )
+    what = f"--resume: {path.parent} was trained with plug-ins: give --user-dir {plugins}"
+    require(plugins == "none" or "user_dir" in given, what)
     changed = {}
     for one, other in (("batch_tokens", "batch_texts"), ("batch_texts", "batch_tokens")):
         if one in given:
@@ -245,19 +243,14 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
     given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
     towers = {name: find_checkpoint(path) for name, path in given.items() if path is not None}
     for name, path in towers.items():
-        require(
-            "enc" in arch.config.towers,
-            f"--init-{name}: --arch {arch.name} has no encoder beside a decoder; --init-from takes"
-            " all of its weights",
-        )
+        what = f"--init-{name}: --arch {arch.name} has no encoder beside a decoder"
+        require("enc" in arch.config.towers, f"{what}; --init-from takes all of its weights")
         state = read_state(path)
         check_vocab(state, data.task.source_vocab if name == "encoder" else data.vocab, path)
         changed += differences(parsed, recorded_options(state), path, name[:3])
-    require(
-        not (arch.config.shared_embeddings and len(set(towers.values())) > 1),
-        "--init-encoder and --init-decoder have a token embedding each: they need"
-        " --arch.shared-embeddings off",
-    )
+    if arch.config.shared_embeddings and len(set(towers.values())) > 1:
+        what = "--init-encoder and --init-decoder have a token embedding each"
+        raise UsageError(f"{what}: they need --arch.shared-embeddings off")
     return init_from, towers, changed
 
 

@@ -200,10 +200,8 @@ def open_parts(options: Options) -> dict[str, Files]:
         elif sources or targets:
             one, other = (expand(getattr(options, side), flag(side)) for side in pair)
             if len(one) != len(other):
-                raise UsageError(
-                    f"{flag(pair[0])} and {flag(pair[1])} must name as many files,"
-                    f" got {len(one)} and {len(other)}"
-                )
+                both = f"{flag(pair[0])} and {flag(pair[1])} must name as many files"
+                raise UsageError(f"{both}, got {len(one)} and {len(other)}")
             parts[name] = Files(one, other, None)
     require(bool(parts), "--input FILES is needed, or --source-file and --target-file")
     kinds = {name: source.kind for name, source in parts.items()}
@@ -404,21 +402,17 @@ def _print(name: str, counts: dict[str, Counts]) -> None:
         announce(f"  {label and label + ': '}{one}")
         if (rate := one.unknown_rate) > MANY_UNKNOWN:
             where = f"{name} ({label})" if label else name
-            say(
-                f"warning: {rate:.1%} of the tokens of {where} are unknown to the vocabulary;"
-                " one trained with --byte-fallback knows everything"
-            )
+            what = f"{rate:.1%} of the tokens of {where} are unknown to the vocabulary"
+            say(f"warning: {what}; one trained with --byte-fallback knows everything")
 
 
 def _hint(name: str, counts: Counts, reading: Separators, symbols: Counter[str]) -> None:
     """Warn of plain text whose documents probably end elsewhere than they were taken to end."""
     if reading.documents == "blank" and counts.sentences > MANY_LINES * counts.documents:
         ends = f"{reading.document_mark!r} ends" if reading.document_mark else "blank lines end"
-        say(
-            f"warning: {name} is {amount(counts.documents, 'documents')} of {counts.sentences:,}"
-            f" sentences,"
-            f" as only {ends} one; if each line is a text, add --documents line"
-        )
+        what = f"{amount(counts.documents, 'documents')} of {counts.sentences:,} sentences"
+        cure = "if each line is a text, add --documents line"
+        say(f"warning: {name} is {what}, as only {ends} one; {cure}")
     for text, count in symbols.most_common(1):
         say(
             f"warning: {name} has {count:,} lines {text!r}, which are text like any other;"

@@ -59,10 +59,8 @@ class Cloze(Understanding):
         super().__init__(config, vocab)
         self.filling = self.layout.protocol
         blanks = self.filling is None or self.filling.begin is not None
-        require(
-            self.layout.infills and blanks,
-            f"--task.layout {config.layout} has no blank; glm_infill and mlm have one",
-        )
+        lacks = f"--task.layout {config.layout} has no blank; glm_infill and mlm have one"
+        require(self.layout.infills and blanks, lacks)
 
     @cached_property
     def pattern(self) -> Pattern:

@@ -66,10 +66,8 @@ class DistillConfig(Checked):
         require(some, "--criterion distill: all weights are 0, so nothing is learned")
         # a map of depths is for what is compared by depth
         deep = self.states_weight > 0 or self.attention_weight > 0
-        require(
-            deep or not self.layers,
-            "--criterion.layers has no effect without a weight of states or attention",
-        )
+        what = "--criterion.layers has no effect without a weight of states or attention"
+        require(deep or not self.layers, what)
         chosen = {"states": ("states_loss", "states_of"), "attention": ("attention_loss",)}
         for part, names in chosen.items():
             for name in names:

@@ -132,10 +132,8 @@ def find(path: Path, vocab: Path | None) -> Found:
     """Read a folder that holds discriminator/ and generator/."""
     for side in SIDES:
         if not (path / side).is_dir():
-            raise CheckpointError(
-                f"{path}: an ELECTRA has the folders discriminator and generator, got no {side};"
-                " --from hf reads one network"
-            )
+            what = "an ELECTRA has the folders discriminator and generator"
+            raise CheckpointError(f"{path}: {what}, got no {side}; --from hf reads one network")
     told, drawn = (hf.find(path / side, vocab) for side in SIDES)
     for side, one in zip(SIDES, (told, drawn), strict=True):
         require(type(one.config) is ElectraConfig, f"{path / side} is not an ELECTRA")

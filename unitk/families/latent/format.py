@@ -105,10 +105,8 @@ def find_folders(path: Path) -> dict[str, Path]:
     elif "full" in folders and not (folders["full"] / FULL).exists():
         del folders["full"]
     if not path.exists() or "full" not in folders and len(folders) < 2:
-        raise CheckpointError(
-            f"{path} is not a checkpoint of Optimus: looked for checkpoint-encoder-N and"
-            f" checkpoint-decoder-N, or {FULL}"
-        )
+        names = f"checkpoint-encoder-N and checkpoint-decoder-N, or {FULL}"
+        raise CheckpointError(f"{path} is not a checkpoint of Optimus: looked for {names}")
     return folders
 
 
@@ -156,10 +154,9 @@ def find_arch(encoder: ModelConfig, path: Path) -> str:
             getattr(there, one) == getattr(encoder, one) for one in matter
         ):
             return name
-    raise CheckpointError(
-        f"{path}: no registered architecture equals the encoder ({encoder.num_layers} layers of"
-        f" {encoder.width}, {encoder.num_heads} heads): register one in --user-dir"
-    )
+    size = f"{encoder.num_layers} layers of {encoder.width}, {encoder.num_heads} heads"
+    what = f"{path}: no registered architecture equals the encoder ({size})"
+    raise CheckpointError(f"{what}: register one in --user-dir")
 
 
 def symbols_of(vocab: Vocab, rows: int) -> dict[str, int]:

@@ -83,20 +83,16 @@ def check_frozen(
         fixed |= key == "max_epochs" and not isinstance(parsed.main.block_size, int)
         if fixed and key not in changed:
             hint = " without --new-data" if key in CUT else ""
-            raise UsageError(
-                f"{flag(key)} is {here[key].text}, but the run to resume has {there[key]}:"
-                f" it cannot change{hint} ({checkpoint})"
-            )
+            what = f"{flag(key)} is {here[key].text}, but the run to resume has {there[key]}"
+            raise UsageError(f"{what}: it cannot change{hint} ({checkpoint})")
     counted = bool(state.get("words")) or not parsed.main.counts_words
     require(counted, f"--max-words and --save-at-words: {checkpoint} did not count its words")
-    require(
-        state["data"] == data.fingerprint or parsed.main.new_data,
-        f"--data: contents or weights are not those of the run to resume ({checkpoint});"
-        " --new-data begins an epoch on others",
-    )
+    same = state["data"] == data.fingerprint
+    other = f"--data: contents or weights are not those of the run to resume ({checkpoint})"
+    require(same or parsed.main.new_data, f"{other}; --new-data begins an epoch on others")
     named = [
         f"{flag(key)} is {here[key].text}, but {text} in {checkpoint}"
         for key, text in there.items()
         if key not in OF_THE_COMMAND
     ]
-    return bool(changed) or state["data"] != data.fingerprint, named
+    return bool(changed) or not same, named

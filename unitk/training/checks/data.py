@@ -63,10 +63,8 @@ def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
 def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
     """`DataError` unless the data's vocabulary is that of the checkpoint."""
     if state["vocab"] != vocab.hash:
-        raise DataError(
-            f"--data was made with another vocabulary than {checkpoint}:"
-            f" preprocess it with --vocab {checkpoint}"
-        )
+        what = f"--data was made with another vocabulary than {checkpoint}"
+        raise DataError(f"{what}: preprocess it with --vocab {checkpoint}")
 
 
 def check_data(state: dict[str, Any], data: Data, checkpoint: Path) -> None:

@@ -111,11 +111,10 @@ class LatentSpace:
         mean, std, kl, pooled = (table.numpy() for table in tables)
         check_finite(tables[2], KL)
         if kl.sum(1).mean() < LITTLE:
-            log.warning(
-                "the latents tell %.3f nats a text: the decoder writes the same whatever they are "
-                "(posterior collapse, see docs/latent.md)",
-                kl.sum(1).mean(),
+            what = (
+                "the latents tell %.3f nats a text: the decoder writes the same whatever they are"
             )
+            log.warning(f"{what} (posterior collapse, see docs/latent.md)", kl.sum(1).mean())
         each = [row_of[text] for text in texts]
         return Latents(mean[each], std[each], kl[each], pooled[each])
 
@@ -175,8 +174,6 @@ class LatentSpace:
 
         _, prompt, _ = shorten_source([ids.astype(np.int64)], self.task.prompt, over, truncate)
         if over(prompt) > 0:
-            raise DataError(
-                f"{text[:40]!r}... is too long for the encoder by {over(prompt)} tokens; --truncate"
-                " shortens it"
-            )
+            what = f"{text[:40]!r}... is too long for the encoder by {over(prompt)} tokens"
+            raise DataError(f"{what}; --truncate shortens it")
         return prompt

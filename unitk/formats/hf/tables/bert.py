@@ -181,10 +181,9 @@ def same_ids(told: Told) -> dict[str, str]:
     """
     first = told.given.get("bos_token_id")
     if told.vocab is not None and isinstance(first, int) and told.vocab.cls != first:
-        raise CheckpointError(
-            f"{told.folder}: bos_token_id is {first}, but the vocabulary has {told.vocab.cls} for"
-            " it: save a tokenizer.json with transformers' AutoTokenizer (save_pretrained)"
-        )
+        what = f"bos_token_id is {first}, but the vocabulary has {told.vocab.cls} for it"
+        cure = "save a tokenizer.json with transformers' AutoTokenizer (save_pretrained)"
+        raise CheckpointError(f"{told.folder}: {what}: {cure}")
     return {}
 
 
