@@ -197,12 +197,7 @@ def build_found(found: Found, given: Settings) -> Loaded:
     found.check(task)
     sizes = dict.fromkeys(ROWS, len(target_vocab))
     if ENCODER in state:
-        chosen = task.source_vocab is not target_vocab
-        source_vocab = task.source_vocab if chosen else found.source_vocab
-        if source_vocab is not None:
-            task = task.changed(source_vocab=fit_vocab(source_vocab, len(state[ENCODER])))
-        elif len(state[ENCODER]) != len(state[TOKENS]):
-            raise UsageError(f"--task.source-vocab is needed for the encoder of {found.path}")
+        task = _with_source_vocab(task, target_vocab, found, state)
         sizes[ENCODER] = len(task.source_vocab)
     # symbols beyond the checkpoint's rows get new rows at the end
     rows = {name: len(state[name]) for name in sizes if name in state}
@@ -224,6 +219,19 @@ def build_found(found: Found, given: Settings) -> Loaded:
     for note in found.notes:
         log.warning("%s: %s", found.path, note)
     return Loaded(model.eval(), task, _component_options(parsed), rows, found.decoding(task))
+
+
+def _with_source_vocab(
+    task: Task, target_vocab: Vocab, found: Found, state: Mapping[str, Tensor]
+) -> Task:
+    """The task with the vocabulary of the encoder: the one of its options, or the one found."""
+    rows, chosen = len(state[ENCODER]), task.source_vocab is not target_vocab
+    source_vocab = task.source_vocab if chosen else found.source_vocab
+    if source_vocab is not None:
+        return task.changed(source_vocab=fit_vocab(source_vocab, rows))
+    if rows != len(state[TOKENS]):
+        raise UsageError(f"--task.source-vocab is needed for the encoder of {found.path}")
+    return task
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import struct
 import sys
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,27 +63,20 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
     such as T5's sentinels, are found in it only if all special tokens are; then symbols that no
     prompt has are left out, which a text may spell.
     """
-    vocab, model, finds = task.vocab, task.vocab.model, False
+    vocab, model = task.vocab, task.vocab.model
     if isinstance(model, Marian):
-        write_marian(model, folder)
-        return
+        return write_marian(model, folder)
     if isinstance(model, Bytes):
-        write_byte_vocab(folder)
-        return
-    if isinstance(model, SentencePiece):
-        create(folder / model.file, model.data)
-        spec = _sentencepiece(model)
-        if isinstance(model, Unaccented):
-            about = {**about, "keep_accents": False, "do_lower_case": model.lowercase}
-    elif isinstance(model, WordList):
-        spec = _words(model)
-    elif isinstance(model, Tokenizers):
-        spec = json.loads(model.data)
-        finds = bool(model.special - {*vocab.symbols.values()})
-    else:
+        return write_byte_vocab(folder)
+    if (spec := _spec_of(model)) is None:
         vocab.save(folder / "vocab")
         log.warning("%s: AutoTokenizer cannot open a vocabulary of kind %s", folder, model.kind)
         return
+    if isinstance(model, SentencePiece):
+        create(folder / model.file, model.data)
+    if isinstance(model, Unaccented):
+        about = {**about, "keep_accents": False, "do_lower_case": model.lowercase}
+    finds = isinstance(model, Tokenizers) and bool(model.special - {*vocab.symbols.values()})
     pieces = vocab.pieces(range(min(rows, len(vocab))))
     if finds and about.get("split_special_tokens"):
         about = {**about, "split_special_tokens": False}
@@ -104,6 +97,15 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
     for name, found in {"tokenizer.json": spec, "tokenizer_config.json": about}.items():
         text = json.dumps(found, indent=1, ensure_ascii=False)
         create(folder / name, text + "\n")
+
+
+def _spec_of(model: Any) -> dict[str, Any] | None:
+    """The tokenizer.json of a vocabulary's pieces; None if there is none."""
+    if isinstance(model, SentencePiece):
+        return _sentencepiece(model)
+    if isinstance(model, WordList):
+        return _words(model)
+    return dict(json.loads(model.data)) if isinstance(model, Tokenizers) else None
 
 
 def _added_entries(
@@ -181,6 +183,7 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
     plain = {names[i]: score[i] for i, kind in enumerate(kinds) if kind == NORMAL}
     has_bytes, unk = BYTE in kinds, kinds.index(UNKNOWN)
     trainer, rules = dict(fields(proto[2])), dict(fields(proto[3]))
+    is_bpe = trainer.get(3, 1) == 2  # model_type
     steps = _characters(rules[2], rules[1]) if rules.get(2) else []
     if isinstance(model, Unaccented):
         quotes = [normalizers.Replace(two, '"') for two in ("``", "''")]
@@ -188,18 +191,10 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
         steps = [*quotes, normalizers.NFKD(), normalizers.StripAccents(), *lower, *steps]
     blanks: list[tuple[Any, str]] = [(R(r"\A +"), ""), (R(" +"), "▁"), (R(r"▁+\z"), "")]
     blanks = blanks if rules.get(4, 1) else [(" ", "▁")]  # remove_extra_whitespaces
-    if trainer.get(3, 1) == 2:  # model_type: BPE
-        # sentencepiece keeps scores, the library wants merges: each cut of a piece into two
-        # pieces is one, and those of the best pieces come first
-        merges = [
-            (piece[:cut], piece[cut:])
-            for piece in sorted(plain, key=lambda one: -plain[one])
-            for cut in range(1, len(piece))
-            if piece[:cut] in plain and piece[cut:] in plain
-        ]
+    if is_bpe:
         ids = {name: i for i, name in enumerate(names)}
         options = {"unk_token": names[unk], "fuse_unk": True, "byte_fallback": has_bytes}
-        tokenizer = Tokenizer(models.BPE(ids, merges, **options))
+        tokenizer = Tokenizer(models.BPE(ids, _merges(plain), **options))
     else:
         pieces = list(zip(names, score, strict=True))
         tokenizer = Tokenizer(models.Unigram(pieces, unk, has_bytes))
@@ -215,10 +210,23 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
     tokenizer.normalizer = normalizers.Sequence(steps)
     strip = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *strip])
-    if trainer.get(3, 1) == 2:  # scores of 0 make the unigram model prefer them anyway
+    if is_bpe:  # scores of 0 make the unigram model prefer them anyway
         own = [names[i] for i, kind in enumerate(kinds) if kind == USER]
         tokenizer.add_tokens([AddedToken(name, normalized=True) for name in own])
     return dict(json.loads(tokenizer.to_str()))
+
+
+def _merges(scores: Mapping[str, float]) -> list[tuple[str, str]]:
+    """The merges of a sentencepiece model, which keeps the scores of pieces instead.
+
+    Each cut of a piece into two pieces is one, and those of the best pieces come first.
+    """
+    return [
+        (piece[:cut], piece[cut:])
+        for piece in sorted(scores, key=lambda one: -scores[one])
+        for cut in range(1, len(piece))
+        if piece[:cut] in scores and piece[cut:] in scores
+    ]
 
 
 def _characters(table: bytes, name: bytes) -> list[Any]:
