@@ -22,7 +22,7 @@ class OutputRow(NamedTuple):
     score: float
     tokens: Sequence[str]
     log_probs: Sequence[float]
-    """Of each token and of the end symbols behind them."""
+    """The log-probability of each token, and of the end symbols behind them."""
 
 
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:

@@ -219,7 +219,7 @@ class Batch:
     num_real: int  # slots of all towers that are no pads
     decoded: str  # the tower that writes
     inputs: dict[str, Any]
-    """By the names of `Example.inputs`: [B, T, ...] beside the slots of a tower, or [N, ...]."""
+    """The `Example.inputs` by name: [B, T, ...] beside the slots of a tower, or [N, ...]."""
     stateful_rows: Any = None
     """[B] numbers of the stateful rows that these rows continue; None: all begin anew."""
     carry: dict[str, Any] = field(default_factory=dict)

@@ -149,7 +149,7 @@ def cut_stream(sentences: Ids, documents: Ids, size: int, rng: np.random.Generat
 
 
 def cut_unbroken(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
-    """The same without separators."""
+    """Cut as `cut_stream` does, but without separators between documents."""
     return _windows(sentences, NO_BREAKS, size, rng)
 
 

@@ -166,7 +166,7 @@ class FairseqCorpus(Corpus):
         lengths = (sizes - self.ended)[~blank]
         self.sentences = np.append(0, np.cumsum(lengths))
         self._gaps: Ids = (stops - sizes)[~blank] - self.sentences[:-1]
-        """By how many ids each sentence is further back in the file, because ends are dropped."""
+        """How many ids before each sentence are dropped: the ends of items."""
         # a sentence's document is the number of blank lines before it
         owner = np.arange(len(lengths)) if lines else np.cumsum(blank)[~blank]
         first = np.flatnonzero(np.diff(owner, prepend=-1))

@@ -58,7 +58,7 @@ KEYS = {**BERT_KEYS, **settings.keys("relative_buckets=rel_pos_bins relative_dis
 OFF = {"relax_projection": 0, "new_pos_ids": False, "task_idx": None}
 OFF |= {"ffn_type": 0, "num_qkv": 0, "seg_emb": False}  # switches that no released model has on
 PRESETS = {6: ("unilm_base", "unilm_large"), 2: ("unilm2_base",)}
-"""By the number of token types."""
+"""Number of token types -> the architectures that have as many."""
 ROOTS = ("bert", "cls", "crit_mask_lm_smoothed")
 RELEASED = ("config.json", "vocab.txt")
 

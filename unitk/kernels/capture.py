@@ -97,7 +97,7 @@ def shared_pool() -> Any:
 
 
 RECORDERS: dict[str, type[Recorded]] = {"cuda": Recorded}
-"""By type of device: what records there."""
+"""Type of a device -> the class that records steps there."""
 
 
 class Shelf(Generic[T]):

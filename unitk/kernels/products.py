@@ -33,7 +33,7 @@ from unitk.errors import require
 SCORES_WIDTH = 1024
 """Longer inputs leave the table of scores, [B, H, T, S], to a kernel that never holds it whole."""
 FEW = 32
-"""So many queries of a row are multiplied with the keys without SDPA's kernel."""
+"""Up to this number of queries in a row, plain products compute attention instead of SDPA."""
 COLUMNS = 64
 """So many keys numpy's library multiplies as they lie in memory."""
 PRODUCTS = ("forward", "inputs", "weights")
@@ -47,7 +47,7 @@ MARGIN = {"forward": 1.05, "inputs": 1.05, "weights": 1.2}
 that a rerun there comes to the same choice."""
 
 KEPT = 1 << 30
-"""So many freed bytes at the end of its heap the process keeps."""
+"""The process keeps up to this many freed bytes at the end of its heap."""
 
 log = logging.getLogger(__name__)
 

@@ -55,7 +55,7 @@ class View:
     kernel: Flex | Flash | None = None
     """FlexAttention or FlashAttention, which have all that stands above within them."""
     rotation: Tensor | None = None
-    """By what these slots turn their queries, and in self-attention their keys (`rotation`)."""
+    """The rotary factors of the queries, and in self-attention of the keys (`rotation`)."""
     remembered: int = 0
     """How many of the keys are of a memory, and come first."""
     window: int = 0

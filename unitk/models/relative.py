@@ -58,7 +58,7 @@ def buckets(distance: Tensor, count: int, far: int, one_sided: bool = False) -> 
 
 
 def rotation(config: ModelConfig, slots: Tensor, base: float) -> Tensor | None:
-    """By what slots [9, B, T] turn their queries and keys: complex [B, 1, T, K / 2] of length 1.
+    """The rotary factors of slots [9, B, T], complex numbers of length 1: [B, 1, T, K / 2].
 
     Pair i of n turns by pos * base^(-i / n) (Su et al. 2021, arXiv 2104.09864, section 3.2). With
     second positions half of the pairs turn by each, without them all by the sum: a word of GLM's

@@ -128,7 +128,7 @@ class Reading:
     """Slots behind the first so many have no keys."""
     condition: Condition = field(default_factory=Condition)
     packed: PackedDocs | None = None
-    """Their documents, where they see no more than these."""
+    """The documents of the slots, if no slot sees beyond its own document."""
     asked: Tensor | None = None
     """[B, a]: the states of other slots may be 0."""
     every: list[Tensor] | None = None

@@ -34,7 +34,7 @@ INDEX = "remote.json"
 """File of a mirrored run: its identity, and what the links in the run folder lead to."""
 OPTIMIZER = ("optim.safetensors", "optim.sharded")
 TOKENS, BLOCKS, ELSEWHERE = "tokens.bin", "blocks.sha256", ".remote"
-"""Of a corpus: its tokens, the hashes of their blocks, and in a copy the address of the tokens."""
+"""Files of a corpus: tokens, the hashes of their blocks, and in a copy the tokens' address."""
 HEAVY = (".safetensors", ".bin", ".npy", ".sha256", ".jsonl", ".pt")
 """Endings of files that no vocabulary has."""
 TAGS = "ETag", "etag", "mtime", "LastModified", "last_modified", "md5Hash", "content_settings"

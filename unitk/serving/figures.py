@@ -39,9 +39,9 @@ class Figures:
     """Counters since the start."""
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """By verb and status."""
+    """The number of requests by verb and status."""
     tokens: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By verb, and whether they were read or written."""
+    """The number of tokens by verb, and by whether they were read or written."""
     buckets: Counter[tuple[str, float]] = field(default_factory=Counter)
     """Requests by verb and the least bound that is no less than their seconds."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))

@@ -48,7 +48,7 @@ class Route(ABC):
     bars: ClassVar[tuple[str, ...]] = (*LOCAL, *BLANKS_ONLY)
     """Options that requests do not have."""
     takes: ClassVar[tuple[str, ...]] = ("texts",)
-    """Its further fields."""
+    """The fields of a request beside its options."""
     meant: ClassVar[bool] = False
     """Whether options that a request leaves out are those of the checkpoint."""
     needs: ClassVar[str] = ""

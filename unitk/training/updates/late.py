@@ -40,7 +40,7 @@ class Passed:
     total: Tensor
     """The loss that was minimised."""
     norm: Tensor
-    """That of the gradients."""
+    """The norm of the gradients."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ LANGUAGES = """
     ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA
     ur_PK xh_ZA gl_ES sl_SI
 """.split()
-"""Those of mBART-50; the first 25 are mBART's."""
+"""The languages of mBART-50; the first 25 are those of mBART."""
 CODE = re.compile(r"[a-z]{2}_[A-Z]{2}")
 """How mBART spells a language."""
 Roles = Mapping[str, str]
@@ -78,7 +78,7 @@ def build_mbart(pieces: Pieces, flag: Flag, unk: str) -> Any:
 
 
 def build_mbart50(pieces: Pieces, flag: Flag, unk: str) -> Any:
-    """With it, and several blanks are one."""
+    """Build the tokenizer of mBART-50, which reads several blanks as one."""
     return metaspace(replace(pieces, unk=3), flag, unk)
 
 
