@@ -50,9 +50,8 @@ def contrast(
     trees = share(laid, not given.model.config.sequential, ROW)
     gains = score(given.model, [tree.example for tree in trees], config.max_tokens)
     each = zip(gains, trees, strict=True)
-    sums = np.reshape(
-        [gain[0, i].sum() for gain, tree in each for i in tree.index], (-1, len(best))
-    )
+    totals = [gain[0, i].sum() for gain, tree in each for i in tree.index]
+    sums = np.reshape(totals, (-1, len(best)))
     scores = np.array([best[i].score for i in alike])
     ranks = scores + config.contrast * (sums[0] - sums[1:].max(axis=0))
     return [best[alike[i]] for i in np.lexsort((alike, -ranks))]

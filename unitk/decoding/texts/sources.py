@@ -63,9 +63,8 @@ class Sources:
         """
         if (window := self.task.trained.window) is None:
             return self.encode(texts)
-        most, form = window
+        most, form = limit or window[0], window[1]
         pairs = zip_longest(texts, focus)
-        most = limit or most
         return self.encode([around_answer(one, most, self.vocab, form, at) for one, at in pairs])
 
     def key_sentences(
