@@ -66,9 +66,8 @@ def get(kind: str, name: str, option: str | None = None) -> Any:
     """The component of that name; an unknown name is a `UsageError` with the nearest ones."""
     if not has(kind, name):
         known = names(kind)
-        near = (
-            hint("choice", name, known) or nearest(name, known) or f" (known: {', '.join(known)})"
-        )
+        near = hint("choice", name, known) or nearest(name, known)
+        near = near or f" (known: {', '.join(known)})"
         raise UsageError(f"{option or '--' + kind}: there is no {kind} {name!r}{near}")
     return _entries[kind][name]
 

@@ -440,6 +440,5 @@ def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Examp
         order = np.arange(2 * max(n - 1, 0)).reshape(2, -1).T.ravel()
         more = (kept + asked).take(order)
         rows = start + 2 * np.arange(n)  # the probes
-    return replace(
-        prompt, towers={**prompt.towers, tower: slots + more}, asks=[lm(rows, words, tower=tower)]
-    )
+    asks = [lm(rows, words, tower=tower)]
+    return replace(prompt, towers={**prompt.towers, tower: slots + more}, asks=asks)

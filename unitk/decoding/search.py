@@ -130,9 +130,8 @@ class Search:
             [one.min_len, one.max_len, one.apart, *one.prefix, *[-1] * (begin - len(one.prefix))]
             for one in each
         ]
-        least, limit, apart, prefix = torch.tensor(table, device=homes.device).split(
-            [1, 1, 1, begin], 1
-        )
+        bounds = torch.tensor(table, device=homes.device)
+        least, limit, apart, prefix = bounds.split([1, 1, 1, begin], 1)
 
         # All K hypotheses begin with score 0, but the first step has one row of logits a prompt
         # and continues hypothesis 0 only. Word j stands in column j of `written`, which is as wide

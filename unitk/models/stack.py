@@ -76,9 +76,8 @@ class Stack(Tower):
     def scale_logits(self) -> None:
         """Begin with smaller outputs in wider models (`base_width`): logits sum over the width."""
         if self.config.base_width and self.config.final_norm:
-            nn.init.constant_(
-                cast(Tensor, self.norm.weight), self.config.base_width / self.config.width
-            )
+            scale = self.config.base_width / self.config.width
+            nn.init.constant_(cast(Tensor, self.norm.weight), scale)
 
     def encode(self, reading: Reading) -> Tensor:
         """The states [B, T, D] of slots that see each other by the rule."""

@@ -243,9 +243,8 @@ def read_yaml(path: Path, named: str = "") -> Settings:
     tree = parse_yaml(ready.file_of(path), named)
     if not isinstance(tree, dict):
         raise UsageError(f"{named} must hold `option: value` lines")
-    return gather_settings(
-        ((key, text, str(path)) for key, text in _flatten(tree, "")), Origin.FILE
-    )
+    given = ((key, text, str(path)) for key, text in _flatten(tree, ""))
+    return gather_settings(given, Origin.FILE)
 
 
 def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

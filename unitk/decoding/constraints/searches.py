@@ -285,9 +285,8 @@ class Diverse(Search):
         """The n best of all groups of these inputs, or of all."""
         found = super().results(None if rows is None else self._each(rows))
         inputs = [found[i : i + self.groups] for i in range(0, len(found), self.groups)]
-        return [
-            sorted(sum(groups, []), key=lambda one: -one.score)[: self.nbest] for groups in inputs
-        ]
+        ranked = (sorted(sum(groups, []), key=lambda one: -one.score) for groups in inputs)
+        return [outputs[: self.nbest] for outputs in ranked]
 
     def _each(self, rows: Tensor) -> Tensor:
         """The rows of the groups of inputs."""
