@@ -92,12 +92,17 @@ def parse_yaml(path: Path, named: str) -> Any:
     import yaml
 
     class Plain(yaml.BaseLoader):
-        """Refuses aliases, of which a few lines can make a tree without end."""
+        """Refuses aliases, of which a few lines can make a tree without end, and keys twice."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 raise yaml.YAMLError("it has aliases (*name); write their values out")
-            return super().compose_node(parent, index)
+            node = super().compose_node(parent, index)
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            keys = [str(key.value) for key, _ in pairs]
+            if len({*keys}) < len(keys):
+                raise yaml.YAMLError(f"it has {max(keys, key=keys.count)!r} twice")
+            return node
 
         def construct_scalar(self, node: Any) -> YamlText:
             found = YamlText(super().construct_scalar(node))

@@ -360,6 +360,7 @@ def test_addresses_are_refused_as_paths():
     [
         ("lr: " + "[" * 3000, "is nested too deeply"),
         ("a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "aliases"),
+        ("a: x\nb: {c: 1, c: 2}\n", "'c' twice"),
     ],
 )
 def test_yaml_without_bounds_is_refused(tmp_path, text, message):

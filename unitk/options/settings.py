@@ -240,7 +240,7 @@ def read_yaml(path: Path, named: str = "") -> Settings:
     if more := ready.hint(path) if not named else "":
         raise UsageError(f"--config: there is no file {path}{more}")
     named = named or f"--config {path}"
-    tree = parse_yaml(ready.file_of(path), named)
+    tree = parse_yaml(ready.file_of(path), named) or {}  # a file of comments has no option
     if not isinstance(tree, dict):
         raise UsageError(f"{named} must hold `option: value` lines")
     given = ((key, text, str(path)) for key, text in _flatten(tree, ""))

@@ -58,6 +58,7 @@ def test_no_values_are_no_file(tmp_path):
         ("min-len: 70", "--min-len must be at most --max-len 64, got 70"),
         ("- beam", "it must hold `option: value` lines"),
         ("beam: [", "it is not YAML"),
+        ("beam: 2\nbeam: 3", "'beam' twice"),
     ],
 )
 def test_mistakes_name_the_file_and_the_option(tmp_path, text, told):
@@ -87,6 +88,12 @@ def test_given_options_drop_what_has_no_effect_beside_them(given, defaults, gone
     used = select_defaults(defaults, given)
     assert used == {name: value for name, value in defaults.items() if name not in gone}
     make_config(GenerateConfig, used | given)
+
+
+def test_options_that_are_commented_out_are_none(tmp_path):
+    for text in ("", "# beam: 2\n"):
+        (tmp_path / NAME).write_text(text)
+        assert read_defaults(tmp_path) == {}
 
 
 def test_an_error_says_which_options_are_the_checkpoints():
