@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `unitk quickstart`, whose options the environment gives:
 #
-#   recipes/quickstart/run.sh                        the bundled sample, a few minutes
+#   recipes/quickstart/run.sh                        the bundled sample, about ten minutes
 #   DATA=path/to/full/data recipes/quickstart/run.sh the full set, in a folder of the same name
 #   RUN=runs/mine STEPS=2000 INIT=runs/x ...         another place, length, or model to begin with
 set -euo pipefail
