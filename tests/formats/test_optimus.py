@@ -281,3 +281,5 @@ def test_an_encoders_vocabulary_that_is_the_smaller_one(tmp_path):
     given = loaded.generate(texts, beam=2, max_len=4)
     scores = [loaded.generate([text], beam=2, max_len=4)[0][0].hypothesis.score for text in texts]
     assert [one[0].hypothesis.score for one in given] == pytest.approx(scores, abs=1e-4)
+    drawn = loaded.generate(texts, sampling=True, best_of=2, repeat_cost=1.0, max_len=4)
+    assert len(drawn) == len(texts)

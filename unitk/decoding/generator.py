@@ -407,7 +407,9 @@ class Generator(Sources):
             given = Given(self.model, self.task, self._ordered("--contrast"))
             best = contrast(given, prompt, best, config)
         spell, limit = partial(self.task.text, prompt.source), prompt.constraint.max_len
-        source = " ".join(map(self.task.source_vocab.decode, prompt.source))
+        vocab = self.task.source_vocab
+        words = (vocab.decode(ids[ids < len(vocab)]) for ids in prompt.source)  # without fillers
+        source = " ".join(words) if config.repeat_cost else ""
         return choose_outputs(spell, best, config, self.protocol, limit, source)
 
     def scores(
