@@ -213,10 +213,8 @@ def load_tower(model: Model, tower: str, folder: Path, task: Task) -> set[str]:
         _tower(tensors, tower, model.between) for tensors in (weights_of(folder, True), own)
     )
     checkpoint.add_rows(there, here, task)
-    option, stack = (
-        f"--init-{tower} {folder}",
-        model.reader if tower == "encoder" else model.decoder,
-    )
+    option = f"--init-{tower} {folder}"
+    stack = model.reader if tower == "encoder" else model.decoder
     both = [name for name in here if name in there]
     anew = [name for name in here if name not in there]
     for name in anew:
