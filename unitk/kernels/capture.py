@@ -11,7 +11,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
 from threading import Lock
 from typing import Any, Generic, Literal, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -49,11 +48,36 @@ class Recordable(Protocol):
     def count_on_device(self) -> None:
         """Count steps and columns in tensors on the device, as a recorded step must."""
 
-    def keep(self) -> None:
+    def keep(self, memory: Memory) -> None:
         """Give the work tensors of its own, so that steps over them can be recorded."""
 
     def go_on_from(self, other: Any) -> None:
         """Continue the batch `other` of the same shapes, whose tensors were copied into these."""
+
+
+class Memory:
+    """Memory of a GPU that the recordings of a model have in common: they are replayed one after
+    the other, and what each makes on the way is not read afterwards."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.first: Any = None
+        """A recording that stays: memory that all recordings have left cannot be recorded into."""
+
+    def record(self, function: Callable[[], None]) -> Any:
+        """A function as a graph; nothing is computed."""
+        if self.first is None:
+            self.first = self._record(lambda: torch.zeros(1, device=self.device), None)
+        return self._record(function, self.first.pool())
+
+    def _record(self, function: Callable[[], Any], pool: Any) -> Any:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self.device):
+            where = {"pool": pool, "stream": torch.cuda.Stream()}
+            # what other threads do meanwhile, such as to pin memory, is no part of it
+            with torch.cuda.graph(graph, **where, capture_error_mode="thread_local"):
+                function()
+        return graph
 
 
 class Recorded:
@@ -66,8 +90,8 @@ class Recorded:
     made = 0
     """How many were recorded in this process."""
 
-    def __init__(self, function: Callable[[], None]) -> None:
-        self.function, self.warm = function, False
+    def __init__(self, function: Callable[[], None], memory: Memory) -> None:
+        self.function, self.memory, self.warm = function, memory, False
         self.graph: Any = None
 
     def __call__(self) -> None:
@@ -83,17 +107,7 @@ class Recorded:
 
     def record(self) -> Any:
         """The function as a graph; nothing is computed."""
-        graph = torch.cuda.CUDAGraph()
-        # what other threads do meanwhile, such as to pin memory, is no part of it
-        with torch.cuda.graph(graph, pool=shared_pool(), capture_error_mode="thread_local"):
-            self.function()
-        return graph
-
-
-@cache
-def shared_pool() -> Any:
-    """Memory for what recordings make on the way: they are replayed one after the other."""
-    return torch.cuda.graph_pool_handle()
+        return self.memory.record(self.function)
 
 
 RECORDERS: dict[str, type[Recorded]] = {"cuda": Recorded}
@@ -140,6 +154,7 @@ class Kept:
 
     def __init__(self, model: Decoder) -> None:
         self.shelf = Shelf[Any](room(model.device))
+        self.memory = Memory(model.device)
         self.weights = addresses(model)
 
     def adopt(self, work: W) -> W:
@@ -148,7 +163,7 @@ class Kept:
         tables = work.tables()
         kept: W | None = self.shelf.take(shelf_key(work, tables))
         if kept is None:
-            work.keep()
+            work.keep(self.memory)
             return work
         for own, new in zip(kept.tables(), tables, strict=True):
             own.copy_(new)

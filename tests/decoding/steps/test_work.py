@@ -19,7 +19,7 @@ from unitk.decoding.fit import fill_up, to_grid
 from unitk.decoding.steps import reader
 from unitk.errors import NonFiniteError, UsageError
 from unitk.kernels import capture, products
-from unitk.kernels.capture import Recorded, Shelf
+from unitk.kernels.capture import Memory, Recorded, Shelf
 from unitk.models import stack
 from unitk.slots import BORN, DOC, NEVER
 from unitk.verbs.generate import Options
@@ -231,12 +231,13 @@ def test_options_of_the_command_line_name_a_recording():
 @torch.inference_mode()
 def test_the_double_fails_where_a_graph_would():
     table = torch.ones(3)
-    waiting = Replayed(lambda: table.mul_(float(table.sum())))
+    memory = Memory(torch.device("cpu"))
+    waiting = Replayed(lambda: table.mul_(float(table.sum())), memory)
     waiting()
     with pytest.raises(AssertionError, match="would wait"):
         waiting()
     table.fill_(1)
-    doubling = Replayed(lambda: table.add_(table))
+    doubling = Replayed(lambda: table.add_(table), memory)
     for _ in range(3):
         doubling()
     assert table.tolist() == [8, 8, 8]

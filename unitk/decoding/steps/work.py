@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unitk.decoding.search import Search, State
 from unitk.decoding.steps.reader import PromptReader
-from unitk.kernels.capture import RECORDERS, Recorded, tensors_within
+from unitk.kernels.capture import RECORDERS, Memory, Recorded, tensors_within
 
 
 class Work:
@@ -30,6 +30,7 @@ class Work:
         self.chosen: tuple[Tensor, ...] = ()
         """From `Search.extend`: hypotheses and words, [B, K] each, and positions [B, K, 2]."""
         self.recorded: dict[int, Recorded] | None = None
+        self.memory: Memory | None = None  # of the recordings
 
     def step(self) -> None:
         """Read the words that were chosen, or the prompts, and choose the next words."""
@@ -43,8 +44,9 @@ class Work:
             self.chosen = self.advance(until)
         else:
             if until not in self.recorded:
-                recorder = RECORDERS[self.reader.mine.device.type]
-                self.recorded[until] = recorder(partial(self.renew, until))
+                recorder, memory = RECORDERS[self.reader.mine.device.type], self.memory
+                assert memory is not None
+                self.recorded[until] = recorder(partial(self.renew, until), memory)
             self.recorded[until]()
 
     def advance(self, until: int) -> tuple[Tensor, ...]:
@@ -90,7 +92,7 @@ class Work:
         """Continue the batch `other` of the same shapes, whose tensors were copied into these."""
         self.steps, self.reader.reads = other.steps, other.reader.reads
 
-    def keep(self) -> None:
+    def keep(self, memory: Memory) -> None:
         """Give the work tensors of its own, so that steps over them can be recorded."""
         if not isinstance(self.reader.model, weakref.ProxyTypes):
             # work is kept for the model: a reference to it would keep the model alive
@@ -101,7 +103,7 @@ class Work:
         for name in search.carried:
             setattr(search, name, getattr(search, name).clone())
         self.chosen = tuple(one.clone() for one in self.chosen)
-        self.recorded = {}
+        self.recorded, self.memory = {}, memory
 
     def select(self, rows: Tensor) -> Work:
         """The work on these rows of the batch only, without recordings."""
