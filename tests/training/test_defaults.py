@@ -1,5 +1,7 @@
 """New models of our own stacks train by the good recipe, published ones as published."""
 
+import re
+
 import pytest
 
 from unitk.errors import UsageError
@@ -65,6 +67,17 @@ def test_fine_tuning_keeps_its_defaults():
     words = "--task glm_infill --init-from unitk-base-en --data x --save-dir y --max-steps 9"
     assert chosen(words) == ("qwen3_15m", "adamw", TrainConfig.lr)
     assert chosen(f"{words} --lr auto --optimizer muon") == ("qwen3_15m", "muon", 4e-3)
+
+
+@pytest.mark.parametrize("words", ["", "--arch gpt2_small", "--init-from unitk-base-en"])
+def test_help_shows_what_a_run_takes(words, capsys):
+    with pytest.raises(SystemExit):
+        parse_train(f"{LM} {words} --help-all".split())
+    page = capsys.readouterr().out
+    optimizer = chosen(f"{LM} {words}")[1]
+    assert re.findall(r"^--optimizer (\w+)$", page, re.M) == [optimizer]
+    of_muon = "--optimizer.momentum" in page
+    assert of_muon == (optimizer == "muon")
 
 
 def test_only_measured_rates_are_chosen():

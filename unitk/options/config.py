@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from functools import cached_property
 from typing import Any, get_args, get_origin
@@ -163,8 +163,12 @@ def read_words(
     argv: Sequence[str],
     kinds: Sequence[str] = (),
     positional: str | None = None,
+    choose: Callable[[Settings], Settings] = lambda given: given,
 ) -> Settings:
-    """The settings of a verb's arguments, once plug-ins are loaded; see `parse`."""
+    """The settings of a verb's arguments, once plug-ins are loaded; see `parse`.
+
+    A help page shows the components that the verb would `choose` where they are not given.
+    """
     helping = not set(HELP).isdisjoint(argv)  # anywhere: the other words decide the page
     given = read_options(argv, main, positional)
     if not helping:
@@ -172,7 +176,7 @@ def read_words(
     whole = "--help-all" in argv
     parts: dict[str, Component] | None = {}
     if kinds and ("task" not in kinds or "task" in given):
-        of_parts = given.only(*kinds)
+        of_parts = choose(given).only(*kinds)
         asked = {key.partition(".")[0] for key in of_parts}
         # mixed tasks that differ in their --arch have a page, too
         parsed = resolve(NoOptions, of_parts, [kind for kind in kinds if whole or kind in asked])

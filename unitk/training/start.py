@@ -108,7 +108,7 @@ class Start:
 
 def parse_train(argv: Sequence[str]) -> Parsed:
     """Parse the options of a run; with `--resume`, missing ones come from the run's config.yaml."""
-    given = read_words("train", TrainConfig, argv, COMPONENTS)
+    given = read_words("train", TrainConfig, argv, COMPONENTS, choose=_choose)
     if (path := _config_to_resume(given)) is None:
         return _with_parent(given)
     recorded = Settings.read(path)
@@ -156,7 +156,7 @@ def _with_parent(given: Settings) -> Parsed:
         path = peek(TrainConfig, given, "init_from")
         folder = find_checkpoint(path) if path is not None else None
     if folder is None:
-        return _resolve(given)
+        return resolve(TrainConfig, _choose(given), COMPONENTS)
     state = read_state(folder)
     there, tasks = settings_of(state, folder), given.tasks()
     inherited = of_same_tasks(there, tasks).texts
@@ -169,20 +169,20 @@ def _with_parent(given: Settings) -> Parsed:
             inherited["arch.num_segments"] = str(least)
     of_checkpoint = Settings.of_texts(inherited, Origin.CHECKPOINT, f"checkpoint {folder}")
     with plugins_named(state, folder):
-        return _resolve(of_checkpoint.under(given))
+        return resolve(TrainConfig, _choose(of_checkpoint.under(given)), COMPONENTS)
 
 
-def _resolve(given: Settings) -> Parsed:
-    """The options of a run, with the optimizer and the rate that fit a new model of ours."""
+def _choose(given: Settings) -> Settings:
+    """The settings with the optimizer and the rate that fit a new model of ours."""
     named = given.only("task", "arch")
     try:
         arch = resolve(NoOptions, named, ("task", "arch")).components["arch"]
-    except UsageError:  # it is raised again, with all else that is wrong
-        return resolve(TrainConfig, given, COMPONENTS)
+    except UsageError:  # whoever resolves them raises it again, with all else that is wrong
+        return given
     begins = "init_from", "init_encoder", "init_decoder"
     new = all(name not in given or peek(TrainConfig, given, name) is None for name in begins)
     own = isinstance(arch.made_from, Preset) and arch.made_from.own
-    return resolve(TrainConfig, choose_rates(given, own, new, arch.config.width), COMPONENTS)
+    return choose_rates(given, own, new, arch.config.width)
 
 
 def prepare(parsed: Parsed) -> Start:
