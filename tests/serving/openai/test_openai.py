@@ -267,6 +267,7 @@ USER = [{"role": "user", "content": f"Oslo\t{PASSAGE}"}]
         ("completions", {"prompt": [1, "a"]}, 400, "prompt", "a list of token ids"),
         ("completions", {"prompt": {"a": 1}}, 400, "prompt", "a string or a list"),
         ("completions", {"model": "asker", "prompt": "a\ta", "echo": True}, 400, "echo", "false"),
+        ("completions", {"prompt": "a", "key_phrases": ["a"]}, 400, "key_phrases", "prompts"),
         ("chat/completions", {"messages": USER}, 400, None, "models that were trained on pairs"),
         ("chat/completions", {"model": "asker", "messages": []}, 400, "messages", ""),
         ("chat/completions", {"model": "asker", "messages": "a"}, 400, "messages", "user"),

@@ -90,6 +90,8 @@ class Completions(WritingRoute):
         return self.read_texts("prompt", split)
 
     def sources(self) -> tuple[list[list[Ids]], GenerateConfig]:
+        what = "key_phrases must be left out: outputs of this model continue their prompts"
+        require(not (self.continues and self.config.key_phrases), what)
         if self.ids is None:
             return self.read()
         most = self.generator.task.trained.max_source
