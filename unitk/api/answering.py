@@ -20,7 +20,7 @@ from unitk.decoding.files.inputs import Input, arriving, read_inputs, stream_rea
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, UnitkError, require
-from unitk.files import MANIFEST, VERSION, RemotePath, digest
+from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
 from unitk.options.fields import Checked, Positive
 from unitk.training.saving.folder import find_checkpoint
@@ -165,21 +165,7 @@ def check_output(given: Any) -> None:
     """Refuse an --output that may not be written, and a --resume that has none to continue."""
     file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
     require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
-    check_writable(given.output, given.overwrite or given.resume)
-    check_apart(given)
-
-
-def check_apart(given: Any) -> None:
-    """Refuse an --output that another option reads, which would be lost."""
-    output = given.output
-    if isinstance(output, RemotePath) or output == STDOUT or not output.exists():
-        return
-    for option in config.options(type(given)):
-        path = getattr(given, option.name)
-        read = option.name != "output" and isinstance(path, Path)
-        if read and not isinstance(path, RemotePath) and path.exists():
-            fault = f"--output {output} is what {config.flag(option.name)} reads: name another file"
-            require(not path.samefile(output), fault)
+    check_writable(given, given.resume)
 
 
 def sink_of(given: Any, values: dict[str, str]) -> OutputFile | Printed:

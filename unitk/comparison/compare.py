@@ -14,6 +14,7 @@ from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.comparison.texts import Document, open_documents
 from unitk.data.files.files import ReadingOptions
+from unitk.decoding.files.outputs import check_apart
 from unitk.errors import CheckpointError, NonFiniteError, UsageError, printable, require
 from unitk.files import create, new_file
 from unitk.foreign import read_json
@@ -90,6 +91,8 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
     require(twice is None, f"--runs names {twice} twice")
     from unitk.comparison.side_by_side import csv_of, page_of, page_record, rows_of
 
+    for name in ("output", "table"):
+        check_apart(given, name)
     documents = open_documents(parsed)
     # files are opened at once, so that minutes are not spent before one is refused
     with ExitStack() as files:

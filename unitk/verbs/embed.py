@@ -12,7 +12,6 @@ import numpy as np
 from unitk.api.answering import (
     Answering,
     answer_all,
-    check_apart,
     inputs_of,
     open_generator,
     record,
@@ -83,8 +82,7 @@ def run(parsed: Parsed) -> None:
     given: Options = parsed.main
     npy = given.output.suffix == ".npy"
     require(not (npy and given.pool == "none"), "--pool none is written as json-lines, not as .npy")
-    check_writable(given.output, given.overwrite)
-    check_apart(given)
+    check_writable(given)
     answered = embed_texts(parsed)
     if npy:
         with new_file(given.output, "--output", replace=given.overwrite) as part:

@@ -152,7 +152,7 @@ def measure_texts(
     written: AbstractContextManager[Path | None] = nullcontext()
     read: AbstractContextManager[list[Path]]
     if (output := given.output) is not None:
-        check_writable(output, given.overwrite)
+        check_writable(given)
         written = new_file(output, "--output", replace=given.overwrite)
     if kind.on_corpus:
         read = open_texts_of(parsed, name)

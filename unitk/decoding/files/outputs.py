@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from unitk.decoding.files.inputs import Item
 from unitk.errors import printable, require
-from unitk.files import check_folder, check_free, check_plain, new_file, open_plain
+from unitk.files import RemotePath, check_folder, check_free, check_plain, new_file, open_plain
+from unitk.options.fields import flag, options
 from unitk.slots import Floats
 from unitk.vocab.base import Vocab
 
@@ -28,16 +29,33 @@ STDOUT = Path("-")
 Alignment = Literal["off", "hard", "soft"]
 
 
-def check_writable(output: Path, replace: bool = False) -> None:
+def check_writable(given: Any, goes_on: bool = False) -> None:
     """Raise a `UsageError` unless --output is standard output or a file in a writable folder.
 
-    A file that holds something is refused unless it is to `replace`.
+    A file that holds something is refused unless --overwrite replaces it, or the output `goes_on`;
+    and so is one that another option reads, which would be lost.
     """
+    output, replace = given.output, given.overwrite or goes_on
     if output != STDOUT:
         check_folder(output, "--output")
         check_plain(output, f"--output {output}", "; `-` is standard output")
     require(output != STDOUT or not replace, "--overwrite has no effect without --output")
     check_free(output, "--output", replace)
+    check_apart(given)
+
+
+def check_apart(given: Any, name: str = "output") -> None:
+    """Refuse an output that is a file which another option reads."""
+    output = getattr(given, name)
+    if output in (None, STDOUT) or isinstance(output, RemotePath) or not output.exists():
+        return
+    for option in options(type(given)):
+        value = getattr(given, option.name)
+        for path in value if isinstance(value, tuple) else (value,):
+            local = isinstance(path, Path) and not isinstance(path, RemotePath)
+            if option.name != name and local and path.exists():
+                fault = f"{flag(name)} {output} is what {option.flag} reads: name another file"
+                require(not path.samefile(output), fault)
 
 
 def format_to(form: str, output: Path) -> str:

@@ -11,13 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from unitk.api.answering import (
-    Answering,
-    check_apart,
-    check_read,
-    inputs_of,
-    open_generator,
-)
+from unitk.api.answering import Answering, check_read, inputs_of, open_generator
 from unitk.api.progress import progress
 from unitk.api.verb import VerbGroup, verb
 from unitk.decoding.config import EmbedConfig
@@ -157,7 +151,7 @@ def layer_figures(parsed: config.Parsed) -> list[dict[str, float]]:
     given: Contextuality = parsed.main
     inputs = inputs_of(parsed)
     require(isinstance(inputs, list), "--input must be a file: all texts are read at once")
-    check_writable(given.output, given.overwrite)
+    check_writable(given)
     from unitk.families.analysis import contextuality as analysis
     from unitk.models.model import Model
 
@@ -192,8 +186,7 @@ def word_vectors(parsed: config.Parsed) -> dict[str, Floats]:
     given: VectorOptions = parsed.main
     inputs = inputs_of(parsed)
     require(isinstance(inputs, list), "--input must be a file: all texts are read at once")
-    check_writable(given.output, given.overwrite)
-    check_apart(given)
+    check_writable(given)
     check_read(text for text in inputs if isinstance(text, Input))
     from unitk.families.analysis.static import Occurrences, find_vectors
     from unitk.models.model import Model

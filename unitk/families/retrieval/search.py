@@ -97,7 +97,7 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
 def run(parsed: Parsed) -> None:
     """Read, search, write."""
     given: Options = parsed.main
-    check_writable(given.output, given.overwrite)
+    check_writable(given)
     trec = given.output_format == "trec"
     trec |= given.output_format == "auto" and given.output.suffix == ".trec"
     found = find_passages(given)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk.api.answering import Answering, open_generator
+from unitk.api.answering import Answering, check_words, open_generator
 from unitk.api.progress import progress
 from unitk.api.verb import Verb, VerbGroup, verb
 from unitk.data.files.readers import Format
@@ -60,6 +60,7 @@ def latent(kind: type, act: Callable[[Any, Opened], Outcome]) -> Verb:
 def check_options(parsed: Parsed) -> tuple[Any, Opened]:
     """The options, none of which is without effect, and what opens the model."""
     given = parsed.main
+    check_words(given.texts)
     if isinstance(given, options.Decoding) and given.sampling:
         parsed.idle("with --sampling", "beam")
     if isinstance(given, options.Traverse) and parsed.settings.given("dimension"):
@@ -69,7 +70,7 @@ def check_options(parsed: Parsed) -> tuple[Any, Opened]:
             parsed.idle("without texts", "truncate")
     if given.input is None:
         parsed.idle("without a file as --input", "input_format")
-    check_writable(given.output, given.overwrite)
+    check_writable(given)
 
     # called when all texts are read, so that their mistakes come before the model is loaded
     def opened() -> LatentSpace:
