@@ -39,6 +39,15 @@ def described(config, arch=""):
     return family, about | ids | {"tie_word_embeddings": config.tied}
 
 
+@pytest.mark.parametrize("arch", ["qwen3_small", "bert_tiny", "t5gemma_mini", "gpt2_small"])
+def test_what_only_training_reads_keeps_no_model_here(arch):
+    plain = archs.preset(arch)
+    begun = {"base_width": 256, "init_std": 0.1, "scaled_init": not plain.scaled_init}
+    begun |= {"zero_init": True, "fan_in_init": not plain.fan_in_init}
+    trained = replace(plain, **begun, dropout=0.3, attention_dropout=0.3, activation_dropout=0.3)
+    assert kind_of(trained, arch) == kind_of(plain, arch)
+
+
 @pytest.mark.parametrize("arch", RELEASED)
 def test_every_name_and_shape_of_the_released_size_is_theirs(hf, arch):
     """Neither model has any weights; both come from the same config.json, which comes back."""

@@ -33,7 +33,7 @@ ACTIVATIONS = {
 }
 """Name in the other system -> name in unitk; the first of several is written."""
 FREE = {"scaled_init", "dropout", "attention_dropout", "activation_dropout", "init_std"}
-FREE |= {"zero_init", "fan_in_init"}
+FREE |= {"zero_init", "fan_in_init", "base_width"}
 """Fields that do not change what a trained model computes."""
 LONGEST = 100_000  # positions of a text that a table is made for
 SIZES = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
