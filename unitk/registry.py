@@ -17,7 +17,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,10 +62,10 @@ def register(kind: str, name: str) -> Callable[[T], T]:
     return add
 
 
-def get(kind: str, name: str, option: str | None = None) -> Any:
-    """The component of that name; an unknown name is a `UsageError` with the nearest ones."""
+def get(kind: str, name: str, option: str | None = None, known: Sequence[str] = ()) -> Any:
+    """The component of that name, or a `UsageError` with the nearest of all or of those `known`."""
     if not has(kind, name):
-        known = names(kind)
+        known = known or names(kind)
         near = hint("choice", name, known) or nearest(name, known)
         near = near or f" (known: {', '.join(known)})"
         raise UsageError(f"{option or '--' + kind}: there is no {kind} {name!r}{near}")

@@ -286,3 +286,31 @@ def test_a_format_that_goes_one_way_refuses_the_other(name, tmp_path):
     if one.write is None:
         with pytest.raises(UsageError, match=f"--to {name}: .*format"):
             convert.run(["--from", "unitk", "unitk-base-en", "--to", name, str(tmp_path / "out")])
+
+
+@pytest.mark.parametrize(
+    ("line", "does"),
+    [
+        ("--from nosuch x --to unitk y", "find"),
+        ("--from unitk unitk-base-en --to nosuch y", "write"),
+    ],
+)
+def test_an_unknown_format_is_answered_with_those_that_go_that_way(line, does):
+    with pytest.raises(UsageError) as caught:
+        convert.run(line.split())
+    told = str(caught.value).partition("known: ")[2].rstrip(")").split(", ")
+    assert told == [one for one in names("format") if getattr(get("format", one), does)]
+
+
+def test_a_line_says_what_was_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = []
+    for words in (
+        "--from unitk unitk-base-en --task lm --to hf there",
+        "--from hf there --to unitk here",
+        "--from unitk here --to unitk again",
+    ):
+        convert.run(words.split())
+        lines += capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["there", "here", "again"]
+    assert lines[0].removeprefix("there: hf, ") == lines[1].removeprefix("here: ")

@@ -55,8 +55,10 @@ def value(parsed: Parsed) -> Path:
 @register("verb", "average")
 @verb(Options, value=value)
 def run(parsed: Parsed) -> None:
-    """Write the average."""
-    value(parsed)
+    """Write the average, and say where it is."""
+    given: Options = parsed.main
+    count = given.last or len(given.checkpoint)
+    print(f"{value(parsed)}: the mean of {count} checkpoints")
 
 
 def newest(given: Options) -> list[Path]:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from unitk import pretrained, registry
 from unitk.api.verb import verb
@@ -19,6 +19,9 @@ from unitk.options import config
 from unitk.options.settings import HELP, Settings, read_flags
 from unitk.registry import register
 from unitk.training.saving.folder import holding
+
+if TYPE_CHECKING:
+    from unitk.training.saving.checkpoint import Loaded
 
 OURS = "unitk"
 PUSH = """#!/bin/sh
@@ -91,7 +94,7 @@ class Options:
 def convert(argv: Sequence[str]) -> tuple[Path, str]:
     """Read, convert, and write a folder that is complete or absent.
 
-    Returns the folder, and what is said of a model that came in.
+    Returns the folder, and a line about what is in it.
     """
     if not set(HELP).isdisjoint(argv):
         config.parse("convert", Options, ["--help"])
@@ -102,18 +105,17 @@ def convert(argv: Sequence[str]) -> tuple[Path, str]:
     registry.load_plugins(given.user_dir)
     (source, path), (target, dest) = given.from_, given.to
     require(OURS in (source, target), "one of --from and --to is unitk")
-    format = None if target == OURS else registry.get("format", target, "--to")
+    format = None if target == OURS else find_format(target, "--to", "write")
     takes = (*format.options, *(CARD if format.usage else ())) if format else ()
     for name in FOR_FORMATS:
         idle = name not in takes and getattr(given, name) != getattr(Options, name)
         require(not idle, f"--{name} has no effect with --to {target}")
     named = re.fullmatch(r"[\w.+ -]*", given.license)
     require(named is not None, f"--license must be a name such as mit, got {given.license!r}")
-    said = ""
     with new_folder(Path(dest), "--to", CheckpointError) as folder:
         if source == target:
             require(not inner, "task and architecture stay as they are with --from and --to unitk")
-            join_parts(Path(path), folder)
+            said = join_parts(Path(path), folder)
         elif target == OURS:
             said = import_checkpoint(source, Path(path), given, inner, folder)
         else:
@@ -121,23 +123,33 @@ def convert(argv: Sequence[str]) -> tuple[Path, str]:
                 require(key == "task", f"{one.where} has no effect with --from unitk")
             require(given.vocab is None, "--vocab has no effect with --from unitk")
             task = inner["task"].text if inner else None
-            if given.revisions:
-                export_revisions(Path(path), folder, given, task)
-            else:
-                export_model(Path(path), target, folder, given, task)
-    return Path(dest), said
+            export = export_revisions if given.revisions else export_model
+            said = f"{target}, {export(Path(path), folder, given, task)}"
+    return Path(dest), printable(f"{dest}: {said}")
 
 
 @register("verb", "convert")
 @verb(Options, parses=True, value=lambda argv: convert(argv)[0])
 def run(argv: Sequence[str]) -> None:
-    """Write the folder, and say what came in."""
-    if said := convert(argv)[1]:
-        print(said)
+    """Write the folder, and say what is in it."""
+    print(convert(argv)[1])
 
 
-def join_parts(path: Path, folder: Path) -> None:
-    """Write a checkpoint with whole files, whatever processes or adapters divided its weights."""
+def find_format(name: str, option: str, does: str) -> Any:
+    """A format by its name; an unknown one is answered with those that read or `write`."""
+    known = [one for one in registry.names("format") if getattr(registry.get("format", one), does)]
+    return registry.get("format", name, option, known)
+
+
+def outline(parts: Loaded) -> str:
+    """What a model is, in a line."""
+    weights = sum(weight.numel() for weight in parts.model.parameters())
+    size = f"{weights / 1e6:,.1f} M parameters, vocabulary of {len(parts.task.vocab):,}"
+    return f"task {parts.task.name}, {size}"
+
+
+def join_parts(path: Path, folder: Path) -> str:
+    """Write a checkpoint with whole files, and say which; processes or adapters divided it."""
     from unitk.training.average import mean, rewrite
     from unitk.training.saving.checkpoint import imported_rows
 
@@ -145,28 +157,24 @@ def join_parts(path: Path, folder: Path) -> None:
         # the mean of one checkpoint is its weights, whole
         rewrite(found, folder, mean([found]), {}, bool(imported_rows(found)))
         write_defaults(folder, read_defaults(found))
+        return f"all weights of {found} in one file"
 
 
 def import_checkpoint(
     source: str, path: Path, given: Options, inner: Settings, folder: Path
 ) -> str:
-    """Write another system's checkpoint as one of unitk, with the options of `inner`.
-
-    Returns what it is, in words.
-    """
-    form = registry.get("format", source, "--from")
+    """Write another system's checkpoint as one of unitk, with options `inner`; its outline."""
+    form = find_format(source, "--from", "find")
     parts = form.read(path, given.vocab, inner, f"--from {source}")
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
     fetched = pretrained.fetched.get(str(path))
     form.save(parts, folder, (source, path), fetched, user_dir)
     form.carry(pretrained.locate(path, "files"), folder)
-    weights = sum(weight.numel() for weight in parts.model.parameters())
-    size = f"{weights / 1e6:,.1f} M parameters, vocabulary of {len(parts.task.vocab):,}"
-    return printable(f"{given.to[1]}: task {parts.task.name}, {size}")
+    return outline(parts)
 
 
-def export_revisions(run: Path, folder: Path, given: Options, task: str | None) -> None:
-    """Export the checkpoints that a run saved at word counts, and its best or newest one."""
+def export_revisions(run: Path, folder: Path, given: Options, task: str | None) -> str:
+    """Export a run's checkpoints at word counts, and its best or newest one; its outline."""
     steps: dict[str, int] = {}
     for link in sorted(run.glob("words_*")):
         name, target = WORDS.fullmatch(link.name), link.resolve().name
@@ -177,17 +185,19 @@ def export_revisions(run: Path, folder: Path, given: Options, task: str | None) 
     require(bool(steps), f"--revisions: {run} has no checkpoints of --save-at-words")
     counts = sorted(steps, key=steps.__getitem__)
     for count in counts:
-        export_model(run / f"words_{count}", given.to[0], folder / f"chck_{count}", given, task)
-    export_model(run, given.to[0], folder / "main", given, task)
+        export_model(run / f"words_{count}", folder / f"chck_{count}", given, task)
+    said = export_model(run, folder / "main", given, task)
     create(folder / "push.sh", PUSH.format(shlex.join(f"chck_{count}" for count in counts)))
+    return f"{said}: main and {len(counts)} revisions"
 
 
-def export_model(path: Path, target: str, folder: Path, given: Options, task: str | None) -> None:
-    """Write a model in another system's format; that of the hub has a model card."""
+def export_model(path: Path, folder: Path, given: Options, task: str | None) -> str:
+    """Write a model in another system's format, with a card for the hub; its outline."""
     from unitk.training.reporting.card import About, card
     from unitk.training.saving.checkpoint import load
 
-    format = registry.get("format", target, "--to")
+    target = given.to[0]
+    format = registry.get("format", target)
     require(format.write is not None, f"--to {target}: unitk only reads this format")
     folder.mkdir(exist_ok=True)
     loaded = load(path, task_name=task)
@@ -201,3 +211,4 @@ def export_model(path: Path, target: str, folder: Path, given: Options, task: st
         about = About(given.license, given.language, given.dataset, given.scores)
         shown = format.usage(loaded), format.tag(loaded), format.library
         create(folder / "README.md", card(path, loaded, about, *shown))
+    return outline(loaded)
