@@ -1,4 +1,4 @@
-"""Files that a verb reads are neither texts nor outputs, whichever verb it is."""
+"""What stands without a flag, and files that a verb reads, whichever verb it is."""
 
 from dataclasses import MISSING
 from pathlib import Path
@@ -6,9 +6,10 @@ from typing import get_args
 
 import pytest
 
+import unitk
 from unitk import registry
 from unitk.api.verb import VerbGroup, find_verb
-from unitk.errors import UsageError
+from unitk.errors import DataError, UnitkError, UsageError
 from unitk.options.fields import options
 
 
@@ -62,3 +63,14 @@ def test_a_table_is_no_text_that_is_compared(tmp_path):
     path.write_text("text\na b\n")
     with pytest.raises(UsageError, match="--table .* --data"):
         find_verb("compare")(["a", "b", f"--data={path}", f"--table={path}", "--overwrite"])
+
+
+def test_a_message_names_words_as_they_were_given(monkeypatch):
+    """PATHS of the usage line, or the flag; in Python the argument."""
+    monkeypatch.setattr(UnitkError, "with_flags", True)
+    for words, name in ((["nosuch"], "PATHS"), (["--paths", "nosuch"], "--paths")):
+        with pytest.raises(DataError, match=f"^{name} nosuch"):
+            find_verb("check")(words)
+    monkeypatch.setattr(UnitkError, "with_flags", False)
+    with pytest.raises(DataError, match="^paths nosuch"):
+        unitk.check(["nosuch"])

@@ -336,16 +336,16 @@ def test_floors_are_those_of_counts_by_hand(toy_vocab, tmp_path):
 
 
 def test_what_cannot_be_checked_is_refused(toy_data, toy_vocab, tmp_path):
-    with pytest.raises(UsageError, match="--paths"):
+    with pytest.raises(UsageError, match="PATHS"):
         check([])
-    with pytest.raises(DataError, match="--paths .*nothing"):
+    with pytest.raises(DataError, match="PATHS .*nothing"):
         check([str(tmp_path / "nothing")])
-    with pytest.raises(DataError, match="--paths .*"):
+    with pytest.raises(DataError, match="PATHS .*"):
         check([str(tmp_path)])
-    with pytest.raises(UsageError, match="--paths names .* twice"):
+    with pytest.raises(UsageError, match="PATHS names .* twice"):
         check([str(toy_data / "text"), str(toy_data / "text" / ".." / "text")])
     (tmp_path / "ladder/lm/16x1-800/checkpoints").mkdir(parents=True)
-    with pytest.raises(DataError, match="--paths .*ladder/lm$"):
+    with pytest.raises(DataError, match="PATHS .*ladder/lm$"):
         check([str(tmp_path / "ladder")])
     with pytest.raises(DataError, match="valid/"):
         check([str(toy_data / "text" / "train")])

@@ -109,8 +109,8 @@ def test_what_cannot_be_compared_is_refused(runs, toy_data, tmp_path):
     one, two = str(runs / "one"), str(runs / "two")
     data = ["--data", str(toy_data / "text")]
     for words, what in {
-        (one,): "--runs",
-        (one, one): "--runs .*twice",
+        (one,): "RUNS",
+        (one, one): "RUNS .*twice",
         (one, two, "--output", "x.txt"): "--output .*.html",
         (one, two, "--draws", "3", "--table", "x"): "--table .*.csv",
     }.items():

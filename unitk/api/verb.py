@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unitk import registry
-from unitk.errors import UsageError
+from unitk.errors import UnitkError, UsageError
 from unitk.options import config
 from unitk.options.settings import HELP
 
@@ -48,7 +48,14 @@ class Verb:
 
     def __call__(self, argv: Sequence[str], name: str = "") -> None:
         """Run the verb on the words behind its `name`, by default that of the registry."""
-        self.act(self.parsed(argv, name))
+        try:
+            self.act(self.parsed(argv, name))
+        except UnitkError as error:
+            # whoever wrote no flag reads the name of the usage line: PATHS rather than --paths
+            if (own := self.words) and not any(word.startswith(f"--{own}") for word in argv):
+                flag = re.compile(rf"(?<![\w-])--{own}\b(?![.-])")
+                error.args = tuple(flag.sub(own.upper(), str(one)) for one in error.args)
+            raise
 
     def parsed(self, argv: Sequence[str], name: str = "") -> Any:
         """Parse words into what `act` and `value` take: options, or with `parses` the words."""
