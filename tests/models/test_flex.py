@@ -57,6 +57,26 @@ def test_a_relative_bias_is_added_to_the_scores():
     near(*found)
 
 
+@torch.no_grad()
+def test_narrow_heads_have_the_width_that_compiles(monkeypatch):
+    """On CUDA FlexAttention refuses heads of fewer numbers than 16."""
+    widths, kernel = [], flex.flex_attention
+
+    def noted(query, key, value, **how):
+        widths.extend(one.shape[-1] for one in (query, key, value))
+        return kernel(query, key, value, **how)
+
+    monkeypatch.setattr(flex, "_kernel", lambda on_cuda: noted)
+    slots = batch([words(30), words(20)], [words(40)]).towers["x"]
+    for width in (8, 16, 24):
+        given, found = torch.randn(3, 2, 4, slots.shape[2], width), []
+        for choice in ("dense", "flex"):
+            view = attention.render(slots, "rule", 64, torch.float32, 0.0, choice=choice)
+            found.append(view(*given, 0.3))
+        near(*found)
+    assert widths == [16] * 6 + [24] * 3
+
+
 def test_flex_and_dropout_of_attention_weights_exclude_each_other():
     slots = batch([words(20)]).towers["x"]
     with pytest.raises(UsageError, match="--attention flex .*--arch.attention-dropout 0"):

@@ -220,7 +220,7 @@ def test_flex_attention_gives_the_numbers_of_the_dense_mask(name, toy_vocab):
 def test_flex_attention_gives_the_gradients_of_the_dense_mask(name, toy_vocab):
     task, model = build(name, toy_vocab)
     batch = make_batch(examples(task, toy_vocab)).to("cuda")
-    criterion, found = registry.get("criterion", task.criterion)().build(len(toy_vocab)), []
+    criterion, found = registry.get("criterion", task.criterion)().build(toy_vocab), []
     for choice in ("dense", "flex"):
         model.zero_grad()
         torch.manual_seed(0)

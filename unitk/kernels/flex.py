@@ -23,6 +23,8 @@ from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, POS
 
 BLOCK = 128
 """Queries and keys of a block, which is computed or passed over as a whole."""
+LEAST = 16
+"""The least width of heads that FlexAttention compiles on CUDA (torch 2.13)."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Flex:
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """As `View.__call__`: [B, H, T, K], [B, G, S, K] twice -> [B, H, T, K]."""
-        rows, _, width, _ = query.shape
+        rows, _, width, size = query.shape
         num_queries, num_keys = self.blocks.seq_lengths
         mixed_1HNK = _kernel(query.is_cuda)(
             _row(query, num_queries),
@@ -46,7 +48,8 @@ class Flex:
             scale=scale,
             enable_gqa=query.shape[1] != key.shape[1],
         )
-        mixed_BHTK: Tensor = mixed_1HNK[0, :, : rows * width].unflatten(1, (rows, width))
+        mixed_HNK = mixed_1HNK[0, :, : rows * width, :size]
+        mixed_BHTK: Tensor = mixed_HNK.unflatten(1, (rows, width))
         return mixed_BHTK.transpose(0, 1)
 
 
@@ -148,10 +151,12 @@ def _flat(field: Tensor, size: int, pad: int) -> Tensor:
 
 
 def _row(x_BHTK: Tensor, size: int) -> Tensor:
-    """The rows of a batch one after the other, [1, H, size, K]."""
+    """The rows of a batch one after the other, [1, H, size, K]; K is LEAST at the least."""
     # pads are zeros: no query sees them, but 0 * nan would be nan
     x_HNK = x_BHTK.transpose(0, 1).flatten(1, 2)
-    return F.pad(x_HNK, (0, 0, 0, size - x_HNK.shape[1]))[None]
+    # nor do zeros behind a head's numbers change its scores
+    more = max(0, LEAST - x_HNK.shape[2])
+    return F.pad(x_HNK, (0, more, 0, size - x_HNK.shape[1]))[None]
 
 
 def _ends(field: Tensor, axis: int) -> tuple[Tensor, Tensor]:
