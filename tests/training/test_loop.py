@@ -701,8 +701,10 @@ def test_the_average_of_the_weights_is_what_is_judged_and_used(
     assert same(*(load_file(tmp_path / run / "last/ema.safetensors") for run in ("whole", "again")))
 
 
-def test_the_last_updates_are_averaged(train, tmp_path, toy_data, monkeypatch):
+@pytest.mark.parametrize("late", [False, True])
+def test_the_last_updates_are_averaged(train, tmp_path, toy_data, monkeypatch, late):
     """Of eight updates the last half; before it the average is what was trained."""
+    monkeypatch.setattr(loop, "can_defer", lambda run: late)
     words = f"--max-steps 8 --average-last 0.5 --valid {toy_data / 'text'} --save-every 1"
     train(f"{words} --keep-last 9", run="whole")
     steps = [tmp_path / f"whole/checkpoints/step-{step}" for step in range(1, 9)]

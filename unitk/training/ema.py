@@ -30,7 +30,7 @@ class Average:
             assert self.last is not None and total is not None
             share = 1 / max(1, step - round((1 - self.last) * total))
         averages, weights = list(self.tensors.values()), list(self.weights.values())
-        if bad is None:
+        if bad is None or share == 1:  # after a bad update weights are still the averages
             torch._foreach_lerp_(averages, weights, share)
         else:
             change = torch._foreach_sub(weights, averages)
