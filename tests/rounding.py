@@ -29,7 +29,8 @@ def near(
     Log-probabilities and states are made of logits and sums above 1, whatever they are themselves.
     """
     one, other = (
-        np.asarray(x.detach() if isinstance(x, Tensor) else x, np.float64) for x in (found, wanted)
+        np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, np.float64)
+        for x in (found, wanted)
     )
     assert one.shape == other.shape
     finite = np.isfinite(other)

@@ -439,7 +439,8 @@ def test_places_are_counted_in_the_passage_as_its_file_has_it(labelled, tmp_path
         predict.run([*checkpoint, *words])
         found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         for number, (one, text, said) in enumerate(zip(found, texts, wanted, strict=True)):
-            assert one == {"id": number, "source": text, **said}
+            odds = pytest.approx(said["probability"], rel=1e-4)
+            assert one == {"id": number, "source": text, **said, "probability": odds}
             assert said["answer"] == text[1][said["start"] : said["end"]] != ""
 
 

@@ -57,7 +57,7 @@ def test_the_base_does_not_move_and_is_stored_once(train, base, words, tmp_path,
 def test_what_is_loaded_is_the_sum(train, words, tmp_path, start):
     train(words, run="run")
     trainer = Trainer(start(f"{words} --resume", run="run"))
-    loaded = load(tmp_path / "run/last")
+    loaded = load(tmp_path / "run/last", trainer.device)
     assert loaded.model.state_dict().keys() == load(tmp_path / "base").model.state_dict().keys()
     batch = next(trainer.updates())[0].batches[0]
     with torch.no_grad():
@@ -68,7 +68,7 @@ def test_what_is_loaded_is_the_sum(train, words, tmp_path, start):
 
 def test_before_the_first_update_it_is_the_base(start, base, words):
     trainer = Trainer(start(words, run="run"))
-    plain = load(base).model
+    plain = load(base, trainer.device).model
     batch = next(trainer.updates())[0].batches[0]
     with torch.no_grad():
         states, _ = trainer.model.eval()(batch)

@@ -96,7 +96,7 @@ def test_a_run_that_is_resumed_ends_as_one_that_was_not(train, tmp_path, deferri
 
 def test_what_keeps_the_host_waiting(start):
     """On a CPU nothing is read late; nor is anything whose optimizer cannot skip on the device."""
-    run = Trainer(start("--max-steps 3"))
+    run = Trainer(start("--max-steps 3 --device cpu"))
     assert run.plan.skips and not late.can_defer(run) and run.late is None
     assert not Trainer(start("--max-steps 3 --optimizer lamb", run="b")).plan.skips
 
@@ -108,6 +108,7 @@ def test_a_recorded_update_is_the_same(
 ):
     """A recording is a function of its own tensors, which a CPU calls."""
     run = f"{words} --optimizer {optimizer} --max-steps 8 --log-every 1 --max-tokens 800"
+    run += " --device cpu"
     deferring(True)
     calls, criterion = [], CrossEntropy.__call__
     replay = Recorder.replay
@@ -137,7 +138,7 @@ def test_a_recorded_update_is_the_same(
 
 def test_what_recording_needs(start, deferring):
     with pytest.raises(UsageError, match="CUDA"):
-        Trainer(start("--max-steps 3 --static --capture"))
+        Trainer(start("--max-steps 3 --static --capture --device cpu"))
     deferring(True)
     for words in ("", "--static --criterion.label-smoothing 0.1", "--static --thaw epoch"):
         with pytest.raises(UsageError, match="--capture"):
