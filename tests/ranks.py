@@ -1,7 +1,7 @@
 """Runs of several processes, forked from this one.
 
 They compute on the CPU. Where there is a GPU they are skipped: once a process has computed
-gradients beside one, even on the CPU, torch refuses to in its forks. Without a visible GPU they run.
+gradients beside one, even on the CPU, torch refuses to in its forks. Without a GPU they run.
 """
 
 import multiprocessing
