@@ -143,3 +143,42 @@ def test_a_sweep_that_stops_in_its_first_trial_goes_on(base, tmp_path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             sweep.run(words)
     assert [row["steps"] for row in sweep.value(words)] == [8]
+
+
+@pytest.mark.parametrize(
+    ("over", "more", "named"),
+    [
+        ("task=lm,mlm", "", "--over task: valid/loss .*lm.*mlm"),
+        ("task=lm,mlm", "--best-metric valid/lm/correct", "--over task: valid/lm/correct"),
+        ("criterion.label-smoothing=0,0.1", "", "--over criterion.label-smoothing: valid/loss"),
+        ("best-metric=valid/loss,valid/lm/ppl", "", "--over best-metric"),
+        ("valid={data}/text/train,{data}/text/valid", "", "--over valid: .*--valid"),
+    ],
+)
+def test_what_no_value_ranks_is_refused_before_training(
+    over, more, named, base, toy_data, tmp_path
+):
+    words = ["--over", over.format(data=toy_data), "--save-dir", str(tmp_path / "sweep"), "--"]
+    with pytest.raises(UsageError, match=named):
+        sweep.run([*words, *base[2 * over.startswith("task") :], *more.split()])
+    assert not (tmp_path / "sweep").exists()
+
+
+@pytest.mark.parametrize(
+    ("over", "more"),
+    [
+        ("task=lm,unilm", "--valid-generate 2 --valid-metric rouge --best-metric valid/rouge1"),
+        ("criterion.label-smoothing=0,0.1", "--best-metric valid/lm/ppl"),
+        ("lr=1e-3,1e-2", ""),
+    ],
+)
+def test_what_means_the_same_ranks(over, more, base, toy_data, tmp_path):
+    words = [*base, *more.split()]
+    if over.startswith("task"):
+        words = [*base[2:-2], "--data", f"{toy_data}/pairs", *more.split()]
+    option, _, values = over.partition("=")
+    trials = [
+        sweep.trial_of(tmp_path, number, {option: value}, words)
+        for number, value in enumerate(values.split(","))
+    ]
+    sweep.check_comparable(trials)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -94,6 +95,19 @@ class Trial:
         return -1 if figure(self.start.metric) in (*HIGHER, *RANKING) else 1
 
     @property
+    def texts(self) -> str | None:
+        """What identifies the texts that it is validated on."""
+        name = re.split("[./]", self.start.metric)[0]
+        return self.start.data.valid_fingerprints.get(name)
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether --best-metric depends on which words the objective asks for: no score of written
+        outputs, and no share of right labels, does."""
+        of_labels = self.start.data.task.predicts and self.sign == -1
+        return figure(self.start.metric) not in RANKING and not of_labels
+
+    @property
     def over(self) -> bool:
         """Whether the run has come to its end, and was validated there."""
         if (newest := self.start.run.newest()) is None:
@@ -131,6 +145,7 @@ def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
         trial_of(given.save_dir, number, values, base)
         for number, values in enumerate(draw_trials(given), 1)
     ]
+    check_comparable(trials)
     budgets = rungs(given, trials[0].start)
     # nothing is written before this line; a sweep that is stopped in its first trial has a table
     given.save_dir.mkdir(parents=True, exist_ok=True)
@@ -218,6 +233,34 @@ def trial_of(folder: Path, number: int, values: dict[str, str], base: Sequence[s
     start = prepare(parsed)
     require(bool(start.data.valid), "sweep compares validations: give --valid")
     return Trial(name, values, start)
+
+
+def check_comparable(trials: Sequence[Trial]) -> None:
+    """Refuse trials that no value can rank: it must mean the same for all of them.
+
+    Losses of two objectives, or on two sets of texts, do not; and `PREFIX/loss` has what the
+    criterion adds, which a perplexity has not.
+    """
+    first, metric = trials[0], trials[0].start.metric
+    for other in trials[1:]:
+        differ = [option for option, text in other.values.items() if text != first.values[option]]
+        over, theirs = f"--over {' '.join(differ)}", other.start.metric
+        require(theirs == metric, f"{over}: one --best-metric ranks trials, not {metric}, {theirs}")
+        texts = f"{over}: {first.name} and {other.name} are validated on different texts"
+        require(first.texts == other.texts, f"{texts}: give one --valid behind --")
+        if not (first.has_loss or other.has_loss):
+            continue
+        one, two = (trial.start.parsed.settings for trial in (first, other))
+        tasks = f"--over task: {metric} of {one['task'].text} and {two['task'].text} do not compare"
+        cure = "rank by another --best-metric, such as valid/rouge1, or sweep one task at a time"
+        require(one["task"].text == two["task"].text, f"{tasks}: {cure}")
+        adds = f"{over}: {metric} has what the criterion adds"
+        alike = figure(metric) != "loss" or one.only("criterion") == two.only("criterion")
+        require(alike, f"{adds}: rank by another --best-metric, such as valid/lm/ppl")
+    asked = sorted({option for one in trials for option in one.values if option[:5] == "task."})
+    if asked and first.has_loss:
+        what = "--over %s: if trials are asked for other words, %s does not compare them"
+        log.warning(what, " ".join(asked), metric)
 
 
 def rungs(given: Options, start: Start) -> list[int]:
