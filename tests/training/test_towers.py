@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from unitk.errors import CheckpointError, UsageError
+from unitk.errors import CheckpointError, NonFiniteError, UsageError
+from unitk.files import seal
 from unitk.models.state import Reading
 from unitk.registry import get
 from unitk.slots import collate
 from unitk.training.loop import Trainer
+from unitk.training.run import load_tower
 from unitk.training.saving import checkpoint
+from unitk.training.saving.weights import WEIGHTS, load_tensors, save_tensors
 
 OPTIMUS = "--task optimus --arch optimus_tiny --max-steps 2 --criterion.beta 1"
 
@@ -53,6 +56,31 @@ def test_what_does_not_fit_is_named(train, start, tmp_path):
         Trainer(start(f"--max-steps 1 --init-encoder {narrow}", run="vae"))
     with pytest.raises(UsageError, match="--init-from excludes --init-encoder"):
         start(f"{OPTIMUS} --init-from {narrow} --init-encoder {narrow}", run="vae")
+
+
+@pytest.mark.parametrize("fault", ["nan", "shape"])
+def test_nothing_is_copied_of_weights_that_are_refused(train, start, tmp_path, fault):
+    """Whatever is wrong with the last tensor, and whichever way they come in."""
+    train("--task mlm --arch bert_tiny --max-steps 1", run="bert")
+    [path] = (tmp_path / "bert/checkpoints").iterdir()
+    tensors = {name: one.clone() for name, one in load_tensors(path / WEIGHTS).items()}
+    wrong = {"nan": torch.full_like, "shape": lambda one, _: one.repeat(2)}[fault]
+    tensors["layers.1.ffn_norm.bias"] = wrong(tensors["layers.1.ffn_norm.bias"], torch.nan)
+    save_tensors(tensors, path / WEIGHTS)
+    (path / "manifest.json").unlink()
+    seal(path)
+    two = Trainer(start(f"{BART} {LIKE_BERT}", run="bart"))
+    one = Trainer(start("--task mlm --arch bert_tiny --max-steps 1 --seed 5", run="other"))
+    for trainer, load in (
+        (two, lambda model: load_tower(model, "encoder", path, two.data.task)),
+        (one, lambda model: checkpoint.load_weights(model, path)),
+    ):
+        model = trainer.model
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        with pytest.raises((CheckpointError, NonFiniteError), match="layers.1.ffn_norm.bias"):
+            load(model)
+        after = model.state_dict()
+        assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
 
 
 def test_a_resumed_run_has_obeyed_them(train, start, tmp_path):

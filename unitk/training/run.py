@@ -230,7 +230,9 @@ def load_tower(model: Model, tower: str, folder: Path, task: Task) -> set[str]:
         if there[name].shape != here[name].shape:
             a, b = list(there[name].shape), list(here[name].shape)
             raise CheckpointError(f"{option}: {name} has shape {a}, here it is {b}")
-        with torch.no_grad():
+        checkpoint.check_finite(there[name], f"{option}: {name}")
+    with torch.no_grad():  # once nothing is wrong with any of them
+        for name in both:
             here[name].copy_(there[name])
     copied = {id(here[name]) for name in both}
     return {name for name, tensor in own.items() if id(tensor) in copied}

@@ -231,12 +231,12 @@ def load_weights(
                 f"{name} has shape {a} in {folder}, but this architecture's is {b}"
             )
     own = dict[str, Tensor]([*model.named_parameters(), *model.named_buffers()])
-    for name, tensor in here.items():
-        found = check_finite(there[name], f"{folder}: {name}")
+    found = {name: check_finite(there[name], f"{folder}: {name}") for name in here}
+    for name, tensor in here.items():  # once nothing is wrong with any of them
         if mapped:
-            own[name].data = found.to(tensor.dtype)
+            own[name].data = found[name].to(tensor.dtype)
         else:
-            tensor.copy_(found)
+            tensor.copy_(found[name])
     return taken
 
 
