@@ -24,6 +24,7 @@ from unitk.options.fields import (
     Share,
     Weights,
     options,
+    parse_named,
 )
 from unitk.options.settings import Origin, Settings
 from unitk.serving.config import Limits
@@ -196,3 +197,9 @@ def test_a_plain_dataclass_is_checked_where_its_text_is_read():
 
     with pytest.raises(UsageError, match="--arch.size .*at least 1, got 0"):
         build_config(Plain, Settings.of_texts({"arch.size": "0"}, Origin.FLAG), "arch.")
+
+
+def test_a_field_of_a_value_is_given_once():
+    for name, text in (("schedule", "linear:warmup=1,warmup=2"), ("adapter", "lora:rank=2,rank=3")):
+        with pytest.raises(UsageError, match="--x: (warmup|rank) is given twice"):
+            parse_named(name, text, "--x")

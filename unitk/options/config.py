@@ -165,10 +165,7 @@ def read_words(
     positional: str | None = None,
     choose: Callable[[Settings], Settings] = lambda given: given,
 ) -> Settings:
-    """The settings of a verb's arguments, once plug-ins are loaded; see `parse`.
-
-    A help page shows the components that the verb would `choose` where they are not given.
-    """
+    """The settings of a verb's arguments; a help page shows components that it would `choose`."""
     helping = not set(HELP).isdisjoint(argv)  # anywhere: the other words decide the page
     given = read_options(argv, main, positional)
     if not helping:

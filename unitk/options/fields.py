@@ -398,6 +398,7 @@ def parse_named(kind: str, text: str, name: str) -> Any:
         if not equals or key not in kinds:
             hint = registry.nearest(key, kinds) or f"; its fields are {', '.join(kinds)}"
             raise UsageError(f"{name}: {part!r} is not a field=value of {kind} {label}{hint}")
+        require(key not in values, f"{name}: {key} is given twice")
         values[key] = parse_value(value, kinds[key], f"{name}: {key}")
     return cls(**values)
 

@@ -115,10 +115,8 @@ def parse_train(argv: Sequence[str]) -> Parsed:
     plugins = recorded.texts.get("user_dir", "none")  # never loaded unasked: plug-ins are code
     what = f"--resume: {path.parent} was trained with plug-ins: give --user-dir {plugins}"
     require(plugins == "none" or "user_dir" in given, what)
-    changed = {}
-    for one, other in (("batch_tokens", "batch_texts"), ("batch_texts", "batch_tokens")):
-        if one in given:
-            changed[other] = "none"
+    either = {"batch_tokens": "batch_texts", "batch_texts": "batch_tokens"}
+    changed = {other: "none" for one, other in either.items() if one in given}
     nproc = (given if "nproc" in given else recorded).texts.get("nproc", "1")
     if process_ranks()[1] == 1 and (is_launched() or nproc == "1"):
         changed |= {"shard": "off", "save_shards": "off"}  # the number of processes may change

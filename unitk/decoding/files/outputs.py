@@ -30,11 +30,7 @@ Alignment = Literal["off", "hard", "soft"]
 
 
 def check_writable(given: Any, goes_on: bool = False) -> None:
-    """Raise a `UsageError` unless --output is standard output or a file in a writable folder.
-
-    A file that holds something is refused unless --overwrite replaces it, or the output `goes_on`;
-    and so is one that another option reads, which would be lost.
-    """
+    """Refuse an --output that cannot be written, is read, or is kept unless it `goes_on`."""
     output, replace = given.output, given.overwrite or goes_on
     if output != STDOUT:
         check_folder(output, "--output")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unitk.errors import require
+from unitk.families.lora.config import PLACES
 from unitk.kernels.lean import Dropout
 from unitk.models.attention import Fused
 from unitk.models.model import Model
@@ -56,16 +58,26 @@ class LowRank(nn.Module):
 
 def apply(config: LoRA, model: Model) -> None:
     """Put low-rank matrices beside those of a model that `config` names."""
-    found = 0
-    for part, module in list(model.named_modules()):
-        for child, linear in list(module.named_children()) if INSIDE.search(part) else ():
-            name = f"{model.stored(part)}.{child}"
-            # the gates of heads are a few numbers, and no one matrix of attention
-            if isinstance(linear, nn.Linear) and child != "gate" and config.adapts(name):
-                setattr(module, child, LowRank(linear, config).train(linear.training))
-                found += 1
-    what = "--adapter lora: this architecture has no matrix of attention or feed-forward part"
-    require(found > 0, f"{what} whose name fits on={config.on}")
+    found = {
+        f"{model.stored(part)}.{child}": (module, child, linear)
+        for part, module in model.named_modules()
+        for child, linear in module.named_children()
+        # the gates of heads are a few numbers, and no one matrix of attention
+        if INSIDE.search(part) and isinstance(linear, nn.Linear) and child != "gate"
+    }
+    require(len(found) > 0, "--adapter lora: this architecture has no matrix that is adapted")
+    for one in config.on.split("+"):
+        what = f"--adapter: on={one} fits no matrix of this model"
+        cure = f"{', '.join(PLACES)}, or patterns of names such as {next(iter(found))}"
+        require(any(replace(config, on=one).adapts(name) for name in found), f"{what}; use {cure}")
+    adapted = [one for name, one in found.items() if config.adapts(name)]
+    # a matrix that is stacked of several is as high as one of them
+    heights = (len(one.weight) // getattr(one, "count", 1) for *_, one in adapted)
+    most = max(map(min, heights, (one.in_features for *_, one in adapted)))
+    fits = f"at most {most}, the rank of the largest matrix that is adapted, got {config.rank}"
+    require(config.rank <= most, f"--adapter: rank must be {fits}")
+    for module, child, linear in adapted:
+        setattr(module, child, LowRank(linear, config).train(linear.training))
 
 
 def merge_adapters(config: LoRA, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

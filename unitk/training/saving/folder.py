@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -122,7 +122,7 @@ class RunFolder:
             if fault is None:
                 return path
             if path.exists():
-                log.warning("checkpoint %s is damaged (%s): it is passed over", path, fault)
+                pass_over(path.resolve(), fault)
         if not all(path.exists() for path in found):  # a run that saves has removed some
             return self.newest(hashed)
         if found:
@@ -269,11 +269,17 @@ def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
         found, reader, fault = _check(path / "best")
         if fault is None:
             return found, reader
-        log.warning("checkpoint %s is damaged (%s): it is passed over", found, fault)
+        pass_over(found, fault)
     newest = RunFolder(path).newest(hashed=is_used)
     if newest is None:
         raise CheckpointError(f"the run {path} has no checkpoint yet")
     return newest.resolve(), hold(newest.resolve())
+
+
+@cache
+def pass_over(path: Path, fault: str) -> None:
+    """Warn of a damaged checkpoint, but once: whoever looks for a good one meets it again."""
+    log.warning("checkpoint %s is damaged (%s): it is passed over", path, fault)
 
 
 def _check(path: Path) -> tuple[Path, AbstractContextManager[Any] | None, str | None]:
