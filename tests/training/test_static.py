@@ -61,7 +61,7 @@ def test_batches_of_all_sizes_are_one_graph(start, words, monkeypatch):
     monkeypatch.setattr(flash, "fits", lambda *given: True)
     monkeypatch.setattr(flash, "attend", by_hand)
     monkeypatch.setattr(attention, "scores_by_products", lambda *given: False)
-    trainer = Trainer(start(f"{RUN} {words} --compile --static"))
+    trainer = Trainer(start(f"{RUN} {words} --compile --static --device cpu"))
     trainer.model.train()
     for update, *_ in islice(trainer.updates(), 5):
         if update.cursor:  # the last one of an epoch has fewer rows

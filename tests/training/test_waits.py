@@ -57,7 +57,7 @@ def test_an_update_waits_once_or_late(start, words, late, monkeypatch):
     """For the gradients' norm and the loss, which decide whether there is a step; on a GPU, after
     the next update has been computed."""
     monkeypatch.setattr(loop, "can_defer", lambda run: late)
-    trainer = Trainer(start(f"{words} --max-steps 4 --batch-tokens 400"))
+    trainer = Trainer(start(f"{words} --max-steps 4 --batch-tokens 400 --device cpu"))
     updates = trainer.updates()
     trainer.update(next(updates)[0])
     second = next(updates)[0]
