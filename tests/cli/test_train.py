@@ -344,7 +344,8 @@ def test_several_processes_leave_nothing_in_the_temporary_folder(base, tmp_path,
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     words = f"{base} --save-dir {tmp_path / 'run'} --nproc 2 --max-steps {10**6 if stop else 2}"
-    command = [sys.executable, "-m", "unitk_cli", *words.split(), "--valid", "none"]
+    words += " --device cpu --valid none"  # a GPU has one process
+    command = [sys.executable, "-m", "unitk_cli", *words.split()]
     run = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)})
     log = tmp_path / "run/log.jsonl"
     while stop and not (log.exists() and log.stat().st_size):
