@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import re
+import signal
 import sys
 import traceback
 from contextlib import redirect_stdout, suppress
@@ -199,6 +200,7 @@ def main() -> None:
         sys.argv[1:] = [*sys.argv[2:3], "--help"]
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in verb_names() else ""
     sys.excepthook = show
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is temporary is removed then
     UnitkError.with_flags = True
     logging.setLogRecordFactory(LogLine)
     try:

@@ -52,6 +52,26 @@ def test_help_explains_a_verb(monkeypatch, capsys):
     assert pages[0].startswith("unitk show") and len(set(pages)) == 1
 
 
+def test_a_verb_that_is_ended_leaves_nothing_half_written(tmp_path):
+    """Whichever verb it is: the handler is that of the program."""
+    program = f"""
+import os, signal, time
+from pathlib import Path
+from unitk.files import create, new_file
+from unitk_cli import main
+def work(*_, **__):
+    with new_file(Path({str(tmp_path / "out.txt")!r}), "--output") as part:
+        create(part, "half")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+main.cli.main = work
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (143, "")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_start_never_searches_all_objects_for_garbage():
     program = """
 import atexit, gc

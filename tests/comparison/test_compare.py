@@ -113,6 +113,8 @@ def test_what_cannot_be_compared_is_refused(runs, toy_data, tmp_path):
         (one, one): "RUNS .*twice",
         (one, two, "--output", "x.txt"): "--output .*.html",
         (one, two, "--draws", "3", "--table", "x"): "--table .*.csv",
+        (one, two, "--overwrite"): "--overwrite .*--output",
+        (one, two, "--page-documents", "3"): "--page-documents .*--output",
     }.items():
         with pytest.raises(UsageError, match=what):
             compare([*words, *data])

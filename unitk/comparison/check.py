@@ -72,6 +72,10 @@ def subjects_of(given: CheckOptions) -> Subjects:
     require(twice is None, f"--paths names {twice} twice")
     found = [one for path in given.paths for one in _open(pretrained.locate(path))]
     runs = [one for one in found if isinstance(one, TrainedRun)]
+    for run in runs:
+        gone = [folder for folder, _ in run.parsed.main.weighted_data if not folder.exists()]
+        if gone:
+            raise DataError(f"--paths {run.name}: its --data {gone[0]} is not there")
     splits = [one for one in found if isinstance(one, DataSplit)]
     scores = [one for one in found if isinstance(one, Path)]
     return Subjects(splits, runs, scores, given.shared, given.device)

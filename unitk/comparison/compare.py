@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from unitk.api.answering import open_generator
 from unitk.api.progress import progress
@@ -18,7 +18,7 @@ from unitk.decoding.files.outputs import check_apart
 from unitk.errors import CheckpointError, NonFiniteError, UsageError, printable, require
 from unitk.files import create, new_file
 from unitk.foreign import read_json
-from unitk.options.config import Parsed
+from unitk.options.config import Parsed, With
 from unitk.options.fields import Count, Positive
 from unitk.registry import register
 from unitk.training.seeds import SUMMARY
@@ -51,7 +51,7 @@ class CompareOptions(ReadingOptions):
     """File (.csv) to write the table to."""
     overwrite: bool = False
     """Replace files that exist."""
-    page_documents: Positive = 20
+    page_documents: Annotated[Positive, With("output")] = 20
     """Documents on the page, the first ones. The table has all of them."""
     task: str | None = None
     """Task to score with, for models that were trained with several."""
@@ -87,6 +87,9 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
     given: CompareOptions = parsed.main
     names = [str(path) for path in given.runs]
     require(len(names) > 1, f"--runs: name two models or more, got {', '.join(names) or 'none'}")
+    written = given.output is not None or given.table is not None
+    idle = "--overwrite has no effect without --output or --table"
+    require(written or not given.overwrite, idle)
     twice = next((name for name in names if names.count(name) > 1), None)
     require(twice is None, f"--runs names {twice} twice")
     from unitk.comparison.side_by_side import csv_of, page_of, page_record, rows_of

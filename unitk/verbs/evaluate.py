@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -79,7 +77,6 @@ def value(argv: Sequence[str]) -> dict[str, Any]:
 def run(argv: Sequence[str]) -> None:
     """Measure and print."""
     parsed = parse_evaluate(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is temporary is removed then
     from unitk.kernels.products import keep_memory
 
     keep_memory()

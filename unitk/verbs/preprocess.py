@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import signal
-import sys
 
 from unitk.api.verb import verb
 from unitk.data.corpus.columns import Counts
@@ -31,7 +29,5 @@ def value(parsed: Parsed) -> dict[str, dict[str, Counts]]:
 )
 def run(parsed: Parsed) -> None:
     """Make the corpora."""
-    # ended by a signal, it cleans up as after any failure
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     gc.freeze()  # what was imported need not be searched for garbage time and again
     value(parsed)

@@ -253,9 +253,8 @@ def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
         why = " (its checkpoint is gone)" if path.is_symlink() else pretrained.hint(path)
         raise CheckpointError(f"there is no run or checkpoint {path}{why}")
     if not (path / "checkpoints").is_dir():
-        if runs := sorted(path.glob("seed-*/checkpoints")):
-            each = f"{path} holds a run for each of its --seeds"
-            raise CheckpointError(f"{each}: name one, such as {runs[0].parent}")
+        if runs := sorted(path.glob("*/checkpoints")):  # those of --seeds, or of any name
+            raise CheckpointError(f"{path} holds several runs: name one, such as {runs[0].parent}")
         found, reader, fault = _check(path)
         if fault is not None and not (found / "manifest.json").exists():
             what = "is a file" if path.is_file() else "has no checkpoints/ and no manifest.json"
