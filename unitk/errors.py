@@ -22,14 +22,10 @@ def talks() -> bool:
 
 FLAG = re.compile(r"(?<![\w/.-])--(?:(?:task|arch|criterion|optimizer)\.)?([a-z]\w*(?:[.-]\w+)*)")
 """An option in a message: `--max-len`, or `--task.mean-span` of a component."""
-
-
 UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 """Characters that end a line, turn it around or say to a terminal what it should do."""
-
-
 BUNDLED = os.path.join(os.path.dirname(__file__), "pretrained", "")
 """Where the models that come with unitk are."""
 

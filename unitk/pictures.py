@@ -18,7 +18,6 @@ from unitk.slots import BORN, DIES, NEVER, NOW, TOKEN, Slots
 
 log = logging.getLogger(__name__)
 
-
 COLOURS = {
     "context": "#4c78a8",
     "target": "#59a14f",

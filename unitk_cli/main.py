@@ -18,19 +18,9 @@ from types import TracebackType
 import click
 from click.shell_completion import CompletionItem
 
-from unitk import __version__
+from unitk import __version__, errors
 from unitk.api.arguments import settle
 from unitk.api.verb import find_verb
-from unitk.errors import (
-    QUIET,
-    REPORT,
-    DataError,
-    UnitkError,
-    out_of_memory,
-    printable,
-    require,
-    say,
-)
 from unitk.files import create
 from unitk.options import config
 from unitk.options.settings import read_options
@@ -51,7 +41,7 @@ class LogLine(logging.LogRecord):
 
     def getMessage(self) -> str:  # noqa: N802
         text = super().getMessage()
-        return printable(text) if str(self.name).startswith("unitk") else text
+        return errors.printable(text) if str(self.name).startswith("unitk") else text
 
 
 class Command(click.Command):
@@ -61,7 +51,7 @@ class Command(click.Command):
         words = ctx.meta["words"]
         kind = words[-1].removeprefix("--") if words else ""
         if incomplete.startswith("-"):
-            with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, UnitkError):
+            with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, errors.UnitkError):
                 find_verb(str(self.name))([*words, "--help-all"])
             # the help page depends on the words so far: --task mass brings the options of mass
             found = ["--quiet", *SET, *re.findall(r"^ +(--[\w.-]+)", page.getvalue(), re.M)]
@@ -86,7 +76,7 @@ class Verbs(click.Group):
             # a plug-in of --user-dir may have it
             read_options(words, config.NoOptions)
             hint = nearest(name, verb_names()) or f" (known: {', '.join(verb_names())})"
-            require(name in verb_names(), f"there is no verb {name!r}{hint}")
+            errors.require(name in verb_names(), f"there is no verb {name!r}{hint}")
         # help is the verb's own: click knows none of its options
         return Command(
             name,
@@ -116,7 +106,7 @@ def show(kind: type[BaseException], error: BaseException, trace: TracebackType |
 
 def report(message: str) -> None:
     """Print an error, or leave it to who started this process: all ranks may have the same one."""
-    if path := os.environ.get(REPORT):
+    if path := os.environ.get(errors.REPORT):
         create(Path(path), f"{message}\n")
     else:
         print(message, file=sys.stderr)
@@ -139,7 +129,7 @@ def describe_verb(name: str) -> str:
 def call(verb: str, words: list[str]) -> None:
     """Run a verb; a closed output pipe (`| head`) is no error."""
     if "--quiet" in words:
-        os.environ[QUIET] = "1"  # of further processes, too
+        os.environ[errors.QUIET] = "1"  # of further processes, too
     words = set_variables([word for word in words if word != "--quiet"])
     try:
         try:
@@ -151,10 +141,10 @@ def call(verb: str, words: list[str]) -> None:
         sys.exit(0)
     except OSError as error:  # a disk that is full, or a file that may not be written
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise UnitkError(TOO_MANY) from error
+            raise errors.UnitkError(TOO_MANY) from error
         if not error.filename:
             _silence()
-        raise DataError(
+        raise errors.DataError(
             f"{error.filename or 'the output cannot be written'}: {error.strerror or error}"
         ) from error
 
@@ -168,7 +158,7 @@ def set_variables(words: list[str]) -> list[str]:
             rest.append(word)
             continue
         value = value if equals else next(found, "")
-        require(bool(value), f"{name} needs a value")
+        errors.require(bool(value), f"{name} needs a value")
         os.environ[SET[name]] = value
     return rest
 
@@ -201,11 +191,11 @@ def main() -> None:
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in verb_names() else ""
     sys.excepthook = show
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is temporary is removed then
-    UnitkError.with_flags = True
+    errors.UnitkError.with_flags = True
     logging.setLogRecordFactory(LogLine)
     try:
         cli.main(prog_name="unitk", standalone_mode=False)
-    except UnitkError as error:
+    except errors.UnitkError as error:
         report(f"unitk {verb}".rstrip() + f": {error}")
         sys.exit(error.code)
     except (KeyboardInterrupt, click.Abort):  # first: it is a RuntimeError
@@ -215,13 +205,13 @@ def main() -> None:
         if "Too many open files" in str(error):  # from a library
             report(f"unitk {verb}: {TOO_MANY}")
             sys.exit(1)
-        if not out_of_memory(error):
+        if not errors.out_of_memory(error):
             raise
         cure = find_verb(verb).cure if verb else ""
         report(f"unitk {verb}: out of memory" + f": {cure}" * bool(cure))
         sys.exit(2)
     except click.ClickException as error:
-        say(f"unitk: {error.format_message()}")
+        errors.say(f"unitk: {error.format_message()}")
         sys.exit(2)
     finally:
         gc.freeze()  # Python would search all objects of PyTorch for garbage as it exits

@@ -252,7 +252,7 @@ def test_several_validation_sets(train, curve, toy_data):
 def test_best_and_patience(train, curve, tmp_path, toy_data, monkeypatch):
     losses = iter([3.0, 2.0, 2.5, float("nan"), 1.0])
     monkeypatch.setattr(
-        loop.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
+        loop.measures.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
     )
     monkeypatch.setattr(Trainer, "log_train", lambda self: None)
     words = f"--max-steps 50 --valid-every 1 --valid {toy_data / 'text'} --patience 2 --keep-last 1"
@@ -268,7 +268,7 @@ def test_best_and_patience(train, curve, tmp_path, toy_data, monkeypatch):
 def test_of_shares_that_are_correct_the_highest_is_best(train, toy_data, monkeypatch, caplog):
     shares = iter([0.5, 0.75, 0.75, 0.25, 0.5])
     monkeypatch.setattr(
-        loop.Means,
+        loop.measures.Means,
         "values",
         lambda self, prefix, _: {
             **{f"{prefix}/loss": 1.0, f"{prefix}/lm": 1.0},
@@ -355,14 +355,14 @@ def test_too_many_bad_updates_end_the_run(train, tmp_path, monkeypatch):
 def test_a_full_disk_leaves_what_is_there(train, tmp_path, caplog, monkeypatch):
     import errno
 
-    save, failing = snapshot.save_tensors, {4, 6}
+    save, failing = snapshot.weights.save_tensors, {4, 6}
 
     def full(tensors, path, *more):
         if any(f"step-{step}" in str(path) for step in failing):
             raise OSError(errno.ENOSPC, "No space left on device")
         save(tensors, path, *more)
 
-    monkeypatch.setattr(snapshot, "save_tensors", full)
+    monkeypatch.setattr(snapshot.weights, "save_tensors", full)
     train("--max-steps 8 --save-every 2")
     assert (
         caplog.text.count("No space left on device; earlier ones are kept; training continues") == 2
@@ -400,7 +400,7 @@ def test_a_full_disk_at_the_end_is_an_error(train, tmp_path, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(snapshot, "save_tensors", full)
+    monkeypatch.setattr(snapshot.weights, "save_tensors", full)
     with pytest.raises(CheckpointError, match="step 4.*No space left") as error:
         train("--max-steps 4 --resume")
     assert error.value.code == 4
@@ -410,7 +410,7 @@ def test_a_full_disk_at_the_end_is_an_error(train, tmp_path, monkeypatch):
 def test_the_best_checkpoint_is_one_that_was_saved(train, tmp_path, toy_data, monkeypatch):
     losses = iter([3.0, 2.0, 2.5, 2.7])
     monkeypatch.setattr(
-        loop.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
+        loop.measures.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
     )
     monkeypatch.setattr(Trainer, "log_train", lambda self: None)
     write = saver.write
@@ -572,7 +572,7 @@ def test_a_bad_gradient_is_named(train, monkeypatch):
 def test_the_best_ones_are_kept(train, tmp_path, toy_data, monkeypatch):
     losses = iter([3.0, 2.0, 2.5, 1.0, 4.0, 5.0])
     monkeypatch.setattr(
-        loop.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
+        loop.measures.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
     )
     monkeypatch.setattr(Trainer, "log_train", lambda self: None)
     words = "--max-steps 6 --valid-every 1 --keep-last 1 --keep-best 3 --save-every 99"

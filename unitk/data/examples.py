@@ -12,16 +12,8 @@ from typing import Any
 import numpy as np
 
 from unitk.data.batching import Examples, Feed, Update
+from unitk.data.corpus import folders
 from unitk.data.corpus.columns import WORDS
-from unitk.data.corpus.folders import (
-    CORPORA,
-    check_alike,
-    corpus_vocab,
-    describe,
-    open_corpus,
-    part,
-    train_parts,
-)
 from unitk.data.laid import Drawn, Few, Laid, LaidRecords, LaidTexts, Shape, Task, lay_out_made_up
 from unitk.data.limits import (
     UNLIMITED,
@@ -58,7 +50,7 @@ class Data:
     @property
     def about(self) -> str:
         """The kind of training, in words."""
-        return CORPORA[self.kind].about
+        return folders.CORPORA[self.kind].about
 
     def updates(
         self, feed: Feed, epoch: int, cursor: int, step: int = 0, total: int | None = None
@@ -94,12 +86,12 @@ def corpora_of(
     Where the task `joins` corpora, each is validated on its own.
     """
     places = options.weighted_data
-    trained = [(one, weight) for place, weight in places for one in train_parts(place)]
-    judged = {name: part(place, "valid") or place for name, place in options.named_valid}
+    trained = [(one, weight) for place, weight in places for one in folders.train_parts(place)]
+    judged = {name: folders.part(place, "valid") or place for name, place in options.named_valid}
     if not options.valid:  # none given: the data's own
         first = {"valid": places[0][0]}
         own = {one.absolute().name: one for one, _ in places} if joins else first
-        judged = {name: found for name, one in own.items() if (found := part(one, "valid"))}
+        judged = {name: found for name, one in own.items() if (found := folders.part(one, "valid"))}
     return trained, judged
 
 
@@ -113,14 +105,14 @@ def open_data(parsed: Parsed) -> Data:
     corpora = [_open_named("--data", folder, options.resume) for folder, _ in trained]
     valid = {name: _open_named("--valid", at, options.resume) for name, at in judged.items()}
     opened, kind = [*corpora, *valid.values()], corpora[0].kind
-    check_alike(opened, forms=not joins)
+    folders.check_alike(opened, forms=not joins)
     for one in opened:
         if not one.holds:
             raise DataError(f"{one.path} holds nothing")
     if options.counts_words:
         _check_words(corpora)
     known = _labels_of_each(corpora, valid.values()) if joins else _labels_of_all(opened)
-    tasks, vocab = _make_tasks(named, parsed, corpus_vocab(trained[0][0]), opened, known)
+    tasks, vocab = _make_tasks(named, parsed, folders.corpus_vocab(trained[0][0]), opened, known)
     _check_idle(parsed, tasks, corpora)
     layouts = Layouts.of(tasks, parsed.mixture, Shape(arch, options), corpora)
     few = Few.choose(corpora, options.per_label, options.seed) if options.per_label else None
@@ -226,7 +218,7 @@ class Layouts:
 
 def _open_named(option: str, folder: Path, resumes: bool) -> Any:
     try:
-        return open_corpus(folder)
+        return folders.open_corpus(folder)
     except DataError as error:
         if folder.exists():
             raise
@@ -248,7 +240,7 @@ def _labels_of_each(train: Sequence[Any], valid: Iterable[Any]) -> dict[str, Any
     """The labels of each corpus by name, as fields of `Trained`."""
     known = dict[str, Sequence[str]]()
     for number, one in enumerate([*train, *valid]):
-        about = describe(one)
+        about = folders.describe(one)
         name, own = about["name"], (about.get("form", "none"), *about.get("labels", ()))
         there = f"--valid {one.path}: no --data is called {name} ({', '.join(known)})"
         require(number < len(train) or name in known, there)
@@ -276,7 +268,7 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     require(only in ("", criterion), f"{asked}; --criterion {only} can")
     # a layout of a few words shows the towers of the task
     words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
-    read = task.for_corpus(describe(corpus))
+    read = task.for_corpus(folders.describe(corpus))
     short = lay_out_made_up(read, corpus, [words], words, rng)
     if set(short.towers) != set(arch.towers):
         raise UsageError(towers_fault(task, set(short.towers), parsed))

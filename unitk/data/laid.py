@@ -189,12 +189,7 @@ class LaidRecords(Laid):
     items: Records
 
     def __init__(
-        self,
-        task: Task,
-        shape: Shape,
-        extent: Extent,
-        most: tuple[int, int],
-        drawn: Drawn,
+        self, task: Task, shape: Shape, extent: Extent, most: tuple[int, int], drawn: Drawn
     ) -> None:
         super().__init__(task, shape, drawn)
         corpora, few = drawn.corpora, drawn.few

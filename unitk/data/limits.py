@@ -143,8 +143,6 @@ TOWERS = {
     frozenset({"fwd", "bwd"}): ("a tower for each direction", ("bilm",)),
 }
 """Towers of an architecture: what they are called, and tasks that train them."""
-
-
 LAYERS = "num_layers", "width", "num_heads", "ffn_width", "ffn_gate", "activation", "positions"
 """The options that an encoder-decoder must share with a model to take its weights."""
 

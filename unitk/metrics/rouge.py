@@ -17,8 +17,6 @@ from unitk.errors import DataError
 from unitk.metrics import Report, Score, words
 
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-
-
 Words = Literal["ascii", "unicode"]
 
 

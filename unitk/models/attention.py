@@ -355,11 +355,7 @@ class Attention(HeadParts):
         self.out = nn.Linear(config.heads_width, config.width, config.biased_out)
 
     def forward(
-        self,
-        x_BTD: Tensor,
-        view: View,
-        store: Store | None = None,
-        asked: Tensor | None = None,
+        self, x_BTD: Tensor, view: View, store: Store | None = None, asked: Tensor | None = None
     ) -> Tensor:
         query, key, value = self.project(x_BTD, view.num_keys, view.rotation)
         if asked is not None:

@@ -54,8 +54,6 @@ SAFE = {
     "Content-Security-Policy": "default-src 'self'; img-src data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-
-
 READERS, UNREAD = 8, 16
 """Threads that read the texts of requests; lines of a stream that a slow client may leave unread,
 of which the older ones are dropped."""

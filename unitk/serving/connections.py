@@ -145,9 +145,7 @@ class Connection(H11Protocol):
         idle = [one for one in others if one.expected is not None and one is not self]
         crowd = Counter(one.client and one.client[0] for one in others)
         worst = max(
-            idle,
-            key=lambda one: (crowd[one.client and one.client[0]], -one.since),
-            default=self,
+            idle, key=lambda one: (crowd[one.client and one.client[0]], -one.since), default=self
         )
         if worst is self:
             self.transport.write(response(503, "too many connections; try again later"))

@@ -25,19 +25,10 @@ from unitk.errors import UsageError, require
 from unitk.kernels.products import computing
 from unitk.registry import nearest
 from unitk.slots import Batch
-from unitk.training import guard
+from unitk.training import guard, measures
 from unitk.training.checks.data import check_examples
 from unitk.training.config import RANKING, figure
 from unitk.training.device import frozen_objects, mix, reseed
-from unitk.training.measures import (
-    HIGHER,
-    Means,
-    Speed,
-    count_asks,
-    start_profile,
-    valid_line,
-    values_line,
-)
 from unitk.training.reporting import report
 from unitk.training.reporting.log import Journal
 from unitk.training.reporting.sinks import Event, Sink, choose_loggers, open_sinks
@@ -81,7 +72,7 @@ class Trainer(Run):
             journal as self.journal,
             closing(updates),
             frozen_objects(self.device),
-            start_profile(traced) as profiler,
+            measures.start_profile(traced) as profiler,
             torch.autograd.set_detect_anomaly(config.detect_anomaly),
         ):
             while True:
@@ -140,7 +131,7 @@ class Trainer(Run):
         self.plan.begin(at.step, self.total, at.epoch)
         if update.begins:
             self.stateful.tables = {}
-        return self.ranks.total(count_asks(self.criterion, update.batches))
+        return self.ranks.total(measures.count_asks(self.criterion, update.batches))
 
     def compute(self, update: Update) -> Passed:
         """Forward and backward of each micro-batch, and the gradients' norm."""
@@ -164,7 +155,7 @@ class Trainer(Run):
 
     def passes(self, update: Update, counts: Mapping[str, float]) -> dict[str, Tensor]:
         """Forward and backward of this rank's micro-batches; returns the sums of their losses."""
-        found, at, parameters = Means(), self.progress, self.plan.parameters
+        found, at, parameters = measures.Means(), self.progress, self.plan.parameters
         scale = at.loss_scale(self.precision)
         for number, batch in zip(update.numbers, update.batches, strict=True):
             if batch.num_real or self.ranks.sharded:
@@ -271,17 +262,17 @@ class Trainer(Run):
             hint = nearest(metric, values) or f" (known: {', '.join(values)})"
             raise UsageError(f"--best-metric: validation gives no {metric}{hint}")
         best = at.best
-        higher = figure(metric) in (*HIGHER, *RANKING)
+        higher = figure(metric) in (*measures.HIGHER, *RANKING)
         at.rank(values[metric], config.keep_best, higher=higher)
         at.stale = 0 if at.best != best else at.stale + 1
-        shown = valid_line(self.data.valid, values, metric)
+        shown = measures.valid_line(self.data.valid, values, metric)
         self.journal.event("valid", at.step, values, f"{shown}  ({report.best_so_far(at)})")
 
     def measure(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:
         """The values of each validation set, means over its examples; None after a signal."""
         ranks, values, config = self.ranks, dict[str, float](), self.config
         for name, source in self.data.valid.items():
-            means = Means()
+            means = measures.Means()
             share = config.max_tokens, config.valid_texts, ranks.rank, ranks.world
             batches = FixedBatches(source, *share)
             for done, (number, batch) in enumerate(batches):
@@ -295,7 +286,7 @@ class Trainer(Run):
                         means.add(loss.every, self.criterion.counts(batch))
             sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
             weights = source.loss_weights(self.progress.step, self.total)
-            values |= Means(sums, counts).values(name, weights)
+            values |= measures.Means(sums, counts).values(name, weights)
             if self.written is not None:
                 scores = self.written.values(name, source, self.interrupted, show)
                 if scores is None:
@@ -318,10 +309,10 @@ class Trainer(Run):
         scale = at.loss_scale(self.precision)
         values |= {"loss_scale": scale} if scale != 1 else {}
         values |= {"noise_scale": noise} if (noise := self.noise.scale) else {}
-        self.last = values_line("train", values)
+        self.last = measures.values_line("train", values)
         self.journal.event("train", at.step, values, report.train_line(self, values))
         self.spent.add(self.speed)
-        self.means, self.speed = Means(), Speed()
+        self.means, self.speed = measures.Means(), measures.Speed()
 
     def save(self) -> None:
         """Copy the state of the run; a thread writes the checkpoint while training continues."""

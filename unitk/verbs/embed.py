@@ -9,13 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unitk.api.answering import (
-    Answering,
-    answer_all,
-    inputs_of,
-    open_generator,
-    record,
-)
+from unitk.api import answering
 from unitk.api.verb import verb
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
@@ -28,7 +22,7 @@ from unitk.registry import register
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(EmbedConfig, Answering):
+class Options(EmbedConfig, answering.Answering):
     """Write vectors of texts: the mean of their states, the state at [CLS], the states of any
     layer, or a latent. Of an encoder-decoder model the encoder is read.
 
@@ -52,10 +46,10 @@ class Options(EmbedConfig, Answering):
 
 def embed_texts(parsed: Parsed) -> Iterator[tuple[Input, Any]]:
     """The texts with their vectors or states."""
-    given, inputs = parsed.main, inputs_of(parsed)
+    given, inputs = parsed.main, answering.inputs_of(parsed)
     from unitk.decoding.understand.embed import embed
 
-    generator = open_generator(given)
+    generator = answering.open_generator(given)
 
     def vectors(texts: list[Input], first: int, report: Callable[[int], None]) -> list[Any]:
         model, task = generator.model, generator.task
@@ -66,7 +60,7 @@ def embed_texts(parsed: Parsed) -> Iterator[tuple[Input, Any]]:
         require(not found or (most or 0) <= width, have)
         return [vector[..., :most] for vector in found]
 
-    return (each for group in answer_all(inputs, vectors) for each in group)
+    return (each for group in answering.answer_all(inputs, vectors) for each in group)
 
 
 def value(parsed: Parsed) -> Any:
@@ -108,4 +102,4 @@ def vector_line(number: int, text: Input, answer: Any) -> str:
     """A json object with the vector of a text, or with its error."""
     if not isinstance(answer, DataError):
         answer = {"vector": list_numbers(answer)}
-    return record(number, text, answer)
+    return answering.record(number, text, answer)

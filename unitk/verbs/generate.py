@@ -12,14 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from unitk.api.answering import (
-    check_output,
-    check_read,
-    check_words,
-    isolate_errors,
-    open_generator,
-    sink_of,
-)
+from unitk.api import answering
 from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.data.corpus.corpus import Pairs
@@ -189,7 +182,7 @@ def run(argv: Sequence[str]) -> None:
     with nullcontext() if given.output == STDOUT else reserve(given.output, "--output"):
         work = open_generation(parsed)
         depends = {"device": work.generator.model.device.type}
-        sink = sink_of(given, parsed.settings.texts | parsed.aside.texts | depends)
+        sink = answering.sink_of(given, parsed.settings.texts | parsed.aside.texts | depends)
         nbest = 1 if given.score else work.options(given.infill is not None).nbest
         form = format_to(given.output_format, given.output)
         formatter = Formatter(form, work.generator.vocab, nbest, given.score, given.print_alignment)
@@ -297,7 +290,7 @@ class Generation:
         """The outputs for some inputs; with --score, their targets with scores."""
         from unitk.decoding.drivers import Watcher  # imports torch
 
-        check_read(item.text for item in items)
+        answering.check_read(item.text for item in items)
         found: list[list[Output]] = [[] for _ in items]
         for fills, sources in split(items):
             given = self.options(fills)
@@ -320,7 +313,7 @@ def open_generation(parsed: config.Parsed) -> Generation:
     """Read the inputs, then load the model."""
     given: Options = parsed.main
     inputs = read(given)
-    generator = open_generator(given, parsed.aside.texts)
+    generator = answering.open_generator(given, parsed.aside.texts)
     on_gpu = generator.model.device.type == "cuda"  # loading has resolved auto
     require(on_gpu or given.capture != "on", "--capture on has an effect on a GPU only")
     if isinstance(inputs, Path):
@@ -335,7 +328,7 @@ def check_generate(parsed: config.Parsed) -> Options:
     if given.sampling:
         drawn = "--sampling" if given.num_samples is None else "--num-samples"
         parsed.idle(f"with {drawn}", "beam")
-    check_words(given.texts)
+    answering.check_words(given.texts)
     ways = {
         f"the text {given.texts[0]!r}" if given.texts else "": given.texts,
         "--input": given.input is not None,
@@ -373,7 +366,7 @@ def check_generate(parsed: config.Parsed) -> Options:
         and (given.infill == "-" or os.path.exists(given.infill))
     ):
         given = replace(given, input=Path(given.infill))
-    check_output(given)
+    answering.check_output(given)
     return given
 
 
@@ -440,7 +433,7 @@ def answer_each(
     """The outputs for some inputs of a stream, or its error for one that cannot be decoded."""
     wrong = (DataError, UsageError) if asks else (DataError,)
     answered, outputs = list[Item](), list[list[Any]]()
-    for item, found in zip(items, isolate_errors(items, answer, wrong), strict=True):
+    for item, found in zip(items, answering.isolate_errors(items, answer, wrong), strict=True):
         if isinstance(found, UnitkError):
             say(f"unitk generate: {found}")
             item, found = replace(item, text=replace(item.text, error=str(found))), []

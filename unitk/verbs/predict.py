@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from unitk.api.answering import (
-    Answering,
-    answer_all,
-    check_output,
-    inputs_of,
-    open_generator,
-    record,
-    sink_of,
-)
+from unitk.api import answering
 from unitk.api.verb import verb
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.files.inputs import Input
@@ -29,7 +21,7 @@ from unitk.registry import register
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PredictConfig, Answering):
+class Options(PredictConfig, answering.Answering):
     """Predict with a model that was trained with --task classify, regress, tag, span or choice.
     --task cloze and its options predict with any model that fills blanks.
 
@@ -55,15 +47,15 @@ class Options(PredictConfig, Answering):
 def predict_texts(parsed: Parsed, done: int = 0) -> Iterator[list[tuple[Input, Any]]]:
     """The texts after the first `done` with their predictions, group by group."""
     given: Options = parsed.main
-    generator = open_generator(given, parsed.aside.texts)
-    inputs = inputs_of(parsed, questions=True, form=generator.task.form)
+    generator = answering.open_generator(given, parsed.aside.texts)
+    inputs = answering.inputs_of(parsed, questions=True, form=generator.task.form)
 
     def predict(
         texts: list[Input], first: int, report: Callable[[int], None]
     ) -> list[dict[str, Any]]:
         return generator.predictions([text.source for text in texts], given, first, report)
 
-    return answer_all(inputs, predict, done)
+    return answering.answer_all(inputs, predict, done)
 
 
 def value(parsed: Parsed) -> list[dict[str, Any]]:
@@ -78,11 +70,11 @@ def run(parsed: Parsed) -> None:
     given: Options = parsed.main
     without = "--probabilities has no effect with --output-format text"
     require(given.output_format == "jsonl" or not given.probabilities, without)
-    check_output(given)
+    answering.check_output(given)
     if given.resume and not given.overwrite and is_finished(given.output):
         return
     with nullcontext() if given.output == STDOUT else reserve(given.output, "--output"):
-        sink = sink_of(given, parsed.settings.texts | parsed.aside.texts)
+        sink = answering.sink_of(given, parsed.settings.texts | parsed.aside.texts)
         number = sink.done
         for group in predict_texts(parsed, number):
             lines = [
@@ -96,6 +88,6 @@ def run(parsed: Parsed) -> None:
 def predict_line(number: int, text: Input, answer: Any, output_format: str) -> str:
     """A prediction, or the error of its text, as a line of --output."""
     if output_format == "jsonl" or isinstance(answer, DataError):
-        return record(number, text, answer)
+        return answering.record(number, text, answer)
     value = next(iter(answer.values()), "")
     return " ".join(value) if isinstance(value, list) else str(value)

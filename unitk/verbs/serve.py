@@ -35,8 +35,6 @@ log = logging.getLogger(__name__)
 
 HOST = re.compile(r"[a-z0-9_.*-]+|(\[)?[a-f0-9]*:[a-f0-9]*:[a-f0-9:.]*(?(1)\])", re.IGNORECASE)
 """A name, in which * stands for any letters, or an address."""
-
-
 PATH = re.compile(r"(/[\w.~-]+)*/?", re.ASCII)
 
 

@@ -26,18 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk import files
-from unitk.data.corpus.columns import (
-    CHUNK,
-    DOCUMENTS,
-    FORMS,
-    LABELS,
-    NOTES,
-    SENTENCES,
-    TOKENS,
-    WORDS,
-    Column,
-    Counts,
-)
+from unitk.data.corpus import columns
 from unitk.errors import DataError
 from unitk.files import MANIFEST, create
 from unitk.foreign import read_json
@@ -68,7 +57,7 @@ class Stored:
         hashes = sorted(
             (name, entry["sha256"])
             for name, entry in self.manifest["files"].items()
-            if not (name.endswith(WORDS.file) or name == BLOCKS)
+            if not (name.endswith(columns.WORDS.file) or name == BLOCKS)
         )
         if languages := self.manifest.get("languages"):
             hashes.append(("languages", languages))
@@ -116,7 +105,7 @@ class Stored:
     def verify(self) -> None:
         """Compare all files with the manifest; a `DataError` names the first that differs."""
         apart = [side.path for side in self.sides if (side.path / ELSEWHERE).exists()]
-        blocks = {path / TOKENS.file for path in apart}
+        blocks = {path / columns.TOKENS.file for path in apart}
         entries = self.manifest["files"]
         here = {name: one for name, one in entries.items() if self.path / name not in blocks}
         check_files(self.path, here, hashed=True)
@@ -131,14 +120,14 @@ class Corpus(Stored):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.file = path / TOKENS.file
+        self.file = path / columns.TOKENS.file
         try:
-            self.counts = Counts(**self.manifest["counts"])
+            self.counts = columns.Counts(**self.manifest["counts"])
             # files are little-endian on every machine
             self.dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
-            if not self.has(TOKENS):
-                raise KeyError(TOKENS.file)
-            self._tokens = TOKENS.read(path, self.counts, self.dtype)
+            if not self.has(columns.TOKENS):
+                raise KeyError(columns.TOKENS.file)
+            self._tokens = columns.TOKENS.read(path, self.counts, self.dtype)
             self._hashes = self._block_hashes(self._tokens.nbytes)
             if (mark := path / ELSEWHERE).exists():
                 there = locate(Path(mark.read_text(encoding="utf-8")), "file")
@@ -162,7 +151,7 @@ class Corpus(Stored):
     def sides(self) -> tuple[Corpus, ...]:
         return (self,)
 
-    def has(self, column: Column) -> bool:
+    def has(self, column: columns.Column) -> bool:
         """Whether the corpus has a column that not all have."""
         return column.file in self.manifest.get("files", ())
 
@@ -170,7 +159,7 @@ class Corpus(Stored):
         """Compare one file with its SHA-256."""
         check_files(self.path, {name: self.manifest["files"].get(name)}, hashed=True)
 
-    def _read(self, column: Column) -> npt.NDArray[Any]:
+    def _read(self, column: columns.Column) -> npt.NDArray[Any]:
         """A column, whose file is compared with its hash."""
         self.check_file(column.file)
         return column.read(self.path, self.counts, self.dtype)
@@ -178,21 +167,21 @@ class Corpus(Stored):
     @functools.cached_property
     def sentences(self) -> Ids:
         """Where each sentence begins in the tokens."""
-        return self._read(SENTENCES)
+        return self._read(columns.SENTENCES)
 
     @functools.cached_property
     def documents(self) -> Ids:
         """The first sentence of each document."""
-        return self._read(DOCUMENTS)
+        return self._read(columns.DOCUMENTS)
 
     @functools.cached_property
     def words(self) -> Ids:
         """The number of words before each sentence."""
-        return self._read(WORDS)
+        return self._read(columns.WORDS)
 
     @functools.cached_property
     def _notes(self) -> npt.NDArray[Any] | None:
-        return self._read(NOTES) if self.has(NOTES) else None
+        return self._read(columns.NOTES) if self.has(columns.NOTES) else None
 
     def notes(self, *runs: tuple[int, int]) -> Ids | None:
         """The annotation bytes of runs of tokens, joined, if the corpus has some."""
@@ -219,17 +208,17 @@ class Corpus(Stored):
                     raise DataError(f"{self.file} was altered: {where}")
                 self._seen[block] = True
 
-    def chunks(self, column: Column) -> Iterator[npt.NDArray[Any]]:
+    def chunks(self, column: columns.Column) -> Iterator[npt.NDArray[Any]]:
         """The values of a column, some at a time; of offsets, the sizes that they are sums of."""
-        values = self._tokens if column is TOKENS else self._read(column)
-        for start in range(0, getattr(self.counts, column.each), CHUNK):
-            some = values[start : start + CHUNK + bool(column.within)]
+        values = self._tokens if column is columns.TOKENS else self._read(column)
+        for start in range(0, getattr(self.counts, column.each), columns.CHUNK):
+            some = values[start : start + columns.CHUNK + bool(column.within)]
             yield np.diff(some) if column.within else some
 
     def first_beyond(self, size: int) -> str:
         """Where the first id of a vocabulary beyond `size` is, as a message; "" if nowhere."""
-        for start in range(0, len(self._tokens), CHUNK):
-            some = self._tokens[start : start + CHUNK]
+        for start in range(0, len(self._tokens), columns.CHUNK):
+            some = self._tokens[start : start + columns.CHUNK]
             if some.max() >= size or some.min() < 0:
                 place = start + int(((some >= size) | (some < 0)).argmax())
                 byte = place * self._tokens.itemsize
@@ -286,19 +275,20 @@ class Labelled(Corpus):
         super().__init__(path)
         self.form: str = self.manifest.get("form", "")
         self.labels: list[str] = self.manifest.get("labels", [])
-        if self.form not in FORMS or not isinstance(self.labels, list):
+        if self.form not in columns.FORMS or not isinstance(self.labels, list):
             raise DataError(f"{path / MANIFEST} is damaged: it does not say what the labels are")
-        self._rules = FORMS[self.form]
+        self._rules = columns.FORMS[self.form]
 
     @functools.cached_property
     def values(self) -> Any:
         """The rows of the labels."""
-        self.check_file(LABELS)
-        rows, rules = np.load(self.path / LABELS, mmap_mode="r", allow_pickle=False), self._rules
+        self.check_file(columns.LABELS)
+        path, rules = self.path / columns.LABELS, self._rules
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
         count = getattr(self.counts, rules.each) if rules.each else len(rows)
         wild = rules.named and (rows[:, -1] >= len(self.labels)).any()
         if rows.shape != (count, rules.width) or wild:
-            raise DataError(f"{self.path / LABELS} has not the labels of {count} rows")
+            raise DataError(f"{path} has not the labels of {count} rows")
         return rows
 
     def record(self, index: int) -> tuple[list[Ids], Any]:

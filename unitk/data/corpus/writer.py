@@ -17,20 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from unitk.data.corpus.columns import (
-    ALWAYS,
-    DOCUMENTS,
-    FORMS,
-    LABELS,
-    NOTES,
-    SENTENCES,
-    TOKENS,
-    WORDS,
-    Column,
-    Counts,
-    header,
-    stored_dtype,
-)
+from unitk.data.corpus import columns
 from unitk.data.corpus.corpus import BLOCK, BLOCKS, VOCAB, Corpus, Labelled, write_manifest
 from unitk.errors import DataError
 from unitk.files import create, open_plain
@@ -39,7 +26,6 @@ from unitk.vocab.base import Vocab
 
 if TYPE_CHECKING:
     from unitk.data.files.labels import Label
-
 
 _called = ContextVar("_called", default=False)
 
@@ -65,12 +51,12 @@ def announce(line: str) -> None:
 class ColumnFile:
     """A column that is written while its length is still unknown."""
 
-    def __init__(self, folder: Path, column: Column, dtype: npt.DTypeLike = "<i8") -> None:
+    def __init__(self, folder: Path, column: columns.Column, dtype: npt.DTypeLike = "<i8") -> None:
         self.column, self.dtype = column, np.dtype(column.dtype or dtype)
         self.count = self.total = 0
         self._file = open_plain(folder / column.file, "wb")
         if column.within:  # the number of offsets is not known yet; the first one is 0
-            self._file.write(header(0) + bytes(8))
+            self._file.write(columns.header(0) + bytes(8))
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Append some values; of offsets, the sizes that they are the sums of."""
@@ -84,18 +70,19 @@ class ColumnFile:
         """Complete the file: the header of offsets has their number."""
         if self.column.within:
             self._file.seek(0)
-            self._file.write(header(self.count + 1))
+            self._file.write(columns.header(self.count + 1))
         self._file.close()
 
 
 class CorpusWriter:
     """Writes the columns of a text corpus into a folder as they come."""
 
-    def __init__(self, folder: Path, vocab_size: int, more: Sequence[Column] = ()) -> None:
+    def __init__(self, folder: Path, vocab_size: int, more: Sequence[columns.Column] = ()) -> None:
         """`more`: columns that not all corpora have."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.counts, self.dtype = folder, Counts(), stored_dtype(vocab_size)
-        self.files = {one: ColumnFile(folder, one, self.dtype) for one in (*ALWAYS, *more)}
+        self.folder, self.counts = folder, columns.Counts()
+        self.dtype = columns.stored_dtype(vocab_size)
+        self.files = {one: ColumnFile(folder, one, self.dtype) for one in (*columns.ALWAYS, *more)}
         self._open = 0  # sentences of the last document, which may go on
 
     def add(
@@ -112,7 +99,8 @@ class CorpusWriter:
         If `goes_on`, the first of these documents continues the last one. Documents without a
         sentence are dropped.
         """
-        given = {TOKENS: ids, SENTENCES: lengths, NOTES: notes, WORDS: words}
+        given: dict[columns.Column, Any] = {columns.TOKENS: ids, columns.SENTENCES: lengths}
+        given |= {columns.NOTES: notes, columns.WORDS: words}
         for column, values in given.items():
             if file := self.files.get(column):
                 assert values is not None, f"{column.file} lacks values"
@@ -130,7 +118,7 @@ class CorpusWriter:
 
     def _close_documents(self, sizes: Ids) -> None:
         sizes = sizes[sizes > 0]
-        self.files[DOCUMENTS].append(sizes)
+        self.files[columns.DOCUMENTS].append(sizes)
         self.counts.documents += len(sizes)
 
     def join(self, corpus: Corpus) -> None:
@@ -147,11 +135,10 @@ class CorpusWriter:
         for column, file in self.files.items():
             file.close()
             assert file.count == getattr(self.counts, column.each), column.file
-        with (self.folder / TOKENS.file).open("rb") as tokens:
-            blocks = [
-                hashlib.sha256(block).digest() for block in iter(lambda: tokens.read(BLOCK), b"")
-            ]
-        create(self.folder / BLOCKS, b"".join(blocks))
+        with (self.folder / columns.TOKENS.file).open("rb") as tokens:
+            blocks = iter(lambda: tokens.read(BLOCK), b"")
+            hashes = b"".join(hashlib.sha256(block).digest() for block in blocks)
+        create(self.folder / BLOCKS, hashes)
         counts = {"counts": asdict(self.counts), "unknown_rate": self.counts.unknown_rate}
         write_manifest(self.folder, {"kind": "text", "dtype": self.dtype.name, **counts, **about})
 
@@ -166,7 +153,7 @@ class LabelWriter:
     def __init__(
         self, form: str, known: Sequence[str] | None = None, extra: Iterable[str] = ()
     ) -> None:
-        self.name, self.form, self.known, self.extra = form, FORMS[form], known, extra
+        self.name, self.form, self.known, self.extra = form, columns.FORMS[form], known, extra
         self.names: dict[str, int] = {name: i for i, name in enumerate(known or ())}
         self.rows: array[Any] = array("d" if form == "number" else "q")
         self.count = 0
@@ -205,7 +192,7 @@ class LabelWriter:
             # numbered as they came, stored by the alphabet: shards and files in any order agree
             place = {name: i for i, name in enumerate(names)}
             rows[:, -1] = np.array([place[name] for name in self.names])[rows[:, -1]]
-        np.save(create(folder / LABELS), rows.astype(self.form.dtype))
+        np.save(create(folder / columns.LABELS), rows.astype(self.form.dtype))
         return {"form": self.name, "labels": names}
 
 

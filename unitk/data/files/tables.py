@@ -17,16 +17,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from unitk.data.files import lines
-from unitk.data.files.lines import (
-    blocks,
-    head,
-    lines_of,
-    name_file,
-    number_lines,
-    open_file,
-    read_text,
-    size_of,
-)
 from unitk.data.files.readers import LineReader, Reader, Record, is_json_lines
 from unitk.errors import DataError
 from unitk.foreign import parse_json, read_json
@@ -46,7 +36,7 @@ class JsonLines(LineReader):
         return not start.startswith(b"[") and (ending != ".json" or is_json_lines(start))
 
     def by_line(self, path: Path) -> bool:
-        return not head(path).lstrip().startswith(b"[")
+        return not lines.head(path).lstrip().startswith(b"[")
 
     def values(self, line: str, place: str) -> dict[str, Any]:
         if line.strip() in ("{", "["):
@@ -68,12 +58,12 @@ class JsonList(Reader):
         return start.startswith(b"[")
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
-        found = parse_json(read_text(path), name_file(path))
+        found = parse_json(lines.read_text(path), lines.name_file(path))
         if not isinstance(found, list):
-            raise DataError(f"{name_file(path)}: not a JSON list of records")
-        step = size_of(path) / max(len(found), 1)
+            raise DataError(f"{lines.name_file(path)}: not a JSON list of records")
+        step = lines.size_of(path) / max(len(found), 1)
         for i, one in enumerate(found):
-            place = f"{name_file(path)}: [{i}]"
+            place = f"{lines.name_file(path)}: [{i}]"
             yield Record(_object(one, place), place, int(i * step))
 
 
@@ -110,8 +100,8 @@ class Tsv(Cells):
     endings = (".tsv",)
 
     def rows(self, path: Path) -> Iterator[Row]:
-        for block in blocks(path):
-            for line, place in number_lines(block):
+        for block in lines.blocks(path):
+            for line, place in lines.number_lines(block):
                 line = line.removesuffix("\r")
                 yield line.split("\t") if line else [], place, block.at
 
@@ -128,9 +118,9 @@ class Csv(Cells):
 
         def given() -> Iterator[str]:
             nonlocal at, line
-            for block in blocks(path):
+            for block in lines.blocks(path):
                 at = block.at
-                for line in lines_of(block):
+                for line in lines.lines_of(block):
                     yield f"{line}\n"
             line = ""
 
@@ -142,7 +132,7 @@ class Csv(Cells):
         csv.field_size_limit(LARGEST)
         rows = csv.reader(rest if mark else chain([first], rest), strict=True, delimiter=delimiter)
         while True:
-            place = f"{name_file(path)}, line {rows.line_num + (2 if mark else 1)}"
+            place = f"{lines.name_file(path)}, line {rows.line_num + (2 if mark else 1)}"
             try:
                 row = next(rows, None)
             except csv.Error as error:
@@ -168,7 +158,7 @@ class Columns(Reader):
             needed = "needs the package pyarrow: pip install unitk[parquet]"
             raise DataError(f"{path}: {needed}") from error
         try:
-            with open_file(path) as raw:
+            with lines.open_file(path) as raw:
                 yield from self._read(path, raw, fields)
         except pyarrow.ArrowNotImplementedError as error:
             how = "compression or type of a column"
@@ -184,7 +174,7 @@ class Columns(Reader):
         classes, number, at = classes_of(schema), 0, 0.0
         for batch in batches(columns):
             # a parquet file is smaller than its columns, an Arrow file is as large
-            step = size_of(path) / count if count else batch.nbytes / max(len(batch), 1)
+            step = lines.size_of(path) / count if count else batch.nbytes / max(len(batch), 1)
             for values in batch.select(columns).to_pylist():
                 for column in classes.keys() & values.keys():
                     values[column] = _name_classes(values[column], classes[column])

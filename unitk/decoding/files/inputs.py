@@ -17,6 +17,7 @@ import numpy as np
 
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import is_corpus, open_corpus, parts
+from unitk.data.files import readers
 from unitk.data.files.documents import PlainText
 from unitk.data.files.lines import (
     LONGEST,
@@ -30,15 +31,6 @@ from unitk.data.files.lines import (
     read_lines,
 )
 from unitk.data.files.pairs import Fields, choices_of, parts_as_given, targets_of
-from unitk.data.files.readers import (
-    Format,
-    LineReader,
-    Record,
-    format_of,
-    line_reader,
-    reader,
-    records,
-)
 from unitk.data.files.squad import SQUAD_SOURCE, arrange, check_form, read_squad
 from unitk.data.files.window import sentences_of
 from unitk.decoding.constraints.base import Constraint
@@ -147,7 +139,7 @@ def _of_pair(generator: Generator, number: int, source: list[Ids], target: Ids) 
 
 def read_inputs(
     path: Path,
-    given: Format = "auto",
+    given: readers.Format = "auto",
     fields: Fields | None = None,
     form: str = SQUAD_SOURCE,
     option: str = "--input",
@@ -158,11 +150,11 @@ def read_inputs(
     order of `form`. Tables: the fields given, or `source` (a text or a list of parts) and `target`,
     which may be missing. Raises DataError, which names file and line.
     """
-    name = format_of(path, given)
-    holds = "records" if fields and name == "squad" else reader(name).holds
+    name = readers.format_of(path, given)
+    holds = "records" if fields and name == "squad" else readers.reader(name).holds
     if holds == "text" and fields:
         raise UsageError(f"--source-field has no effect on {name_file(path)}, which is text")
-    own, as_usual = line_reader(name), form == SQUAD_SOURCE
+    own, as_usual = readers.line_reader(name), form == SQUAD_SOURCE
     require(holds == "questions" or as_usual, f"--squad-source has no effect on {name}")
     if holds == "questions":
         check_form(form)
@@ -176,20 +168,20 @@ def read_inputs(
         found = [_of_line(line, where, own, fields) for line, where in numbered_lines(path)]
     else:
         wanted = (*fields.source, *fields.target) if fields else ("source", "target")
-        found = [_of_record(one, fields) for one in records(path, wanted, name)]
+        found = [_of_record(one, fields) for one in readers.records(path, wanted, name)]
     if not found:
         raise DataError(f"{option} {path} is empty")
     return found
 
 
-def stream_reader(path: Path, given: str, fields: Fields | None) -> LineReader | None:
+def stream_reader(path: Path, given: str, fields: Fields | None) -> readers.LineReader | None:
     """The reader of a stream's lines; None for a file, and for a format that is read whole."""
     name = given if given != "auto" else "jsonl" if fields else "text"
-    return line_reader(name) if is_stream(path) else None
+    return readers.line_reader(name) if is_stream(path) else None
 
 
 def arriving(
-    own: LineReader, size: int, path: Path = STDIN, fields: Fields | None = None
+    own: readers.LineReader, size: int, path: Path = STDIN, fields: Fields | None = None
 ) -> Iterator[list[Input]]:
     """Read a stream as it arrives, at most `size` lines at a time.
 
@@ -209,7 +201,7 @@ def arriving(
         raise DataError(f"--input {path} is empty")
 
 
-def _try_line(block: Block, own: LineReader, fields: Fields | None) -> Input:
+def _try_line(block: Block, own: readers.LineReader, fields: Fields | None) -> Input:
     """The input of a line."""
     try:
         if len(block.data.removesuffix(b"\n")) > LONGEST:
@@ -313,15 +305,15 @@ def _ready(stream: io.BufferedReader, until: float) -> bool:
         return True
 
 
-def _of_line(line: str, where: str, own: LineReader, fields: Fields | None) -> Input:
+def _of_line(line: str, where: str, own: readers.LineReader, fields: Fields | None) -> Input:
     if not line.strip():
         return Input([""], where=where)
     if own.holds == "text":
         return Input(line.removesuffix("\r").split("\t"), where=where)
-    return _of_record(Record(own.values(line, where), where), fields)
+    return _of_record(readers.Record(own.values(line, where), where), fields)
 
 
-def _of_record(record: Record, fields: Fields | None) -> Input:
+def _of_record(record: readers.Record, fields: Fields | None) -> Input:
     if fields:
         # a target is needed by --score only, which says so
         has = any(record.get(name) for name in fields.target)

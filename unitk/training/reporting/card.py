@@ -24,8 +24,6 @@ PATHS = (
     *("init_decoder", "task.source_vocab"),
 )
 """Options with folders of the machine, which say nothing elsewhere."""
-
-
 HF = "transformers"
 CLASSES = {
     "text-generation": "AutoModelForCausalLM",
@@ -92,11 +90,7 @@ def card(
     task, name = loaded.task, printable(path.resolve().name)
     tag = tag or pipeline_tag(loaded)
     tasks = [one.partition("=")[0] for one in config["task"].split()]
-    front: dict[str, Any] = {
-        "library_name": library,
-        "pipeline_tag": tag,
-        "license": about.license,
-    }
+    front: dict[str, Any] = {"library_name": library, "pipeline_tag": tag, "license": about.license}
     front |= {"language": [*about.languages], "datasets": [*about.datasets]}
     front |= {"tags": ["unitk", *tasks]}
     weights = sum(weight.numel() for weight in loaded.model.parameters())
@@ -137,12 +131,8 @@ def pipeline_tag(loaded: Loaded) -> str:
 
 def how_to(tag: str, task: Task) -> str:
     """The model in transformers and in unitk."""
-    model, text, shown, verb = (
-        CLASSES.get(tag, "AutoModel"),
-        '"A text."',
-        "model(**inputs)",
-        "embed",
-    )
+    model, text = CLASSES.get(tag, "AutoModel"), '"A text."'
+    verb, shown = "embed", "model(**inputs)"
     if tag in ("text-generation", "text2text-generation"):
         verb, shown = "generate", "tokenizer.decode(model.generate(**inputs)[0])"
     elif tag == "fill-mask":

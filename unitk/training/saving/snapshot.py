@@ -23,18 +23,10 @@ from unitk.files import VERSION, create
 from unitk.tasks.base import Task
 from unitk.training.ema import Average
 from unitk.training.parallel import Ranks
+from unitk.training.saving import weights
 from unitk.training.saving.checkpoint import check_finite, tensors_of
 from unitk.training.saving.folder import OPTIMIZER, RunFolder, stored
 from unitk.training.saving.state import Identity, Progress, read_state, write_files
-from unitk.training.saving.weights import (
-    EMA,
-    WEIGHTS,
-    Base,
-    KeptTensor,
-    load_tensors,
-    open_tensors,
-    save_tensors,
-)
 
 CARRY = "carry.safetensors"
 
@@ -47,7 +39,7 @@ class Snapshot:
     files: dict[str, dict[str, Tensor]]  # tensors by file and name
     state: str
     task: Task
-    base: Base | None
+    base: weights.Base | None
     metadata: dict[str, dict[str, str]] = field(default_factory=dict)  # of files that are shards
     publish: Callable[[RunFolder, Snapshot], bool] | None = None
     """How a part of one is written; returns whether the checkpoint is there then."""
@@ -70,7 +62,7 @@ def take_snapshot(
     copy: Callable[[Tensor], Tensor],
     averages: dict[str, Tensor] | None = None,
     carry: dict[str, Tensor] | None = None,
-    base: Base | None = None,
+    base: weights.Base | None = None,
 ) -> Snapshot:
     """Copy everything that a checkpoint holds; `copy` brings a tensor to host memory.
 
@@ -96,7 +88,7 @@ def take_snapshot(
     kept = base.tensors if base is not None else {}
     state |= {"base": base.about} if base is not None else {}
     own = {name: tensor for name, tensor in tensors_of(model).items() if name not in kept}
-    parts = {WEIGHTS: own, OPTIMIZER: tensors, EMA: averages}
+    parts = {weights.WEIGHTS: own, OPTIMIZER: tensors, weights.EMA: averages}
     files = {
         file: {name: copy(tensor) for name, tensor in part.items()}
         for file, part in parts.items()
@@ -111,7 +103,7 @@ def write(folder: Path, snapshot: Snapshot) -> None:
     """Write a snapshot into an existing folder. Raises OSError if the disk does."""
     for name, tensors in snapshot.files.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        save_tensors(tensors, folder / name, snapshot.metadata.get(name))
+        weights.save_tensors(tensors, folder / name, snapshot.metadata.get(name))
     if snapshot.base is not None:
         snapshot.base.write(folder)
     create(folder / "state.json", snapshot.state)
@@ -123,14 +115,15 @@ def is_as_stored(model: nn.Module, folder: Path) -> bool:
 
     Those of an adapter or of an older version may lack some, or have them in another shape.
     """
-    there = {name: kept.shape for name, kept in open_tensors(folder / WEIGHTS).items()}
+    stored_tensors = weights.open_tensors(folder / weights.WEIGHTS)
+    there = {name: kept.shape for name, kept in stored_tensors.items()}
     return there == {name: tensor.shape for name, tensor in tensors_of(model).items()}
 
 
 @torch.no_grad()
 def read_parts(model: nn.Module, folder: Path, ranks: Ranks) -> None:
     """Read the weights of a checkpoint into a model that is divided among ranks, each its part."""
-    there = open_tensors(folder / WEIGHTS)
+    there = weights.open_tensors(folder / weights.WEIGHTS)
     for name, tensor in tensors_of(model).items():
         local, before = ranks.own_rows(tensor)
         rows = there[name].read(before, len(local) if tensor.dim() else 0)
@@ -154,7 +147,7 @@ def restore(
     by_name: dict[str, dict[str, Any]] = {
         name: dict(numbers) for name, numbers in state["optimizer"].items()
     }
-    for key, stored_tensor in open_tensors(folder / OPTIMIZER).items():
+    for key, stored_tensor in weights.open_tensors(folder / OPTIMIZER).items():
         name, _, part = key.rpartition("/")
         by_name.setdefault(name, {})[part] = read_as(parameters[name], stored_tensor, ranks)
     for optimizer in optimizers:
@@ -162,12 +155,12 @@ def restore(
         packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
         groups = optimizer.state_dict()["param_groups"]  # today's options, the checkpoint's state
         optimizer.load_state_dict({"state": packed, "param_groups": groups})
-    if average is not None and EMA in stored(folder):
-        average.restore(load_tensors(folder / EMA))
+    if average is not None and weights.EMA in stored(folder):
+        average.restore(weights.load_tensors(folder / weights.EMA))
     return Progress.of(state)
 
 
-def read_as(parameter: Tensor, kept: KeptTensor, ranks: Ranks) -> Tensor:
+def read_as(parameter: Tensor, kept: weights.KeptTensor, ranks: Ranks) -> Tensor:
     """A tensor of an optimizer, divided among ranks as its parameter is: each reads its part."""
     if kept.shape != parameter.shape or not parameter.dim():
         return kept.read()
@@ -188,4 +181,4 @@ def load_carry(folder: Path | None, device: torch.device) -> dict[str, Tensor]:
     """The carried states of a resumed run's stateful rows."""
     if folder is None or CARRY not in stored(folder):
         return {}
-    return {name: table.to(device) for name, table in load_tensors(folder / CARRY).items()}
+    return {name: table.to(device) for name, table in weights.load_tensors(folder / CARRY).items()}
