@@ -39,37 +39,10 @@ if TYPE_CHECKING:
     )
     from unitk.runs.view import open_run
 
-__all__ = [
-    "analyse",
-    "average",
-    "check",
-    "compare",
-    "convert",
-    "embed",
-    "evaluate",
-    "fairseq_plugin",
-    "generate",
-    "latent",
-    "launch",
-    "list",
-    "load",
-    "load_module",
-    "merge",
-    "mix",
-    "open_run",
-    "plot",
-    "predict",
-    "preprocess",
-    "push",
-    "quickstart",
-    "scale",
-    "score",
-    "search",
-    "serve",
-    "show",
-    "sweep",
-    "train",
-]
+__all__ = ["analyse", "average", "check", "compare", "convert", "embed", "evaluate"]
+__all__ += ["fairseq_plugin", "generate", "latent", "launch", "list", "load", "load_module"]
+__all__ += ["merge", "mix", "open_run", "plot", "predict", "preprocess", "push", "quickstart"]
+__all__ += ["scale", "score", "search", "serve", "show", "sweep", "train"]
 __version__ = VERSION
 
 _MODULES = {

@@ -37,11 +37,7 @@ class Options(Checked):
 def value(parsed: Parsed) -> Path:
     """Find the checkpoints, average them, and write a folder that is complete or absent."""
     given: Options = parsed.main
-    found = (
-        newest(given)
-        if given.last is not None
-        else [find_checkpoint(path) for path in given.checkpoint]
-    )
+    found = newest(given) if given.last else [*map(find_checkpoint, given.checkpoint)]
     require(len(found) > 1, "--checkpoint: give two or more, or a run folder with --last N")
     with new_folder(given.dest, "--dest", CheckpointError) as folder:
         # what is wrong with the options was told before torch is imported

@@ -80,15 +80,11 @@ def run(parsed: Parsed) -> None:
     answered = embed_texts(parsed)
     if npy:
         with new_file(given.output, "--output", replace=given.overwrite) as part:
-            np.save(
-                create(part), np.array([vector_of(answer) for _, answer in answered], np.float32)
-            )
+            vectors = [vector_of(answer) for _, answer in answered]
+            np.save(create(part), np.array(vectors, np.float32))
     else:
-        write(
-            (vector_line(number, *each) for number, each in enumerate(answered)),
-            given.output,
-            given.overwrite,
-        )
+        lines = (vector_line(number, *each) for number, each in enumerate(answered))
+        write(lines, given.output, given.overwrite)
 
 
 def vector_of(answer: Any) -> Any:

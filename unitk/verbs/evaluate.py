@@ -84,9 +84,8 @@ def run(argv: Sequence[str]) -> None:
     if parsed.main.output_format == "json":
         print(json.dumps(about | judged.figures))
         return
-    print(
-        *(f"{name:<24}{printable(value)}" for name, value in about.items()), *judged.lines, sep="\n"
-    )
+    heading = (f"{name:<24}{printable(value)}" for name, value in about.items())
+    print(*heading, *judged.lines, sep="\n")
 
 
 def parse_evaluate(argv: Sequence[str]) -> config.Parsed:

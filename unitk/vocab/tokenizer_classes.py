@@ -42,7 +42,8 @@ def pieces_of_spec(spec: Mapping[str, Any]) -> Pieces:
     """The pieces of a tokenizer.json that has been checked."""
     model = spec["model"]
     if isinstance(model["vocab"], dict):
-        pairs = [one.split(" ", 1) if isinstance(one, str) else one for one in _merges(model)]
+        merges = model.get("merges") or []
+        pairs = [one.split(" ", 1) if isinstance(one, str) else one for one in merges]
         return Pieces(ids=model["vocab"], merges=tuple((a, b) for a, b in pairs))
     table, steps = b"", [spec.get("normalizer") or {}]
     for step in steps:
@@ -56,10 +57,6 @@ def pieces_of_spec(spec: Mapping[str, Any]) -> Pieces:
         has_bytes=bool(model.get("byte_fallback")),
         charsmap=table,
     )
-
-
-def _merges(model: Mapping[str, Any]) -> list[Any]:
-    return list(model.get("merges") or [])
 
 
 def pieces_of_file(file: Path) -> Pieces:
@@ -152,12 +149,11 @@ QWEN = (
 
 
 def _qwen(pieces: Pieces, flag: Flag, unk: str) -> Any:
-    from tokenizers import Regex, normalizers, pre_tokenizers
+    from tokenizers import Regex, pre_tokenizers
 
-    tokenizer = _byte_level(pieces, flag, unk)
+    tokenizer = _neox(pieces, flag, unk)
     # the pattern finds the words, so the bytes are not searched for them again
     begins = flag("add_prefix_space", False)
-    tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(QWEN), "isolated"),
@@ -329,44 +325,34 @@ def _roles(text: str) -> dict[str, str]:
     return dict(word.split("=") for word in text.split())
 
 
-BYTES: dict[str, Any] = {"slow": "merges.txt", "model": "BPE", "build": _byte_level}
+BYTES: dict[str, Any] = {"slow": "merges.txt", "model": "BPE"}
+MERGED: dict[str, Any] = {"slow": "*.model", "model": "BPE", "arrange": _with_merges}
 UNIGRAM: dict[str, Any] = {"slow": "*.model", "model": "Unigram"}
 WORDS: dict[str, Any] = {"slow": "vocab.txt", "model": "WordPiece", "build": _bert}
+END = "<|endoftext|>"
 FAIRSEQ = "bos=<s> eos=</s> unk=<unk> sep=</s> pad=<pad> cls=<s> mask=<mask>"
 BUILT_IN = {
     "BertTokenizer": TokenizerClass(
         **WORDS, roles=_roles("unk=[UNK] sep=[SEP] pad=[PAD] cls=[CLS] mask=[MASK]")
     ),
     "MPNetTokenizer": TokenizerClass(**WORDS, roles={**_roles(FAIRSEQ), "unk": "[UNK]"}),
-    "RobertaTokenizer": TokenizerClass(**BYTES, roles=_roles(FAIRSEQ)),
+    "RobertaTokenizer": TokenizerClass(**BYTES, build=_byte_level, roles=_roles(FAIRSEQ)),
     "GPT2Tokenizer": TokenizerClass(
-        **BYTES, roles=_roles("bos=<|endoftext|> eos=<|endoftext|> unk=<|endoftext|>")
+        **BYTES, build=_byte_level, roles=dict.fromkeys(("bos", "eos", "unk"), END)
     ),
     "Qwen2Tokenizer": TokenizerClass(
-        **BYTES | {"build": _qwen},
-        roles=_roles("unk=<|endoftext|> eos=<|endoftext|> pad=<|endoftext|>"),
+        **BYTES, build=_qwen, roles=dict.fromkeys(("unk", "eos", "pad"), END)
     ),
     "GPTNeoXTokenizer": TokenizerClass(
-        **BYTES | {"build": _neox},
-        roles=_roles("bos=<|endoftext|> eos=<|endoftext|> unk=<|endoftext|> pad=<|padding|>"),
+        **BYTES, build=_neox, roles=_roles(f"bos={END} eos={END} unk={END} pad=<|padding|>")
     ),
     "LlamaTokenizer": TokenizerClass(
-        slow="*.model",
-        model="BPE",
-        build=_llama,
-        arrange=_with_merges,
-        roles=_roles("bos=<s> eos=</s> unk=<unk>"),
+        **MERGED, build=_llama, roles=_roles("bos=<s> eos=</s> unk=<unk>")
     ),
     "GemmaTokenizer": TokenizerClass(
-        slow="*.model",
-        model="BPE",
-        build=_gemma,
-        arrange=_with_merges,
-        roles=_roles("bos=<bos> eos=<eos> unk=<unk> pad=<pad> mask=<mask>"),
+        **MERGED, build=_gemma, roles=_roles("bos=<bos> eos=<eos> unk=<unk> pad=<pad> mask=<mask>")
     ),
-    "OpenAIGPTTokenizer": TokenizerClass(
-        slow="merges.txt", model="BPE", build=_gpt, roles={"unk": "<unk>"}
-    ),
+    "OpenAIGPTTokenizer": TokenizerClass(**BYTES, build=_gpt, roles={"unk": "<unk>"}),
     "T5Tokenizer": TokenizerClass(
         **UNIGRAM, build=_t5, roles=_roles("eos=</s> unk=<unk> pad=<pad>")
     ),
@@ -401,12 +387,10 @@ class ClassTable(Mapping[str, TokenizerClass]):
     """Name -> class: those of this file, and those that the registry knows."""
 
     def __getitem__(self, name: str) -> TokenizerClass:
-        found = BUILT_IN.get(name)
-        if found is None and name in registry.names(KIND):
-            found = registry.get(KIND, name)
-        if found is None:
-            raise KeyError(name)
-        return found
+        if name not in BUILT_IN and name in registry.names(KIND):
+            found: TokenizerClass = registry.get(KIND, name)
+            return found
+        return BUILT_IN[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter((*BUILT_IN, *registry.names(KIND)))

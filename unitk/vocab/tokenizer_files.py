@@ -25,8 +25,7 @@ EXTRA_TOKENS = ("extra_special_tokens", "additional_special_tokens")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 USUAL = {
     **dict.fromkeys(("bert", "ernie", "distilbert", "electra"), "BertTokenizer"),
-    "roberta": "RobertaTokenizer",
-    "bart": "RobertaTokenizer",
+    **dict.fromkeys(("roberta", "bart"), "RobertaTokenizer"),
     "albert": "AlbertTokenizer",
     **dict.fromkeys(("gpt2", "opt", "gpt_neo"), "GPT2Tokenizer"),
     "openai-gpt": "OpenAIGPTTokenizer",
@@ -35,8 +34,7 @@ USUAL = {
     "camembert": "CamembertTokenizer",
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
     "xlnet": "XLNetTokenizer",
-    "qwen2": "Qwen2Tokenizer",
-    "qwen3": "Qwen2Tokenizer",
+    **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
     **dict.fromkeys(("gemma3_text", "t5gemma"), "GemmaTokenizer"),
     "gpt_neox": "GPTNeoXTokenizer",
     "pegasus": "PegasusTokenizer",
@@ -83,9 +81,8 @@ class TokenizerFiles:
         self.fast_file = folder / FAST
         self.slow: dict[str, Path] = {}
         if file is None:
-            found = {
-                one: sorted(folder.glob(one)) for one in ("vocab.txt", "merges.txt", "*.model")
-            }
+            names = ("vocab.txt", "merges.txt", "*.model")
+            found = {one: sorted(folder.glob(one)) for one in names}
             self.slow = {pattern: one[0] for pattern, one in found.items() if len(one) == 1}
         elif file.suffix == ".json" and not file.with_name("merges.txt").is_file():
             self.fast_file = file
@@ -252,13 +249,9 @@ class TokenizerFiles:
         for content, index in self.listed.items():
             if type(index) is not int or index < 0:
                 raise DataError(f"{where}: {content!r} must be a whole number, got {index!r}")
-            is_special = content in special
-            yield Token(
-                index,
-                content,
-                dict.fromkeys(FLAGS, False) | {"normalized": not is_special, "special": is_special},
-                f"{where}: {content!r}",
-            )
+            flags = dict.fromkeys(FLAGS, False)
+            flags |= {"normalized": content not in special, "special": content in special}
+            yield Token(index, content, flags, f"{where}: {content!r}")
 
     @property
     def _legacy(self) -> Mapping[str, Any]:
@@ -325,7 +318,8 @@ class TokenizerFiles:
             extra, is_said = [*(extra or []), *listed], True
         more = self._legacy.get(EXTRA_TOKENS[1], more)
         if not self.fast and self.slow_file and self.slow_file.suffix == ".model":
-            more = [_special(one, special) for one, special in self.pieces.symbols.items()]
+            kinds = self.pieces.symbols.items()
+            more = [{"content": one, "normalized": False, "special": two} for one, two in kinds]
         default = [] if is_said else self._extra_of_class(more)
         named = (extra if is_said else more) or []
         for one in named:
@@ -358,7 +352,3 @@ def _token(index: int, given: Any, where: str) -> Token:
     if "normalized" not in given:
         flags["normalized"] = not given.get("special", False)
     return Token(index, content, flags, where)
-
-
-def _special(content: str, special: bool) -> dict[str, Any]:
-    return {"content": content, "normalized": False, "special": special}

@@ -119,14 +119,11 @@ def _short(line: str) -> list[str]:
 def _explain(message: str, size: int) -> UsageError | DataError:
     """Translate sentencepiece's message about a size into the options of the command line."""
     if most := re.search(r"too high .* value <= (\d+)", message):
-        return UsageError(
-            f"--vocab-size {size} is too large for this text; the largest possible is {most[1]}"
-        )
+        largest = f"the largest possible is {most[1]}"
+        return UsageError(f"--vocab-size {size} is too large for this text; {largest}")
     if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return UsageError(
-            f"--vocab-size {size} is too small: the symbols and characters alone"
-            f" take {least[1]} ids"
-        )
+        needed = f"the symbols and characters alone take {least[1]} ids"
+        return UsageError(f"--vocab-size {size} is too small: {needed}")
     return DataError(f"sentencepiece cannot train a vocabulary on this text: {message}")
 
 

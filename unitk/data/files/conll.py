@@ -15,9 +15,7 @@ UNIVERSAL = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "
 """The columns of CoNLL-U."""
 BLANK = " \t\r"  # all others, such as the no-break space, are characters of a word
 COMMENT = re.compile(r"#\s*(\S+ = |newdoc\b|newpar\b)")
-NUMBER = re.compile(
-    r"(\d+)(?:-(\d+)|[.]\d+)?"
-)  # of a word, several words (1-2), an empty node (1.1)
+NUMBER = re.compile(r"\d+([.]\d+)?")  # of a word, or of an empty node (1.1)
 Row = list[str]
 
 

@@ -54,14 +54,9 @@ def _task(name: str) -> str:
 
 def plot_runs(runs: Sequence[Path], output: Path) -> None:
     """Draw the curves of several runs into one image file."""
-    events = {run: _events(run) for run in runs}
-    with new_file(output, "--output", UsageError) as part:
-        _plot(events, part)
-
-
-def _plot(events: dict[Path, list[dict[str, Any]]], output: Path) -> None:
     from matplotlib.figure import Figure
 
+    events = {run: _events(run) for run in runs}
     logged = {name for of_run in events.values() for event in of_run for name in event}
     panels = panels_of(logged)
     rows = -(-len(panels) // 2)
@@ -75,7 +70,8 @@ def _plot(events: dict[Path, list[dict[str, Any]]], output: Path) -> None:
     for axis in axes[-1]:
         axis.set_xlabel("update")
     axes[0, 0].legend()
-    save(figure, output, 120)
+    with new_file(output, "--output", UsageError) as part:
+        save(figure, part, 120)
 
 
 def _events(run: Path) -> list[dict[str, Any]]:
