@@ -254,7 +254,10 @@ def open_search(given: Options, base: Sequence[str]) -> MixtureSearch:
     require(parsed.main.nproc == 1, "mix takes no --nproc")
     whole = prepare(parsed)
     steps = whole.config.max_steps or 0
-    few = f"mix divides the updates of a run: give --max-steps {LEAST * given.divide} or more"
+    least = f"--max-steps {LEAST * given.divide} or more behind --"
+    few = (
+        f"--divide {given.divide} leaves too few updates of a run: give {least}, or divide by less"
+    )
     require(steps // given.divide >= LEAST, few)
     require(whole.data.kind == "text", f"mix divides texts, and --data holds {whole.data.kind}")
     require(bool(whole.data.valid), "mix compares losses of held-out texts: give --valid")
