@@ -227,6 +227,25 @@ def test_capped_logits_and_the_z_loss_have_the_gradients_of_their_formulas(batch
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("z_loss", [0.0, 0.2])
+def test_what_is_compiled_computes_the_same(dtype, z_loss, monkeypatch):
+    made = torch.compile(compare.compare_rows, dynamic=True, backend="aot_eager")
+    monkeypatch.setattr(compare, "_compiled", lambda: made)
+    monkeypatch.setattr(compare, "BLOCK", 4)  # the last block is another size
+    torch.manual_seed(0)
+    logits, label, price = torch.randn(10, V).to(dtype), torch.arange(10), torch.rand(10)
+    found = []
+    for function in (compare.compare_compiled, compare.compare):
+        own = logits.clone().requires_grad_()
+        terms = function(own * 1, label, price, z_loss=z_loss)
+        terms[0].sum().backward()
+        found.append([*terms, own.grad])
+    for one, other in zip(*found, strict=True):
+        # which bits of a product are kept before it is rounded to 16 bits differs
+        near(one.float(), other.float(), roundings=round(8 * torch.finfo(dtype).eps / 2**-23))
+
+
 @pytest.mark.parametrize(("smoothing", "pad"), [(0.0, None), (0.1, None), (0.1, 0), (0.1, 7)])
 def test_what_an_import_added_is_not_smoothed_over(smoothing, pad):
     torch.manual_seed(0)

@@ -16,6 +16,8 @@ from torch import nn
 
 from unitk.errors import UsageError, require
 from unitk.kernels.products import computes_in_bf16, keep_memory
+from unitk.models.heads.base import Categorical
+from unitk.models.heads.compare import compare_compiled
 from unitk.models.layers import FeedForward, Layer
 from unitk.models.model import Model
 from unitk.models.stack import Stack
@@ -105,14 +107,17 @@ def free_memory(device: torch.device) -> float:
 
 def prepare_model(model: nn.Module, config: TrainConfig) -> None:
     """Apply `--recompute` and `--compile` to a model, and move it; only rounding changes."""
-    if config.attention == "flex" and next(model.parameters()).is_cpu:
+    cpu = next(model.parameters()).is_cpu
+    if config.attention == "flex" and cpu:
         raise UsageError("--attention flex needs CUDA: on a CPU FlexAttention has no backward")
-    lean = next(model.parameters()).is_cpu and not config.shard
+    lean = cpu and not config.shard
     for part in model.modules():
         if isinstance(part, Stack):
             part.recompute, part.attention = config.recompute, config.attention
         if isinstance(part, Stack | Layer):
             part.half_states = config.residual == "half"
+        if isinstance(part, Categorical) and config.compile and not cpu:
+            part.compare = compare_compiled
         if isinstance(part, FeedForward):
             part.lean = lean and not (config.recompute or config.compile)
         if config.compile and config.static and isinstance(part, Stack):

@@ -127,9 +127,12 @@ class Head(nn.Module):
 class Categorical(Head):
     """A head with logits [K, C] as output, of which the label's should be the largest."""
 
+    compare = staticmethod(fused.compare)
+    """Compares logits and labels; of a compiled model on a GPU, `fused.compare_compiled`."""
+
     def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
         own = smoothed if self.words else ()
-        return Terms(*fused.compare(output, label, price_K, *own))
+        return Terms(*self.compare(output, label, price_K, *own))
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:
         """The logarithm of the mean of the models' probabilities."""
@@ -212,7 +215,9 @@ class Answers(nn.Module):
             output = self.head(asked, name)
             return self.heads.named(name).terms(output, label, price_K, *smoothed)
 
-        return _in_chunks(chunk, gather(states, batch, asks), label, price_K)
+        asked = gather(states, batch, asks)
+        words = len(self.members[0].decoder.embed.tokens.weight)
+        return _in_chunks(chunk, asked, label, price_K, fused.rows_at_once(asked.states, words))
 
     def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities [K] of the labels; a condition that is not given is the batch's."""
@@ -268,12 +273,14 @@ def asked_slots(batch: Batch, name: str) -> Tensor | None:
     return asked_BT.argsort(dim=1, descending=True, stable=True)[:, :widest]
 
 
-def _in_chunks(chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K: Tensor) -> Terms:
-    """The terms of all rows, in chunks of `CHUNK` rows, which bounds the memory of logits."""
-    if len(price_K) <= fused.CHUNK:
+def _in_chunks(
+    chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K: Tensor, rows: int
+) -> Terms:
+    """The terms of all rows, in chunks of so many, which bounds the memory of logits."""
+    if len(price_K) <= rows:
         return chunk(asked, label, price_K)
     again = partial(recompute, chunk)  # a chunk's logits are made again in backward
-    some = [slice(i, i + fused.CHUNK) for i in range(0, len(price_K), fused.CHUNK)]
+    some = [slice(i, i + rows) for i in range(0, len(price_K), rows)]
     each = [again(asked.part(one), label[one], price_K[one]) for one in some]
 
     def joined(name: str) -> Any:

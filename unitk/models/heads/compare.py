@@ -6,7 +6,9 @@ This is the one place where log-probabilities of labels are computed.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,8 +16,33 @@ from torch.autograd.function import once_differentiable
 
 CHUNK = 4096
 """Beyond so many rows, logits are made in chunks of as many and again in backward."""
+SHARE = 32
+"""On a GPU there may be more rows: logits in 32 bits take one part in so many of its memory."""
 BLOCK = 64
 """Rows of logits that are compared at a time on CPU."""
+
+
+def rows_at_once(states: Tensor, words: int) -> int:
+    """How many rows of logits over so many words may be made at once on the states' device."""
+    if not states.is_cuda:
+        return CHUNK
+    room: int = torch.cuda.get_device_properties(states.device).total_memory // SHARE
+    return max(CHUNK, room // (4 * words))
+
+
+Rows = Callable[[Tensor, Tensor, Tensor, "Smoothing | None", float, bool], Tensor]
+
+
+class Smoothing(NamedTuple):
+    """The share of a label's probability that other words have."""
+
+    share: float
+    each: float  # for each of them
+    live_V: Tensor  # whether a column of the logits is a word
+    words: Tensor | slice  # an index of these
+    size: int  # how many they are
+    pad: int | None  # a word that has no part, as the label has none; None: all have
+    pads: list[int]  # the pad if it is a word
 
 
 class Compare(torch.autograd.Function):
@@ -27,56 +54,23 @@ class Compare(torch.autograd.Function):
         logits_KV: Tensor,
         label_K: Tensor,
         price_K: Tensor,
-        smoothing: float,
-        pad: int | None,
+        smoothing: Smoothing | None,
         z_loss: float,
+        compare: Rows,
     ) -> tuple[Tensor, Tensor, Tensor]:
         exact = torch.promote_types(logits_KV.dtype, torch.float32)
         rows = BLOCK if logits_KV.is_cpu else CHUNK
+        if compare is not compare_rows:
+            rows = max(1, len(logits_KV))
         found = []
-        live_V, pads = _words(logits_KV, smoothing, pad)
-        # without smoothing nobody asks how many columns are words: that would wait for the device
-        size = int(live_V.sum()) if smoothing else len(live_V)
-        live = slice(None) if size == len(live_V) else live_V
-        others = size if pad is None else size - 1 - len(pads)
-        share = smoothing / others  # of each word that is no label
-        at_label, least = 1 - smoothing, 0.0
-        if pad is not None:
-            least = -at_label * math.log(at_label) - smoothing * math.log(share)
         # a block of rows stays in the cache, and no second table of all logits is made
         for start in range(0, len(logits_KV), rows):
             own_KV, label_K1, price_K1 = (
                 part[start : start + rows]
                 for part in (logits_KV, label_K[:, None], price_K[:, None].to(exact))
             )
-            z_KV = own_KV.to(exact)
-            top_K1, best_K1 = z_KV.max(-1, keepdim=True)
-            z_KV -= top_K1
-            score_K1 = z_KV.gather(1, label_K1)
-            if smoothing:
-                mean_K1, pad_KP = z_KV[:, live].mean(-1, keepdim=True), z_KV[:, pads]
-            total_K1 = z_KV.exp_().sum(-1, keepdim=True)
-            log_K1 = total_K1.log()
-            loss_K1 = nll_K1 = log_K1 - score_K1
-            if smoothing:
-                rest_K1 = log_K1 - mean_K1
-                if pad is not None:  # the label and the pad have no part in the rest
-                    pad_K1 = (log_K1 - pad_KP).sum(-1, keepdim=True)
-                    rest_K1 = (size * rest_K1 - nll_K1 - pad_K1) / others
-                loss_K1 = torch.lerp(nll_K1, rest_K1, smoothing) - least
-            log_z_K1 = log_K1 + top_K1
-            if z_loss:
-                loss_K1 = loss_K1 + z_loss * log_z_K1.square()
-            if ctx.needs_input_grad[0]:
-                # price * (softmax - target), with the z-loss' share of softmax
-                z_KV *= price_K1 / total_K1 * (1 + 2 * z_loss * log_z_K1)
-                if smoothing:
-                    z_KV.addcmul_(price_K1, live_V.to(exact), value=-share)
-                    if pad is not None:
-                        z_KV[:, pads] += price_K1 * share
-                        z_KV.scatter_add_(1, label_K1, price_K1 * share)
-                own_KV.copy_(z_KV.scatter_add_(1, label_K1, -at_label * price_K1))
-            found.append(torch.cat([price_K1 * loss_K1, nll_K1, best_K1 == label_K1], 1).T)
+            wanted = ctx.needs_input_grad[0]
+            found.append(compare(own_KV, label_K1, price_K1, smoothing, z_loss, wanted))
         loss_K, nll_K, correct_K = torch.cat([logits_KV.new_empty(3, 0, dtype=exact), *found], 1)
         ctx.save_for_backward(logits_KV)
         ctx.mark_non_differentiable(nll_K, correct_K)
@@ -93,13 +87,60 @@ class Compare(torch.autograd.Function):
         return gradient_KV, None, None, None, None, None
 
 
-def _words(logits_KV: Tensor, smoothing: float, pad: int | None) -> tuple[Tensor, list[int]]:
-    """Whether each column is a word that smoothing is over; and the pad if it is one.
+def compare_rows(
+    own_KV: Tensor,
+    label_K1: Tensor,
+    price_K1: Tensor,
+    smoothing: Smoothing | None,
+    z_loss: float,
+    wanted: bool,
+) -> Tensor:
+    """Each row's loss times its price, its nll, and whether its label is on top, [3, K].
 
-    What an import added to the vocabulary is -inf in all rows: it is no word.
+    The logits are overwritten, by their gradient if it is wanted.
     """
-    live_V = (logits_KV[: bool(smoothing)] > -torch.inf).all(0)
-    return live_V, [pad] if pad is not None and live_V[pad] else []
+    at_label, each = (1 - smoothing.share, smoothing.each) if smoothing else (1.0, 0.0)
+    z_KV = own_KV.to(price_K1.dtype)
+    top_K1, best_K1 = z_KV.max(-1, keepdim=True)
+    z_KV -= top_K1
+    score_K1 = z_KV.gather(1, label_K1)
+    if smoothing:
+        mean_K1 = z_KV[:, smoothing.words].mean(-1, keepdim=True)
+        pad_KP = z_KV[:, smoothing.pads]
+    total_K1 = z_KV.exp_().sum(-1, keepdim=True)
+    log_K1 = total_K1.log()
+    loss_K1 = nll_K1 = log_K1 - score_K1
+    if smoothing:
+        rest_K1 = log_K1 - mean_K1
+        if smoothing.pad is not None:  # the label and the pad have no part in the rest
+            pad_K1 = (log_K1 - pad_KP).sum(-1, keepdim=True)
+            rest_K1 = (smoothing.size * rest_K1 - nll_K1 - pad_K1) * (each / smoothing.share)
+        loss_K1 = torch.lerp(nll_K1, rest_K1, smoothing.share)
+        if smoothing.pad is not None:  # a perfect prediction costs nothing
+            loss_K1 += at_label * math.log(at_label) + smoothing.share * math.log(each)
+    log_z_K1 = log_K1 + top_K1
+    if z_loss:
+        loss_K1 = loss_K1 + z_loss * log_z_K1.square()
+    if wanted:
+        # price * (softmax - target), with the z-loss' share of softmax
+        z_KV *= price_K1 / total_K1 * (1 + 2 * z_loss * log_z_K1)
+        if smoothing:
+            z_KV.addcmul_(price_K1, smoothing.live_V.to(z_KV.dtype), value=-each)
+            if smoothing.pad is not None:
+                z_KV[:, smoothing.pads] += price_K1 * each
+                z_KV.scatter_add_(1, label_K1, price_K1 * each)
+        if torch.compiler.is_compiling():  # no table has to be there for one number of each row
+            here_KV = torch.arange(z_KV.shape[1], device=z_KV.device) == label_K1
+            z_KV = torch.where(here_KV, z_KV - at_label * price_K1, z_KV)
+        else:
+            z_KV.scatter_add_(1, label_K1, -at_label * price_K1)
+        own_KV.copy_(z_KV)
+    return torch.cat([price_K1 * loss_K1, nll_K1, best_K1 == label_K1], 1).T
+
+
+@cache
+def _compiled() -> Any:
+    return torch.compile(compare_rows, dynamic=True)
 
 
 def compare(
@@ -116,4 +157,29 @@ def compare(
 
     The logits are overwritten: by their gradient if they need one.
     """
-    return Compare.apply(logits_KV, label_K, price_K, smoothing, pad, z_loss)  # type: ignore[no-untyped-call]
+    spread = _spread(logits_KV, smoothing, pad) if smoothing else None
+    return Compare.apply(logits_KV, label_K, price_K, spread, z_loss, compare_rows)  # type: ignore[no-untyped-call]
+
+
+def compare_compiled(
+    logits_KV: Tensor,
+    label_K: Tensor,
+    price_K: Tensor,
+    smoothing: float = 0.0,
+    pad: int | None = None,
+    z_loss: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`compare` by a kernel that is made for it, where there is no smoothing."""
+    if smoothing:
+        return compare(logits_KV, label_K, price_K, smoothing, pad, z_loss)
+    return Compare.apply(logits_KV, label_K, price_K, None, z_loss, _compiled())  # type: ignore[no-untyped-call]
+
+
+def _spread(logits_KV: Tensor, smoothing: float, pad: int | None) -> Smoothing:
+    # without smoothing nobody asks which columns are words: that waits for the device
+    # what an import added to the vocabulary is -inf in all rows: it is no word
+    live_V = (logits_KV[:1] > -torch.inf).all(0)
+    pads, size = [pad] if pad is not None and live_V[pad] else [], int(live_V.sum())
+    each = smoothing / (size if pad is None else size - 1 - len(pads))
+    words = slice(None) if size == len(live_V) else live_V
+    return Smoothing(smoothing, each, live_V, words, size, pad, pads)
