@@ -1,18 +1,18 @@
 """How fast unitk decodes one batch after the other, on a GPU: with recorded steps and without.
 
-    python recipes/benchmarks/batches.py --case encdec-128 --batch 32 --batches 50 --peer
+    python recipes/benchmarks/batches.py --case encdec-128 --batch 32 --batches 48 --peer
 
-Models and sources are those of `decode.py`, but each batch has sources of another length, of a
-quarter, a half, three quarters and all of the case's. Eight batches come first, twice, in which
-steps are recorded; the figures are of the others. What is slow is measured on fewer batches. The
-words of recorded steps are compared with those of steps that are not.
+Models and sources are those of `decode.py`, but a quarter of the batches each has sources of a
+quarter, a half, three quarters and all of the case's words. Batches of every length come first,
+twice, in which steps are recorded; the figures are of all batches. What is slow is measured on
+fewer batches. The words of recorded steps are compared with those of steps that are not.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -22,17 +22,19 @@ import torch
 
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
+from unitk.decoding.fit import to_grid
+from unitk.decoding.search import longest
 from unitk.kernels.capture import Recorded
 from unitk.kernels.weights import prepare_weights
 from unitk.models.model import Model
-from unitk.slots import Ids
+from unitk.slots import WIDTH, Ids
 
-WARM = 8
-"""Batches that come first."""
-SLOW = 8
-"""Batches on which what is not recorded is measured."""
-Write = Callable[[list[Ids]], list[list[int]]]
-"""Decodes a batch."""
+FEW = 2
+"""Batches of each length that come first, and on which what is not recorded is measured."""
+Write = Callable[[list[list[Ids]]], list[list[list[int]]]]
+"""Decodes batches of sources of like length; returns the outputs of each batch."""
+Written = list[list[list[list[int]]]]
+"""For each length and batch, the outputs."""
 
 
 def main() -> None:
@@ -40,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--case", default="encdec-128", choices=decode.CASES)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--batches", type=int, default=50)
+    parser.add_argument("--batches", type=int, default=48)
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--precision", default="bf16", choices=decode.KINDS)
     parser.add_argument("--threads", type=int, default=1)
@@ -50,10 +52,11 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     case = replace(decode.CASES[given.case], rows=given.batch)
     model = decode.build(case)
-    batches = draw(case, given.batches)
+    lengths = draw(case, given.batches // 4)
+    few = [batches[:FEW] for batches in lengths]
     print(decode.machine(given))
     print(
-        f"{given.case}: {given.batches} batches of {case.rows} x {case.source // 4} to "
+        f"{given.case}: {sum(map(len, lengths))} batches of {case.rows} x {case.source // 4} to "
         f"{case.source} words, {case.new} new, beam {given.beam}, {given.precision}"
     )
     print("| | seconds a batch | words/s | recorded before, then |\n| --- | --- | --- | --- |")
@@ -61,53 +64,58 @@ def main() -> None:
     ready = prepare_weights(deepcopy(model).to(given.device), given.precision)
     found = {}
     for label, capture in (("unitk", "auto"), ("unitk, not recorded", "off")):
-        some = batches if capture == "auto" else batches[:SLOW]
+        some = lengths if capture == "auto" else few
         before = Recorded.made
         write = ours(case, ready, given, capture)
-        run(write, batches[:WARM])
-        warm = run(write, batches[:WARM])
+        run(write, few)
+        warm = run(write, few)
         first = Recorded.made - before
         seconds, found[label] = timed(write, some, given.device)
         made = f"{first}, {Recorded.made - before - first}"
         print(f"| {label} | {seconds:.4f} | {every / seconds:,.0f} | {made} |", flush=True)
-        again = [one == other for one, other in zip(found[label], warm, strict=False)]
-        assert all(again), f"{label}: {len(again) - sum(again)} outputs differ from those before"
-    pairs = list(zip(*found.values(), strict=False))
-    same = sum(mine == others for mine, others in pairs)
+        again = [one == other for one, other in pairs(found[label], warm)]
+        if not all(again):
+            print(f"{label}: {len(again) - sum(again)} of {len(again)} outputs differ from before")
+    same = [mine == others for mine, others in pairs(*found.values())]
     if given.peer:
         write = theirs(case, model, given)
-        run(write, batches[:2])
-        seconds, _ = timed(write, batches[:SLOW], given.device)
+        run(write, [batches[:1] for batches in few])
+        seconds, _ = timed(write, few, given.device)
         print(f"| transformers | {seconds:.4f} | {every / seconds:,.0f} | |")
-    print(f"{same} of {len(pairs)} outputs of recorded steps are those of steps that are not")
+    print(f"{sum(same)} of {len(same)} outputs of recorded steps are those of steps that are not")
     if given.device == "cuda":
         print(f"peak memory: {torch.cuda.max_memory_allocated() / 1e9:.2f} GB")
 
 
-def draw(case: decode.Case, count: int) -> list[list[Ids]]:
-    """Batches of sources of like length."""
+def draw(case: decode.Case, count: int) -> list[list[list[Ids]]]:
+    """For each of four lengths, so many batches of sources of about that length."""
     rng, found = np.random.default_rng(0), []
-    for number in range(count):
-        most = case.source * (1 + number % 4) // 4
-        sizes = rng.integers(most - case.source // 8, most, case.rows) + 1
-        found.append([rng.integers(5, decode.MASK, size) for size in sizes])
+    for quarters in range(1, 5):
+        most = case.source * quarters // 4
+        sizes = rng.integers(most - case.source // 8, most, (count, case.rows)) + 1
+        found.append([[rng.integers(5, decode.MASK, n) for n in batch] for batch in sizes])
     return found
 
 
 def ours(case: decode.Case, ready: Model, given: argparse.Namespace, capture: str) -> Write:
-    """unitk, as `unitk generate` calls it."""
-    config = GenerateConfig(
-        beam=given.beam,
-        min_len=case.new - 1,
-        max_len=case.new - 1,
-        max_tokens=10**9,
-        search="unilm",  # the end symbol comes last, for nothing
-        capture=capture,
-    )
+    """unitk, as `unitk generate` calls it: with the sources of several batches at once."""
 
-    def write(sources: list[Ids]) -> list[list[int]]:
-        protocol, prompts = decode.lay_out(case, sources)
-        return [best.ids.tolist() for best, *_ in generate(ready, prompts, protocol, config)]
+    def write(batches: list[list[Ids]]) -> list[list[list[int]]]:
+        protocol, prompts = decode.lay_out(case, [source for some in batches for source in some])
+        slots = max(len(tower) for one in prompts for tower in one.towers.values())
+        config = GenerateConfig(
+            beam=given.beam,
+            min_len=case.new - 1,
+            max_len=case.new - 1,
+            # as many as a batch has
+            max_tokens=case.rows * (to_grid(slots, WIDTH) + given.beam * longest(0, case.new - 1)),
+            search="unilm",  # the end symbol comes last, for nothing
+            capture=capture,
+        )
+        done: list[int] = []
+        found = generate(ready, prompts, protocol, config, done.append)
+        assert done == [case.rows] * len(batches), f"batches of {done}"
+        return in_batches([best.ids.tolist() for best, *_ in found], case.rows)
 
     return write
 
@@ -116,7 +124,10 @@ def theirs(case: decode.Case, model: Model, given: argparse.Namespace) -> Write:
     """transformers' `generate`, with the same weights."""
     own = decode.reference(case, model).to(given.device, decode.KINDS[given.precision])
 
-    def write(sources: list[Ids]) -> list[list[int]]:
+    def write(batches: list[list[Ids]]) -> list[list[list[int]]]:
+        return [write_batch(sources) for sources in batches]
+
+    def write_batch(sources: list[Ids]) -> list[list[int]]:
         most = max(map(len, sources))
         ids, seen = (np.full((len(sources), most), one) for one in (decode.PAD, 0))
         for row, source in enumerate(sources):
@@ -138,18 +149,30 @@ def theirs(case: decode.Case, model: Model, given: argparse.Namespace) -> Write:
     return write
 
 
-def run(write: Write, batches: Sequence[list[Ids]]) -> list[list[int]]:
-    """The outputs of all batches."""
-    return [words for sources in batches for words in write(sources)]
+def in_batches(outputs: list[list[int]], rows: int) -> list[list[list[int]]]:
+    """The outputs of each batch."""
+    return [outputs[at : at + rows] for at in range(0, len(outputs), rows)]
 
 
-def timed(write: Write, batches: Sequence[list[Ids]], device: str) -> tuple[float, list[list[int]]]:
+def pairs(ones: Written, others: Written) -> Iterator[tuple[list[int], list[int]]]:
+    """The outputs of two runs for the sources that both had."""
+    for length in zip(ones, others, strict=True):
+        for batch in zip(*length, strict=False):
+            yield from zip(*batch, strict=True)
+
+
+def run(write: Write, lengths: Sequence[list[list[Ids]]]) -> Written:
+    """The outputs for each length."""
+    return [write(batches) for batches in lengths]
+
+
+def timed(write: Write, lengths: Sequence[list[list[Ids]]], device: str) -> tuple[float, Written]:
     """Seconds a batch, and the outputs."""
     if device == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter()
-    found = run(write, batches)  # the words come to the host: nothing is under way any more
-    return (time.perf_counter() - start) / len(batches), found
+    found = run(write, lengths)  # the words come to the host: nothing is under way any more
+    return (time.perf_counter() - start) / sum(map(len, lengths)), found
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ def ours(
     )
     ways = {"unitk": config}
     if given.device == "cuda":
-        ways["unitk, recorded"] = replace(config, capture="auto")
+        ways["unitk, not recorded"] = replace(config, capture="off")
     if fairseq_peer.decodes(case, precision, given):
         ways[THEIRS] = replace(config, search="fairseq")
     keep_memory()

@@ -53,6 +53,7 @@ train() {
     measure mlm bert_large 512 32768 "$NO_DROPOUT $fast"
     measure lm modern_mini 512 4096 "--optimizer muon"
     measure lm modern_mini 512 4096 "--optimizer muon --static --capture"
+    measure lm modern_mini 512 4096 "--optimizer muon --static --capture --compile"
 }
 
 levers() {
@@ -70,7 +71,7 @@ levers() {
 
 decode() {
     local batches=(python recipes/benchmarks/batches.py)
-    row 90 "${batches[@]}" --case encdec-128 --batch 32 --batches 50 --beam 5 --peer
+    row 120 "${batches[@]}" --case encdec-128 --batch 32 --batches 48 --beam 5 --peer
     row 60 "${batches[@]}" --case cnn-128 --batch 32 --batches 16 --beam 1
     row 60 "${batches[@]}" --case cnn-128 --batch 128 --batches 16 --beam 1
     row 60 "${batches[@]}" --case lm-256 --batch 32 --batches 24 --beam 5

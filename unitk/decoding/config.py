@@ -99,7 +99,7 @@ class SearchConfig(Checked):
     """
     max_tokens: Positive = 16384
     """Maximum slots of a batch: the prompt and the longest output of every beam."""
-    capture: Literal["auto", "on", "off"] = "off"
+    capture: Literal["auto", "on", "off"] = "auto"
     """Record decoding steps as CUDA graphs and replay them, also for later batches: faster, for the
     same outputs. auto: on a GPU, where all steps are alike and the model does not train."""
 

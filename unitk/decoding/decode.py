@@ -8,7 +8,8 @@ stands after the word it follows, and the next word overwrites it. No task code 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -34,6 +35,8 @@ from unitk.slots import Batch, Example, Protocol, collate
 
 Conditions = Callable[[Batch, Sequence[int]], Condition]
 """Makes the condition of a batch of prompts, given also their numbers among all prompts."""
+
+Given = tuple[list[int], list[int], Batch, Condition]
 
 LOOK = {"cpu": 1}
 """Steps between two checks for finished rows; on other devices a check makes the host wait."""
@@ -113,16 +116,15 @@ def generate(
         model.eval()
     try:
         most = [one.max_len for one in constraints.each]
-        for numbers in batches(prompts, config.max_tokens, most, config.width, grid=on_grid(model)):
-            batch, order = lay_out(model, [prompts[i] for i in numbers])
-            rows = [numbers[i] for i in order]
+        lots = batches(prompts, config.max_tokens, most, config.width, grid=on_grid(model))
+        for numbers, rows, batch, condition in read_ahead(model, prompts, lots, conditions):
             decoded = decode(
                 model,
                 batch,
                 protocol,
                 config,
                 [inputs[i] for i in rows],
-                conditions(batch, rows) if conditions else None,
+                condition,
                 constraints=constraints.select(rows),
                 on_step=on_step and partial(report_step, on_step, numbers),
             )
@@ -133,6 +135,40 @@ def generate(
         if training:
             model.train()
     return found
+
+
+def read_ahead(
+    model: Decoder,
+    prompts: Sequence[Example],
+    lots: Iterable[list[int]],
+    conditions: Conditions | None,
+) -> Iterator[Given]:
+    """Prompts in batches: their numbers, those in its rows, the batch, and its condition.
+
+    While a GPU decodes a batch, a thread lays out and encodes the next one.
+    """
+
+    @torch.inference_mode()
+    def given(numbers: list[int]) -> Given:
+        batch, order = lay_out(model, [prompts[i] for i in numbers])
+        rows = [numbers[i] for i in order]
+        return numbers, rows, batch, (conditions or condition)(batch, rows)
+
+    def condition(batch: Batch, rows: Sequence[int]) -> Condition:
+        return model.condition(batch)
+
+    # autocast is of one thread
+    if not on_grid(model) or torch.is_autocast_enabled(model.device.type):
+        yield from map(given, lots)
+        return
+    with ThreadPoolExecutor(1) as thread:
+        later = None
+        for numbers in lots:
+            ready, later = later, thread.submit(given, numbers)
+            if ready is not None:
+                yield ready.result()
+        if later is not None:
+            yield later.result()
 
 
 def lay_out(model: Decoder, prompts: Sequence[Example]) -> tuple[Batch, list[int]]:

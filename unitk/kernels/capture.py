@@ -155,7 +155,7 @@ class Kept:
     def __init__(self, model: Decoder) -> None:
         self.shelf = Shelf[Any](room(model.device))
         self.memory = Memory(model.device)
-        self.weights = addresses(model)
+        self.weights = addresses(weights(model))
 
     def adopt(self, work: W) -> W:
         """The same work in tables over which steps were recorded, or are from now on."""
@@ -189,11 +189,13 @@ def recordings(model: Decoder, wanted: Literal["auto", "on", "off"]) -> Kept | N
     """The cache of recorded steps of a model; None if steps are not recorded (--capture)."""
     alike = model.config.static_steps or wanted != "on"
     require(alike, "--capture on excludes xlnet_* and LSTMs, whose steps cannot be recorded")
-    # weights that are trained between two batches are decoded without, unless it is asked for
-    trained = (one.requires_grad for one in model.parameters())
-    if wanted == "off" or not on_grid(model) or (wanted == "auto" and any(trained)):
+    if wanted == "off" or not on_grid(model):
         return None
-    if model not in KEPT or KEPT[model].weights != addresses(model):
+    own = weights(model)
+    # weights that are trained between two batches are decoded without, unless it is asked for
+    if wanted == "auto" and any(one.requires_grad for one in own):
+        return None
+    if model not in KEPT or KEPT[model].weights != addresses(own):
         log.info("decoding steps are recorded and replayed (not with --capture off)")
         KEPT[model] = Kept(model)
     return KEPT[model]
@@ -204,9 +206,15 @@ def on_grid(model: Decoder) -> bool:
     return model.config.static_steps and model.device.type in RECORDERS
 
 
-def addresses(model: Decoder) -> list[int]:
-    """The addresses of a model's weights in memory."""
-    return [one.data_ptr() for one in model.parameters()]
+def weights(model: Decoder) -> list[Tensor]:
+    """A model's weights, without their names, which take milliseconds a batch to find."""
+    found = (one for part in model.modules() for one in part.parameters(recurse=False))
+    return list(found)
+
+
+def addresses(weights: list[Tensor]) -> list[int]:
+    """The addresses of weights in memory."""
+    return [one.data_ptr() for one in weights]
 
 
 def room(device: torch.device) -> int:

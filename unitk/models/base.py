@@ -159,6 +159,8 @@ class Decoder(Protocol):
 
     def parameters(self) -> Iterator[Tensor]: ...
 
+    def modules(self) -> Iterator[Any]: ...
+
     def __call__(
         self, batch: Batch, condition: Any = None
     ) -> tuple[dict[str, Tensor], Mapping[str, Tensor]]:

@@ -1,6 +1,7 @@
 """Recorded steps write the words of a search without them, and serve later batches."""
 
 import gc
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -137,6 +138,34 @@ def test_later_batches_are_written_into_the_same_tables(toy, recorder):
         [one.ids.tolist() for one in some] for some in again
     ]
     assert [one[0].score for one in trained] != [one[0].score for one in found]
+
+
+def test_while_a_batch_is_decoded_a_thread_encodes_the_next_one(toy, recorder, monkeypatch):
+    case, config, seen = toy.Case("cross", words=8), replace(BEAM, max_tokens=200), []
+    prompts = case.prompts(12)
+    plain, here, others = case.model.condition, threading.get_ident(), {*threading.enumerate()}
+
+    def condition(batch):
+        seen.append((threading.get_ident() == here, torch.is_inference_mode_enabled()))
+        return plain(batch)
+
+    monkeypatch.setattr(case.model, "condition", condition)
+    found = write(case, prompts, config)
+    assert len(seen) > 2 and {*seen} == {(False, True)}
+    recorder.switch(False)
+    expected = write(case, prompts, config)
+    assert seen[-1][0] and [one[0].ids.tolist() for one in found] == [
+        one[0].ids.tolist() for one in expected
+    ]
+
+    def failing(batch):
+        raise NotImplementedError
+
+    recorder.switch(True)
+    monkeypatch.setattr(case.model, "condition", failing)
+    with pytest.raises(NotImplementedError):
+        write(case, prompts, config)
+    assert {*threading.enumerate()} <= others
 
 
 def test_rows_and_slots_have_few_sizes():
