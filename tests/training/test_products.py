@@ -1,6 +1,7 @@
 """A run computes its fp32 products by the library that its options or a measurement chose."""
 
 import pytest
+import torch
 
 from unitk.errors import UsageError
 from unitk.kernels import products
@@ -61,3 +62,11 @@ def test_a_warning_says_where_bf16_is_slower(start, monkeypatch, slow):
     monkeypatch.setattr(report, "computes_in_bf16", lambda device: not slow)
     said = [*report.warnings(Trainer(start("--max-steps 1 --precision bf16 --device cpu")))]
     assert any("--precision bf16: this processor" in one for one in said) == slow
+
+
+@pytest.mark.parametrize("more", ["", "--static", "--task mass --arch mass_tiny"])
+def test_small_models_are_advised_to_be_recorded_on_a_gpu(start, more):
+    trainer = Trainer(start(f"--max-steps 1 --device cpu {more}"))
+    assert not [*report.faster(trainer)]
+    trainer.device = torch.device("cuda")
+    assert any("--static --capture" in one for one in report.faster(trainer)) != bool(more)

@@ -350,7 +350,7 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
         if start.resumed is None:
             check_examples(start.data, start.config.seed)  # before there is a folder
         sinks = _open_folder(trainer, stack) if ranks.leads else []
-        for line in report.first_lines(trainer):
+        for line in (*report.first_lines(trainer), *report.faster(trainer)):
             log.info("%s", line)
         for line in report.warnings(trainer):
             log.warning("%s", line)
