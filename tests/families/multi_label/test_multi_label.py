@@ -60,7 +60,8 @@ def test_the_loss_is_the_mean_of_logistic_losses():
 
 def test_sets_are_learnt_predicted_and_scored(corpus, tmp_path):
     words = f"--task multi_label --arch bert_tiny --data {corpus / 'data'} --max-steps 60"
-    words += f" --batch-tokens 1200 --lr 4e-3 --device cpu --seed 1 --save-dir {tmp_path / 'run'}"
+    words += " --batch-tokens 1200 --lr 4e-3 --device cpu --precision fp32 --seed 1"
+    words += f" --save-dir {tmp_path / 'run'}"
     train_run(prepare(parse_train(words.split())))
     records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").open()]
     valid = [one for one in records if one["kind"] == "valid"][-1]
