@@ -17,6 +17,8 @@ import numpy.typing as npt
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
+Row = npt.ArrayLike
+"""What a field is for each slot, or one value for all of them."""
 
 NEVER = 1 << 30  # a time no clock reaches; the times of tasks stay below it
 FIELDS = ("token", "pos", "pos2", "seg", "now", "born", "dies", "doc", "cross")
@@ -63,52 +65,29 @@ def concatenate(runs: Sequence[Slots]) -> Slots:
 
 
 def stay(
-    tokens: npt.ArrayLike,
-    pos: npt.ArrayLike,
-    *,
-    at: npt.ArrayLike = 0,
-    pos2: npt.ArrayLike = 0,
-    seg: npt.ArrayLike = 0,
-    doc: npt.ArrayLike = 0,
-    cross: npt.ArrayLike = 1,
+    tokens: Row, pos: Row, *, at: Row = 0, pos2: Row = 0, seg: Row = 0, doc: Row = 0, cross: Row = 1
 ) -> Slots:
     """Slots that come at a time and never leave: born = now = at."""
     return _slots(tokens, pos, pos2, seg, at, at, NEVER, doc, cross)
 
 
-def probe(
-    tokens: npt.ArrayLike,
-    pos: npt.ArrayLike,
-    *,
-    at: npt.ArrayLike,
-    pos2: npt.ArrayLike = 0,
-    seg: npt.ArrayLike = 0,
-    doc: npt.ArrayLike = 0,
-) -> Slots:
+def probe(tokens: Row, pos: Row, *, at: Row, pos2: Row = 0, seg: Row = 0, doc: Row = 0) -> Slots:
     """Slots that ask and leave no trace: only probes of the same time see them."""
     return _slots(tokens, pos, pos2, seg, at, at, at, doc, 0)
 
 
-def query(
-    tokens: npt.ArrayLike,
-    pos: npt.ArrayLike,
-    *,
-    at: npt.ArrayLike,
-    pos2: npt.ArrayLike = 0,
-    seg: npt.ArrayLike = 0,
-    doc: npt.ArrayLike = 0,
-) -> Slots:
+def query(tokens: Row, pos: Row, *, at: Row, pos2: Row = 0, seg: Row = 0, doc: Row = 0) -> Slots:
     """Slots that ask and that nobody sees, not even themselves: never born."""
     return _slots(tokens, pos, pos2, seg, at, NEVER, NEVER, doc, 0)
 
 
-def _slots(tokens: npt.ArrayLike, *columns: npt.ArrayLike) -> Slots:
+def _slots(tokens: Row, *others: Row) -> Slots:
     tokens = np.asarray(tokens, np.int64)
     table = np.zeros((len(FIELDS), len(tokens)), np.int64)
     table[TOKEN] = tokens
-    for row, column in enumerate(columns, start=1):
-        if not isinstance(column, int) or column:  # half of them are 0
-            table[row] = column
+    for number, row in enumerate(others, start=1):
+        if not isinstance(row, int) or row:  # half of them are 0
+            table[number] = row
     return Slots(table)
 
 

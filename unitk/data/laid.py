@@ -163,9 +163,8 @@ class LaidTexts(Laid):
             notes += [f"{long:,} lines are cut off at {size} tokens (--block-size)"] * (long > 0)
         if task.source_vocab is not task.vocab:
             self.begin(0)
-            notes += _truncation_note(
-                task, len(self.items.lengths), lambda i: self.items.text(i).parts
-            )
+            count = len(self.items.lengths)
+            notes += _truncation_note(task, count, lambda i: self.items.text(i).parts)
         self.shortened = "; ".join(notes)
 
     def begin(self, epoch: int) -> None:

@@ -68,16 +68,10 @@ class Texts(Joined):
         `size` replaces the block size.
         """
         self.size = size or self.size
-        self.cuts: list[Cut] = [
-            cut(
-                self.blocks,
-                corpus.sentences,
-                corpus.documents,
-                self.size,
-                np.random.default_rng([self.seed, epoch, number]),
-            )
-            for number, corpus in enumerate(self.corpora)
-        ]
+        self.cuts = list[Cut]()
+        for number, one in enumerate(self.corpora):
+            rng = np.random.default_rng([self.seed, epoch, number])
+            self.cuts.append(cut(self.blocks, one.sentences, one.documents, self.size, rng))
         self.lengths = self._doubled(np.concatenate([one.lengths for one in self.cuts]))
         self.first = [0, *itertools.accumulate(len(one.starts) for one in self.cuts)]
         self._words: Ids | None = None

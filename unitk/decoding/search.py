@@ -368,9 +368,8 @@ class Search:
         """The n best outputs of these inputs, or of all; fewer if the rules forbid more."""
         state, nbest = self.state, self.config.nbest
         if bool(self.faulty):
-            raise NonFiniteError(
-                "the model gives logits that are not finite: no search is possible"
-            )
+            what = "the model gives logits that are not finite"
+            raise NonFiniteError(f"{what}: no search is possible")
         score, length, written, gain = (
             (part if rows is None else part[rows])[:, :nbest].cpu().numpy()
             for part in (state.best, state.length, state.best_written, state.best_gain)

@@ -176,11 +176,8 @@ def rank_choices(
         for one, own in zip(questions, found, strict=True)
         if one.label is not None
     ]
-    means = {
-        f"accuracy_{name}": 100 * float(np.mean([s[name] for s in shares]))
-        for name in NORMS
-        if shares
-    }
+    kinds = NORMS if shares else ()
+    means = {f"accuracy_{name}": 100 * float(np.mean([s[name] for s in shares])) for name in kinds}
     if len(shares) < len(questions):
         means["labelled"] = len(shares)
     chance = 100 * float(np.mean([1 / len(one.choices) for one in questions]))

@@ -75,10 +75,8 @@ def class_sets(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str
         f1 = 2 * precision * recall / max(precision + recall, 1e-30)
         own = {"f1": f1, "precision": precision, "recall": recall}
         figures |= {f"{name}_{kind}": 100 * value for name, value in own.items()}
-    about = (
-        "micro: over all classes; macro: of mean precision and recall of texts; accuracy: of sets"
-    )
-    return Score(figures, about)
+    macro = "macro: of mean precision and recall of texts"
+    return Score(figures, f"micro: over all classes; {macro}; accuracy: of sets")
 
 
 def numbers(predicted: Sequence[float], wanted: Sequence[float]) -> Score:
@@ -203,6 +201,5 @@ def load_library(module: str, package: str, metric: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"--metric {metric} needs {package}: pip install 'unitk[score]'"
-        ) from error
+        needed = f"--metric {metric} needs {package}"
+        raise UsageError(f"{needed}: pip install 'unitk[score]'") from error

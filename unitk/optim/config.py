@@ -76,9 +76,8 @@ class OptimizerConfig(Checked):
     def reads(self, option: str, decay: float, distance: int) -> bool:
         """Whether an option of these counts for a parameter, which decays by so much and is so many
         layers away from the output."""
-        return option in {one.name for one in fields(self)} and (
-            option != "layer_decay" or distance > 0
-        )
+        known = option in {one.name for one in fields(self)}
+        return known and (option != "layer_decay" or distance > 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,9 +161,8 @@ class AdagradConfig(OptimizerConfig):
     """Epsilon, added to the root of the sum."""
 
     def build(self, groups: Groups) -> Optimizer:
-        return import_object("torch.optim:Adagrad")(
-            groups, initial_accumulator_value=self.accumulator, eps=self.eps
-        )
+        how = {"initial_accumulator_value": self.accumulator, "eps": self.eps}
+        return import_object("torch.optim:Adagrad")(groups, **how)
 
 
 @register("optimizer", "sgd")

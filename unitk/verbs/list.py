@@ -39,23 +39,19 @@ class Options:
 def value(parsed: Parsed) -> dict[str, dict[str, str]]:
     """Kind -> name -> what it stands for, in one line."""
     given = parsed.main
-    kinds = (
-        *(kind for kind in registry.KINDS if kind not in (registry.HINT, registry.VERB)),
-        *(MODEL, CONFIG),
-    )
+    hidden = registry.HINT, registry.VERB
+    kinds = (*(kind for kind in registry.KINDS if kind not in hidden), MODEL, CONFIG)
     wanted = {f"{kind}s": kind for kind in kinds}.get(given.kind, given.kind)
     if wanted is not None and wanted not in kinds:
         hint = registry.nearest(wanted, kinds)
         raise UsageError(f"--kind must be one of {', '.join(kinds)}, got {wanted!r}{hint}")
     quick = [kind for kind in kinds if kind not in registry.MODULES]  # which need no torch
     own = {MODEL: pretrained.names, CONFIG: ready.names}
-    return {
-        kind: {
-            name: about_name(kind, name)
-            for name in (own[kind]() if kind in own else registry.names(kind))
-        }
-        for kind in (quick if wanted is None else [wanted])
-    }
+    found = {}
+    for kind in quick if wanted is None else [wanted]:
+        names = own[kind]() if kind in own else registry.names(kind)
+        found[kind] = {name: about_name(kind, name) for name in names}
+    return found
 
 
 @register("verb", "list")

@@ -13,7 +13,7 @@ from typing import Any
 from unitk.api.verb import find_verb, verb
 from unitk.data.files.squad import read_squad
 from unitk.data.files.window import sentences_of
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, require
 from unitk.files import create
 from unitk.foreign import parse_json
 from unitk.options.config import Parsed
@@ -119,10 +119,8 @@ def home() -> Path:
     package = Path(__file__).parents[1]
     found = package / "quickstart"
     found = found if found.is_dir() else package.parent / "recipes" / "quickstart"
-    if not found.is_dir():
-        raise UsageError(
-            f"the quickstart needs its data, which {package} lacks: install unitk again"
-        )
+    lacks = f"the quickstart needs its data, which {package} lacks: install unitk again"
+    require(found.is_dir(), lacks)
     return found
 
 

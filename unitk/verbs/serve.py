@@ -195,9 +195,8 @@ def bind(host: str, port: int) -> socket.socket:
         found.listen(1024)
     except OSError as error:
         found.close()
-        raise UsageError(
-            f"--port {port} at --host {host}: {error.strerror}; --port 0 takes any free port"
-        ) from error
+        cure = "--port 0 takes any free port"
+        raise UsageError(f"--port {port} at --host {host}: {error.strerror}; {cure}") from error
     return found
 
 

@@ -39,9 +39,8 @@ def merge(options: Options) -> dict[str, dict[str, Counts]]:
     names = [_names(part) for part in options.parts]
     for part, held in zip(options.parts, names, strict=True):
         if held != names[0]:
-            raise DataError(
-                f"{options.parts[0]} holds {', '.join(names[0])}, but {part} {', '.join(held)}"
-            )
+            first = f"{options.parts[0]} holds {', '.join(names[0])}"
+            raise DataError(f"{first}, but {part} {', '.join(held)}")
     with building(options.dest, options.overwrite) as folder:
         known: list[str] | None = None
         counts = dict[str, dict[str, Counts]]()
@@ -74,9 +73,8 @@ def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> dict[
         raise DataError(f"{folders[noted.index(False)]} has no annotations, but others have")
     sides = [*zip(*(one.sides for one in opened), strict=True)]
     more = [one for one in OPTIONAL if all(corpus.has(one) for side in sides for corpus in side)]
-    writers = {
-        name: CorpusWriter(dest / name, len(vocab), more) for name in CORPORA[first.kind].sides
-    }
+    names = CORPORA[first.kind].sides
+    writers = {name: CorpusWriter(dest / name, len(vocab), more) for name in names}
     for writer, side in zip(writers.values(), sides, strict=True):
         for corpus in side:
             writer.join(corpus)

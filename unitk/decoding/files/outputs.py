@@ -185,10 +185,8 @@ class Tally:
 
     def __str__(self) -> str:
         perplexity = math.exp(min(-self.log_prob / max(self.words, 1), 700))
-        return (
-            f"targets {self.outputs:,}, tokens {self.words:,}: log-probability "
-            f"{self.log_prob:.4f}, perplexity {perplexity:.4f}"
-        )
+        scored = f"targets {self.outputs:,}, tokens {self.words:,}"
+        return f"{scored}: log-probability {self.log_prob:.4f}, perplexity {perplexity:.4f}"
 
 
 def strongest(table: Floats) -> list[int]:

@@ -22,6 +22,7 @@ from unitk.errors import DataError, require
 from unitk.files import open_plain
 from unitk.foreign import read_json
 
+ANEW = "without --resume it starts anew"
 log = logging.getLogger(__name__)
 
 
@@ -87,11 +88,9 @@ class OutputFile:
         for name in self.made_from | before:
             old, new = before.get(name), self.made_from.get(name)
             begun = f"--resume: {self.path} was begun with --{name} {old}, not {new}"
-            require(old == new, f"{begun}; without --resume it starts anew")
+            require(old == new, f"{begun}; {ANEW}")
         if self.partial.stat().st_size < record["bytes"]:
-            raise DataError(
-                f"--resume: {self.partial} lacks lines; without --resume it starts anew"
-            )
+            raise DataError(f"--resume: {self.partial} lacks lines; {ANEW}")
 
     def add(self, lines: Iterable[str], inputs: int) -> None:
         """Write the lines of this many further inputs to disk, and record how many there are."""

@@ -227,9 +227,8 @@ def load_weights(
             raise CheckpointError(f"{folder} has a tensor {name} that this architecture lacks")
         a, b = (list(tensors[name].shape) for tensors in (there, here))
         if a != b:
-            raise CheckpointError(
-                f"{name} has shape {a} in {folder}, but this architecture's is {b}"
-            )
+            other = f"{name} has shape {a} in {folder}"
+            raise CheckpointError(f"{other}, but this architecture's is {b}")
     own = dict[str, Tensor]([*model.named_parameters(), *model.named_buffers()])
     found = {name: check_finite(there[name], f"{folder}: {name}") for name in here}
     for name, tensor in here.items():  # once nothing is wrong with any of them
