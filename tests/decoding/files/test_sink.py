@@ -8,6 +8,7 @@ import pytest
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, is_finished
 from unitk.errors import DataError, UsageError
+from unitk.verbs.embed import Options
 
 GROUPS = [(["one", "two"], 2), (["three"], 1), (["vier", "fünf", ""], 3), (["end"], 1)]
 WHOLE = "one\ntwo\nthree\nvier\nfünf\n\nend\n"
@@ -169,17 +170,20 @@ def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):
     assert path.read_text() == WHOLE
 
 
-def test_what_may_be_replaced(tmp_path, kill_at, monkeypatch):
+def test_what_may_be_replaced(tmp_path):
+    def check(output, replace=False):
+        check_writable(Options(checkpoint=tmp_path / "run", output=output, overwrite=replace))
+
     path = tmp_path / "out.txt"
-    check_writable(path)
+    check(path)
     path.touch()
-    check_writable(path)  # as mktemp leaves it
+    check(path)  # as mktemp leaves it
     path.write_text("old")
-    check_writable(path, replace=True)
+    check(path, replace=True)
     with pytest.raises(UsageError, match="out.txt exists already; --overwrite replaces it"):
-        check_writable(path)
+        check(path)
     with pytest.raises(UsageError, match="--overwrite .*no effect.* --output"):
-        check_writable(STDOUT, replace=True)
+        check(STDOUT, replace=True)
 
 
 def test_a_finished_output_has_nothing_to_resume(tmp_path, kill_at, monkeypatch, caplog):
