@@ -220,10 +220,8 @@ def _offsets(path: Path, count: int, total: int) -> Ids:
     if whole and path.stat().st_size == len(expected) + 8 * (count + 1):
         found: Ids = map_file(path, "<i8", len(expected))
         # a stretch at a time, so that the differences take little memory
-        rising = all(
-            (np.diff(found[start : start + CHUNK + 1]) >= 0).all()
-            for start in range(0, count, CHUNK)
-        )
+        parts = (found[start : start + CHUNK + 1] for start in range(0, count, CHUNK))
+        rising = all((np.diff(part) >= 0).all() for part in parts)
         if found[0] == 0 and found[-1] == total and rising:
             return found
     raise DataError(f"{path} is damaged: it should lead from 0 to {total} in {count} steps")

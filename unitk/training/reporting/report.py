@@ -43,9 +43,8 @@ def first_lines(run: Run) -> list[str]:
     weights, trained = _weights(run.model, every=True), _weights(run.model, every=False)
     of_them = f", {trained / 1e6:.2f} M of them trained" if trained < weights else ""
     # a share that never changes is a number, as it was given
-    tasks = re.sub(
-        r"=constant:value=(\S+?),warmup=0\.0", r"=\1", start.parsed.settings["task"].text
-    )
+    asked = start.parsed.settings["task"].text
+    tasks = re.sub(r"=constant:value=(\S+?),warmup=0\.0", r"=\1", asked)
     valid = [f"{name}: {source.about}" for name, source in data.valid.items()]
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     return [
@@ -158,16 +157,12 @@ def last_lines(run: Run) -> list[str]:
     spent, at, lines = run.spent, run.progress, []  # of this process, not of those before a resume
     if spent.updates:
         values = spent.values()
-        lines.append(
-            f"{values['tokens/s']:,.0f} tokens/s in updates ({clock(spent.busy)}),"
-            f" {values['wait']:.1%} of that waiting for data; {values['padding']:.1%} of the slots"
-            " were pads"
-        )
+        speed = f"{values['tokens/s']:,.0f} tokens/s in updates ({clock(spent.busy)})"
+        waits = f"{values['wait']:.1%} of that waiting for data"
+        lines.append(f"{speed}, {waits}; {values['padding']:.1%} of the slots were pads")
     if scale := run.noise.scale:
-        lines.append(
-            f"gradient noise scale about {float(f'{scale:.2g}'):,g} texts;"
-            f" an update has {at.texts / at.step:,.0f}"
-        )
+        about = f"gradient noise scale about {float(f'{scale:.2g}'):,g} texts"
+        lines.append(f"{about}; an update has {at.texts / at.step:,.0f}")
     if run.last and at.step:
         kept = [name for name in ("last", "best") if (run.start.run.path / name).exists()]
         where = (f"{name} {(run.start.run.path / name).resolve()}" for name in kept)

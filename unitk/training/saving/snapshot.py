@@ -88,12 +88,9 @@ def take_snapshot(
     kept = base.tensors if base is not None else {}
     state |= {"base": base.about} if base is not None else {}
     own = {name: tensor for name, tensor in tensors_of(model).items() if name not in kept}
-    parts = {weights.WEIGHTS: own, OPTIMIZER: tensors, weights.EMA: averages}
-    files = {
-        file: {name: copy(tensor) for name, tensor in part.items()}
-        for file, part in parts.items()
-        if part is not None
-    }
+    parts = {weights.WEIGHTS: own, OPTIMIZER: tensors}
+    parts |= {} if averages is None else {weights.EMA: averages}
+    files = {file: {name: copy(one) for name, one in part.items()} for file, part in parts.items()}
     files |= {CARRY: carry} if carry else {}
     text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
     return Snapshot(progress.step, files, text, task, base)
