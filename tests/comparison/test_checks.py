@@ -347,6 +347,8 @@ def test_what_cannot_be_checked_is_refused(toy_data, toy_vocab, tmp_path):
     with pytest.raises(DataError, match="PATHS unitk-base-en: its --data train"):
         check(["unitk-base-en"])
     (tmp_path / "ladder/lm/16x1-800/checkpoints").mkdir(parents=True)
+    with pytest.raises(DataError, match="PATHS .*name .*16x1-800$"):
+        check([str(tmp_path / "ladder/lm/16x1-800/checkpoints")])
     with pytest.raises(DataError, match="PATHS .*ladder/lm$"):
         check([str(tmp_path / "ladder")])
     with pytest.raises(DataError, match="valid/"):

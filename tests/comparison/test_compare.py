@@ -111,6 +111,7 @@ def test_what_cannot_be_compared_is_refused(runs, toy_data, tmp_path):
     for words, what in {
         (one,): "RUNS",
         (one, one): "RUNS .*twice",
+        (one, f"{one}/last"): "RUNS: .* one checkpoint",
         (one, two, "--output", "x.txt"): "--output .*.html",
         (one, two, "--draws", "3", "--table", "x"): "--table .*.csv",
         (one, two, "--overwrite"): "--overwrite .*--output",

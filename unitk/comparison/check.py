@@ -89,6 +89,8 @@ def _open(path: Path) -> list[TrainedRun | DataSplit | Path]:
         return [path]
     if not path.exists():
         raise DataError(f"--paths {path}: no such file or folder")
+    if path.resolve().name == "checkpoints" and not is_corpus(path):
+        raise DataError(f"--paths {path} is a part of a run: name {path.resolve().parent}")
     if (path / "checkpoints").is_dir() or (path / "state.json").is_file():
         return [TrainedRun(path)]
     # a folder of runs is one whose folders have checkpoints

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from unitk import pretrained
 from unitk.api.answering import open_generator
 from unitk.api.progress import progress
 from unitk.api.verb import verb
@@ -21,6 +22,7 @@ from unitk.foreign import read_json
 from unitk.options.config import Parsed, With
 from unitk.options.fields import Count, Positive
 from unitk.registry import register
+from unitk.training.saving.folder import find_checkpoint
 from unitk.training.seeds import SUMMARY
 
 if TYPE_CHECKING:
@@ -136,6 +138,11 @@ def measure_all(
     found: dict[str, Likelihood] = {}
     vocabs: dict[str, Vocab] = {}
     runs = {path: seeds_of(path) for path in given.runs}
+    named: dict[tuple[Path, ...], Path] = {}  # checkpoints -> the path that names them
+    for path, each in runs.items():
+        real = tuple(find_checkpoint(pretrained.locate(run)).resolve() for run in each)
+        first = named.setdefault(real, path)
+        require(first == path, f"--runs: {first} and {path} are one checkpoint")
     # the last of them is refused before the first one is measured
     drawn = [estimator_of_run(given, run).draws > 0 for each in runs.values() for run in each]
     require(any(drawn) or given.draws is None, "--draws has no effect: no run draws anything")
