@@ -31,6 +31,7 @@ def rows_at_once(states: Tensor, words: int) -> int:
 
 
 Rows = Callable[[Tensor, Tensor, Tensor, "Smoothing | None", float, bool], Tensor]
+"""`compare_rows`, or what it was compiled to."""
 
 
 class Smoothing(NamedTuple):
@@ -176,8 +177,8 @@ def compare_compiled(
 
 
 def _spread(logits_KV: Tensor, smoothing: float, pad: int | None) -> Smoothing:
-    # without smoothing nobody asks which columns are words: that waits for the device
-    # what an import added to the vocabulary is -inf in all rows: it is no word
+    # which columns are words is asked here alone, as that waits for the device; what an import
+    # added to the vocabulary is -inf in all rows: it is no word
     live_V = (logits_KV[:1] > -torch.inf).all(0)
     pads, size = [pad] if pad is not None and live_V[pad] else [], int(live_V.sum())
     each = smoothing / (size if pad is None else size - 1 - len(pads))
