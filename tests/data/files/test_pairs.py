@@ -6,7 +6,7 @@ import json
 import pytest
 
 from unitk.data.files.files import ReadingOptions
-from unitk.data.files.pairs import Fields, PairText, pair_blocks, record_blocks
+from unitk.data.files.pairs import Fields, PairText, pair_blocks, read_records
 from unitk.errors import DataError, UsageError
 
 FIELDS = Fields(("body",), ("title",))
@@ -19,10 +19,6 @@ def write(path, text):
     return path
 
 
-def read_records(path, fields):
-    return [pair for block in record_blocks(path, fields) for pair in block.pairs]
-
-
 def lines(path, *records):
     return write(path, "".join(json.dumps(record) + "\n\n" for record in records))
 
@@ -32,7 +28,7 @@ def test_json_lines(tmp_path, name):
     path = lines(
         tmp_path / name, {"body": " a b ", "title": "c\n", "id": 1}, {"title": "é", "body": "d"}
     )
-    assert read_records(path, FIELDS) == [PairText(["a b"], "c"), PairText(["d"], "é")]
+    assert list(read_records(path, FIELDS)) == [PairText(["a b"], "c"), PairText(["d"], "é")]
 
 
 def test_a_json_list(tmp_path):
@@ -40,7 +36,7 @@ def test_a_json_list(tmp_path):
     records = [{"id": "1", "summary": "They meet.", "dialogue": "A: hi\r\nB: hi"}]
     path = write(tmp_path / "train.json", "\ufeff " + json.dumps(records, indent=1))
     fields = Fields(("dialogue",), ("summary",))
-    assert read_records(path, fields) == [PairText(["A: hi\r\nB: hi"], "They meet.")]
+    assert list(read_records(path, fields)) == [PairText(["A: hi\r\nB: hi"], "They meet.")]
 
 
 def test_lists_are_sentences_of_a_source_and_alternatives_of_a_target(tmp_path):
@@ -58,7 +54,7 @@ def test_the_first_field_that_is_there_is_learnt(tmp_path):
     )
     path = lines(tmp_path / "x.jsonl", one, two)
     fields = Fields(("dialogue",), ("summary", "summary1", "summary2"))
-    assert read_records(path, fields) == [PairText(["a"], "b"), PairText(["c"], "d", ("e",))]
+    assert list(read_records(path, fields)) == [PairText(["a"], "b"), PairText(["c"], "d", ("e",))]
 
 
 def test_several_source_fields_are_parts(tmp_path):
@@ -91,7 +87,7 @@ def test_a_mark_between_sentences(tmp_path):
 def test_bad_records(tmp_path, record, message):
     path = lines(tmp_path / "x.jsonl", {"body": "a", "title": "b"}, record)
     with pytest.raises(DataError, match=message):
-        read_records(path, FIELDS)
+        list(read_records(path, FIELDS))
     listed = write(tmp_path / "x.json", json.dumps([record]))
     with pytest.raises(DataError, match=r"x.json: \[0\]: "):
         list(read_records(listed, FIELDS))
@@ -101,7 +97,7 @@ def test_empty_ones_are_left_out_if_asked(tmp_path):
     records = [{"body": "", "title": "a"}, {"body": "b", "title": "c"}, {"body": "d", "title": " "}]
     path = lines(tmp_path / "x.jsonl", *records)
     fields = Fields(("body",), ("title",), skip_empty=True)
-    assert read_records(path, fields) == [PairText(["b"], "c")]
+    assert list(read_records(path, fields)) == [PairText(["b"], "c")]
 
 
 def test_what_is_no_json(tmp_path):

@@ -7,7 +7,7 @@ of a source, which are joined with blanks, or equally good targets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -94,6 +94,12 @@ def record_blocks(
         pairs = [pair for record in some if (pair := read(record, fields))]
         skipped = len(some) - len(pairs)
         yield PairBlock(path, base + some[0].at, pairs, labels=fields.form, skipped=skipped)
+
+
+def read_records(path: Path, fields: Fields) -> Iterator[PairText]:
+    """The pairs of a file of records."""
+    for block in record_blocks(path, fields):
+        yield from block.pairs
 
 
 def _pair(record: Record, fields: Fields) -> PairText | None:
@@ -202,6 +208,9 @@ def targets_of(record: Record, fields: Fields) -> list[str]:
     """The targets of a record, the first one first, each on one line; empty ones are dropped."""
     record.need(*fields.target, option="--target-field")
     each = (text for name in fields.target if name in record for text in record.texts(name))
-    between = f" {fields.mark} " if fields.mark else " "
-    lines = (between.join(filter(None, map(str.strip, text.split("\n")))) for text in each)
-    return [*filter(None, lines)]
+    return [one for text in each if (one := join_sentences(text.split("\n"), fields.mark))]
+
+
+def join_sentences(lines: Iterable[str], mark: str) -> str:
+    """Join sentences into one line, with a mark between them."""
+    return (f" {mark} " if mark else " ").join(line for text in lines if (line := text.strip()))

@@ -216,8 +216,8 @@ class Answers(nn.Module):
             return self.heads.named(name).terms(output, label, price_K, *smoothed)
 
         asked = gather(states, batch, asks)
-        words = len(self.members[0].decoder.embed.tokens.weight)
-        return _in_chunks(chunk, asked, label, price_K, fused.rows_at_once(asked.states, words))
+        rows = fused.rows_at_once(asked.states, self.members[0])
+        return _in_chunks(chunk, asked, label, price_K, rows)
 
     def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities [K] of the labels; a condition that is not given is the batch's."""

@@ -22,12 +22,12 @@ BLOCK = 64
 """Rows of logits that are compared at a time on CPU."""
 
 
-def rows_at_once(states: Tensor, words: int) -> int:
-    """How many rows of logits over so many words may be made at once on the states' device."""
+def rows_at_once(states: Tensor, model: Any) -> int:
+    """How many rows of a model's logits over words may be made at once on the states' device."""
     if not states.is_cuda:
         return CHUNK
     room: int = torch.cuda.get_device_properties(states.device).total_memory // SHARE
-    return max(CHUNK, room // (4 * words))
+    return max(CHUNK, room // (4 * len(model.decoder.embed.tokens.weight)))
 
 
 Rows = Callable[[Tensor, Tensor, Tensor, "Smoothing | None", float, bool], Tensor]
