@@ -123,8 +123,8 @@ def convert(argv: Sequence[str]) -> tuple[Path, str]:
                 require(key == "task", f"{one.where} has no effect with --from unitk")
             require(given.vocab is None, "--vocab has no effect with --from unitk")
             task = inner["task"].text if inner else None
-            export = export_revisions if given.revisions else export_model
-            said = f"{target}, {export(Path(path), folder, given, task)}"
+            leave = export_revisions if given.revisions else export_model
+            said = f"{target}, {leave(Path(path), folder, given, task)}"
     return Path(dest), printable(f"{dest}: {said}")
 
 
