@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -54,10 +54,13 @@ SAFE = {
     "Content-Security-Policy": "default-src 'self'; img-src data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
+UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+"""Headers of a stream, for proxies."""
 READERS, UNREAD = 8, 16
 """Threads that read the texts of requests; lines of a stream that a slow client may leave unread,
 of which the older ones are dropped."""
 HELD = 2  # batches whose slots all searches may hold together
+PIECE = 65_536  # bytes of an answer that are sent at a time
 LONGEST = 1000
 """The most characters of an error, which quotes the request."""
 T = TypeVar("T")
@@ -190,8 +193,11 @@ class Server:
             claim.resize(max(job.cost, 1))
             result = asyncio.ensure_future(self.batcher.result(job, end - loop.time()))
             if job.stream is not None:
-                return Lines(self.stream(job, result, texts, news), job.stream.media_type, claim)
-            return Answer(await self.unless_gone(request, claim, result, timeout), claim)
+                lines = self.stream(job, result, texts, news)
+                return Reply(lines, job.stream.media_type, claim, UNBUFFERED)
+            found = await self.unless_gone(request, claim, result, timeout)
+            length = {"content-length": str(len(found))}
+            return Reply(pieces(found), "application/json", claim, length)
 
     def read(
         self, verb: str, body: bytes, on_text: Callable[[Any], None], claim: Claim, record: Entry
@@ -280,33 +286,13 @@ class Server:
         return bytes(found)
 
 
-class Answer(Response):
-    """A json that is sent as fast as the client takes it, and then gives its claim back."""
+class Reply(StreamingResponse):
+    """A body that is sent as fast as its client takes it; then its claim is given back."""
 
-    PIECE = 65_536
-
-    def __init__(self, content: bytes, claim: Claim) -> None:
-        super().__init__(content, media_type="application/json")
-        self.claim = claim
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = self.raw_headers
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            for start in range(0, len(self.body), self.PIECE):
-                part = self.body[start : start + self.PIECE]
-                more = start + self.PIECE < len(self.body)
-                await send({"type": "http.response.body", "body": part, "more_body": more})
-        finally:
-            self.claim.release()
-
-
-class Lines(StreamingResponse):
-    """A stream, after whose end a claim is given back."""
-
-    def __init__(self, content: AsyncIterator[bytes], media_type: str, claim: Claim) -> None:
-        quick = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # to proxies
-        super().__init__(content, media_type=media_type, headers=quick)
+    def __init__(
+        self, parts: AsyncIterator[bytes], kind: str, claim: Claim, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(parts, media_type=kind, headers=headers)
         self.claim = claim
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -314,6 +300,12 @@ class Lines(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self.claim.release()
+
+
+async def pieces(body: bytes) -> AsyncIterator[bytes]:
+    """A body in pieces: a slow client does not hold all of it in its connection."""
+    for start in range(0, len(body), PIECE):
+        yield body[start : start + PIECE]
 
 
 @contextmanager
