@@ -22,6 +22,7 @@ from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, UnitkError, require
 from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
+from unitk.options.config import ConfigFile, Device, UserDir
 from unitk.options.fields import Checked, Positive
 from unitk.training.saving.folder import find_checkpoint
 
@@ -56,16 +57,13 @@ class Answering(Checked):
     """Output file. `-`: standard output."""
     overwrite: bool = False
     """Replace an --output that exists."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device to compute on. auto: CUDA if there is a GPU."""
+    device: Device = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of weights and cache."""
     max_tokens: Positive = 16384
     """Maximum slots of a batch."""
-    config: Path | None = None
-    """YAML file with options. Flags override it."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    config: ConfigFile = None
+    user_dir: UserDir = None
 
 
 def open_generator(

@@ -12,7 +12,7 @@ from unitk import pretrained, registry
 from unitk.api.verb import verb
 from unitk.data.corpus.folders import is_corpus, parts
 from unitk.errors import DataError, printable, require
-from unitk.options.config import Parsed
+from unitk.options.config import Device, Parsed, UserDir
 from unitk.options.fields import Chance, Checked
 from unitk.registry import register
 
@@ -39,10 +39,9 @@ class CheckOptions(Checked):
     (half of their runs of 13 tokens)."""
     output_format: Literal["text", "json"] = "text"
     """text: a line for each finding; json: one object."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """Device to score on. auto: CUDA if there is a GPU."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    user_dir: UserDir = None
 
 
 def value(parsed: Parsed) -> list[Finding]:

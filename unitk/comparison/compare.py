@@ -19,7 +19,7 @@ from unitk.decoding.files.outputs import check_apart
 from unitk.errors import CheckpointError, NonFiniteError, UsageError, printable, require
 from unitk.files import create, new_file
 from unitk.foreign import read_json
-from unitk.options.config import Parsed, With
+from unitk.options.config import Device, Parsed, UserDir, With
 from unitk.options.fields import Count, Positive
 from unitk.registry import register
 from unitk.training.saving.folder import find_checkpoint
@@ -69,10 +69,8 @@ class CompareOptions(ReadingOptions):
     """fp32 or bf16, of weights and passes."""
     output_format: Literal["text", "json"] = "text"
     """text: the table; json: one object."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device to compute on. auto: CUDA if there is a GPU."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    device: Device = "auto"
+    user_dir: UserDir = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

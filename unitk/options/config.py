@@ -17,7 +17,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from functools import cached_property
-from typing import Any, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from unitk import registry
 from unitk.errors import UsageError, require
@@ -68,6 +69,21 @@ class With(Mark):
         there = {*value} if isinstance(value, tuple) else {value}
         wanted = f"without {flag(self.option)} {' or '.join(self.values)}"
         return "" if there & {*self.values} else wanted
+
+
+@dataclass(frozen=True)
+class Shared(Mark):
+    """An option of several verbs; a string under a field of this type explains it anew."""
+
+    about: str
+
+
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"],
+    Shared("Device to compute on. auto: CUDA if there is a GPU."),
+]
+UserDir = Annotated[Path | None, Shared("Folder of plug-ins. Every .py file in it is imported.")]
+ConfigFile = Annotated[Path | None, Shared("YAML file with options. Flags override it.")]
 
 
 @dataclass(frozen=True)

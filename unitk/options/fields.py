@@ -36,6 +36,9 @@ PARSING = threading.Lock()
 class Mark:
     """Metadata in the type of an option, besides how its text is parsed."""
 
+    about: str = ""
+    """The help of an option that has no string under its field."""
+
 
 @dataclass(frozen=True)
 class Copied(Mark):
@@ -130,11 +133,6 @@ class Option:
         return next((mark for mark in self.marks if isinstance(mark, Rule)), None)
 
     @property
-    def copied(self) -> str:
-        """The name under which checkpoints copy the file that it names; "" if they do not."""
-        return next((mark.name for mark in self.marks if isinstance(mark, Copied)), "")
-
-    @property
     def flag(self) -> str:
         return flag(self.name)
 
@@ -143,7 +141,8 @@ class Option:
         """The string under the field; the source file is read when it is first needed."""
         # a subclass may explain a field anew
         every = (_field_docs(base) for base in self.owner.__mro__[:-1])
-        return self.about or next((docs[self.name] for docs in every if self.name in docs), "")
+        marked = next((mark.about for mark in self.marks if mark.about), "")
+        return self.about or next((docs[self.name] for docs in every if self.name in docs), marked)
 
     @property
     def brief(self) -> str:

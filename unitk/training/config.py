@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from unitk.errors import check_option, require
 from unitk.optim.schedules import Linear
+from unitk.options.config import Device, UserDir
 from unitk.options.fields import (
     Above,
     Bound,
@@ -104,8 +105,7 @@ class TrainConfig(Checked):
     dry_run: bool = False
     """Check all options, make a few updates, print the plan, memory and time of the run, and write
     nothing."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    user_dir: UserDir = None
     seeds: Positive | None = None
     """Number of runs, with --seed, --seed + 1, and so on, each in its own folder of --save-dir.
     seeds.json has the mean and the standard deviation of their best validations."""
@@ -180,7 +180,7 @@ class TrainConfig(Checked):
     products: Literal["auto", "torch", "onednn"] = "auto"
     """Library for fp32 matrix products on a CPU. auto: oneDNN if a measurement of 50 ms finds it
     faster. A resumed run keeps the choice. Name a library if runs must be bit-identical."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """Device to train on. auto: CUDA if there is a GPU."""
     attention: Literal["auto", "dense", "flex"] = "auto"
     """How attention masks are computed. auto: no mask or the causal one where that is exact, else a

@@ -16,6 +16,7 @@ from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, printable, require
 from unitk.files import create, new_folder
 from unitk.options import config
+from unitk.options.config import UserDir
 from unitk.options.settings import HELP, Settings, read_flags
 from unitk.registry import register
 from unitk.training.saving.folder import holding
@@ -87,8 +88,7 @@ class Options:
     """--to sentence-transformers: divide vectors by their length."""
     vocab: Path | None = None
     """Vocabulary of a checkpoint that has none beside it (vocab.txt, tokenizer.json and others)."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    user_dir: UserDir = None
 
 
 def convert(argv: Sequence[str]) -> tuple[Path, str]:

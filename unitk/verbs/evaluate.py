@@ -26,6 +26,7 @@ from unitk.evaluation.corpus import open_corpus_of, open_texts_of
 from unitk.evaluation.options import choose_evaluations, names_of, with_evaluations
 from unitk.files import create, new_file
 from unitk.options import config
+from unitk.options.config import Device, UserDir
 from unitk.options.fields import flag
 from unitk.options.settings import read_options
 from unitk.registry import register
@@ -57,13 +58,11 @@ class Options(ReadingOptions):
     that was not trained for it; its options follow (--task.patterns rte)."""
     output_format: Literal["text", "json"] = "text"
     """text: lines to read; json: one object."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device to compute on. auto: CUDA if there is a GPU."""
+    device: Device = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
     """fp32 or bf16. bf16: autocast over fp32 weights; scores of texts have bf16 weights too. Sums
     are fp32."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    user_dir: UserDir = None
 
 
 def value(argv: Sequence[str]) -> dict[str, Any]:

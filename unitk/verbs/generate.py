@@ -45,7 +45,7 @@ from unitk.decoding.files.sink import is_finished
 from unitk.errors import QUIET, DataError, UnitkError, UsageError, require, say
 from unitk.files import reserve
 from unitk.options import config
-from unitk.options.config import With
+from unitk.options.config import ConfigFile, Device, UserDir, With
 from unitk.options.fields import Positive, render
 from unitk.options.settings import Origin, Settings, read_options
 from unitk.registry import register
@@ -149,14 +149,12 @@ class Options(GenerateConfig):
     """Inputs that are decoded and written together."""
     resume: bool = False
     """Continue an interrupted --output."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """Device to decode on. auto: CUDA if there is a GPU."""
     precision: Literal["fp32", "bf16", "fp16", "int8"] = "fp32"
     """Number format of weights and cache. int8 is for matrices only, on a CPU."""
-    config: Path | None = None
-    """YAML file with options. Flags override it."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    config: ConfigFile = None
+    user_dir: UserDir = None
 
 
 def value(argv: Sequence[str]) -> OutputTable:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from pathlib import Path
 
 from unitk import pretrained, registry
 from unitk.api.verb import verb
 from unitk.errors import UsageError
 from unitk.options import ready
-from unitk.options.config import Parsed
+from unitk.options.config import Parsed, UserDir
 from unitk.registry import register
 
 MODEL, CONFIG = "model", "config"  # no kinds of components: checkpoints, files of options
@@ -32,8 +31,7 @@ class Options:
     """Kind to list: task, criterion, arch, optimizer, schedule, vocab, tokenizer, corpus,
     annotator, linker, head, format, model_type, measure, driver, estimator, check, route, hub,
     model, config."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    user_dir: UserDir = None
 
 
 def value(parsed: Parsed) -> dict[str, dict[str, str]]:

@@ -21,7 +21,7 @@ from unitk.metrics.bleu import Tokenize
 from unitk.metrics.labels import answers, class_sets, classes, numbers, tags
 from unitk.metrics.rouge import Words
 from unitk.metrics.texts import Counting, Written, score_texts
-from unitk.options.config import Parsed, With
+from unitk.options.config import Parsed, UserDir, With
 from unitk.registry import register
 
 Form = Literal["class", "number", "tags", "span"]
@@ -98,8 +98,7 @@ class Options:
     a table part sentences, too."""
     output_format: Literal["text", "json"] = "text"
     """text: a line for each metric; json: one object."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    user_dir: UserDir = None
 
 
 def value(parsed: Parsed) -> dict[str, Score]:

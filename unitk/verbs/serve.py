@@ -20,7 +20,7 @@ from unitk.api.loading import load
 from unitk.api.verb import verb
 from unitk.errors import UnitkError, UsageError, check_option, require
 from unitk.files import MANIFEST, digest
-from unitk.options.config import Parsed
+from unitk.options.config import ConfigFile, Device, Parsed, UserDir
 from unitk.pretrained import locate
 from unitk.registry import register
 from unitk.serving.config import Limits
@@ -64,14 +64,11 @@ class Options(Limits):
     """File for a line of json of each request, without texts. It may be moved away."""
     port: int = 8000
     """Port to listen at. 0: any free one."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device to compute on. auto: CUDA if there is a GPU."""
+    device: Device = "auto"
     precision: Literal["fp32", "bf16", "fp16", "int8"] = "fp32"
     """Number format of weights and cache. int8 is for matrices only, on a CPU."""
-    config: Path | None = None
-    """YAML file with options. Flags override it."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    config: ConfigFile = None
+    user_dir: UserDir = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,7 +12,7 @@ from unitk.api.drawing import Drawing, drawings, lay_out_text, page
 from unitk.api.verb import verb
 from unitk.errors import require
 from unitk.files import create, new_file
-from unitk.options.config import Parsed
+from unitk.options.config import Parsed, UserDir
 from unitk.options.fields import Checked, Count
 from unitk.pictures import check_picture, save
 from unitk.registry import register
@@ -42,8 +42,7 @@ class Options(Checked):
     order: Literal["memory", "pos"] = "memory"
     """Order of the slots in the picture: as the task writes them (memory), or by position (pos).
     The model computes the same for both."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    user_dir: UserDir = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,7 +29,7 @@ from unitk.data.files.lines import Block, name_file
 from unitk.data.files.pairs import PairBlock
 from unitk.data.files.squad import SENTENCE
 from unitk.errors import DataError, UsageError, require, say, talks
-from unitk.options.config import Parsed
+from unitk.options.config import ConfigFile, Parsed, UserDir
 from unitk.options.fields import Bound, Count, Positive, flag
 from unitk.vocab.base import Vocab
 from unitk.vocab.open import open_vocab
@@ -139,10 +139,8 @@ class Options(ReadingOptions):
     the parts."""
     overwrite: bool = False
     """Replace a corpus in --dest."""
-    config: Path | None = None
-    """YAML file with options. Flags override it."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    config: ConfigFile = None
+    user_dir: UserDir = None
 
 
 def check_preprocess(parsed: Parsed) -> None:

@@ -20,6 +20,7 @@ from unitk.decoding.files.outputs import STDOUT, check_writable, list_numbers, w
 from unitk.errors import CheckpointError, require
 from unitk.files import new_folder
 from unitk.options import config
+from unitk.options.config import Device, UserDir
 from unitk.options.fields import Bound, Checked, Count, Part, Positive
 from unitk.pictures import check_picture
 from unitk.registry import register
@@ -130,12 +131,10 @@ class HeadOptions(Checked):
     """Also draw importance and loss to this .png, .svg or .pdf file."""
     output_format: Literal["text", "json"] = "text"
     """text: tables; json: one object."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device to compute on. auto: CUDA if there is a GPU."""
+    device: Device = "auto"
     max_tokens: Positive = 8192
     """Maximum slots of a forward pass."""
-    user_dir: Path | None = None
-    """Folder of plug-ins. Every .py file in it is imported."""
+    user_dir: UserDir = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

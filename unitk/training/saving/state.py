@@ -20,7 +20,7 @@ from unitk import registry
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import create, sealed_files
 from unitk.foreign import read_json
-from unitk.options.fields import COMMA, SUFFIXES, options, render
+from unitk.options.fields import COMMA, SUFFIXES, Copied, options, render
 from unitk.options.settings import NOTHING, Origin, Settings, rename_old
 from unitk.tasks.base import Task
 from unitk.training.saving.folder import stored
@@ -67,12 +67,13 @@ def copies_of(task: str, texts: Mapping[str, str], folder: Path) -> dict[str, st
     """The options of a task whose files the checkpoint has copied, each with the copy's path."""
     every = options(registry.get("task", task).Config) if registry.has("task", task) else ()
     files = sealed_files(folder)
-    there = [one for one in every if one.name in texts and one.copied in files]
-    found = {one.name: str(folder / one.copied.partition("/")[0]) for one in there}
+    copies = {o.name: mark.name for o in every for mark in o.marks if isinstance(mark, Copied)}
+    there = {name: copy for name, copy in copies.items() if name in texts and copy in files}
+    found = {name: str(folder / copy.partition("/")[0]) for name, copy in there.items()}
     if "layout" in texts:  # another objective with its own options, in one text
         name, own = split_layout(texts["layout"])
-        if copies := copies_of(name, own, folder):
-            found["layout"] = render_layout(name, own | copies)
+        if inner := copies_of(name, own, folder):
+            found["layout"] = render_layout(name, own | inner)
     return found
 
 
