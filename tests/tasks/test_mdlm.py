@@ -91,9 +91,6 @@ def test_prompts_ask_for_masks_or_for_an_output(toy_vocab):
     assert task.text([np.array([a])], np.array([b, c, v.sep])) == v.decode(np.array([b, c]))
     with pytest.raises(UsageError, match=r"task mdlm fills \[MASK\]s.*none"):
         task.prompt([np.array([a])])
-    lacks = registry.get("task", "lm")
-    with pytest.raises(UsageError, match="--task lm.*generate.*diffusion; .*bd3lm.*mdlm"):
-        lacks(lacks.Config(), v).canvas([np.array([a])], np.array([v.mask]))
 
 
 def test_texts_without_an_end(toy_vocab):

@@ -151,8 +151,7 @@ class Generator(Sources):
                 tell(stable_part(self.task.text(sources[0], ids), config))
 
             watch = Watcher(on_step=on_step)
-            how: dict[str, Any] = {"constraints": each, "truncate": cut, "watch": watch}
-            [found] = self.outputs(sources, config, **how)
+            [found] = self.outputs(sources, config, constraints=each, truncate=cut, watch=watch)
             return found[0].text if found else ""
 
         return pieces(work)

@@ -75,66 +75,75 @@ class Task:
 
         KIND = "task"
 
+    # what its vocabulary, architecture and criterion are and have
     symbols: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep")
     """Special symbols the vocabulary must have."""
     arch: ClassVar[str]
     criterion: ClassVar[str] = "cross_entropy"  # default components, by registered name
-    infills: ClassVar[bool] = False  # whether the [MASK]s of a prompt are filled
-    bounds: ClassVar[bool] = False  # whether its loss is only a bound of the likelihood
-    estimator: ClassVar[str] = ""  # registered name; "": the protocol gives a text's likelihood
+    needs_criterion: str = ""  # the only criterion that can learn its asks; "": any
     needs: tuple[str, ...] = ()
     """Tables of an architecture that layouts need, by the names of the options for their sizes."""
-    segments: ClassVar[tuple[int, ...]] = ()
-    """For each segment of the layouts, the one of BERT that initialises it, if there are more."""
-    from_nothing: ClassVar[bool] = False
-    """Whether texts can be generated without a source, from `prompt([])` or an empty `canvas`."""
-    continues: ClassVar[bool] = False
-    """Whether outputs go on to `--max-len` if the model was trained without end symbols."""
-    backward: bool = False
-    """Whether the task reads texts from their end to their beginning."""
-    trained: Trained = Trained()
-    first_rows: dict[str, tuple[str, tuple[int, ...]]]
-    """Table -> the table of a checkpoint and its rows that initialise it if it lacks rows."""
-    hides: ClassVar[dict[str, str]] = {}
-    """Options that hide words of the input in training -> their values in evaluation."""
-    earlier: ClassVar[dict[str, str]] = {}
-    """Options that checkpoints of earlier versions lack -> the values that those versions used."""
     heads: tuple[str, ...] = ()
     """Heads that the task asks, besides that over the vocabulary, as in `--arch.heads`."""
-    frame: int = 2  # special symbols that a layout adds to a text; they count in `--block-size`
     virtual: tuple[str, ...] = ()
     """Spellings of input ids beyond the vocabulary, which no output can be: V, V + 1, ..."""
-    both_ways: bool = False
-    """Whether each text is read from its beginning and, as another example, from its end."""
-    separates: bool = True
-    """Whether a separator stands between the documents of a stream."""
-    cut: Cutter | None = None
-    """How texts are cut from the corpus; None: as `--blocks` says."""
+    segments: ClassVar[tuple[int, ...]] = ()
+    """For each segment of the layouts, the one of BERT that initialises it, if there are more."""
     source_vocab: Vocab
     """The vocabulary of an encoder; it differs from `vocab` if the option of this name is given."""
-    pool: Pool = "mean"
-    """How the vector of a text is pooled from its states by default (`unitk embed --pool`)."""
-    sides: tuple[Side, ...] = ("source",)
-    """The kinds of texts that its models embed: two if sources and targets have a tower each."""
-    predicts: ClassVar[bool] = False  # labels, numbers or answers; see `Understanding`
-    head: ClassVar[str] = ""  # the kind of its own head, and the name of its ask
+
+    # which texts and records it reads in training, and how they are cut
+    frame: int = 2  # special symbols that a layout adds to a text; they count in `--block-size`
+    cut: Cutter | None = None
+    """How texts are cut from the corpus; None: as `--blocks` says."""
+    separates: bool = True
+    """Whether a separator stands between the documents of a stream."""
+    backward: bool = False
+    """Whether the task reads texts from their end to their beginning."""
+    both_ways: bool = False
+    """Whether each text is read from its beginning and, as another example, from its end."""
+    copies: int = 0  # epochs after which draws repeat (static masks); 0: they never do
     form: str = ""  # of the labels that it learns from (`FORMS`); "": of any
     fields: tuple[str, ...] = ()
     """The parts that a labelled text must have, in this order; empty: any."""
-    needs_blank: ClassVar[bool] = False  # whether its `layout` must fill blanks
-    untrained: ClassVar[bool] = False
-    """Whether it can use a model that was only trained with the objective in its `layout`."""
-    joins: ClassVar[bool] = False  # whether each corpus of a run may have other labels
     shortens: ClassVar[bool] = False  # whether its layouts truncate sources to the positions
-    needs_criterion: str = ""  # the only criterion that can learn its asks; "": any
+    joins: ClassVar[bool] = False  # whether each corpus of a run may have other labels
     writes: ClassVar[bool] = False  # whether training needs outputs of its model
-    files: Mapping[str, str] = MappingProxyType({})
-    """File name -> text that checkpoints keep; `Copied` marks the options that name such files."""
+
+    # what a checkpoint gives to it, and keeps for it
+    trained: Trained = Trained()
+    first_rows: dict[str, tuple[str, tuple[int, ...]]]
+    """Table -> the table of a checkpoint and its rows that initialise it if it lacks rows."""
     tables: Mapping[str, Floats] = MappingProxyType({})
     """Tensor -> its initial values, which replace those of a checkpoint."""
     table_heads: tuple[str, ...] = ()
     """The `heads` that fine-tuning keeps because inputs are looked up in their tables."""
-    copies: int = 0  # epochs after which draws repeat (static masks); 0: they never do
+    files: Mapping[str, str] = MappingProxyType({})
+    """File name -> text that checkpoints keep; `Copied` marks the options that name such files."""
+    earlier: ClassVar[dict[str, str]] = {}
+    """Options that checkpoints of earlier versions lack -> the values that those versions used."""
+
+    # what its models do
+    infills: ClassVar[bool] = False  # whether the [MASK]s of a prompt are filled
+    from_nothing: ClassVar[bool] = False
+    """Whether texts can be generated without a source, from `prompt([])` or an empty canvas."""
+    continues: ClassVar[bool] = False
+    """Whether outputs go on to `--max-len` if the model was trained without end symbols."""
+    pool: Pool = "mean"
+    """How the vector of a text is pooled from its states by default (`unitk embed --pool`)."""
+    sides: tuple[Side, ...] = ("source",)
+    """The kinds of texts that its models embed: two if sources and targets have a tower each."""
+    bounds: ClassVar[bool] = False  # whether its loss is only a bound of the likelihood
+    estimator: ClassVar[str] = ""  # registered name; "": the protocol gives a text's likelihood
+    hides: ClassVar[dict[str, str]] = {}
+    """Options that hide words of the input in training -> their values in evaluation."""
+
+    # of tasks that predict labels, numbers or answers: see `Understanding`
+    predicts: ClassVar[bool] = False
+    head: ClassVar[str] = ""  # the kind of its own head, and the name of its ask
+    needs_blank: ClassVar[bool] = False  # whether its `layout` must fill blanks
+    untrained: ClassVar[bool] = False
+    """Whether it can use a model that was only trained with the objective in its `layout`."""
 
     def __init__(self, config: Any, vocab: Vocab) -> None:
         self.config, self.vocab, self.source_vocab = config, vocab, vocab
@@ -275,13 +284,6 @@ class Task:
     def prompt(self, source: list[Ids]) -> Example:
         """Lay out a source up to the slot that predicts the first word of the output; no asks."""
         raise self._lacks("prompt", "generate")
-
-    def canvas(self, source: list[Ids], output: Ids) -> Example:
-        """Lay out a source and an output with [MASK]s, with an ask for each of its slots.
-
-        It is for decoding by diffusion; the labels of the asks have no meaning.
-        """
-        raise self._lacks("canvas", "generate by diffusion")
 
     def likelihood(self, before: Ids, text: Ids) -> Example:
         """Lay out a text after its context `before`; its tokens are the labels of the only ask.

@@ -199,9 +199,11 @@ def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
         meant.pop("nbest", None)
     texts = {name: render(value) for name, value in meant.items()}
     defaults = Settings.of_texts(texts, Origin.CHECKPOINT, f"checkpoint {path}")
+    below, aside = defaults.under(draws), ("task", "arch")
     with naming_defaults(meant):
-        words: dict[str, Any] = {"positional": "texts", "aside": ("task", "arch")}
-        parsed = config.parse("generate", Options, argv, defaults=defaults.under(draws), **words)
+        parsed = config.parse(
+            "generate", Options, argv, positional="texts", aside=aside, defaults=below
+        )
     flags = [word for name, text in texts.items() for word in (config.flag(name), text)]
     shown = f"{shlex.join(flags)}  # checkpoint {path}" if meant else ""
     return replace(parsed, main=check_generate(parsed)), shown

@@ -139,7 +139,10 @@ class Diffusion(Task):
         return self.shown(tokens, self.masks(tokens))
 
     def canvas(self, source: list[Ids], output: Ids) -> Example:
-        """A source and its output, whose [MASK]s are to be filled; all of it is asked for."""
+        """Lay out a source and an output with [MASK]s, with an ask for each of its slots.
+
+        The labels of the asks have no meaning.
+        """
         tokens = self.opened(self.joined(source), output)
         return self.shown(tokens, np.arange(len(tokens) - len(output), len(tokens)))
 
