@@ -107,9 +107,9 @@ def forward_backward(layers: int, slots: Tensor, qkv: Tensor, way: str) -> None:
     width = slots.shape[2]
     if way in ("none", "causal"):
         sight = "full" if way == "none" else "causal"
-        view = attention.render(slots, sight, width, qkv.dtype, 0.0)
+        view = attention.render_mask(slots, sight, width, qkv.dtype, 0.0)
     else:
-        view = attention.render(slots, "rule", width, qkv.dtype, 0.0, choice=way)
+        view = attention.render_mask(slots, "rule", width, qkv.dtype, 0.0, choice=way)
     for _ in range(layers):
         view(*qkv, K**-0.5).sum().backward()
 

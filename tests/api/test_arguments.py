@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import unitk
-from unitk.api.arguments import words
+from unitk.api.arguments import option_words
 from unitk.errors import UsageError
 from unitk.optim.schedules import Linear
 from unitk.options.config import options, parse
@@ -28,7 +28,7 @@ GIVEN = {
 
 
 def test_values_are_those_of_the_dataclass():
-    parsed = parse("train", TrainConfig, words({**GIVEN, "task": "lm"}), COMPONENTS)
+    parsed = parse("train", TrainConfig, option_words({**GIVEN, "task": "lm"}), COMPONENTS)
     wanted = {
         **GIVEN,
         "data": ("a,b", "c"),
@@ -44,7 +44,10 @@ def test_components_and_mixtures():
     given = {"data": {"x": 2.5}, "save_dir": "y", "max_steps": 1, "task": shares}
     more = {"task.glm_infill.mask_ratio": 0.3, "arch.num_layers": 3}
     parsed = parse(
-        "train", TrainConfig, words(given | {"arch": "glm_tiny", "options": more}), COMPONENTS
+        "train",
+        TrainConfig,
+        option_words(given | {"arch": "glm_tiny", "options": more}),
+        COMPONENTS,
     )
     assert parsed.main.weighted_data == [(Path("x"), 2.5)]
     assert parsed.mixture["lm"].share(0, None) == 0.25
@@ -62,7 +65,7 @@ def test_components_and_mixtures():
 )
 def test_what_no_option_takes(given, message):
     with pytest.raises(UsageError, match=message):
-        words(given)
+        option_words(given)
 
 
 def test_signatures_name_every_option():

@@ -68,20 +68,22 @@ def test_all_renderings_agree(window, heads, products):
     size = table.shape[2]
     query_, key, value = (torch.randn(2, n, size, 8) for n in (4, heads, heads))
     given = table, "rule", size, torch.float32, 0.0
-    view = attention.render(*given, choice="dense", window=window)
+    view = attention.render_mask(*given, choice="dense", window=window)
     found = replace(view, products=products)(query_, key, value, 0.3)
     seen = dense(table, table, window)
     score = query_ @ key.repeat_interleave(4 // heads, 1).mT * 0.3
     weight = score.exp() * seen[:, None]
     weight = weight / weight.sum(-1, keepdim=True).clamp(min=1e-30)
     near(found, weight @ value.repeat_interleave(4 // heads, 1))
-    near(attention.render(*given, choice="flex", window=window)(query_, key, value, 0.3), found)
+    near(
+        attention.render_mask(*given, choice="flex", window=window)(query_, key, value, 0.3), found
+    )
 
 
 @pytest.mark.parametrize("products", [None, torch.float32])
 def test_a_query_that_sees_nobody_has_no_gradient_and_harms_no_other(products):
     far = slots([words(3) + query([1, 2], [9, 1], at=1)])
-    view = attention.render(far, "rule", 16, torch.float32, 0.0, window=WINDOW)
+    view = attention.render_mask(far, "rule", 16, torch.float32, 0.0, window=WINDOW)
     given = [torch.randn(1, 4, 16, 8, requires_grad=True) for _ in range(3)]
     found = replace(view, products=products)(*given, 0.3)
     found.square().sum().backward()
@@ -122,7 +124,7 @@ def test_grouped_heads_are_heads_with_the_same_keys_and_values(heads):
     plain.qkv.bias.copy_(torch.cat([grouped.query.bias, *kv[2:]]))
     plain.out.load_state_dict(grouped.out.state_dict())
     table = rows()
-    view = attention.render(table, "rule", table.shape[2], torch.float32, 0.0)
+    view = attention.render_mask(table, "rule", table.shape[2], torch.float32, 0.0)
     x = torch.randn(2, table.shape[2], 32)
     near(grouped(x, view), plain(x, view))
 

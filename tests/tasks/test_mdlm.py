@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.families.diffusion.bd3lm import BD3LM

@@ -16,7 +16,7 @@ from unitk.options.fields import given_text
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def words(arguments: Mapping[str, object]) -> list[str]:
+def option_words(arguments: Mapping[str, object]) -> list[str]:
     """The command-line words for keyword arguments: `max_steps=9` becomes `--max-steps=9`.
 
     A string is the option's value as on the command line. A list or a tuple holds the values of an

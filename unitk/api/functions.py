@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from unitk.api.arguments import settle, takes, words
+from unitk.api.arguments import option_words, settle, takes
 from unitk.api.records import as_files
 from unitk.api.verb import Verb, VerbGroup, find_verb
 from unitk.data.corpus.writer import called_from_python
@@ -111,13 +111,13 @@ def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
         if not isinstance(own, Mapping):
             raise UsageError(f"{name} needs {verb.behind}, a dict of options, got {own!r}")
         arguments = {key: value for key, value in arguments.items() if key != verb.behind}
-        behind = ["--", *words(own)]
+        behind = ["--", *option_words(own)]
     if verb.words and isinstance(text := arguments.get(verb.words), str):
         arguments = {**arguments, verb.words: [text]}  # in which a comma parts nothing
     printed = known.get("output") == STDOUT  # what is found, unless there is a file for it
     idle = "output_format" in known and "output_format" in arguments
     with as_files(arguments, verb.records) as found:
-        given = verb.parsed([*words(found), *behind], name)
+        given = verb.parsed([*option_words(found), *behind], name)
         if verb.value is None or printed and found.get("output") is not None:
             return verb.act(given)
         require(not idle, "--output-format has no effect in Python, where answers are returned")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from unitk.api.arguments import words
+from unitk.api.arguments import option_words
 from unitk.api.verb import Verb, find_verb
 from unitk.data.corpus.writer import called_from_python
 from unitk.data.files.lines import RECORDS
@@ -152,13 +152,13 @@ def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
     dest: Path = how["dest"]
     with called_from_python(), as_files(how, verb.records) as given:
         if not dest.exists():
-            verb.value(verb.parsed(words(given), "preprocess"))
+            verb.value(verb.parsed(option_words(given), "preprocess"))
             return
         require(config.resume, f"--save-dir {config.save_dir} holds a corpus; name another")
         # the records are encoded again to compare them with those that the run began with
         with tempfile.TemporaryDirectory(prefix=RECORDS) as folder:
             again = {**given, "dest": Path(folder) / CORPUS}
-            verb.value(verb.parsed(words(again), "preprocess"))
+            verb.value(verb.parsed(option_words(again), "preprocess"))
             for part in sorted((Path(folder) / CORPUS).iterdir()):
                 file = dest / part.name / MANIFEST
                 same = file.exists() and file.read_bytes() == (part / MANIFEST).read_bytes()

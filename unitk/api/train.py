@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 from weakref import WeakValueDictionary
 
-from unitk.api.arguments import settle, takes, words
+from unitk.api.arguments import option_words, settle, takes
 from unitk.api.records import make_corpus, take_corpus
 from unitk.errors import require
 from unitk.options.config import Parsed, flag
@@ -53,7 +53,7 @@ def train(**arguments: Unpack[TrainOptions]) -> Iterator[Event]:
     """
     settle()
     given, how = take_corpus({**arguments})
-    parsed = parse_train(words(given))
+    parsed = parse_train(option_words(given))
     elsewhere = {"nproc": parsed.main.nproc > 1, "seeds": parsed.main.seeds}
     for name, value in {**elsewhere, "dry_run": parsed.main.dry_run}.items():
         require(not value, f"{flag(name)} has no effect in Python: use `unitk train`")

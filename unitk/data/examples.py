@@ -14,7 +14,7 @@ import numpy as np
 from unitk.data.batching import Examples, Feed, Update
 from unitk.data.corpus import folders
 from unitk.data.corpus.columns import WORDS
-from unitk.data.laid import Drawn, Few, Laid, LaidRecords, LaidTexts, Shape, Task, lay_out_made_up
+from unitk.data.laid import Corpora, Few, Laid, LaidRecords, LaidTexts, Shape, Task, lay_out_made_up
 from unitk.data.limits import (
     UNLIMITED,
     Extent,
@@ -125,9 +125,9 @@ def open_data(parsed: Parsed) -> Data:
         task=next(iter(tasks.values())),
         heads=tuple(dict.fromkeys(head for task in tasks.values() for head in task.heads)),
         writes=any(task.writes for task in tasks.values()),
-        train=layouts.examples(Drawn(corpora, weights, options.seed, carried, few)),
+        train=layouts.examples(Corpora(corpora, weights, options.seed, carried, few)),
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
-        valid={name: layouts.examples(Drawn([one])) for name, one in valid.items()},
+        valid={name: layouts.examples(Corpora([one])) for name, one in valid.items()},
         fingerprint=hashlib.sha256("\n".join(content).encode()).hexdigest(),
         valid_fingerprints={name: one.fingerprint for name, one in valid.items()},
         parts=0 if kind == "text" else max(int(c.source_parts.max(initial=1)) for c in corpora),
@@ -204,7 +204,7 @@ class Layouts:
                 raise UsageError(f"{what} do not fit: {fault}; {cure}")
         return cls(tasks, mixture, shape, extents, most)
 
-    def examples(self, drawn: Drawn) -> Examples:
+    def examples(self, drawn: Corpora) -> Examples:
         """The examples of corpora, as all tasks lay them out."""
         made: dict[str, Laid] = {}
         frame = max(task.frame for task in self.tasks.values())  # mixed tasks see the same texts

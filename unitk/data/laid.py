@@ -67,7 +67,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Corpora:
     """What the examples of an epoch are drawn from: corpora of one kind."""
 
     corpora: Sequence[Any]
@@ -90,7 +90,7 @@ class Laid(Examples):
     chosen: npt.NDArray[np.float64] | float = 1.0
     """Factors of the weights of the examples."""
 
-    def __init__(self, task: Task, shape: Shape, drawn: Drawn) -> None:
+    def __init__(self, task: Task, shape: Shape, drawn: Corpora) -> None:
         self.task, self.shape, self.corpora, self.weight = task, shape, drawn.corpora, drawn.weights
         self.own = [task.for_corpus(describe(corpus)) for corpus in self.corpora]
         self.sides = [side for corpus in self.corpora for side in corpus.sides]
@@ -134,7 +134,7 @@ class LaidTexts(Laid):
     method = "pretrain"
     items: Texts
 
-    def __init__(self, task: Task, shape: Shape, frame: int, drawn: Drawn) -> None:
+    def __init__(self, task: Task, shape: Shape, frame: int, drawn: Corpora) -> None:
         super().__init__(task, shape, drawn)
         corpora, self.frame, self.asks = drawn.corpora, frame, task.asks
         # the sizes of all epochs are checked now, not when the epoch begins
@@ -188,7 +188,7 @@ class LaidRecords(Laid):
     items: Records
 
     def __init__(
-        self, task: Task, shape: Shape, extent: Extent, most: tuple[int, int], drawn: Drawn
+        self, task: Task, shape: Shape, extent: Extent, most: tuple[int, int], drawn: Corpora
     ) -> None:
         super().__init__(task, shape, drawn)
         corpora, few = drawn.corpora, drawn.few

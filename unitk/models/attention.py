@@ -160,7 +160,7 @@ class Source:
         return replace(self, view=replace(self.view.of(asked_Ba), rotation=turns))
 
 
-def render(
+def render_mask(
     slots: Tensor,
     sight: str,
     num_keys: int,

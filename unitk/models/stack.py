@@ -22,8 +22,8 @@ from unitk.models.attention import (
     View,
     bias,
     compute_dtype,
-    render,
     render_cross,
+    render_mask,
 )
 from unitk.models.config import ModelConfig
 from unitk.models.layers import Embedding, Layer, Tower
@@ -93,7 +93,7 @@ class Stack(Tower):
         ahead = condition.in_front(slots, self.layers)
 
         def view_of(window: int, base: float) -> View:
-            view = render(*given, packed=packed, own_bias=self.own_bias, window=window)
+            view = render_mask(*given, packed=packed, own_bias=self.own_bias, window=window)
             view = replace(view, rotation=rotation(self.config, slots, base))
             return view if ahead is None else view.behind(ahead.sight, ahead.slots)
 

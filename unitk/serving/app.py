@@ -194,10 +194,10 @@ class Server:
             result = asyncio.ensure_future(self.batcher.result(job, end - loop.time()))
             if job.stream is not None:
                 lines = self.stream(job, result, texts, news)
-                return Reply(lines, job.stream.media_type, claim, UNBUFFERED)
+                return ClaimedResponse(lines, job.stream.media_type, claim, UNBUFFERED)
             found = await self.unless_gone(request, claim, result, timeout)
             length = {"content-length": str(len(found))}
-            return Reply(pieces(found), "application/json", claim, length)
+            return ClaimedResponse(pieces(found), "application/json", claim, length)
 
     def read(
         self, verb: str, body: bytes, on_text: Callable[[Any], None], claim: Claim, record: Entry
@@ -286,7 +286,7 @@ class Server:
         return bytes(found)
 
 
-class Reply(StreamingResponse):
+class ClaimedResponse(StreamingResponse):
     """A body that is sent as fast as its client takes it; then its claim is given back."""
 
     def __init__(

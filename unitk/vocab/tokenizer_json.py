@@ -69,7 +69,7 @@ class Tokenizers(VocabModel):
                 where = f"added_tokens[{place}].id {token['id']:,} for {token['content']!r}"
                 raise DataError(f"has {where}, but the library gives it the id {index:,}")
         self._check_twins(made.normalizer, added)
-        untrusted.probe(spec, made.encode)
+        untrusted.try_patterns(spec, made.encode)
         return made
 
     def _check_twins(self, normalizer: Any, added: Sequence[Mapping[str, Any]]) -> None:

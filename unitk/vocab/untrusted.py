@@ -204,7 +204,7 @@ def _end_of_class(pattern: str, at: int) -> int:
     return at
 
 
-def probe(spec: Mapping[str, Any], encode: Callable[[str], object]) -> None:
+def try_patterns(spec: Mapping[str, Any], encode: Callable[[str], object]) -> None:
     """Try the regular expressions of a tokenizer on runs of characters.
 
     Raises a `DataError` if one takes long, or if the library gives up.

@@ -41,7 +41,7 @@ ELSEWHERE = ".remote"
 SIDES = ("source", "target")
 
 
-class Stored:
+class StoredCorpus:
     """The base of all kinds of corpora, opened for reading."""
 
     kinds: ClassVar[Sequence[str]]
@@ -113,7 +113,7 @@ class Stored:
             side.check_blocks(0, side.counts.tokens)
 
 
-class Corpus(Stored):
+class Corpus(StoredCorpus):
     """A corpus of kind "text"."""
 
     kinds: ClassVar[Sequence[str]] = ("text",)
@@ -236,7 +236,7 @@ class Corpus(Stored):
         return np.diff(self.sentences[self.documents])
 
 
-class Pairs(Stored):
+class Pairs(StoredCorpus):
     """A corpus of kind "pairs"."""
 
     kinds = ("pairs",)

@@ -75,14 +75,14 @@ def formats() -> list[CorpusFormat]:
     return [registry.get("corpus", name) for name in registry.names("corpus")]
 
 
-def find_split(path: Path) -> Split | None:
+def find_foreign(path: Path) -> Split | None:
     """The corpus in another format that a path names."""
     return next((split for one in formats() if (split := one.find(path))), None)
 
 
 def open_corpus(path: Path) -> Corpus | Pairs:
     """Open a corpus, or the train/ in what `unitk preprocess` or another system made."""
-    if split := find_split(path) or find_split(path / "train"):
+    if split := find_foreign(path) or find_foreign(path / "train"):
         return split.open()
     folder = locate(_folder(path), "corpus")
     kind = str(manifest_of(folder)["kind"])
@@ -94,7 +94,7 @@ def open_corpus(path: Path) -> Corpus | Pairs:
 
 def corpus_vocab(path: Path) -> Vocab:
     """The vocabulary that a corpus was made with."""
-    if split := find_split(path) or find_split(path / "train"):
+    if split := find_foreign(path) or find_foreign(path / "train"):
         return split.vocab()
     folder = locate(_folder(path), "corpus")
     vocab = Vocab.load(folder / VOCAB)
@@ -105,7 +105,7 @@ def corpus_vocab(path: Path) -> Vocab:
 
 def is_corpus(path: Path) -> bool:
     """Whether a path is a corpus itself, not a folder of several."""
-    return (path / MANIFEST).is_file() or find_split(path) is not None
+    return (path / MANIFEST).is_file() or find_foreign(path) is not None
 
 
 def parts(folder: Path) -> list[str]:
@@ -116,7 +116,7 @@ def parts(folder: Path) -> list[str]:
 
 def part(place: Path, name: str) -> Path | None:
     """The corpus of this name in a folder with several; None if there is none."""
-    there = (place / name).is_dir() or (place.is_dir() and find_split(place / name))
+    there = (place / name).is_dir() or (place.is_dir() and find_foreign(place / name))
     return place / name if there else None
 
 

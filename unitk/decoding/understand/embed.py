@@ -62,8 +62,8 @@ def embed(
         if config.pool == "latent":
             pooled = list(own.latents(batch))  # a text's mean latent, before any noise
         else:
-            states_BTD, token_BT = own.embed(batch, depth), tower(batch.towers)[TOKEN]
-            sizes = [len(tower(read[i].towers)) for i in some]
+            states_BTD, token_BT = own.embed(batch, depth), slots_read(batch.towers)[TOKEN]
+            sizes = [len(slots_read(read[i].towers)) for i in some]
             each = zip(states_BTD.float().cpu(), token_BT.cpu(), sizes, strict=True)
             pooled = [_pool(x[:n], token[:n], symbols, config) for x, token, n in each]
         for i, vector in zip(some, pooled, strict=True):
@@ -101,6 +101,6 @@ def fit_text(task: Task, source: list[Ids], model: Model, name: str, truncate: b
     return example
 
 
-def tower(towers: Mapping[str, T]) -> T:
+def slots_read(towers: Mapping[str, T]) -> T:
     """The slots that `Task.to_embed` laid out; two directions read the same ones."""
     return next(iter(towers.values()))

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.decoding.config import EmbedConfig
-from unitk.decoding.understand.embed import embed, fit_text, tower
+from unitk.decoding.understand.embed import embed, fit_text, slots_read
 from unitk.errors import DataError, UsageError
 from unitk.files import new_file
 from unitk.models.model import Model
@@ -68,7 +68,7 @@ def measure_contextuality(
     rng = np.random.default_rng(seed)
     symbols = [index for name, index in task.source_vocab.symbols.items() if name != "unk"]
     tokens = [
-        tower(fit_text(task, source, model, f"input {i + 1}", config.truncate).towers).token
+        slots_read(fit_text(task, source, model, f"input {i + 1}", config.truncate).towers).token
         for i, source in enumerate(sources)
         if sum(map(len, source))
     ]

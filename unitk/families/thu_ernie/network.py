@@ -17,7 +17,15 @@ from unitk.families.thu_ernie.candidates import Candidates
 from unitk.families.thu_ernie.config import CANDIDATES, THUERNIEConfig
 from unitk.kernels.lean import map_normed, norm
 from unitk.kernels.products import recompute
-from unitk.models.attention import Attention, Source, Store, View, compute_dtype, render, take_asked
+from unitk.models.attention import (
+    Attention,
+    Source,
+    Store,
+    View,
+    compute_dtype,
+    render_mask,
+    take_asked,
+)
 from unitk.models.layers import Layer
 from unitk.models.model import Model
 from unitk.models.stack import Stack
@@ -132,7 +140,7 @@ class KnowledgeStack(Stack):
         apart[DOC] = torch.where(linked_BT1[..., 0], apart[DOC], -1)
         dropout = self.config.attention_dropout if self.training else 0.0
         dtype = compute_dtype(self.embed.tokens.weight)
-        return render(apart, "rule", view.num_keys, dtype, dropout, choice=self.attention)
+        return render_mask(apart, "rule", view.num_keys, dtype, dropout, choice=self.attention)
 
 
 class THUERNIENetwork(Model):
