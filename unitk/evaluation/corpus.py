@@ -72,7 +72,7 @@ def open_corpus_of(parsed: Parsed) -> Iterator[Path]:
         cure = "preprocess the text first"
         opened = encoders(vocab, workers, given.user_dir, cure=cure)
         with redirect_stdout(sys.stderr), opened as encode:
-            write_part(source, folder, vocab, encode, None)
+            write_part(source, folder, vocab, encode)
         yield folder
 
 

@@ -310,7 +310,7 @@ class Script(str):
 
     @staticmethod
     def dump(dumper: yaml.SafeDumper, text: Script) -> yaml.ScalarNode:
-        """As a block."""
+        """Write a script as a block of lines."""
         return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 
 

@@ -94,7 +94,7 @@ class Rung(TrainingJob):
         return int(start.parsed.components["arch"].config.num_weights(len(start.data.vocab)))
 
     def row(self, held_out: bool) -> dict[str, Any]:
-        """Its figures: weights, tokens read, and the last loss (None before it is trained)."""
+        """The rung's weights, tokens read, and last loss (None before it is trained)."""
         trial = self.trial
         newest, scores = trial.start.run.newest(), trial.scores
         found = {"task": self.task, "rung": self.name, "held_out": held_out, "loss": None}

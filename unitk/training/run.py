@@ -62,9 +62,16 @@ class Run:
         torch.manual_seed(mix(config.seed))  # of the weights; dropout has seeds of its own
         self.model, self.base = begin(start, self.device, self.ranks)
         self.criterion = parts["criterion"].config.build(self.data.vocab)
-        own = parts["optimizer"].config
-        given = config.lr, config.lr_schedule, parse_rules(config.group, own), config.thaw
-        self.plan = OptimPlan(self.model, own, *given, fused_parameters(self.model))
+        optimizer = parts["optimizer"].config
+        self.plan = OptimPlan(
+            self.model,
+            optimizer,
+            config.lr,
+            config.lr_schedule,
+            parse_rules(config.group, optimizer),
+            thaw=config.thaw,
+            fused=fused_parameters(self.model),
+        )
         self.ranks.prepare(self.plan.optimizers)
         averaged = config.ema, config.average_last
         self.average = Average(self.model, *averaged) if any(averaged) else None

@@ -11,5 +11,5 @@ from unitk.registry import register
 @register("verb", "merge")
 @verb(Options, words="parts", value=lambda parsed: merge(parsed.main))
 def run(parsed: Parsed) -> None:
-    """Join them."""
+    """Join the shards that are given."""
     merge(parsed.main)

@@ -176,8 +176,17 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
             known: list[str] | None = None
             extra = _names(parts) if options.extra_labels else set()
             for name, source in parts.items():
-                more = known, extra, bool(options.annotate), options.languages
-                counts[name] = write_part(source, folder / name, vocab, encode, shard, *more)
+                counts[name] = write_part(
+                    source,
+                    folder / name,
+                    vocab,
+                    encode,
+                    shard=shard,
+                    known=known,
+                    extra=extra,
+                    noted=bool(options.annotate),
+                    languages=options.languages,
+                )
                 if name == "train" and not shard:  # the only labels that others may have
                     known = manifest_of(folder / name).get("labels")
     return counts
@@ -307,13 +316,14 @@ def write_part(
     folder: Path,
     vocab: Vocab,
     encode: Encode,
-    shard: tuple[int, int] | None,
+    *,
+    shard: tuple[int, int] | None = None,
     known: list[str] | None = None,
     extra: Iterable[str] = (),
     noted: bool = False,
     languages: tuple[int, ...] = (),
 ) -> dict[str, Counts]:
-    """Encode one part into a folder, and print what it holds."""
+    """Encode one part into a folder and print its counts; labels have `known` or `extra` names."""
     name, start, found = folder.name, time.perf_counter(), Counter[Path]()
     num_bytes = skipped = moved = 0
     symbols = Counter[str]()
@@ -325,8 +335,9 @@ def write_part(
         blocks = in_shard(source.blocks(), source.size, shard)
         for encoded in encode(blocks, source.reading):
             for writer, side in zip(writers.values(), encoded.sides, strict=True):
-                beside = encoded.goes_on, side.notes, side.words
-                writer.add(side.ids, side.lengths, side.sizes, *beside)
+                writer.add(
+                    side.ids, side.lengths, side.sizes, encoded.goes_on, side.notes, side.words
+                )
                 writer.counts.unknown += side.unknown
                 found[encoded.path] += len(side.lengths)
                 num_bytes += side.num_bytes

@@ -238,8 +238,8 @@ class ReadingOptions(Checked):
             raise UsageError(f"{option}: {one} is {other}, but {two} is squad")
         if self.labels == "span":
             return Files([*paths], [], None, formats=formats, labels="span")
-        how = self.window, self.squad_source
-        return Files([*paths], [], None, None, *how, formats)
+        window, asked = self.window, self.squad_source
+        return Files([*paths], [], None, window=window, form=asked, formats=formats)
 
 
 CONCERNS: dict[str, tuple[str, ...]] = {

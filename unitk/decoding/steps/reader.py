@@ -82,8 +82,8 @@ class PromptReader:
 
     def request(self, constraints: Constraints, seeds: Sequence[Sequence[int]]) -> Request:
         """The request for a search over the rows of the batch; `seeds` are those of their draws."""
-        given = self.homes, self.num_blanks, self.protocol, self.config, constraints, seeds
-        return Request(*given, self.most)
+        homes, blanks = self.homes, self.num_blanks
+        return Request(homes, blanks, self.protocol, self.config, constraints, seeds, self.most)
 
     def read_prompt(self) -> Tensor:
         """Read the prompts; returns the states [B, D] of the slots that predict the first words."""

@@ -36,7 +36,7 @@ def ndcg(gain_K: Floats, wanted_N: Floats) -> float:
 
 
 def mrr(gain_K: Floats, wanted_N: Floats) -> float:
-    """One by the rank of the first relevant text."""
+    """The reciprocal rank: one by the rank of the first relevant text, or 0."""
     places = gain_K.nonzero()[0]
     return 1 / (1 + int(places[0])) if len(places) else 0.0
 

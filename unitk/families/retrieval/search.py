@@ -71,7 +71,7 @@ class Hits:
     documents: list[tuple[Passage, float]]
 
     def record(self) -> dict[str, Any]:
-        """As a json object."""
+        """The query and its documents as a json object."""
         found = [
             {"id": one.id, "score": round(score, 6), "text": one.text}
             for one, score in self.documents
@@ -79,7 +79,7 @@ class Hits:
         return {"id": self.query.id, "source": self.query.text, "found": found}
 
     def trec(self) -> Iterator[str]:
-        """As lines of a TREC run."""
+        """The lines of a TREC run that the documents are."""
         for rank, (one, score) in enumerate(self.documents, start=1):
             for own in (self.query.id, one.id):
                 if len(own.split()) != 1:

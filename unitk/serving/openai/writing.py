@@ -345,13 +345,13 @@ class Events(Stream):
         return server_event(error_body(status, said, None)[1])
 
     def grown(self, index: int, added: str, done: Any = None) -> dict[str, Any]:
-        """What is sent of a choice."""
+        """The delta of a choice whose text has grown."""
         first = index not in self.begun
         self.begun.add(index)
         return self.route.delta(index, added, first, done)
 
     def told(self, choices: list[Any], **more: Any) -> bytes:
-        """An event."""
+        """An event with what is told of choices."""
         return server_event({**self.route.frame(self.route.event), "choices": choices, **more})
 
 
