@@ -22,7 +22,7 @@ from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, UnitkError, require
 from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
-from unitk.options.config import ConfigFile, Device, UserDir
+from unitk.options.config import Checkpoint, ConfigFile, Device, UserDir
 from unitk.options.fields import Checked, Positive
 from unitk.training.saving.folder import find_checkpoint
 
@@ -43,8 +43,7 @@ class Answering(Checked):
 
     texts: tuple[str, ...] = ()
     """Texts, each in quotes, instead of --input."""
-    checkpoint: Path
-    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    checkpoint: Checkpoint
     task: str | None = None
     """Task to encode with, if the model was trained with several."""
     input: Path | None = None

@@ -36,7 +36,8 @@ from unitk.slots import Batch, Example, Protocol, collate
 Conditions = Callable[[Batch, Sequence[int]], Condition]
 """Makes the condition of a batch of prompts, given also their numbers among all prompts."""
 
-Given = tuple[list[int], list[int], Batch, Condition]
+Lot = tuple[list[int], list[int], Batch, Condition]
+"""The numbers of some prompts, those in the rows of their batch, the batch, and its condition."""
 
 LOOK = {"cpu": 1}
 """Steps between two checks for finished rows; on other devices a check makes the host wait."""
@@ -142,14 +143,11 @@ def read_ahead(
     prompts: Sequence[Example],
     lots: Iterable[list[int]],
     conditions: Conditions | None,
-) -> Iterator[Given]:
-    """Prompts in batches: their numbers, those in its rows, the batch, and its condition.
-
-    While a GPU decodes a batch, a thread lays out and encodes the next one.
-    """
+) -> Iterator[Lot]:
+    """Lay out and encode prompts, batch by batch; on a GPU a thread is one batch ahead."""
 
     @torch.inference_mode()
-    def given(numbers: list[int]) -> Given:
+    def read(numbers: list[int]) -> Lot:
         batch, order = lay_out(model, [prompts[i] for i in numbers])
         rows = [numbers[i] for i in order]
         return numbers, rows, batch, (conditions or condition)(batch, rows)
@@ -159,12 +157,12 @@ def read_ahead(
 
     # autocast is of one thread
     if not on_grid(model) or torch.is_autocast_enabled(model.device.type):
-        yield from map(given, lots)
+        yield from map(read, lots)
         return
     with ThreadPoolExecutor(1) as thread:
         later = None
         for numbers in lots:
-            ready, later = later, thread.submit(given, numbers)
+            ready, later = later, thread.submit(read, numbers)
             if ready is not None:
                 yield ready.result()
         if later is not None:

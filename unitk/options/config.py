@@ -78,6 +78,9 @@ class Shared(Mark):
     about: str
 
 
+Checkpoint = Annotated[
+    Path, Shared("Run folder (its best checkpoint), checkpoint or bundled model.")
+]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"],
     Shared("Device to compute on. auto: CUDA if there is a GPU."),

@@ -16,7 +16,7 @@ from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import STDOUT, check_writable, list_numbers, write
 from unitk.errors import DataError, require
 from unitk.files import create, new_file
-from unitk.options.config import Parsed
+from unitk.options.config import Checkpoint, Parsed
 from unitk.options.fields import Positive
 from unitk.registry import register
 
@@ -29,8 +29,7 @@ class Options(EmbedConfig, answering.Answering):
     unitk embed --checkpoint models/bert --input texts.txt --output vectors.npy
     """
 
-    checkpoint: Path
-    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    checkpoint: Checkpoint  # first on its help page
     input: Path | None = None
     """File of texts, one a line (a tab between parts), or json-lines (field source). `-` (standard
     input) is answered line by line."""

@@ -26,7 +26,7 @@ from unitk.evaluation.corpus import open_corpus_of, open_texts_of
 from unitk.evaluation.options import choose_evaluations, names_of, with_evaluations
 from unitk.files import create, new_file
 from unitk.options import config
-from unitk.options.config import Device, UserDir
+from unitk.options.config import Checkpoint, Device, UserDir
 from unitk.options.fields import flag
 from unitk.options.settings import read_options
 from unitk.registry import register
@@ -48,8 +48,7 @@ class Options(ReadingOptions):
     unitk evaluate --checkpoint runs/lm --data wiki.txt --bits
     """
 
-    checkpoint: Path
-    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    checkpoint: Checkpoint
     data: Path | None = None
     """Corpus folder that was made with the vocabulary of the checkpoint, a folder with valid/ in
     it, or a file that `unitk preprocess` reads. The checkpoint's vocabulary encodes a file."""

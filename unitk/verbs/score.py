@@ -24,7 +24,6 @@ from unitk.metrics.texts import Counting, Written, score_texts
 from unitk.options.config import Parsed, UserDir, With
 from unitk.registry import register
 
-Form = Literal["class", "number", "tags", "span"]
 LABELS: dict[str, tuple[str, Callable[[list[Any], list[Any]], Score]]] = {
     "class": ("label", classes),
     "classes": ("labels", class_sets),
@@ -81,9 +80,7 @@ class Options:
     """Field of a table of references. Several fields, or a list, are all references of a text."""
     source_field: Annotated[tuple[str, ...], With("metric", ("qg", "stats"))] = ("source",)
     """Field of a table of sources. Several fields are joined by blanks."""
-    treebank: Annotated[
-        tuple[Literal["hypotheses", "references"], ...], With("metric", ("qg",))
-    ] = ()
+    treebank: Annotated[tuple[Treebank, ...], With("metric", ("qg",))] = ()
     """Plain-text files to tokenize like the Penn Treebank first (for qg)."""
     tokenize: Annotated[Tokenize, With("metric", ("bleu",))] = "13a"
     """Tokenizer of bleu. zh is for Chinese, char for any script without blanks between words, none

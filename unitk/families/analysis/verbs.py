@@ -20,7 +20,7 @@ from unitk.decoding.files.outputs import STDOUT, check_writable, list_numbers, w
 from unitk.errors import CheckpointError, require
 from unitk.files import new_folder
 from unitk.options import config
-from unitk.options.config import Device, UserDir
+from unitk.options.config import Checkpoint, Device, UserDir
 from unitk.options.fields import Bound, Checked, Count, Part, Positive
 from unitk.pictures import check_picture
 from unitk.registry import register
@@ -48,8 +48,7 @@ class Contextuality(Answering):
     unitk analyse contextuality --checkpoint runs/bert --input texts.txt
     """
 
-    checkpoint: Path
-    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    checkpoint: Checkpoint  # first on its help page
     source_field: tuple[str, ...] = ()
     """Field of a table that holds the text. Several are its parts."""
     min_count: Annotated[int, Bound(2)] = 5
@@ -77,8 +76,7 @@ class VectorOptions(Answering):
     unitk analyse vectors --checkpoint runs/bert --input texts.txt --layer 1
     """
 
-    checkpoint: Path
-    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    checkpoint: Checkpoint  # first on its help page
     source_field: tuple[str, ...] = ()
     """Field of a table that holds the text. Several are its parts."""
     layer: int = -1
@@ -109,8 +107,7 @@ class HeadOptions(Checked):
     unitk analyse heads --checkpoint runs/lm --data corpus --over-run --plot x.svg
     """
 
-    checkpoint: Path
-    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    checkpoint: Checkpoint
     data: Path
     """Corpus folder that was made with the vocabulary of the checkpoint, or a folder with valid/ in
     it."""

@@ -18,7 +18,7 @@ from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import DataError, require
 from unitk.families.retrieval.nearest import rank_nearest
 from unitk.families.retrieval.texts import Passage, read_passages
-from unitk.options.config import Parsed
+from unitk.options.config import Checkpoint, Parsed
 from unitk.options.fields import Positive
 from unitk.registry import register
 from unitk.slots import Floats
@@ -38,8 +38,7 @@ class Options(EmbedConfig, Answering):
 
     texts: tuple[str, ...] = ()
     """Queries, each in quotes, instead of --input."""
-    checkpoint: Path
-    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    checkpoint: Checkpoint  # first on its help page
     input: Path | None = None
     """File of queries, one a line, or a table."""
     source_field: tuple[str, ...] = ()
