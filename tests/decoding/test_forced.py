@@ -80,6 +80,33 @@ def test_scores_are_those_of_the_search(one, search):
     same(open_, pairs[0][1])
 
 
+def test_each_symbol_that_ends_a_search_ends_a_given_output(one):
+    some, symbols = sources(one), one.vocab.symbols
+    [name] = one.vocab.pieces([symbols["mask"]])
+    config = GenerateConfig(beam=3, max_len=2, end_symbols=name)
+    head, likely = one.model.head, torch.zeros(len(one.vocab))
+    likely[symbols["mask"]] = 5.0  # likelier than the usual end
+    one.model.head = lambda states, name="lm": head(states, name) + likely
+    found = [best for (best,) in one.outputs(some, config)]
+    given = [output.hypothesis.ids for output in found]
+    for (again,), output in zip(one.scores(some, given, config), found, strict=True):
+        same(again, output)
+    plain = one.scores(some, given, replace(config, end_symbols=""))
+    gains = [
+        best.hypothesis.log_prob - own.hypothesis.log_prob
+        for best, (own,) in zip(found, plain, strict=True)
+    ]
+    assert min(gains) > -1e-4 and max(gains) > 0.1
+
+
+def test_options_of_a_search_alone_concern_no_score(toy_vocab):
+    lm = generator("lm", toy_vocab)
+    plain = lm.score(["The bade."], ["The babe."], search="unilm", max_len=2)[0]
+    lm.defaults = {"beam": 1, "min_len": 9}
+    same(lm.score(["The bade."], ["The babe."], search="unilm", max_len=2)[0], plain)
+    assert lm.score(["The bade."], ["The babe."], search="exact")
+
+
 def test_several_blanks(toy_vocab):
     glm = generator("glm_infill", toy_vocab)
     text = "The [MASK] of [MASK]."

@@ -242,7 +242,8 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
     @staticmethod
     def scored(search: str) -> list[str]:
         """The names of the options that count where outputs are given."""
-        names = ["lenpen", "search", "unkpen", "max_tokens", "max_source_len", "key_phrases"]
+        names = ["lenpen", "search", "unkpen", "end_symbols"]
+        names += ["max_tokens", "max_source_len", "key_phrases"]
         return names + ["max_len"] * (search in ("glm", "unilm"))  # which end there for free
 
     def idle(self, why: str, *names: str) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unitk.data.texts import shorten
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig, length
-from unitk.decoding.constraints.base import Constraint
+from unitk.decoding.constraints.base import Constraint, find_ends
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.fit import batches, by_example, overrun, shorten_source
 from unitk.decoding.search import Hypothesis, Output
@@ -133,13 +133,25 @@ class Given(Driver):
         written = [np.array(one.constraint.prefix, np.int64) for one in prompts]
         pairs = zip(prompts, written, strict=True)
         examples = [unroll(one.example, protocol, ids) for one, ids in pairs]
-        every = score(self.model, examples, config.max_tokens, watch.report)
+        every = [gains for gains, _ in score(self.model, examples, config.max_tokens, watch.report)]
+        for end in find_ends(config, self.task.vocab):
+            # as in a search, an end has the probability of the likeliest symbol that ends
+            others = [_relabel(example, protocol.end, end) for example in examples]
+            again = score(self.model, others, config.max_tokens, lambda done: watch.report(0))
+            every = [np.maximum(*two) for two in zip(every, (g for g, _ in again), strict=True)]
         found = list[list[Hypothesis]]()
-        for one, ids, (gains, _) in zip(prompts, written, every, strict=True):
+        for one, ids, gains in zip(prompts, written, every, strict=True):
             if config.unkpen:
                 gains = gains - np.float32(config.unkpen) * (ids == unk)
             found.append([as_hypothesis(ids, gains, protocol, config, one.constraint.max_len)])
         return found
+
+
+def _relabel(example: Example, old: int, new: int) -> Example:
+    """An unrolled output with another label where its label is `old`; it is read as before."""
+    [ask] = example.asks
+    label = np.where(ask.label == old, new, ask.label)
+    return replace(example, asks=[replace(ask, label=label)])
 
 
 def as_hypothesis(

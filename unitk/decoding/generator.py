@@ -22,7 +22,7 @@ from unitk.decoding.config import (
 )
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher
-from unitk.decoding.files.defaults import naming_defaults, select_defaults
+from unitk.decoding.files.defaults import naming_defaults, select_defaults, select_scored
 from unitk.decoding.fit import check_parts, split_parts, strings, usable, warn_of_shortened
 from unitk.decoding.forced import Given, add_attention, check_layer, logits, predicting
 from unitk.decoding.likelihood import likelihoods
@@ -172,8 +172,8 @@ class Generator(Sources):
         require(once, "sample draws each text once: nbest must be 1, and sampling on")
         return [(best or [NO_WORDS])[0] for best in self.outputs([[]] * count, config)]
 
-    def _meant(self, options: Mapping[str, Any]) -> GenerateConfig:
-        used = select_defaults(self.defaults, options)
+    def _meant(self, options: Mapping[str, Any], scores: bool = False) -> GenerateConfig:
+        used = (select_scored if scores else select_defaults)(self.defaults, options)
         with naming_defaults(used):
             return make_config(GenerateConfig, {**used, **options})
 
@@ -270,7 +270,7 @@ class Generator(Sources):
         """
         given = {**self.defaults, **options}
         ids = self._ids(targets, "targets")
-        sources, config = self.read(split_parts(texts), self._meant(options), given)
+        sources, config = self.read(split_parts(texts), self._meant(options, scores=True), given)
         config.idle("has no effect with targets", *options.keys() - config.scored(config.search))
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
         found = self.scores(sources, ids, config, truncate=cut, layer=alignment_layer)

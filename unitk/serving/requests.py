@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from unitk.decoding.config import GenerateConfig, length
-from unitk.decoding.files.defaults import naming_defaults, select_defaults
+from unitk.decoding.files.defaults import naming_defaults
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError, require
 from unitk.foreign import parse_json
@@ -77,7 +77,7 @@ class Service:
             require(single or key in several, f"{key} must be one value, got a list")
         # through the grammar of the command line, which knows types and choices
         texts = {key: given_text(given[key], key) for key in given if key in options}
-        used = select_defaults(self.tasks[task].defaults, given) if route.meant else {}
+        used = route.meant(self.tasks[task].defaults, given)
         # of what a request leaves out, the server grants as much as it allows
         lowered = self._lowered(route.Options, used)
         used = {key: value for key, value in used.items() if key not in lowered}

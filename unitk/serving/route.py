@@ -12,7 +12,7 @@ An instance is one request. What it reads is checked before it enters the queue.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -49,8 +49,6 @@ class Route(ABC):
     """Options that requests do not have."""
     takes: ClassVar[tuple[str, ...]] = ("texts",)
     """The fields of a request beside its options."""
-    meant: ClassVar[bool] = False
-    """Whether options that a request leaves out are those of the checkpoint."""
     needs: ClassVar[str] = ""
     """The models that it is for, in the error of others."""
     listed: ClassVar[bool] = True
@@ -64,6 +62,11 @@ class Route(ABC):
     """Whether nobody waits for the answer any more, so that it need not be read to its end."""
     on_text: Callable[[Any], None] | None = None
     """Receives the text so far, of a stream."""
+
+    @staticmethod
+    def meant(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Of the options of a checkpoint, those of a request that does not give them."""
+        return {}
 
     @classmethod
     def translate(cls, given: dict[str, Any]) -> dict[str, Any]:

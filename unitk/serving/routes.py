@@ -13,6 +13,7 @@ from unitk.api.drawing import drawings, lay_out_text
 from unitk.decoding.blanks import is_ranked, refill, searches
 from unitk.decoding.config import INFILL_LENPEN, LOCAL, EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.drivers import Prompt, Running, Watcher
+from unitk.decoding.files.defaults import select_defaults, select_scored
 from unitk.decoding.files.outputs import list_numbers
 from unitk.decoding.fit import round_up, strings
 from unitk.decoding.forced import check_layer
@@ -104,7 +105,7 @@ class DecodingSteps:
 class DecodingRoute(Route):
     """A request for outputs."""
 
-    meant = True
+    meant = staticmethod(select_defaults)
 
     def read(self) -> tuple[list[list[Ids]], GenerateConfig]:
         """The ids of the sources, and the options with the limit on their length."""
@@ -235,7 +236,7 @@ class InfillRoute(DecodingRoute):
 
     Options = Filling
     bars = LOCAL
-    meant = False
+    meant = staticmethod(Route.meant)
 
     @staticmethod
     def fits(generator: Generator) -> bool:
@@ -267,6 +268,7 @@ class ScoreRoute(DecodingRoute):
 
     Options = GenerateConfig
     takes = ("texts", "targets")
+    meant = staticmethod(select_scored)
 
     @staticmethod
     def fits(generator: Generator) -> bool:

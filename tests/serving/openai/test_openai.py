@@ -151,6 +151,7 @@ def test_a_stream_adds_up_to_the_answer(services):
     beam, told = {**CELL, "best_of": 3}, {"stream": True, "stream_options": {"include_usage": True}}
     chosen = draws | {"best_of": 4, "sentences": 1, "max_tokens": 40}
     bodies = [draws, CELL, beam, CELL | {"logprobs": 1}, chosen, chosen | {"best_of": 2}]
+    bodies += [one | {"echo": True} for one in (draws, CELL, beam)]
     plain = complete(services, *bodies)
     found = ask(Server(*services), *(("/v1/completions", body | told) for body in bodies))
     for choices, response in zip(plain, found, strict=True):

@@ -97,10 +97,9 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
         known = ", ".join(symbols)
         raise UsageError(f"--allow-symbols: {lacking[0]} is not a special symbol (known: {known})")
     unk = vocab.unk if config.unkpen else None
-    ends = tuple(_find_token(word, vocab) for word in config.end_symbols.split())
     inside = _inside(vocab) if config.begin_word else ()
     own = tuple(symbols[word] for word in allowed)
-    return WordRules(unk, free, tuple(bad), own, inside, ends)
+    return WordRules(unk, free, tuple(bad), own, inside, find_ends(config, vocab))
 
 
 def ends_in_word(source: Sequence[Ids], vocab: Vocab) -> bool:
@@ -120,6 +119,11 @@ def _inside(vocab: Vocab) -> tuple[int, ...]:
 def joins(character: str) -> bool:
     """Whether a character can stand inside a word."""
     return character.isalnum() or character in HYPHENS
+
+
+def find_ends(config: GenerateConfig, vocab: Vocab) -> tuple[int, ...]:
+    """The ids of further tokens that end an output."""
+    return tuple(_find_token(word, vocab) for word in config.end_symbols.split())
 
 
 def _find_token(name: str, vocab: Vocab) -> int:

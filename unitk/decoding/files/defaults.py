@@ -81,6 +81,13 @@ def select_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> di
     return {name: value for name, value in defaults.items() if name not in idle}
 
 
+def select_scored(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of a checkpoint that apply where outputs are given, by name."""
+    used = select_defaults(defaults, given)
+    counts = GenerateConfig.scored(given.get("search", used.get("search", "")))
+    return {name: value for name, value in used.items() if name in counts}
+
+
 def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
     """The (first) checkpoint, and those of its options that the given ones leave in effect."""
     found: dict[str, Any] = given.texts
@@ -90,9 +97,8 @@ def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
         return path, {}
     for name in found.keys() & {"sampling", "score"}:
         found[name] = parse_value(found[name], bool, flag(name))
-    meant = select_defaults(read_defaults(Path(path)), found)
-    counts = GenerateConfig.scored(found.get("search", meant.get("search", "")))
-    return path, {k: v for k, v in meant.items() if k in counts or not found.get("score")}
+    select = select_scored if found.get("score") else select_defaults
+    return path, select(read_defaults(Path(path)), found)
 
 
 @contextmanager

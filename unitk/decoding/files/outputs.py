@@ -102,9 +102,11 @@ class Formatter:
         rows: list[list[Any]] = [["id", "output", "score"]] * (item.number == 0)
         rows += [[item.number, one.text, f"{one.hypothesis.score:.6f}"] for one in outputs]
         rows += [[item.number, "", ""]] * (not outputs)
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        yield text.getvalue()[:-1]
+        for row in rows:
+            text = io.StringIO()
+            # it quotes the characters that end a row: with "\n" alone, no "\r" in a text
+            csv.writer(text, lineterminator="\r\n").writerow(row)
+            yield text.getvalue()[:-2]
 
     def record(self, item: Item, outputs: Sequence[Output]) -> dict[str, Any]:
         """A json object for an input."""

@@ -127,14 +127,26 @@ class Completions(WritingRoute):
         made = super().choice(index, prompt, found)
         return self.echo(made, prompt.source) if self.echoes else made
 
+    def opening(self, index: int, source: list[Ids]) -> str:
+        if not self.echoes:
+            return ""
+        if self.ids is None:  # the text as it was sent: its tokens may spell it otherwise
+            [text] = self.texts[index // self.wanted]
+            return text
+        return self.spelled(source).text
+
+    def spelled(self, source: list[Ids]) -> Speller:
+        """What has spelt a prompt."""
+        speller = Speller(self.generator.vocab.decode)
+        speller.add(np.concatenate([*source, []]).astype(np.int64))
+        speller.end()
+        return speller
+
     def echo(self, choice: Reply, source: list[Ids]) -> Reply:
         """A choice behind its prompt, whose tokens have log-probabilities if they are asked for."""
         ids = np.concatenate([*source, []]).astype(np.int64)
-        speller = Speller(self.generator.vocab.decode)
-        speller.add(ids)
-        text, pieces = speller.end(), speller.pieces
-        if self.ids is None:  # the text as it was sent: its tokens may spell it otherwise
-            (text,) = self.texts[choice.index // self.wanted]
+        text, pieces = self.opening(choice.index, source), self.spelled(source).pieces
+        if self.ids is None:
             pieces = pieces_of(text, self.generator.vocab.offsets(text)) or [text] * len(ids)
         made = replace(choice, text=text + choice.text)
         if self.alternatives is None or not len(ids):

@@ -183,6 +183,10 @@ class WritingRoute(DecodingRoute):
         before = (id_ for part in prompt.source for id_ in part.tolist() if self.continues)
         return Speller(self.generator.vocab.decode, before)
 
+    def opening(self, index: int, source: list[Ids]) -> str:
+        """What an answer has before the output of this number."""
+        return ""
+
     @property
     def end(self) -> int | None:
         """The symbol that ends an output."""
@@ -192,6 +196,7 @@ class WritingRoute(DecodingRoute):
     def follow(self, place: int, prompt: Prompt, tells: bool) -> Callable[[Ids], bool]:
         """What spells an output as it grows, `tells` of its text, and says where it is to stop."""
         speller, seen = self.speller(prompt), 0
+        before = self.opening(place, prompt.source)
 
         def tell(ids: Ids) -> bool:
             nonlocal seen
@@ -199,7 +204,8 @@ class WritingRoute(DecodingRoute):
             text = speller.add(words[seen:])
             seen = max(seen, len(words))  # what failed beside others is written anew
             if tells and self.on_text is not None:
-                self.on_text((place, stable_part(safe(text, self.stops), self.config)))
+                known = stable_part(safe(text, self.stops), self.config)
+                self.on_text((place, before + known))
             over = find_stop(text, self.stops) is not None or has_sentences(text, self.config)
             return seen == len(words) and over
 
