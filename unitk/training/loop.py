@@ -323,16 +323,10 @@ class Trainer(Run):
         rows = {name: self.ranks.joined(own) for name, own in self.stateful.tables.items()}
         if not (self.ranks.leads or self.ranks.sharded):
             return
+        identity, task, copy = self.start.identity, self.data.task, self.ranks.copied
+        averages = self.average.tensors if self.average is not None else None
         taken = snapshot.take_snapshot(
-            self.model,
-            self.plan.optimizers,
-            at,
-            self.start.identity,
-            self.data.task,
-            self.ranks.copied,
-            averages=self.average.tensors if self.average is not None else None,
-            carry=rows,
-            base=self.base,
+            self.model, self.plan.optimizers, at, identity, task, copy, averages, rows, self.base
         )
         if self.ranks.apart:
             taken = registry.get("measure", "shards")(taken, self.ranks)

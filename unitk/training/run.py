@@ -63,15 +63,9 @@ class Run:
         self.model, self.base = begin(start, self.device, self.ranks)
         self.criterion = parts["criterion"].config.build(self.data.vocab)
         optimizer = parts["optimizer"].config
-        self.plan = OptimPlan(
-            self.model,
-            optimizer,
-            config.lr,
-            config.lr_schedule,
-            parse_rules(config.group, optimizer),
-            thaw=config.thaw,
-            fused=fused_parameters(self.model),
-        )
+        rules, fused = parse_rules(config.group, optimizer), fused_parameters(self.model)
+        lr, schedule = config.lr, config.lr_schedule
+        self.plan = OptimPlan(self.model, optimizer, lr, schedule, rules, config.thaw, fused)
         self.ranks.prepare(self.plan.optimizers)
         averaged = config.ema, config.average_last
         self.average = Average(self.model, *averaged) if any(averaged) else None

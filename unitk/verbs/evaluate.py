@@ -117,15 +117,8 @@ def measure_model(
     given = parsed.main
     device, bf16 = choose_device(given.device), given.precision == "bf16"
     with open_corpus_of(parsed) as corpus:
-        setup = open_setup(
-            given.checkpoint,
-            corpus,
-            device,
-            bf16,
-            task=given.task,
-            given=parsed.aside,
-            rows=given.stateful_rows,
-        )
+        task, rows = given.task, given.stateful_rows
+        setup = open_setup(given.checkpoint, corpus, device, bf16, task, parsed.aside, rows)
         if setup.data.train.shortened:
             say(f"unitk evaluate: {setup.data.train.shortened}")
         possible = {n: kind for n, kind in kinds.items() if issubclass(kind, CorpusEvaluation)}

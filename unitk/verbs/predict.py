@@ -50,9 +50,7 @@ def predict_texts(parsed: Parsed, done: int = 0) -> Iterator[list[tuple[Input, A
     generator = answering.open_generator(given, parsed.aside.texts)
     inputs = answering.inputs_of(parsed, questions=True, form=generator.task.form)
 
-    def predict(
-        texts: list[Input], first: int, report: Callable[[int], None]
-    ) -> list[dict[str, Any]]:
+    def predict(texts: list[Input], first: int, report: Callable[[int], None]) -> list[Any]:
         return generator.predictions([text.source for text in texts], given, first, report)
 
     return answering.answer_all(inputs, predict, done)

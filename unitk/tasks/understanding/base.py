@@ -81,6 +81,7 @@ class Understanding(Task):
         task, own = parse_layout(config.layout)
         self.layout = task(own, vocab)
         super().__init__(config, self.layout.vocab)
+        # the model reads texts as it does for its layout, and checkpoints keep what that needs
         of_layout = "source_vocab", "first_rows", "needs", "virtual", "tables", "files"
         for name in (*of_layout, "reading", "to_embed"):
             setattr(self, name, getattr(self.layout, name))
