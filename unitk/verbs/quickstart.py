@@ -49,17 +49,14 @@ STAGES = {
     ),
 }
 """Heading -> commands, which are shown and run."""
-BRIDGE = (
-    "The bridge across the river was built in three years by two hundred workers, most of them"
-    " from Italy."
-)
+OSLO = "Oslo is the capital of Norway. It was founded in 1040."
 SHOWN = (
     "Ten questions of the third that the model is surest of, below the sentence with the [answer]."
     " Of a model of 15 million parameters that learnt for minutes about a third are good."
 )
 INPUTS = {
-    "beginnings": ["The old man opened the door", "It was a cold night in December, and"],
-    "passages": [f"three years\t{BRIDGE}", f"two hundred workers\t{BRIDGE}"],
+    "beginnings": ["The old man opened the door", "It was a cold night"],
+    "passages": [f"1040\t{OSLO}", f"Oslo\t{OSLO}"],
 }
 
 
