@@ -18,6 +18,8 @@ from tokenizers.models import WordLevel
 import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.formats.hf.families import kind_of
+from unitk.models.archs import preset
 from unitk.slots import Ask, collate, lm
 from unitk.training.saving.checkpoint import load
 
@@ -323,6 +325,42 @@ def test_both_ways(hf, kit, make, tmp_path, family):
     words = "w3 w7 w54"
     task = load(tmp_path / "ours").task
     assert tokenizer(words, add_special_tokens=False)["input_ids"] == task.vocab.encode(words)
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm_roberta", "electra", "mpnet", "bert", "albert"])
+def test_an_output_layer_with_gelu_beside_other_layers(hf, kit, make, monkeypatch, family):
+    """Some classes have GELU before their output, whatever the layers have: equal, or refused."""
+    model_class, config_class, given = FAMILIES[family]
+    monkeypatch.setitem(
+        FAMILIES, family, (model_class, config_class, given | {"hidden_act": "relu"})
+    )
+    model, there = make(family)
+    if family in ("bert", "albert"):
+        example, given = examples(kit, family)
+        with torch.no_grad():
+            near(
+                kit.logits(unitk.load_module(there, format="hf").model, example, V),
+                said(model(**given)),
+            )
+        return
+    with pytest.raises(CheckpointError, match="hidden_act"):
+        unitk.load_module(there, format="hf")
+
+
+def test_a_model_with_another_activation_leaves_as_no_roberta():
+    config = replace(preset("roberta_base"), activation="relu")
+    with pytest.raises(UsageError, match="--arch.activation is relu"):
+        kind_of(config, "roberta_base")
+    assert kind_of(replace(config, head_transform=False), "roberta_base") == "roberta"
+    assert kind_of(config, "roberta_base", "class") == "roberta"
+
+
+@pytest.mark.parametrize("change", [{"dense_act_fn": "relu"}, {"is_gated_act": False}])
+def test_two_settings_of_t5s_feed_forward_layer_agree(make, change):
+    _, there = make("t5_v1_1")
+    edit(there, "config.json", lambda config: config.update(change))
+    with pytest.raises(CheckpointError, match=f"is 'gated-gelu', but {next(iter(change))} is"):
+        unitk.load_module(there, format="hf")
 
 
 def test_an_untied_output_map_adds_its_own_bias(kit, make, tmp_path):

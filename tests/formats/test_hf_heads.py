@@ -327,6 +327,11 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
         ),
         ({"architectures": ["BertForQuestionAnswering"]}, "needs a matrix qa_outputs.weight"),
         (
+            {"model_type": "deberta-v2", "relative_attention": True, "share_att_key": True}
+            | {"pooler_hidden_act": "tanh"},
+            "pooler_hidden_act 'gelu', got 'tanh'",
+        ),
+        (
             {"model_type": "t5", "architectures": ["T5ForTokenClassification"]},
             "no model that reads texts as T5ForTokenClassification",
         ),
@@ -336,6 +341,13 @@ def test_what_a_head_cannot_be_is_named(kit, make, tmp_path, change, message):
     _, there = make("bert", "classify")
     edit(there, "config.json", lambda config: config.update(change))
     with pytest.raises(CheckpointError, match=message):
+        kit.to_unitk("hf", there, tmp_path / "ours")
+
+
+def test_a_decoder_that_begins_with_another_symbol_is_named(kit, make, tmp_path):
+    _, there = make("bart", "classify")
+    edit(there, "config.json", lambda config: config.update(decoder_start_token_id=2))
+    with pytest.raises(CheckpointError, match="decoder_start_token_id is 2, but .* begins with 3"):
         kit.to_unitk("hf", there, tmp_path / "ours")
 
 

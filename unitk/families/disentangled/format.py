@@ -238,7 +238,10 @@ register("model_type", "deberta-v2")(
         task="mlm",
         layout=DEBERTA,
         keys=KEYS,
-        fixed={"relative_attention": True, "share_att_key": True, "conv_kernel_size": 0},
+        fixed={
+            **{"relative_attention": True, "share_att_key": True, "conv_kernel_size": 0},
+            "pooler_hidden_act": "gelu",
+        },
         usual={"relative_attention": False, "share_att_key": False},
         complete=_deberta,
         entries=_about_deberta,

@@ -124,6 +124,7 @@ register("model_type", "electra")(
             CHOICES: ("sequence_summary.summary", "classifier"),
         },
         head_dense="gelu",
+        gelu_output=True,
     )
 )
 

@@ -10,11 +10,14 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from unitk.errors import CheckpointError
 from unitk.formats.hf.families import Family
 from unitk.formats.settings import check_value
+from unitk.models.config import ModelConfig
+from unitk.tasks.base import Task
 
 log = logging.getLogger(__name__)
 
@@ -89,3 +92,24 @@ def check_ties(
     if says is False and output not in tensors and not tuned:
         both = "tie_word_embeddings is false, but there is no"
         log.warning("%s: %s %s; the embedding is used until it is trained", where, both, output)
+
+
+def check_word_output(
+    config: ModelConfig, family: Family, given: Mapping[str, Any], where: object
+) -> None:
+    """Raise `CheckpointError` if an output over words has another activation than the layers."""
+    if family.gelu_output and config.head_transform and config.activation != "gelu":
+        what = f"{family.name} has gelu in its output layer, whatever hidden_act says"
+        got = given.get("hidden_act")
+        raise CheckpointError(f"{where}: hidden_act must be 'gelu', got {got!r}: {what}")
+
+
+def check_decoder_start(task: Task, given: Mapping[str, Any], where: object) -> None:
+    """Raise `CheckpointError` if the decoder of a fine-tuned model begins with another symbol."""
+    begins = given.get("decoder_start_token_id")
+    if begins is None or task.protocol is not None or not task.head:
+        return
+    towers = task.encoded([np.zeros(2, np.int64)]).example.towers
+    if "dec" in towers and (first := int(towers["dec"].token[0])) != begins:
+        what = f"a text of task {task.name} begins with {first} in the decoder"
+        raise CheckpointError(f"{where}: decoder_start_token_id is {begins!r}, but {what}")

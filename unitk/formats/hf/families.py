@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from unitk import registry
-from unitk.errors import UsageError, require
+from unitk.errors import CheckpointError, UsageError, require
 from unitk.formats.names import Layout, class_head, prefix_names, same
 from unitk.formats.settings import Keys, check_family, config_of_preset
 from unitk.models.config import ModelConfig
@@ -73,6 +73,8 @@ class Family:
     """Suffix of a fine-tuned class -> names of its pooler ("" without one) and of its map."""
     head_dense: str = "tanh"
     """`--arch.head-dense` of fine-tuned classes that have a pooler."""
+    gelu_output: bool = False
+    """Whether the layer before the output over words has GELU, whatever `hidden_act` says."""
     poolings: Mapping[str, str] = field(default_factory=dict)
     """`classifier_pooling` in config.json -> `--task.pooling`; the class's default comes first."""
     outputs: tuple[str, ...] = ()  # what the names of output layers begin with, beside `OUTPUTS`
@@ -115,9 +117,21 @@ class Family:
     settings and the name of its architecture."""
 
     def settings_in(self, given: Mapping[str, Any], where: Path) -> Changes:
-        """All settings of config.json side by side, also those that it leaves out."""
+        """All settings of config.json side by side, also those that it leaves out.
+
+        Those under a common name have their own. Raises `CheckpointError` for two numbers of heads.
+        """
         found = self.unpack(dict(given), where)
         names = {key: every for every in self.keys.values() for key in every}
+        for common, several in COMMON.items():
+            own = next((one for one in several if one in names), common)
+            if common not in names and own in names and found.get(common) is not None:
+                value = found.pop(common)
+                found[own] = value if found.get(own) is None else found[own]
+                # tensors show other sizes, and older versions wrote layers of another model
+                if common.endswith("heads") and found[own] != value:
+                    both = f"{own} is {found[own]!r}, but {common} is {value!r}"
+                    raise CheckpointError(f"{where}: {both}")
         lacking = (
             key
             for key in self.usual
@@ -137,6 +151,14 @@ def families() -> dict[str, Family]:
     return {name: registry.get(MODEL_TYPE, name) for name in registry.names(MODEL_TYPE)}
 
 
+COMMON = {
+    "num_attention_heads": ("n_head", "n_heads", "num_heads", "encoder_attention_heads"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "encoder_layers"),
+    "hidden_size": ("n_embd", "dim", "d_model"),
+    "max_position_embeddings": ("n_positions",),
+    "head_dim": ("d_kv",),
+}
+"""Names that transformers reads in any config.json -> the names of some families for them."""
 MODEL_TYPE = "model_type"
 BARE = ("head_transform", "output_bias", "heads")
 """Fields that a model without output layers over words does not use."""
@@ -204,6 +226,9 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = ""
         try:
             check_family(config, family.presets[0], free | {*BARE} if head else free, what)
             family.check(config)
+            gelu = config.activation == "gelu" or not (config.head_transform and not head)
+            what += f" has GELU in its output layer, but --arch.activation is {config.activation}"
+            require(gelu or not family.gelu_output, what)
             return name
         except UsageError as error:
             refused.append(error)

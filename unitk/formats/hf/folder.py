@@ -32,7 +32,7 @@ from unitk.formats.archive import (
     write_safetensors,
 )
 from unitk.formats.base import Format, Found
-from unitk.formats.hf.checks import check_config, check_rows, check_ties
+from unitk.formats.hf import checks
 from unitk.formats.hf.families import (
     BOTH,
     DOUBLE,
@@ -70,7 +70,6 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-
 FAST = "PreTrainedTokenizerFast"
 VIRTUAL = "embed.virtual.weight"
 
@@ -82,19 +81,18 @@ def find(path: Path, vocab: Path | None) -> Found:
     weights = find_file(path, WEIGHTS, "model")
     where = config_beside(weights)
     given, stored = read_json(where), read_tensors(weights)
-    kind = family_of(given, stored, where)
-    family: Family = registry.get(MODEL_TYPE, kind)
+    family: Family = registry.get(MODEL_TYPE, family_of(given, stored, where))
     given = family.settings_in(given, where)
     settings.refuse(given, family.fixed, where)
-    check_config(given, family, where)
+    checks.check_config(given, family, where)
     tensors = rename_tensors(stored, family, weights)
     for second, first in family.layout.copies.items():
         if first not in tensors and second in tensors:  # a tied tensor under its other name
             tensors[first] = tensors.pop(second)
-    check_rows(given, family, tensors, where)
+    checks.check_rows(given, family, tensors, where)
     config = settings.read(settings.config_of_preset(family.presets[0]), family.keys, given, where)
     changes = {"tied": is_tied(family.layout, tensors)}
-    check_ties(given, family, tensors, where, tied=changes["tied"])
+    checks.check_ties(given, family, tensors, where, tied=changes["tied"])
     for second, first in _biases(family):
         if not changes["tied"] and second in tensors:  # the one that their output map adds
             tensors[first] = tensors.pop(second)
@@ -103,6 +101,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     own = _vocab(weights.parent, vocab)
     fine = detect_task(family, checkpoint, family.told(Told(given, where.parent, own)))
     config = settings.with_values(config, where, **changes | fine.changes)
+    checks.check_word_output(config, family, given, where)
     task, options, answers = fine.task, fine.options, False
     # a folder of others tells no task; it was trained to see both sides, so it fills masks
     if family.both_ways and family.is_open(given):
@@ -123,6 +122,7 @@ def find(path: Path, vocab: Path | None) -> Found:
         labels=fine.labels,
         spelled=family.spelled(own) if own else {},
         decoding=lambda task: decoding_of(where, task),
+        check=lambda task: checks.check_decoder_start(task, given, where),
     )
 
 

@@ -228,6 +228,7 @@ LIKE_ROBERTA: dict[str, Any] = {
     "root": "roberta.",
     "layout": ROBERTA,
     "separators": 2,
+    "gelu_output": True,
     "usual": {"layer_norm_eps": 1e-12},
     "heads": bert_heads("roberta.pooler.dense")
     | {TEXTS: ("classifier.dense", "classifier.out_proj")},

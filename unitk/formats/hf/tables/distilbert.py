@@ -99,6 +99,7 @@ register("model_type", "mpnet")(
         presets=("mpnet_base",),
         layout=MPNET,
         separators=2,
+        gelu_output=True,
         fixed={"relative_attention_num_buckets": 32},
         usual={"layer_norm_eps": 1e-12},
         heads=bert_heads("mpnet.pooler.dense")

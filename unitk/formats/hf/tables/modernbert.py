@@ -77,7 +77,8 @@ def modernbert_layout(head: str, qkv: Theirs, form: dict[str, Stored]) -> Layout
 def complete(checkpoint: Checkpoint, head: str, itself: int) -> Changes:
     """Windows, rotary positions by type of layer, and whether there is an output over words.
 
-    A window is on either side, of which transformers' causal one counts the slot `itself`, too.
+    A window is on either side, of which transformers' causal one counts the slot `itself`, too,
+    and may stand in a key of its own, which counts there.
     """
     config, tensors, given, where = checkpoint
     act, key = given.get("hidden_activation", "gelu"), "local_attention"
@@ -88,6 +89,9 @@ def complete(checkpoint: Checkpoint, head: str, itself: int) -> Changes:
     usual = [SLIDING if every and n % every else FULL for n in range(config.num_layers)]
     types = layer_types(given, usual, where)
     reach = check_value(given.get(key, 128), int, key, where) // 2 - itself
+    if itself and given.get("sliding_window") is not None:
+        key = "sliding_window"
+        reach = check_value(given[key], int, key, where) - itself
     if reach < 1 and SLIDING in types:
         raise CheckpointError(f"{where}: {key} must show another slot, got {given[key]}")
     bases = {kind: given.get(name, base) for kind, (name, base) in BASES.items()}

@@ -16,7 +16,7 @@ from unitk.formats.hf.families import (
     Told,
 )
 from unitk.formats.names import Layout, cross_layer, layer, prefix_names
-from unitk.formats.settings import check_value, keys
+from unitk.formats.settings import ACTIVATIONS, check_value, keys
 from unitk.formats.vocabs import extra_ids
 from unitk.models.config import ModelConfig
 from unitk.registry import register
@@ -85,6 +85,10 @@ def _t5(checkpoint: Checkpoint) -> Changes:
         known = " or ".join(PROJECTIONS)
         raise CheckpointError(f"{where}: feed_forward_proj must be {known}, got {projection!r}")
     gate, activation = PROJECTIONS[projection]
+    for other, own in (("dense_act_fn", activation), ("is_gated_act", gate)):
+        # what transformers derives and writes, too, counts there
+        if (found := given.get(other)) is not None and ACTIVATIONS.get(found, found) != own:
+            raise CheckpointError(f"{where}: {key} is {projection!r}, but {other} is {found!r}")
     # before it had a name of its own, the scale went by whether the output matrix was tied
     scaled = given.get("scale_decoder_outputs", given.get("tie_word_embeddings") is not False)
     scaled = check_value(scaled, bool, "scale_decoder_outputs", where)
