@@ -116,6 +116,17 @@ def test_an_echo_has_the_log_probabilities_of_its_prompt(mini, services):
     )
 
 
+@pytest.mark.parametrize("prompt", ["The cell is the basic unit", "The"])
+def test_an_echo_of_a_model_that_nothing_opens_has_all_but_the_first_token(prompt):
+    model = unitk.load("unitk-base-en", task="lm", options={"task.lm.opening": "none"})
+    body = {"model": "bare", "prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": 1}
+    [[found]] = complete([Service("bare", {"lm": model}, Limits())], body)
+    [gains] = model.likelihood([prompt])
+    first, *others = found["logprobs"]["token_logprobs"]
+    assert first is None and others == pytest.approx(gains.tolist(), rel=1e-4)
+    assert len(found["logprobs"]["top_logprobs"]) == len(model.vocab.encode(prompt))
+
+
 def test_draws_depend_on_the_seed_alone(services):
     body = {"model": "mini", "prompt": PROMPT, "max_tokens": 8, "seed": 5}
     two, again, both, best, other = complete(

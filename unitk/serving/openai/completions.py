@@ -151,16 +151,17 @@ class Completions(WritingRoute):
         made = replace(choice, text=text + choice.text)
         if self.alternatives is None or not len(ids):
             return made
-        table = self.log_probs(self.generator.task.likelihood(ids[:0], ids))
-        gains = table[np.arange(len(ids)), ids]
-        tops = [Alternatives()] * len(ids)
-        if self.alternatives:
-            tops = [Alternatives(), *self.likeliest(table, ids, gains, pieces)[1:]]
+        gains, tops = np.empty(0, np.float32), [Alternatives()] * (len(ids) - 1)
+        if len(ids) > 1:
+            # before the first one is nothing, or what the task puts there
+            table = self.log_probs(self.generator.task.likelihood(ids[:0], ids))[1 - len(ids) :]
+            gains = table[np.arange(len(table)), ids[1:]]
+            tops = self.likeliest(table, ids[1:], gains, pieces[1:]) if self.alternatives else tops
         return replace(
             made,
             pieces=[*pieces, *choice.pieces],
-            gains=[None, *gains[1:].tolist(), *choice.gains],  # before the first one is nothing
-            tops=[*tops, *choice.tops],
+            gains=[None, *gains.tolist(), *choice.gains],
+            tops=[Alternatives(), *tops, *choice.tops],
         )
 
     def shape(self, choice: Reply) -> dict[str, Any]:
