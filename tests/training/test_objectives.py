@@ -4,8 +4,10 @@ import re
 
 import numpy as np
 import pytest
+from labelled import FORMS, write
 
 from unitk import registry
+from unitk.criterions.config import OfTask
 from unitk.data.batching import draw
 from unitk.data.limits import misfit, tables_of
 from unitk.errors import UsageError
@@ -96,6 +98,20 @@ def test_a_model_of_one_tower_is_offered_two_of_its_own(train, begin, tmp_path):
     begin(f"{words} ul2 --task.towers one --init-from {one}", data="pairs")
 
 
+OF_TASKS = {
+    task: name
+    for task in registry.names("task")
+    if issubclass(registry.get("criterion", name := registry.get("task", task).criterion), OfTask)
+}
+
+
+@pytest.mark.parametrize("task", OF_TASKS)
+def test_a_criterion_of_certain_tasks_learns_no_other(begin, task):
+    criterion = OF_TASKS[task]
+    with pytest.raises(UsageError, match=f"--criterion {criterion} is for --task .*{task}"):
+        begin(f"--task lm --arch gpt2_tiny --criterion {criterion}")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -124,3 +140,15 @@ def test_data_that_a_task_cannot_read_leave_no_folder(begin):
     with pytest.raises(UsageError, match="--task.units phrases: --data .*--annotate"):
         train(start)
     assert not start.run.path.exists()
+
+
+def test_labels_of_another_form_are_refused_by_their_form(tmp_path, toy_vocab):
+    """Whatever labels there are in place of a task's own, before it lays anything out."""
+    data = write(tmp_path, toy_vocab)
+    for task, own in (FORMS | {"multi_label": "classes"}).items():
+        for form in {*FORMS.values(), "classes"} - {own}:
+            words = (
+                f"--task {task} --arch bert_tiny --data {data / form} --save-dir {tmp_path / 'run'}"
+            )
+            with pytest.raises(UsageError, match=f"of the form {own}, .* are {form} "):
+                prepare(parse_train(f"{words} --max-steps 1".split()))

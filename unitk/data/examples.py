@@ -266,9 +266,11 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     asked = f"--criterion {criterion} cannot learn what --task {name} asks"
     only = task.needs_criterion
     require(only in ("", criterion), f"{asked}; --criterion {only} can")
+    read = task.for_corpus(folders.describe(corpus))
+    # layouts rely on labels of their form, so the labels are looked at first
+    _check_records(name, task, corpus)
     # a layout of a few words shows the towers of the task
     words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
-    read = task.for_corpus(folders.describe(corpus))
     short = lay_out_made_up(read, corpus, [words], words, rng)
     if set(short.towers) != set(arch.towers):
         raise UsageError(towers_fault(task, set(short.towers), parsed))
@@ -276,7 +278,6 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     reads = f"--arch {parsed.components['arch'].name} reads words one after the other"
     require(orderly or not arch.sequential, f"{reads}, but task {name} lays them out otherwise")
     _check_arch(name, task, arch, parsed.settings.given("arch.heads", Origin.FLAG))
-    _check_records(name, task, corpus)
     if fault := misfit(replace(short, inputs={}), tables_of(arch)):
         raise UsageError(f"{corpus.path}: {fault}")
 
@@ -298,6 +299,8 @@ def _check_arch(name: str, task: Task, arch: Any, chose_heads: bool) -> None:
 def _check_records(name: str, task: Task, corpus: Any) -> None:
     """Refuse a corpus whose labels or parts are not those that a task reads."""
     form = corpus.manifest.get("form", "none")
+    if form == "none":
+        return  # texts or pairs, which the task reads or refuses as a kind
     wanted = f"task {name} learns from labels of the form {task.form}, but those of --data are"
     require(task.form in ("", form), f"{wanted} {form} (unitk preprocess --labels)")
     if count := len(task.fields):

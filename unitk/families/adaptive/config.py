@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from unitk.options.fields import Checked, Positive, Rate
+from unitk.criterions.config import OfTask
+from unitk.options.fields import Positive, Rate
 from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
@@ -20,10 +21,8 @@ DIFFICULTY = "difficulty:tokens"
 
 @register("criterion", "adaptive")
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveConfig(Checked):
+class AdaptiveConfig(OfTask):
     """Cross-entropy at hidden tokens, which are chosen by how hard they are (adaptive masking)."""
-
-    KIND = "criterion"
 
     every: Positive = 200
     """Updates after which the weights of tokens change (Edman and Fraser 2025, arXiv 2510.20475,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from unitk.options.fields import Checked
+from unitk.criterions.config import OfTask
 from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 @register("criterion", "cloze")
 @dataclass(frozen=True, kw_only=True)
-class ClozeConfig(Checked):
+class ClozeConfig(OfTask):
     """The right answer's score against those of the other answers (GLM's `finetune_glm.py`)."""
-
-    KIND = "criterion"
 
     loss: Literal["cross_entropy", "hinge", "generative", "mixed"] = "cross_entropy"
     """Loss over the scores of the answers. cross_entropy: of their softmax. hinge: for each wrong

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from unitk.criterions.config import OfTask
 from unitk.models.archs import BERT, CPU, TESTS, for_cpu, resize, tiny
 from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
-from unitk.options.fields import Checked, Count, Weight
+from unitk.options.fields import Count, Weight
 from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
@@ -77,10 +78,8 @@ class ElectraConfig(ModelConfig):
 
 @register("criterion", "electra")
 @dataclass(frozen=True, kw_only=True)
-class ElectraLossConfig(Checked):
+class ElectraLossConfig(OfTask):
     """The generator's loss at hidden tokens, and the discriminator's at all (ELECTRA)."""
-
-    KIND = "criterion"
 
     detect_weight: Weight = 50.0
     """Weight of the discriminator's mean loss beside the generator's (lambda, appendix A)."""

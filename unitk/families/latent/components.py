@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from unitk.criterions.config import OfTask
 from unitk.errors import UsageError
 from unitk.models.archs import for_cpu, preset, tiny
 from unitk.models.base import Preset
@@ -122,13 +123,11 @@ KLMode = Literal["mask", "hinge", "mean-hinge", "sum"]
 
 @register("criterion", "elbo")
 @dataclass(frozen=True, kw_only=True)
-class ELBOConfig(Checked):
+class ELBOConfig(OfTask):
     """Reconstruction and KL divergence of a variational autoencoder, in nats a text.
 
     Validation uses the final beta of the schedule, so that losses are comparable.
     """
-
-    KIND = "criterion"
 
     beta: Schedule = field(default_factory=lambda: parse_schedule("cyclical", "--criterion.beta"))
     """Weight of the KL divergence. cyclical: Optimus' cycles, half of each at 0, a quarter rising.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from unitk.options.fields import Checked
+from unitk.criterions.config import OfTask
 from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ TAKEN = (JOINT, "lm")
 
 @register("criterion", "mtdnn")
 @dataclass(frozen=True, kw_only=True)
-class MTDNNConfig(Checked):
+class MTDNNConfig(OfTask):
     """The mean over the labels of all corpora: cross-entropies, and squared errors of numbers."""
-
-    KIND = "criterion"
 
     def build(self, vocab: Vocab) -> Criterion:
         return import_object("unitk.families.mtdnn.criterion:JointCrossEntropy")()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from unitk.criterions.config import OfTask
 from unitk.errors import require
-from unitk.options.fields import Above, Checked
+from unitk.options.fields import Above
 from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
 
 @register("criterion", "contrastive")
 @dataclass(frozen=True, kw_only=True)
-class ContrastiveConfig(Checked):
+class ContrastiveConfig(OfTask):
     """The source's similarity to its target against that to all other targets of the update."""
-
-    KIND = "criterion"
 
     temperature: Above = 0.05
     """Number that divides the cosines before their softmax (SimCSE: 0.05)."""

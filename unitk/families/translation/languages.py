@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from unitk.criterions.config import OfTask
 from unitk.data.cuts import Text
 from unitk.errors import require
 from unitk.models.archs import MASS as SUMMARIZING
 from unitk.models.archs import resize
 from unitk.models.base import Preset
 from unitk.models.config import EncoderDecoderConfig
-from unitk.options.fields import Checked, Count, Rate, Weight
+from unitk.options.fields import Count, Rate, Weight
 from unitk.registry import import_object, register
 from unitk.slots import Example, Ids, Slots
 from unitk.tasks.mass import MASS
@@ -181,14 +182,12 @@ def longest_translation(n: Ids) -> Ids:
 
 @register("criterion", "back_translation")
 @dataclass(frozen=True, kw_only=True)
-class BackTranslationConfig(Checked):
+class BackTranslationConfig(OfTask):
     """Cross-entropy of texts given their translations, which the model writes before each update.
 
     Sennrich et al. 2016, arXiv 1511.06709; of both directions at once, Lample et al. 2018, arXiv
     1711.00043, section 2.4. No gradient passes through a translation. Pairs are learnt as they are.
     """
-
-    KIND = "criterion"
 
     label_smoothing: Rate = 0.0
     """Share of the weight of each label that is spread over all other words."""

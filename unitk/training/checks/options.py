@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from unitk import registry
+from unitk.criterions.config import OfTask
 from unitk.errors import UsageError, require
 from unitk.optim.config import AdafactorConfig, AdamWConfig, parse_rules
 from unitk.options.config import Parsed, flag
@@ -20,6 +22,7 @@ def check_run_options(parsed: Parsed, run: RunFolder) -> None:
         _check_sharded(parsed)
     check_schedules_end(parsed)
     _check_scores(parsed)
+    _check_criterion(parsed)
 
 
 def _check_shards(config: TrainConfig, run: RunFolder) -> None:
@@ -49,6 +52,17 @@ def _check_sharded(parsed: Parsed) -> None:
     require(not half, f"--shard and --optimizer.state bf16 {apart}")
     writes = "--shard and --valid-generate exclude each other"
     require(config.valid_generate is None, writes)
+
+
+def _check_criterion(parsed: Parsed) -> None:
+    """Refuse a criterion that learns nothing that the tasks of the run ask."""
+    chosen = parsed.components["criterion"]
+    tasks = [*parsed.mixture.values()] or [parsed.components["task"]]
+    defaults = {task.made_from.component("criterion", task.config) for task in tasks}
+    if isinstance(chosen.config, OfTask) and chosen.name not in defaults:
+        names = registry.names("task")
+        own = [one for one in names if registry.get("task", one).criterion == chosen.name]
+        raise UsageError(f"--criterion {chosen.name} is for --task {' or '.join(own)}")
 
 
 def _check_scores(parsed: Parsed) -> None:
