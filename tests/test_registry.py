@@ -3,12 +3,16 @@
 import re
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from unitk import registry
 from unitk.errors import UsageError
+from unitk.options.config import NoOptions, resolve
+from unitk.options.settings import Origin, Settings
+from unitk.tasks.base import Task
 from unitk.verbs import list as listing
 
 PLUGIN = '''
@@ -18,6 +22,8 @@ from unitk.tasks.base import Task
 @register("task", "{name}")
 class Mine(Task):
     """An objective of one's own."""
+
+    arch = "bert_tiny"
 '''
 
 
@@ -66,7 +72,7 @@ def test_user_dir_mistakes_are_one_line(tmp_path):
     assert done.returncode == 2 and "--user-dir" in done.stderr and done.stderr.count("\n") == 1
     (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
     done = run("list", "--user-dir", str(tmp_path))
-    assert done.returncode == 2 and "broken.py cannot" in done.stderr
+    assert done.returncode == 2 and "broken.py, line 1, cannot" in done.stderr
     assert "Traceback" not in done.stderr
     (tmp_path / "broken.py").write_text(PLUGIN.format(name="glm_infill"))
     done = run("list", "--user-dir", str(tmp_path))
@@ -75,6 +81,48 @@ def test_user_dir_mistakes_are_one_line(tmp_path):
         and "registered twice" in done.stderr
         and "glm_infill.py" in done.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("x = 1\ndef f(:\n", "line 2, .*SyntaxError"),
+        ("\nimport nothing_of_this_name", "line 2, .*nothing_of_this_name"),
+        ("def f():\n    raise RuntimeError('a b')\nf()", "line 2, .*RuntimeError: a b"),
+        ("{}['a']", "line 1, .*KeyError"),
+        ("import sys\nsys.exit(0)", "line 2, .*SystemExit"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_names_its_line(tmp_path, own_registry, source, message):
+    """Whatever it raises, and whichever function of it does."""
+    (tmp_path / "mine.py").write_text(source)
+    with pytest.raises(UsageError, match=f"--user-dir: .*mine.py, {message}"):
+        registry.load_plugins(tmp_path)
+
+
+def test_an_installed_plugin_that_cannot_be_imported_is_named(monkeypatch):
+    broken = EntryPoint("mine", "nothing_of_this_name", "unitk.plugins")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [broken])
+    with pytest.raises(UsageError, match="plug-in mine .*cannot be imported"):
+        registry.load_plugins()
+
+
+@pytest.mark.parametrize("kind", registry.OFFERS)
+def test_a_component_has_what_its_kind_offers(own_registry, kind):
+    with pytest.raises(UsageError, match=f"{kind} 'mine' of .*test_registry.*has no "):
+        registry.register(kind, "mine")(object)
+
+
+def test_an_architecture_is_needed_and_is_a_config(own_registry):
+    @registry.register("task", "mine")
+    class Mine(Task):
+        """It has no architecture of its own."""
+
+    registry.register("arch", "nothing")(lambda: None)
+    given = {"task": "mine"}
+    for more, message in ({}, "--arch is needed.*mine"), ({"arch": "nothing"}, "--arch nothing: "):
+        with pytest.raises(UsageError, match=message):
+            resolve(NoOptions, Settings.of_texts(given | more, Origin.FLAG), ("task", "arch"))
 
 
 def test_user_dir_appears_in_the_list(tmp_path):

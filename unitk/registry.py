@@ -17,7 +17,9 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +39,20 @@ MODULES = "head", "format", "model_type", "driver", "measure", "estimator", "che
 REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')
 """What the source of a module looks like that registers a component: its kind, mostly its name."""
 
+OFFERS = {
+    "task": ("Config", "symbols"),
+    "criterion": ("build",),
+    "optimizer": ("build",),
+    "head": ("terms", "mean"),
+    "reader": ("endings",),
+}
+"""Kind -> members that a component must have to be chosen by its name."""
+BROKEN = (
+    *(ImportError, SyntaxError, NameError, AttributeError, TypeError, ValueError, LookupError),
+    *(AssertionError, ArithmeticError, OSError, RuntimeError, SystemExit),
+)
+"""What a module may raise when it is imported."""
+
 _entries: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _places: dict[tuple[str, str], str] = {}
 _loaded: set[str] = set()
@@ -55,6 +71,8 @@ def register(kind: str, name: str) -> Callable[[T], T]:
         if name in _entries[kind]:
             there = _places[kind, name]
             raise UsageError(f"{kind} {name!r} is registered twice: {there} and {here}")
+        if lacks := [one for one in OFFERS.get(kind, ()) if not hasattr(component, one)]:
+            raise UsageError(f"{kind} {name!r} of {here} has no {' and no '.join(lacks)}")
         _entries[kind][name] = component
         _places[kind, name] = here
         return component
@@ -141,7 +159,8 @@ def load_plugins(user_dir: Path | None = None) -> None:
     for entry in entry_points(group="unitk.plugins"):
         if entry.value not in _loaded:
             _loaded.add(entry.value)
-            entry.load()
+            with _naming(f"the plug-in {entry.name} = {entry.value} of an installed package"):
+                entry.load()
     if user_dir is None:
         return
     require(user_dir.is_dir(), f"--user-dir: {user_dir} is not a folder")
@@ -176,8 +195,21 @@ def _import_file(path: Path) -> None:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    try:
+    with _naming(f"--user-dir: {path}", str(path)):
         spec.loader.exec_module(module)
-    except (ImportError, SyntaxError, NameError, AttributeError, TypeError, ValueError) as error:
-        # a plug-in is foreign code: name the file instead of a traceback
-        raise UsageError(f"--user-dir: {path} cannot be imported: {error!r}") from error
+
+
+@contextmanager
+def _naming(what: str, file: str = "") -> Iterator[None]:
+    """Raise a `UsageError` that names a plug-in, and its line, instead of a traceback."""
+    try:
+        yield
+    except BROKEN as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((one.lineno for one in frames[::-1] if one.filename == file), None)
+        said: object = error
+        if isinstance(error, SyntaxError):
+            said, line = error.msg, error.lineno if error.filename == file else line
+        where = f", line {line}," if line else ""
+        fault = f"{what}{where} cannot be imported: {type(error).__name__}: {said}"
+        raise UsageError(fault) from error

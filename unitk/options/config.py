@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -285,6 +285,7 @@ def _component(kind: str, given: Settings, chosen: dict[str, Component]) -> Comp
             raise UsageError(f"{flag(kind)} is given twice: {words[0]} and {words[1]}")
     elif kind in SIBLINGS and "task" in chosen:
         name = chosen["task"].made_from.component(kind, chosen["task"].config)
+        require(bool(name), f"{flag(kind)} is needed: task {chosen['task'].name} has no default")
     elif kind in DEFAULTS:
         name = DEFAULTS[kind]
     else:
@@ -292,6 +293,8 @@ def _component(kind: str, given: Settings, chosen: dict[str, Component]) -> Comp
     made_from = registry.get(kind, name)
     # an architecture is registered as a function that returns its config
     preset = made_from() if kind == "arch" else None
+    if kind == "arch" and not is_dataclass(preset):
+        raise UsageError(f"--arch {name}: {preset!r} is made in place of a model config")
     cls = type(preset) if preset is not None else made_from
     cls = made_from.Config if kind == "task" else cls
     return Component(name, made_from, build_config(cls, given, f"{kind}.", preset))

@@ -78,7 +78,7 @@ class Task:
     # what its vocabulary, architecture and criterion are and have
     symbols: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep")
     """Special symbols the vocabulary must have."""
-    arch: ClassVar[str]
+    arch: ClassVar[str] = ""  # "": --arch must be given
     criterion: ClassVar[str] = "cross_entropy"  # default components, by registered name
     needs_criterion: str = ""  # the only criterion that can learn its asks; "": any
     needs: tuple[str, ...] = ()

@@ -284,7 +284,8 @@ class TrainConfig(Checked):
         if self.adapter is not None:
             parse_named("adapter", self.adapter, "--adapter")
             whose = "--adapter needs the weights of a model beside which it is trained: --init-from"
-            require(bool(self.init_from or towers), whose)
+            new = "; a run that began without an adapter goes on without one" * self.resume
+            require(bool(self.init_from or towers), whose + new)
         good = self.thaw in (None, "epoch") or (self.thaw or "").isdecimal() and self.thaw != "0"
         require(good, f"--thaw must be epoch or a number of updates, got {self.thaw!r}")
         bad_steps(self.on_nonfinite)

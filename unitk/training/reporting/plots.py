@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,15 @@ def _task(name: str) -> str:
 
 def plot_runs(runs: Sequence[Path], output: Path) -> None:
     """Draw the curves of several runs into one image file."""
+    events = {run: _events(run) for run in runs}
+    with new_file(output, "--output", UsageError) as part:
+        save(_draw_runs(events), part, 120)
+
+
+def _draw_runs(events: Mapping[Path, list[dict[str, Any]]]) -> Any:
+    """The figure of the curves of several runs, from the events of each."""
     from matplotlib.figure import Figure
 
-    events = {run: _events(run) for run in runs}
     logged = {name for of_run in events.values() for event in of_run for name in event}
     panels = panels_of(logged)
     rows = -(-len(panels) // 2)
@@ -70,8 +76,7 @@ def plot_runs(runs: Sequence[Path], output: Path) -> None:
     for axis in axes[-1]:
         axis.set_xlabel("update")
     axes[0, 0].legend()
-    with new_file(output, "--output", UsageError) as part:
-        save(figure, part, 120)
+    return figure
 
 
 def _events(run: Path) -> list[dict[str, Any]]:
