@@ -86,7 +86,7 @@ def test_user_dir_mistakes_are_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("x = 1\ndef f(:\n", "line 2, .*SyntaxError"),
+        ("x = 1\ndef f(:\n", ".*SyntaxError: .*line 2"),
         ("\nimport nothing_of_this_name", "line 2, .*nothing_of_this_name"),
         ("def f():\n    raise RuntimeError('a b')\nf()", "line 2, .*RuntimeError: a b"),
         ("{}['a']", "line 1, .*KeyError"),
@@ -96,7 +96,7 @@ def test_user_dir_mistakes_are_one_line(tmp_path):
 def test_a_file_that_cannot_be_imported_names_its_line(tmp_path, own_registry, source, message):
     """Whatever it raises, and whichever function of it does."""
     (tmp_path / "mine.py").write_text(source)
-    with pytest.raises(UsageError, match=f"--user-dir: .*mine.py, {message}"):
+    with pytest.raises(UsageError, match=f"--user-dir: .*mine.py.*{message}"):
         registry.load_plugins(tmp_path)
 
 

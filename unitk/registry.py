@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib
 import importlib.util
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, TypeVar
 
 from unitk.errors import UsageError, require
@@ -39,19 +38,8 @@ MODULES = "head", "format", "model_type", "driver", "measure", "estimator", "che
 REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')
 """What the source of a module looks like that registers a component: its kind, mostly its name."""
 
-OFFERS = {
-    "task": ("Config", "symbols"),
-    "criterion": ("build",),
-    "optimizer": ("build",),
-    "head": ("terms", "mean"),
-    "reader": ("endings",),
-}
-"""Kind -> members that a component must have to be chosen by its name."""
-BROKEN = (
-    *(ImportError, SyntaxError, NameError, AttributeError, TypeError, ValueError, LookupError),
-    *(AssertionError, ArithmeticError, OSError, RuntimeError, SystemExit),
-)
-"""What a module may raise when it is imported."""
+OFFERS = {"task": ("Config", "symbols"), "criterion": ("build",), "optimizer": ("build",)}
+"""Kind -> members without which a component cannot be chosen."""
 
 _entries: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _places: dict[tuple[str, str], str] = {}
@@ -65,16 +53,15 @@ def register(kind: str, name: str) -> Callable[[T], T]:
     if kind not in _entries:
         raise UsageError(f"cannot register {name!r}: unknown kind {kind!r}{nearest(kind, KINDS)}")
     caller = sys._getframe(1)  # for the message of a name given twice
-    here = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+    at = f"{caller.f_code.co_filename}:{caller.f_lineno}"
 
     def add(component: T) -> T:
         if name in _entries[kind]:
-            there = _places[kind, name]
-            raise UsageError(f"{kind} {name!r} is registered twice: {there} and {here}")
+            raise UsageError(f"{kind} {name!r} is registered twice: {_places[kind, name]} and {at}")
         if lacks := [one for one in OFFERS.get(kind, ()) if not hasattr(component, one)]:
-            raise UsageError(f"{kind} {name!r} of {here} has no {' and no '.join(lacks)}")
+            raise UsageError(f"{kind} {name!r} of {at} has no {' and no '.join(lacks)}")
         _entries[kind][name] = component
-        _places[kind, name] = here
+        _places[kind, name] = at
         return component
 
     return add
@@ -201,15 +188,12 @@ def _import_file(path: Path) -> None:
 
 @contextmanager
 def _naming(what: str, file: str = "") -> Iterator[None]:
-    """Raise a `UsageError` that names a plug-in, and its line, instead of a traceback."""
+    """Name a plug-in that cannot be imported, and the line, instead of a traceback."""
     try:
         yield
-    except BROKEN as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        line = next((one.lineno for one in frames[::-1] if one.filename == file), None)
-        said: object = error
-        if isinstance(error, SyntaxError):
-            said, line = error.msg, error.lineno if error.filename == file else line
-        where = f", line {line}," if line else ""
-        fault = f"{what}{where} cannot be imported: {type(error).__name__}: {said}"
-        raise UsageError(fault) from error
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
+        lines = [one.lineno for one in extract_tb(error.__traceback__) if one.filename == file]
+        what += f", line {lines[-1]}," if lines else ""
+        raise UsageError(f"{what} cannot be imported: {type(error).__name__}: {error}") from error

@@ -7,10 +7,10 @@ import pytest
 from labelled import FORMS, write
 
 from unitk import registry
-from unitk.criterions.config import OfTask
 from unitk.data.batching import draw
 from unitk.data.limits import misfit, tables_of
 from unitk.errors import UsageError
+from unitk.options.fields import OfTask
 from unitk.slots import Example, stay
 from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare

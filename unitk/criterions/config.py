@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from unitk.vocab.base import Vocab
 
 
-class OfTask(Checked):
-    """A base of criterions that learn what certain tasks ask, whose default they are."""
-
-    KIND = "criterion"
-
-
 @register("criterion", "cross_entropy")
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropyConfig(Checked):

@@ -8,12 +8,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from unitk.criterions.config import OfTask
 from unitk.errors import UsageError
 from unitk.models.archs import for_cpu, preset, tiny
 from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
-from unitk.options.fields import Checked, Count, Part, Positive, Schedule, Weight, parse_schedule
+from unitk.options.fields import (
+    Checked,
+    Count,
+    OfTask,
+    Part,
+    Positive,
+    Schedule,
+    Weight,
+    parse_schedule,
+)
 from unitk.registry import get, import_object, register
 
 if TYPE_CHECKING:
