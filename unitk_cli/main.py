@@ -22,6 +22,7 @@ from unitk import __version__, errors
 from unitk.api.arguments import settle
 from unitk.api.verb import find_verb
 from unitk.files import create
+from unitk.foreign import HALF
 from unitk.options import config
 from unitk.options.settings import read_options
 from unitk.registry import KINDS, PLUGIN, load_plugins, names, nearest, sources
@@ -131,6 +132,8 @@ def call(verb: str, words: list[str]) -> None:
     if "--quiet" in words:
         os.environ[errors.QUIET] = "1"  # of further processes, too
     words = set_variables([word for word in words if word != "--quiet"])
+    for word in words:  # files have these words in them
+        errors.require(not HALF.search(word), f"{word!r} is not UTF-8; rename what it names")
     try:
         try:
             find_verb(verb)(words)

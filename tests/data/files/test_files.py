@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from unitk.data.files.documents import Separators
 from unitk.data.files.files import Files, expand
+from unitk.data.files.readers import records
 from unitk.errors import DataError, UsageError
 
 BLANK = Separators()
@@ -57,3 +59,26 @@ def test_lines_for_a_vocabulary_are_all_sides(tmp_path):
     path = write(tmp_path / "x.json", json.dumps(tree))
     assert list(Files([path], [], None).lines()) == ["Ann", "Ann met Bob.", "Who?"]
     assert list(Files([source], [], BLANK).lines()) == ["a", "b"]
+
+
+def test_wildcards_in_a_folder_whose_name_has_some(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "data[1]"
+    folder.mkdir()
+    write(folder / "b.txt", "x")
+    assert [str(path) for path in expand(["data[1]/*.txt"], "--input")] == ["data[1]/b.txt"]
+    assert expand([f"{folder}/?.txt"], "--input") == [folder / "b.txt"]
+
+
+def test_a_packed_file_may_have_capitals_in_its_ending(tmp_path):
+    path = tmp_path / "a.jsonl.GZ"
+    path.write_bytes(gzip.compress(b'{"text": "a b"}'))
+    assert [one.get("text") for one in records(path)] == ["a b"]
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path):
+    name = os.fsencode(tmp_path) + b"/bad\xff.txt"
+    with open(name, "w") as file:
+        file.write("x")
+    with pytest.raises(UsageError, match="is not UTF-8; rename it"):
+        expand([str(tmp_path)], "--input")

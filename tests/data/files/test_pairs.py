@@ -150,3 +150,15 @@ def test_an_empty_side_is_an_error(tmp_path):
     write(tmp_path / "s", "a\nb\n"), write(tmp_path / "t", "c\n \n")
     with pytest.raises(DataError, match="t, line 2: empty; remove the line from both files"):
         list(pair_blocks(tmp_path / "s", tmp_path / "t"))
+
+
+def test_null_is_an_empty_text(tmp_path):
+    good = {"body": "a", "title": "b"}
+    path = lines(tmp_path / "x.jsonl", good | {"body": None}, good | {"title": None}, good)
+    with pytest.raises(DataError, match="line 1: field 'body' is empty .*--skip-empty"):
+        list(read_records(path, FIELDS))
+    skipping = Fields(("body",), ("title",), skip_empty=True)
+    assert list(read_records(path, skipping)) == [PairText(["a"], "b")]
+    # a further target that is null is none
+    more = lines(tmp_path / "y.jsonl", good | {"other": None})
+    assert list(read_records(more, Fields(("body",), ("other", "title")))) == [PairText(["a"], "b")]

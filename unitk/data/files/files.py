@@ -20,6 +20,7 @@ from unitk.data.files.squad import SQUAD_SOURCE, check_form, read_squad
 from unitk.data.files.tables import saved_files
 from unitk.errors import DataError, UsageError, require
 from unitk.files import RemotePath
+from unitk.foreign import HALF
 from unitk.options.fields import Checked, Positive, flag
 from unitk.options.settings import Settings
 from unitk.pretrained import from_hub, locate
@@ -32,6 +33,8 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
     """The files that a user named, in order; wildcards and folders are expanded."""
     found = [path for pattern in patterns for path in _matching(pattern, option)]
     for path, times in Counter(found).items():
+        fits = not HALF.search(str(path))
+        require(fits, f"{option} {path}: the name of the file is not UTF-8; rename it")
         require(times == 1, f"{option} names {path} twice")
     return found
 
@@ -51,10 +54,18 @@ def _matching(pattern: str, option: str) -> list[Path]:
         raise DataError(f"{option} {pattern} is an address; download it and name the file")
     if not glob.has_magic(pattern):
         raise DataError(f"{option} {path}: no such file{from_hub(path, 'data set')}")
-    names = map(Path, sorted(glob.glob(pattern, recursive=True)))
+    names = [*map(Path, sorted(glob.glob(pattern, recursive=True)))]
+    names = names or _with_marks(path)
     if not (files := [name for name in names if name.is_file()]):
         raise DataError(f"{option} {pattern}: no file has such a name")
     return files
+
+
+def _with_marks(pattern: Path) -> list[Path]:
+    """The files that a pattern names if its folder has wildcards in its own name, such as a[1]."""
+    there = next((folder for folder in pattern.parents if folder.exists()), Path())
+    rest = pattern.relative_to(there)
+    return [there / name for name in sorted(glob.glob(str(rest), root_dir=there, recursive=True))]
 
 
 def _inside(folder: Path, option: str) -> list[Path]:

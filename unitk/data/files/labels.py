@@ -36,6 +36,8 @@ def _choice(value: Any) -> Label | None:
 
 
 def _number(value: Any) -> Label | None:
+    if isinstance(value, str) and "_" in value:  # which Python alone reads as a number
+        return None
     with suppress(TypeError, ValueError, OverflowError):
         return [number] if math.isfinite(number := float(value)) else None
     return None

@@ -90,7 +90,12 @@ PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 
 def strip_packing(path: Path) -> Path:
     """A path without the ending of a packed file."""
-    return path.with_suffix("") if path.suffix in UNPACK else path
+    return path.with_suffix("") if packing(path) in UNPACK else path
+
+
+def packing(path: Path) -> str:
+    """The ending of a file in lower case, which tells how it is packed, if it is."""
+    return path.suffix.lower()
 
 
 @functools.cache
@@ -119,22 +124,23 @@ def size_of(path: Path) -> int:
 
 def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
     """The unpacked bytes of a file in pieces, each with the bytes on disk that were read so far."""
-    kind = f"{PACKED.get(path.suffix, '')} data"
+    packed = packing(path)
+    kind = f"{PACKED.get(packed, '')} data"
     try:
         after = 0  # counted, as a pipe cannot tell
         with open_file(path) as file:
-            if path.suffix not in UNPACK:
+            if packed not in UNPACK:
                 while piece := file.read(BLOCK >> 2):
                     after += len(piece)
                     yield piece, after
                 return
             # not gzip.open: how far it reads ahead is the library's business, shards depend on it
-            unpack = UNPACK[path.suffix]()
+            unpack = UNPACK[packed]()
             while piece := file.read(BLOCK >> 4):
                 after += len(piece)
                 while piece := piece.lstrip(b"\0") if unpack.eof else piece:
                     # what is behind the end, and no padding, is another member
-                    unpack = UNPACK[path.suffix]() if unpack.eof else unpack
+                    unpack = UNPACK[packed]() if unpack.eof else unpack
                     yield unpack.decompress(piece), after
                     piece = unpack.unused_data if unpack.eof else b""
             if after and not unpack.eof:

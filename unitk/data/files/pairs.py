@@ -7,7 +7,7 @@ of a source, which are joined with blanks, or equally good targets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -22,7 +22,7 @@ from unitk.data.files.labels import (
     split_words,
 )
 from unitk.data.files.lines import blocks, in_groups, lines_of, read_lines
-from unitk.data.files.readers import Record, records
+from unitk.data.files.readers import EmptyField, Record, records
 from unitk.errors import DataError
 
 
@@ -91,9 +91,20 @@ def record_blocks(
     wanted = (*fields.source, *fields.target, *filter(None, [fields.label]))
     read = _read_label if fields.form else _pair
     for some in in_groups(records(path, wanted, name)):
-        pairs = [pair for record in some if (pair := read(record, fields))]
+        pairs = [pair for record in some if (pair := _read(read, record, fields))]
         skipped = len(some) - len(pairs)
         yield PairBlock(path, base + some[0].at, pairs, labels=fields.form, skipped=skipped)
+
+
+def _read(
+    read: Callable[[Record, Fields], PairText | None], record: Record, fields: Fields
+) -> PairText | None:
+    try:
+        return read(record, fields)
+    except EmptyField as error:
+        if fields.skip_empty:
+            return None
+        raise DataError(f"{error}; --skip-empty leaves such records out") from error
 
 
 def read_records(path: Path, fields: Fields) -> Iterator[PairText]:
@@ -207,7 +218,8 @@ def choices_of(record: Record, fields: Fields) -> list[str]:
 def targets_of(record: Record, fields: Fields) -> list[str]:
     """The targets of a record, the first one first, each on one line; empty ones are dropped."""
     record.need(*fields.target, option="--target-field")
-    each = (text for name in fields.target if name in record for text in record.texts(name))
+    held = [name for name in fields.target if record.get(name) is not None]
+    each = (text for name in held for text in record.texts(name))
     return [one for text in each if (one := join_sentences(text.split("\n"), fields.mark))]
 
 

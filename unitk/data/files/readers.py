@@ -69,6 +69,8 @@ class Record:
     def texts(self, name: str, option: str = "", least: int = 0, blank: bool = True) -> list[str]:
         """The texts in a field that holds a list of them, or one; `least` of them at least."""
         value = self.get(name)
+        if value is None and name in self:
+            raise EmptyField(f"{self.where(name)} is empty (null)")
         several = value if isinstance(value, list) else [value]
         if len(several) < least or not all(isinstance(text, str) for text in several):
             self.need(name, option=option)
@@ -110,6 +112,10 @@ def _names(values: dict[str, Any]) -> Iterator[str]:
         inner = value[0] if isinstance(value, list) and value else value
         within = _names(inner) if isinstance(inner, dict) and inner else None
         yield from (f"{name}.{one}" for one in within) if within else [name]
+
+
+class EmptyField(DataError):
+    """A field that is there, but has no value."""
 
 
 class Reader(ABC):
