@@ -7,10 +7,10 @@ import pytest
 from labelled import FORMS, write
 
 from unitk import registry
+from unitk.criterions.config import OfTask
 from unitk.data.batching import draw
 from unitk.data.limits import misfit, tables_of
 from unitk.errors import UsageError
-from unitk.options.fields import OfTask
 from unitk.slots import Example, stay
 from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare
@@ -150,5 +150,5 @@ def test_labels_of_another_form_are_refused_by_their_form(tmp_path, toy_vocab):
             words = (
                 f"--task {task} --arch bert_tiny --data {data / form} --save-dir {tmp_path / 'run'}"
             )
-            with pytest.raises(UsageError, match=f"of the form {own}, .* are {form} "):
+            with pytest.raises(UsageError, match=f"form {own}, .* {form} "):
                 prepare(parse_train(f"{words} --max-steps 1".split()))

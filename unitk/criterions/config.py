@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from unitk.vocab.base import Vocab
 
 
+class OfTask(Checked):
+    """Options of a criterion that learns only what the tasks ask whose default it is."""
+
+    KIND = "criterion"
+
+
 @register("criterion", "cross_entropy")
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropyConfig(Checked):

@@ -223,12 +223,6 @@ class Checked:
         return flag(f"{self.KIND}.{name}" if self.KIND else name)
 
 
-class OfTask(Checked):
-    """Options of a criterion that learns only what the tasks ask whose default it is."""
-
-    KIND = "criterion"
-
-
 def check_values(config: Any, called: Callable[[str], str]) -> None:
     """Raise a `UsageError` for a value that its option's type excludes; `called` names options."""
     for option in options(type(config)):

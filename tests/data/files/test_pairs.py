@@ -155,7 +155,7 @@ def test_an_empty_side_is_an_error(tmp_path):
 def test_null_is_an_empty_text(tmp_path):
     good = {"body": "a", "title": "b"}
     path = lines(tmp_path / "x.jsonl", good | {"body": None}, good | {"title": None}, good)
-    with pytest.raises(DataError, match="line 1: field 'body' is empty .*--skip-empty"):
+    with pytest.raises(DataError, match="line 1: .*'body' .*--skip-empty"):
         list(read_records(path, FIELDS))
     skipping = Fields(("body",), ("title",), skip_empty=True)
     assert list(read_records(path, skipping)) == [PairText(["a"], "b")]

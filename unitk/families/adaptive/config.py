@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from unitk.options.fields import OfTask, Positive, Rate
+from unitk.criterions.config import OfTask
+from unitk.options.fields import Positive, Rate
 from unitk.registry import import_object, register
 
 if TYPE_CHECKING:

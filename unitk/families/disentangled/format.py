@@ -229,6 +229,9 @@ def _is_ltg(config: ModelConfig, arch: str) -> bool:
     return config.norm_first
 
 
+FIXED: dict[str, Any] = {"relative_attention": True, "share_att_key": True}
+FIXED |= {"conv_kernel_size": 0, "pooler_hidden_act": "gelu"}
+
 register("model_type", "deberta-v2")(
     Family(
         about="DeBERTa v2 and v3",
@@ -238,10 +241,7 @@ register("model_type", "deberta-v2")(
         task="mlm",
         layout=DEBERTA,
         keys=KEYS,
-        fixed={
-            **{"relative_attention": True, "share_att_key": True, "conv_kernel_size": 0},
-            "pooler_hidden_act": "gelu",
-        },
+        fixed=FIXED,
         usual={"relative_attention": False, "share_att_key": False},
         complete=_deberta,
         entries=_about_deberta,

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from unitk.criterions.config import OfTask
 from unitk.models.archs import BERT, CPU, TESTS, for_cpu, resize, tiny
 from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
-from unitk.options.fields import Count, OfTask, Weight
+from unitk.options.fields import Count, Weight
 from unitk.registry import import_object, register
 
 if TYPE_CHECKING:

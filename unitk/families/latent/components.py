@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from unitk.criterions.config import OfTask
 from unitk.errors import UsageError
 from unitk.models.archs import for_cpu, preset, tiny
 from unitk.models.base import Preset
@@ -15,7 +16,6 @@ from unitk.models.config import ModelConfig
 from unitk.options.fields import (
     Checked,
     Count,
-    OfTask,
     Part,
     Positive,
     Schedule,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from unitk.criterions.config import OfTask
 from unitk.errors import require
-from unitk.options.fields import Above, OfTask
+from unitk.options.fields import Above
 from unitk.registry import import_object, register
 
 if TYPE_CHECKING:

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from unitk.criterions.config import OfTask
 from unitk.data.cuts import Text
 from unitk.errors import require
 from unitk.models.archs import MASS as SUMMARIZING
 from unitk.models.archs import resize
 from unitk.models.base import Preset
 from unitk.models.config import EncoderDecoderConfig
-from unitk.options.fields import Count, OfTask, Rate, Weight
+from unitk.options.fields import Count, Rate, Weight
 from unitk.registry import import_object, register
 from unitk.slots import Example, Ids, Slots
 from unitk.tasks.mass import MASS

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from unitk import registry
+from unitk.criterions.config import OfTask
 from unitk.errors import UsageError, require
 from unitk.optim.config import AdafactorConfig, AdamWConfig, parse_rules
 from unitk.options.config import Parsed, flag
-from unitk.options.fields import OfTask
 from unitk.options.settings import Origin
 from unitk.training.config import RANKING, SCORES, TrainConfig, figure, is_launched, process_ranks
 from unitk.training.saving.folder import RunFolder
