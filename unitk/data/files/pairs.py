@@ -216,9 +216,10 @@ def choices_of(record: Record, fields: Fields) -> list[str]:
 
 
 def targets_of(record: Record, fields: Fields) -> list[str]:
-    """The targets of a record, the first one first, each on one line; empty ones are dropped."""
+    """The targets of a record on a line each; empty ones go, and null ones beside another."""
     record.need(*fields.target, option="--target-field")
-    held = [name for name in fields.target if record.get(name) is not None]
+    there = [name for name in fields.target if name in record]
+    held = [name for name in there if record.get(name) is not None] or there[:1]
     each = (text for name in held for text in record.texts(name))
     return [one for text in each if (one := join_sentences(text.split("\n"), fields.mark))]
 
