@@ -355,7 +355,10 @@ def test_a_model_with_another_activation_leaves_as_no_roberta():
     assert kind_of(config, "roberta_base", "class") == "roberta"
 
 
-@pytest.mark.parametrize("change", [{"dense_act_fn": "relu"}, {"is_gated_act": False}])
+CONTRADICTING = {"dense_act_fn": "relu"}, {"dense_act_fn": ["gelu"]}, {"is_gated_act": False}
+
+
+@pytest.mark.parametrize("change", CONTRADICTING)
 def test_two_settings_of_t5s_feed_forward_layer_agree(make, change):
     _, there = make("t5_v1_1")
     edit(there, "config.json", lambda config: config.update(change))

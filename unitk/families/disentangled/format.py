@@ -229,8 +229,12 @@ def _is_ltg(config: ModelConfig, arch: str) -> bool:
     return config.norm_first
 
 
-FIXED: dict[str, Any] = {"relative_attention": True, "share_att_key": True}
-FIXED |= {"conv_kernel_size": 0, "pooler_hidden_act": "gelu"}
+FIXED = {
+    "relative_attention": True,
+    "share_att_key": True,
+    "conv_kernel_size": 0,
+    "pooler_hidden_act": "gelu",
+}
 
 register("model_type", "deberta-v2")(
     Family(

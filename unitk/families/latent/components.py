@@ -13,15 +13,7 @@ from unitk.errors import UsageError
 from unitk.models.archs import for_cpu, preset, tiny
 from unitk.models.base import Preset
 from unitk.models.config import ModelConfig
-from unitk.options.fields import (
-    Checked,
-    Count,
-    Part,
-    Positive,
-    Schedule,
-    Weight,
-    parse_schedule,
-)
+from unitk.options.fields import Checked, Count, Part, Positive, Schedule, Weight, parse_schedule
 from unitk.registry import get, import_object, register
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ def _t5(checkpoint: Checkpoint) -> Changes:
     gate, activation = PROJECTIONS[projection]
     for other, own in (("dense_act_fn", activation), ("is_gated_act", gate)):
         # what transformers derives and writes, too, counts there
-        if (found := given.get(other)) is not None and ACTIVATIONS.get(found, found) != own:
+        if (found := given.get(other)) is not None and ACTIVATIONS.get(str(found), found) != own:
             raise CheckpointError(f"{where}: {key} is {projection!r}, but {other} is {found!r}")
     # before it had a name of its own, the scale went by whether the output matrix was tied
     scaled = given.get("scale_decoder_outputs", given.get("tie_word_embeddings") is not False)
