@@ -26,14 +26,14 @@ def test_layout_is_the_table(ids, labels):
 
 def test_half_is_hidden_and_the_rest_is_untouched(toy_vocab, some_text):
     made, rng, v = task(toy_vocab), np.random.default_rng(0), toy_vocab
-    for n in (1, 2, 7, 30, 61):
+    for n in (1, 2, 7, 8, 30, 61):
         for _ in range(50):
             text = some_text(v, n, rng)
             example = made.pretrain(text, rng)
             enc, dec, [ask] = example.towers["enc"], example.towers["dec"], example.asks
             tokens = np.concatenate([[v.cls], text.ids, [v.sep]])
             hidden = dec.pos + 1
-            assert len(hidden) == max(1, round(0.5 * (n + 1)))
+            assert len(hidden) == round(0.5 * (n + 2)), "both symbols count, as in XLM's code"
             assert (np.diff(hidden) == 1).all() and (ask.label == tokens[hidden]).all()
             assert (dec.token == tokens[hidden - 1]).all()
             rest = np.delete(np.arange(n + 2), hidden)
@@ -100,7 +100,7 @@ def test_the_block_variant_hides_a_span_in_every_64_tokens(toy_vocab):
             for number, (a, b) in enumerate(spans):
                 first = 1 + 64 * number
                 block = min(64, tokens - first)
-                assert first <= a < b <= first + block and b - a == max(1, round(0.5 * block))
+                assert first <= a < b <= first + block and b - a == max(1, int(0.5 * block))
             starts.append(spans[0, 0])
         if tokens == 512:
             assert np.mean(starts) == pytest.approx(17, abs=1.5), "anywhere, no 20/20/60"

@@ -94,12 +94,14 @@ class MASS(Seq2Seq):
         return layout(tokens, hidden, shown, seen)
 
     def spans(self, tokens: int, share: float, rng: np.random.Generator) -> Spans:
-        """A span of this share of every block of all tokens but C."""
-        size = self.config.block_size or tokens
-        found = []
-        for begin in range(1, tokens, size):
-            block = min(size, tokens - begin)
-            length = round(share * block)
+        """A span of this share of all tokens, or of every block of those but C.
+
+        Lengths are rounded as in the official codes: of a text to the nearest, of blocks down.
+        """
+        size, found = self.config.block_size, []
+        for begin in range(1, tokens, size or tokens):
+            block = min(size or tokens, tokens - begin)
+            length = int(share * block) if size else min(round(share * tokens), block)
             if length or begin == 1:  # a short last block may have none, a text has one
                 length = max(length, 1)
                 start = begin + edge_start(block, length, self.config.edges, rng)
