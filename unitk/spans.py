@@ -162,9 +162,9 @@ def sentence_spans(ends: Bools, budget: int, most: int, rng: np.random.Generator
     return sentences[: min(reached + 1, most)]
 
 
-def long_span(size: int, least: float, rng: np.random.Generator) -> Spans:
-    """One span of `least` (a share) to all of the text, uniform in length and place."""
-    length = int(rng.integers(math.ceil(least * size), size + 1))
+def long_span(size: int, least: int, rng: np.random.Generator) -> Spans:
+    """One span of `least` to all tokens of the text, uniform in length and place."""
+    length = int(rng.integers(least, size + 1))
     start = int(rng.integers(size - length + 1))
     return np.array([[start, start + length]])
 

@@ -164,22 +164,33 @@ def test_all_modes_may_have_one_symbol(toy_vocab):
     assert len(names) == 3
 
 
+def test_a_document_has_half_of_all_its_tokens_hidden_or_more(toy_vocab):
+    """Symbols count, as in the official code: of 20 words and two symbols 11 are the least."""
+    made, rng = task(toy_vocab, mixture=(0.0, 0.0, 1.0)), np.random.default_rng(0)
+    for n in (1, 2, 19, 20):
+        text = some_text(toy_vocab, n, rng)
+        hidden = {len(made.pretrain(text, rng).asks[0].label) - 1 for _ in range(400)}
+        assert hidden == {*range(min((n + 2) // 2, n), n + 1)}
+
+
 def test_several_documents_are_a_prefix_and_the_rest(toy_vocab):
     """The official code's document mode: [CLS] prefix [gMASK] | [sop] rest, and no end of piece."""
     v, rng = toy_vocab, np.random.default_rng(0)
     made = task(v, mixture=(0.0, 0.0, 1.0))
     words = some_text(v, 20, rng).ids
     words[8] = v.sep
-    for _ in range(50):
+    seen = set()
+    for _ in range(200):
         example = made.pretrain(Text([words], np.zeros(1, int)), rng)
         x, [ask] = example.towers["x"], example.asks
-        size = int((x.now > 0).sum())
-        assert 11 <= size <= 21 and len(x) == 20 + 3
+        seen.add(size := int((x.now > 0).sum()))
+        assert len(x) == 20 + 3
         before = 20 + 1 - size
         assert x.token[x.now == 0].tolist() == [v.cls, *words[:before], v.gmask]
         assert ask.label.tolist() == [*words[before:], v.sep]
         assert x.token[x.now > 0].tolist() == [v.sop, *words[before:]]
         assert (x.pos[x.now > 0] == before + 1).all()
+    assert seen == {*range(11, 21)}, "the end of the text is one of the hidden ones"
 
 
 @pytest.mark.parametrize("place", ["first", "last"])

@@ -125,9 +125,11 @@ class GLMInfill(Task):
         elif mode == 1:
             spans = sentence_spans(v.sentence_end[ids] | borders, budget, most, rng)
         else:
-            spans = long_span(n, 0.5, rng)
-            if borders.any():  # a prefix LM: the rest of the text is written (official code)
-                spans, framed, end = spans + n - spans[0, 1], framed[:-1], v.sep
+            spans = long_span(n, min(int((n + self.frame) / 2), n), rng)
+            if (
+                borders.any() and n > 1
+            ):  # a prefix LM: the rest, S included, is written (official code)
+                spans, framed, end = spans + n - spans[0, 1] + [1, 0], framed[:-1], v.sep
         mask = (v.mask, v.smask, v.gmask)[mode if c.mode_symbols else 0]
         order = rng.permutation(spans) + 1
         return layout(framed, order, mask=mask, start=v.sop, end=end, name=MODES[mode])
