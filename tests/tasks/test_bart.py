@@ -130,6 +130,17 @@ def test_random_words_stand_for_spans(toy_vocab):
     assert others / unseen / (others / unseen + masks) == pytest.approx(0.25, abs=0.03)
 
 
+def test_a_fixed_share_of_the_inserted_masks_is_random(toy_vocab):
+    """fairseq rounds their number up: the smallest share is one of them, and no other span."""
+    made, rng = task(toy_vocab, mask_random=1e-9, mean_span=0.3), np.random.default_rng(0)
+    text, seen = np.full(100, made.words[toy_vocab.starts[made.words]][0]), []
+    for _ in range(50):
+        read = made.noised(text, np.zeros(1, int), 0.3, rng)
+        seen.append(int((~np.isin(read, [text[0], toy_vocab.mask])).sum()))
+        assert (read == toy_vocab.mask).sum() > 40
+    assert max(seen) == 1 and np.mean(seen) > 0.8  # some random words are that of the text
+
+
 def test_pairs_and_prompts_are_those_of_an_encoder_decoder(toy_vocab):
     made, plain = task(toy_vocab), Seq2Seq(Seq2Seq.Config(opening="both"), toy_vocab)
     source, target, rng = (

@@ -62,8 +62,8 @@ class BART(Seq2Seq):
         permute_sentences: Chance = 1.0
         """Share of the sentences that change places (section 3)."""
         mask_random: Chance = 0.0
-        """Probability that a random word replaces a span instead of [MASK]. fairseq's commands have
-        0.1."""
+        """Probability that a random word replaces a span instead of [MASK]. Of spans of length 0 it
+        is a share. fairseq's commands have 0.1."""
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "both"
         """Symbols before source and target. both: [CLS] before the source, [SEP] [CLS] before the
         target, as in the released models. The other values are those of task seq2seq."""
@@ -103,7 +103,10 @@ class BART(Seq2Seq):
         first = rng.permutation(words)[: len(lengths)]
         spans = np.stack([edges[first], edges[np.minimum(first + lengths, words)]], axis=1)
         shown = np.full(len(lengths) + zeros, v.mask)
-        random = rng.random(len(shown)) < c.mask_random
+        chance = rng.random(len(shown))
+        random = chance < c.mask_random
+        # of those of length 0 a fixed share, rounded up (official code)
+        random[chance[:zeros].argsort()] = np.arange(zeros) < ceil(c.mask_random * zeros)
         shown[random] = rng.choice(self.words, random.sum())
         read = infill_spans(tokens, spans, shown[zeros:])
         # spans of length 0, at any places of the result
