@@ -193,6 +193,11 @@ def test_smoothing_over_others_is_unilms():
     sure = target[:1].log().clamp(min=-1e3)  # no prediction does better than the targets
     best, _, _ = compare.compare(sure.clone(), label[:1], price[:1], e, pad)
     assert best.item() == pytest.approx(0, abs=1e-10)
+    padded = logits.detach().requires_grad_()
+    free, _, _ = compare.compare(padded * 1, torch.where(price < 0.5, pad, label), price, e, pad)
+    free.sum().backward()
+    assert (free[price < 0.5] == 0).all() and not padded.grad[price < 0.5].any()
+    assert torch.equal(free[price >= 0.5], loss[price >= 0.5])
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -155,10 +155,12 @@ def compare(
     """Each row's loss times its price, its nll, and whether its label is on top, [K] each.
 
     To the loss is added `z_loss` times the square of the logarithm of the softmax's denominator.
+    A label that is the `pad` costs nothing (UniLM).
 
     The logits are overwritten: by their gradient if they need one.
     """
     spread = _spread(logits_KV, smoothing, pad) if smoothing else None
+    price_K = price_K if pad is None else price_K.masked_fill(label_K == pad, 0)
     return Compare.apply(logits_KV, label_K, price_K, spread, z_loss, compare_rows)  # type: ignore[no-untyped-call]
 
 
