@@ -13,6 +13,7 @@ from unitk.optim.schedules import (
     Exponential,
     InverseSqrt,
     Linear,
+    LinearFromStart,
     Slanted,
     Wsd,
 )
@@ -30,6 +31,14 @@ def test_linear_stays_at_its_floor():
     assert schedule(10, 100) == 2.0
     assert schedule(55, 100) == pytest.approx(2 * 0.625)
     assert schedule(100, 100) == schedule(1000, 100) == 0.5
+
+
+def test_linear_from_start_is_berts():
+    """Rates of BERT's code at a peak of 1e-4: 1 % is gone when the warm-up of 1 % ends."""
+    schedule = LinearFromStart(value=1e-4, warmup=10_000)
+    found = [schedule(step, 1_000_000) for step in (0, 5000, 9999, 10_000, 500_000, 1_000_000)]
+    assert found == pytest.approx([0, 5e-5, 9.999e-5, 9.9e-5, 5e-5, 0], abs=1e-18)
+    assert [LinearFromStart()(step, 8) for step in range(10)] == [Linear()(s, 8) for s in range(10)]
 
 
 def test_cosine():
@@ -105,7 +114,8 @@ def test_warmup_below_one_is_a_share_of_the_run(name):
     schedule = registry.get("schedule", name)
     for step in range(0, 60, 7):
         assert schedule(warmup=0.25)(step, 40) == schedule(warmup=10)(step, 40)
-    assert schedule(warmup=1)(1, 40) == 1
+    peak = 39 / 40 if name == "linear_from_start" else 1
+    assert schedule(warmup=1)(1, 40) == peak
 
 
 @pytest.mark.parametrize(

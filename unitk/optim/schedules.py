@@ -2,7 +2,8 @@
 
 `schedule(step, total)` is the value at update `step` of `total`; step 0 is before training, so a
 loop asks for 1, 2, ..., total. The value rises linearly from 0 during the warm-up, equals `value`
-when it ends, and from there goes down to `floor * value`, where it stays after the end of the run.
+when it ends (`linear_from_start` less), and from there goes down to `floor * value`, where it stays
+after the end of the run.
 """
 
 from __future__ import annotations
@@ -66,6 +67,16 @@ class Linear(Falling):
 
     def _after(self, step: int, warmup: float, total: int | None) -> float:
         return 1 - (1 - self.floor) * self._gone(step, warmup, total)
+
+
+@register("schedule", "linear_from_start")
+@dataclass(frozen=True, kw_only=True)
+class LinearFromStart(Linear):
+    """A straight line from the start of the run to the floor at its end, the warm-up in place of
+    its beginning: the highest value is below the peak (official code of BERT)."""
+
+    def _after(self, step: int, warmup: float, total: int | None) -> float:
+        return super()._after(step, 0.0, total)
 
 
 @register("schedule", "slanted")
