@@ -15,7 +15,9 @@ from unitk import registry
 from unitk.api.verb import find_verb
 from unitk.decoding.config import EmbedConfig, GenerateConfig
 from unitk.errors import DataError, UnitkError, UsageError, printable, say
+from unitk.options.config import NoOptions, resolve
 from unitk.options.fields import flag, options
+from unitk.options.settings import Origin, Settings
 from unitk_cli.main import verb_names
 
 BAD = {int: (-5, 0, 10**9), float: (-5.0, 0.0, 2.0, 10**9), str: ("?", "")}
@@ -73,7 +75,23 @@ def test_flags_become_arguments(monkeypatch):
     with pytest.raises(UsageError, match="^specials .*no effect.*first$"):
         EmbedConfig(specials=True, pool="first")
     text = str(DataError("--from: /a/b--c/--d has no x--y; --task.mean-span. Or --src.lang-x, --"))
-    assert text == "from_: /a/b--c/--d has no x--y; mean_span. Or src.lang_x, --"
+    assert text == "from_: /a/b--c/--d has no x--y; task.mean_span. Or src.lang_x, --"
+
+
+@pytest.mark.parametrize(
+    "with_flags, mixed", [(True, "--task.mlm.mask-"), (False, "task.mlm.mask_")]
+)
+def test_a_fault_of_a_component_names_it_to_every_caller(with_flags, mixed, monkeypatch):
+    """Also where a part raised it that knows its options by shorter names."""
+    monkeypatch.setattr(UnitkError, "with_flags", with_flags)
+    for task in ("mlm=0.5 lm=0.5", "mlm"):
+        prefix = "task.mlm." if "=" in task else "task."
+        texts = {"task": task, f"{prefix}mask_ratio": "15", "nonsense": "1"}
+        with pytest.raises(UsageError) as failure:
+            resolve(NoOptions, Settings.of_texts(texts, Origin.FLAG), ("task",))
+        first, *_ = str(failure.value).split("\n")
+        wanted = f"{mixed}ratio must be in (0, 1], got 15"
+        assert first == wanted.replace("task.mlm.", prefix)
 
 
 BAD_TEXTS = ["\x1b[31mred", "a\nb", "a\rb", "a\x07", "\x9b31m", "a\u2028b", "\u202eabc", "\udcff"]

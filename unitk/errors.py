@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from typing import Self
 
 QUIET = "UNITK_QUIET"
 """Environment variable: neither progress nor what goes well is shown (`--quiet`)."""
@@ -20,7 +21,7 @@ def talks() -> bool:
     return (sys.stderr.isatty() or "ipykernel" in sys.modules) and QUIET not in os.environ
 
 
-FLAG = re.compile(r"(?<![\w/.-])--(?:(?:task|arch|criterion|optimizer)\.)?([a-z]\w*(?:[.-]\w+)*)")
+FLAG = re.compile(r"(?<![\w/.-])--([a-z]\w*(?:[.-]\w+)*)")
 """An option in a message: `--max-len`, or `--task.mean-span` of a component."""
 UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -52,7 +53,7 @@ class UnitkError(Exception):
 
     Several mistakes at once are several arguments, a line each. Messages are written with flags, as
     the command line shows them. To other callers `str` names the arguments: `--max-len must be ...`
-    reads `max_len must be ...`.
+    reads `max_len must be ...`, and `--task.mean-span` is `task.mean_span`, a key of `options`.
     """
 
     code = 1
@@ -61,6 +62,10 @@ class UnitkError(Exception):
     def __str__(self) -> str:
         text = "\n".join(map(printable, self.args))
         return text if UnitkError.with_flags else FLAG.sub(_argument, text)
+
+    def replaced(self, old: str, new: str) -> Self:
+        """The same error with an expression replaced, in its message as it was written."""
+        return type(self)(*(re.sub(old, new, str(line)) for line in self.args))
 
 
 def _argument(flag: re.Match[str]) -> str:

@@ -97,7 +97,10 @@ def test_ctranslate2_reads_as_bert_does(parts, tmp_path):
         assert np.allclose(there, states, rtol=1e-4, atol=1e-4 * np.abs(states).max())
 
 
-@pytest.mark.parametrize("arch", ["bert_base", "roberta_base", "albert_base"])
+ENCODERS = ["bert_base", "roberta_base", "albert_base", "deberta_v3_base", "modernbert_base"]
+
+
+@pytest.mark.parametrize("arch", ENCODERS)
 def test_onnx_says_of_each_slot_what_the_model_says(parts, arch, tmp_path):
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
@@ -136,5 +139,9 @@ def test_what_they_do_not_take(parts, tmp_path, monkeypatch):
     ):
         with pytest.raises(UsageError, match=message):
             written(parts(arch, task), target, tmp_path / arch)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
+    with pytest.raises(UsageError, match="--to onnx.* no GPTBERTFor"):
+        written(parts("gpt_bert_tiny", "mlm"), "onnx", tmp_path / "code")
+    monkeypatch.setattr(importlib.util, "find_spec", find)
     with pytest.raises(UsageError, match=r"--to onnx needs.*onnx: pip .*unitk\[onnx\]"):
         written(parts("bert_base", "mlm"), "onnx", tmp_path / "missing")

@@ -65,4 +65,4 @@ def as_target(target: str) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise UsageError(str(error).replace("--to hf", f"--to {target}")) from error
+        raise error.replaced("--to hf", f"--to {target}") from error

@@ -1,4 +1,4 @@
-"""Export encoders to ONNX: BERT, ERNIE, RoBERTa and ALBERT, pre-trained or fine-tuned."""
+"""Export encoders that transformers has a class for to ONNX, pre-trained or fine-tuned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from unitk import registry
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.files import create
 from unitk.formats.base import Format
 from unitk.formats.exported import hf_folder
@@ -42,6 +42,8 @@ def write(parts: Loaded, folder: Path) -> None:
         [name] = about["architectures"]
         import transformers
 
+        own = f"--to onnx: transformers itself has no {name}, whose code is the release's"
+        require(hasattr(transformers, name), own)
         model = getattr(transformers, name).from_pretrained(there).eval()
         inputs = ["input_ids", "attention_mask"]
         inputs += ["token_type_ids"] * (parts.model.config.num_segments > 1)

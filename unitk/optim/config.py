@@ -16,7 +16,6 @@ from unitk.options.fields import (
     Rate,
     Schedule,
     Weight,
-    flag,
     options,
     parse_value,
 )
@@ -244,6 +243,6 @@ def _rule(text: str, optimizer: OptimizerConfig) -> GroupRule:
     try:
         own = kind(**values) if name else replace(optimizer, **values)
     except UsageError as error:  # an optimizer knows its options by their names as flags
-        raise UsageError(str(error).replace(flag("optimizer."), f"{where} ")) from error
+        raise error.replaced("--optimizer[.]", f"{where} ") from error
     named = ("optimizer",) * bool(name) + tuple(values)
     return GroupRule(pattern, own, factor, schedule, named)

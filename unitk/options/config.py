@@ -228,7 +228,7 @@ def resolve(main: type, given: Settings, kinds: Sequence[str] = ()) -> Parsed:
         try:
             components[kind] = _component(kind, given, components)
         except UsageError as error:
-            faults.append(str(error))
+            faults += error.args
         else:
             known[kind] = [f"{kind}.{o.name}" for o in options(type(components[kind].config))]
     flat = [option.name for option in options(main)] + list(kinds)
@@ -262,8 +262,7 @@ def _mixture(given: Settings) -> dict[str, Component]:
         try:
             config = build_config(made_from.Config, given, f"task.{name}.")
         except UsageError as error:  # the task knows its options by their short names
-            short = re.sub(rf"--task\.(?!{re.escape(name)}\.)", f"--task.{name}.", str(error))
-            raise UsageError(short) from error
+            raise error.replaced(rf"--task\.(?!{re.escape(name)}\.)", f"--task.{name}.") from error
         found[name] = Component(name, made_from, config, share)
     return found
 
