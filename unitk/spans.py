@@ -272,20 +272,20 @@ def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -
 
 
 def context_spans(
-    size: int, share: int, law: npt.NDArray[np.float64], rng: np.random.Generator
+    size: int, beside: int, share: int, law: npt.NDArray[np.float64], rng: np.random.Generator
 ) -> Spans:
     """Spans of lengths from the law, each anywhere in a context `share` times as long as itself.
 
-    Contexts lie side by side, and the last one has what is left of [0, size): `size // share`
-    places are in spans, one at least (XLNet, section 3.1).
+    Contexts lie side by side, and the last one has what is left of [0, size). One place in `share`
+    is in a span, `beside` others counted; one is at least, and not all of several (XLNet, 3.1).
     """
     lengths = draw_lengths(law, size // share + 1, rng)
-    contexts = share * lengths
-    lengths = lengths[: int(contexts.cumsum().searchsorted(size, "right"))]
+    lengths = lengths[: int((share * lengths).cumsum().searchsorted(size, "right"))]
     # the context that the next length would need is cut off at the end
-    rest = size - share * int(lengths.sum())
+    done = int(lengths.sum())
+    rest, left = size - share * done, max((size + beside) // share, 1) - done
     contexts = np.append(share * lengths, rest)
-    lengths = np.append(lengths, max(rest // share, size < share))
+    lengths = np.append(lengths, min(left, rest, max(size - 1, 1) - done))
     # a span begins anywhere in its context where it still ends within it
     starts = contexts.cumsum() - contexts + rng.integers(contexts - lengths + 1)
     return np.stack([starts, starts + lengths], axis=1)[lengths > 0]

@@ -112,7 +112,7 @@ def test_lengths_have_the_weights_of_their_inverse():
     """Of long texts, whose last context hardly counts; the mean is 5 / (1 + 1/2 + ... + 1/5)."""
     law, rng = length_law(tuple(1 / n for n in range(1, 6))), np.random.default_rng(0)
     lengths = np.concatenate(
-        [np.diff(context_spans(1200, 6, law, rng), axis=1)[:-1, 0] for _ in range(600)]
+        [np.diff(context_spans(1200, 0, 6, law, rng), axis=1)[:-1, 0] for _ in range(600)]
     )
     weights = 1 / np.arange(1, 6)
     share = np.bincount(lengths, minlength=6)[1:] / len(lengths)
@@ -121,19 +121,33 @@ def test_lengths_have_the_weights_of_their_inverse():
     assert lengths.mean() == pytest.approx(5 / weights.sum(), rel=0.01)
 
 
-@pytest.mark.parametrize("share", [2, 6])
-def test_one_token_of_so_many_is_predicted_and_any_is_as_likely(share):
+def test_of_512_slots_85_are_predicted(toy_vocab):
+    """As in the paper's settings, whose 512 have the symbols, too."""
+    rng, words = np.random.default_rng(0), task(toy_vocab).words
+    text = Text([rng.choice(words, 509)], np.zeros(1, int))
+    for _ in range(50):
+        example = task(toy_vocab).pretrain(text, rng)
+        assert len(example.asks[0].label) == 85 and len(example.towers["x"]) == 512 + 85
+
+
+@pytest.mark.parametrize("beside", [0, 2, 3])
+@pytest.mark.parametrize("share", [2, 3, 6])
+def test_one_token_of_so_many_is_predicted_and_any_is_as_likely(share, beside):
     law, rng = length_law((1.0, 0.5)), np.random.default_rng(0)
     for size in range(1, 60):
         for _ in range(20):
-            spans = context_spans(size, share, law, rng)
+            spans = context_spans(size, beside, share, law, rng)
             chosen = np.concatenate([np.arange(a, b) for a, b in spans])
-            assert len(chosen) == len(set(chosen)) == max(size // share, 1)
+            count = max((size + beside) // share, 1)
+            assert len(chosen) == len(set(chosen))
+            if share > beside:
+                assert len(chosen) == min(count, max(size - 1, 1))
+            assert size // share <= len(chosen) <= count
             assert chosen.min() >= 0 and chosen.max() < size
             assert (np.diff(spans.ravel()) >= 0).all()
     # contexts of one length: a span begins at each of the places with equal chance
     one = length_law((0.0, 1.0))
-    begins = [context_spans(2 * share, share, one, rng)[0, 0] for _ in range(4000)]
+    begins = [context_spans(2 * share, 0, share, one, rng)[0, 0] for _ in range(4000)]
     counts = np.bincount(begins)
     assert len(counts) == 2 * share - 1
     assert abs(counts - 4000 / len(counts)).max() < 5 * (4000 / len(counts)) ** 0.5

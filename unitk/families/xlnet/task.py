@@ -72,7 +72,7 @@ class XLNet(Task):
         """How much is predicted, in which order, and how texts are read."""
 
         one_in: Annotated[int, Bound(2)] = 6
-        """Predict one token of this many (K in section 2.3)."""
+        """Predict one token of this many (K in section 2.3); special symbols count."""
         max_span: Positive = 5
         """Maximum tokens of a span (section 3.1). A span of n tokens is drawn with a weight of 1/n
         (official code)."""
@@ -101,11 +101,11 @@ class XLNet(Task):
         return Protocol(end=v.sep, probe=self.asking, unseen=True, banned=(v.pad, v.cls, v.mask))
 
     def slots(self, n: Ids) -> Ids:
-        return n + self.frame + np.maximum(n // self.config.one_in, 1)
+        return n + self.frame + np.maximum((n + self.frame) // self.config.one_in, 1)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         ids, n = text.ids[::-1] if text.flag else text.ids, len(text.ids)
-        spans = context_spans(n, self.config.one_in, self.law, rng)
+        spans = context_spans(n, self.frame, self.config.one_in, self.law, rng)
         cut = int(rng.integers(max(n // 2, 1), n)) if self.config.pairs and n > 1 else n
         tokens, seg = self.framed([part for part in np.split(ids, [cut]) if len(part)])
         chosen = places_in(spans)
