@@ -151,6 +151,10 @@ def test_the_slanted_triangle_is_that_of_the_paper():
     expected = {0: 0.0003125, 50: 0.00515625, 100: 0.01, 550: 0.00515625, 1000: 0.0003125}
     assert {step: schedule(step, 1000) for step in expected} == pytest.approx(expected)
     assert schedule(2000, 1000) == pytest.approx(0.0003125)
+    # the cut is a whole number, and the way down is nine times as long
+    assert [schedule(step, 1005) for step in (100, 550, 1000, 1005)] == pytest.approx(
+        [0.01, 0.00515625, 0.0003125, 0.0003125]
+    )
     with pytest.raises(UsageError, match="ratio .*at least 1, got 0.5"):
         Slanted(ratio=0.5)
 
