@@ -481,6 +481,21 @@ def test_windows_of_one_text_are_its_likelihood(judge, runs, toy_data):
     assert found["words"] == sum(len(model.vocab.decode(text).split()) for text in texts)
 
 
+def test_windows_count_the_words_that_are_predicted(judge, toy_data):
+    """Where nothing opens a text, its first token is read and no word of the perplexity."""
+    found = judge("lm", "--stride 7 --context 3 --task.opening none")
+    vocab, corpus = (
+        open_vocab(toy_data / "text" / "valid"),
+        open_corpus(toy_data / "text" / "valid"),
+    )
+    texts = [np.concatenate(corpus.document(i))[1:] for i in range(len(corpus))]
+    spelt = [vocab.decode(text) for text in texts]
+    assert found["tokens"] == sum(map(len, texts))
+    assert found["words"] == sum(len(text.split()) for text in spelt)
+    assert found["bytes"] == sum(len(text.encode()) for text in spelt)
+    assert found["ppl_word"] == pytest.approx(math.exp(found["nats"] / found["words"]))
+
+
 def test_stride_is_for_texts(judge, toy_data):
     with pytest.raises(DataError, match="holds pairs; --stride .*texts"):
         judge("qa", "--stride 8", data=toy_data / "pairs")

@@ -69,10 +69,11 @@ class WindowedPerplexity(Scoring):
 
         found = self.likelihoods(generator, cut, name, progress, unit="windows")
         nats = -sum(float(gains.sum(dtype=np.float64)) for gains, _ in found)
-        whole = Units.of((generator.vocab.decode(text), len(text)) for text in texts)
         # no end of a text is predicted, nor is its first token where nothing opens it
-        tokens = sum(one.shape[1] for one in found)
-        units = Units(whole.texts, tokens, whole.words - whole.texts, whole.size - whole.texts)
+        each, decode = iter(one.shape[1] for one in found), generator.vocab.decode
+        sizes = [sum(next(each) for _ in self.cut(text)) for text in texts]
+        asked = [text[len(text) - size :] for text, size in zip(texts, sizes, strict=True)]
+        units = Units.of((decode(text), len(text)) for text in asked).without(len(texts))
         figures = {"texts": len(texts), "windows": len(cut), "nats": nats}
         figures |= perplexities(nats, units)
         return Judged(figures, figure_lines(figures))
