@@ -22,6 +22,7 @@ from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.models.layers import FeedForward
 from unitk.training import device, guard, loop
 from unitk.training.loop import Trainer, mix
+from unitk.training.reporting import report
 from unitk.training.saving import checkpoint, saver, snapshot
 from unitk.training.saving.folder import RunFolder
 from unitk.training.start import parse_train, prepare
@@ -199,6 +200,28 @@ def test_a_warm_up_without_end_and_updates_of_one_text_are_warned_about(train, c
     assert warned("--batch-texts 1 --batch-tokens none", "c") == []
     beta = "--task optimus --arch optimus_tiny --criterion.beta constant:warmup=2000"
     assert warned(beta, "d") == [f"--criterion.beta: {longer}"]
+
+
+@pytest.mark.parametrize(
+    ("words", "data", "idle"),
+    [
+        ("", "text", ""),
+        ("--max-source-len 9 --max-target-len 9", "text", "max-source-len max-target-len"),
+        ("", "pairs", "blocks block-size"),
+        ("--max-source-len 9", "pairs", "blocks block-size"),
+        (
+            "--valid-every 9 --valid-texts 3 --keep-best 2",
+            "text",
+            "valid-every valid-texts keep-best",
+        ),
+        ("--valid-every 9 --valid-texts 3 --keep-best 2 --valid {text}", "text", ""),
+    ],
+)
+def test_options_that_nothing_reads_are_named(start, toy_data, words, data, idle):
+    words = words.format(text=toy_data / "text")
+    lines = report.warnings(Trainer(start(f"--max-steps 1 {words}", data=data)))
+    named = [line.split()[0] for line in lines if "has no effect" in line]
+    assert named == [f"--{name}" for name in idle.split()]
 
 
 def test_gradients_are_clipped_to_the_norm(start, monkeypatch):

@@ -14,13 +14,16 @@ from torch import nn
 
 from unitk.data.batching import Feed
 from unitk.data.corpus.columns import amount
+from unitk.data.corpus.folders import CORPORA
+from unitk.data.examples import Data
 from unitk.errors import printable
 from unitk.files import VERSION
 from unitk.kernels.products import computes_in_bf16
 from unitk.optim.rates import RECIPE
 from unitk.optim.schedules import Constant
-from unitk.options.config import flag
+from unitk.options.config import Parsed, flag
 from unitk.options.settings import Origin, Settings
+from unitk.training.config import CUT
 from unitk.training.measures import values_line
 from unitk.training.reporting.sinks import validation_at
 from unitk.training.run import Run
@@ -89,6 +92,7 @@ def warnings(run: Run) -> Iterator[str]:
         # nine times, measured on a CPU with AVX2 alone
         cure = "--precision fp32 is several times as fast"
         yield f"--precision bf16: this processor does not multiply in bf16; {cure}"
+    yield from _unread(parsed, data)
     for name, source in {"train": data.train, **data.valid}.items():
         if source.shortened:
             yield f"{name}: {source.shortened}"
@@ -106,6 +110,17 @@ def warnings(run: Run) -> Iterator[str]:
     if each < 2 < run.per_epoch and not feed.batch_texts:
         what = f"an update has {each:.1f} texts on average"
         yield f"--batch-tokens {feed.batch_tokens:,} counts slots: {what}"
+
+
+def _unread(parsed: Parsed, data: Data) -> Iterator[str]:
+    """The options that were given, as flags, and that nothing reads with these data."""
+    others = CUT[2:] if data.kind == "text" else CUT[:2]  # those of records, or of texts
+    idle = dict.fromkeys(others, f"on {CORPORA[data.kind].noun}")
+    if not data.valid:
+        idle |= dict.fromkeys(("valid_every", "valid_texts", "keep_best"), "without --valid")
+    for name, why in idle.items():
+        if parsed.settings.given(name, Origin.FLAG):
+            yield f"{flag(name)} has no effect {why}"
 
 
 def _per_epoch(feed: Feed) -> float:
