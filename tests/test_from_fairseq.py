@@ -15,7 +15,7 @@ from unitk.fairseq import flags as fairseq_flags
 from unitk.options import config
 from unitk.training.config import TrainConfig
 from unitk.training.start import parse_train
-from unitk.verbs import average, evaluate, generate, preprocess, score
+from unitk.verbs import average, convert, evaluate, generate, preprocess, score
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "from-fairseq.md"
 FLAG = re.compile(r"--[a-z][\w.-]*\w")
@@ -42,7 +42,7 @@ def flags_of(text):
 def known():
     """Every option of unitk's."""
     verbs = [TrainConfig, with_evaluations(evaluate.Options)]
-    verbs += [verb.Options for verb in (average, generate, preprocess, score)]
+    verbs += [verb.Options for verb in (average, convert, generate, preprocess, score)]
     found = {option.flag for verb in verbs for option in config.options(verb)}
     found.add("--quiet")  # of every verb
     for kind in KINDS:
@@ -65,7 +65,8 @@ def test_the_page_names_options_that_exist():
 def test_hints_are_those_of_the_page():
     there = known()
     found = {theirs: ours for cell, ours in rows() for theirs in flags_of(cell)}
-    for key, names in (fairseq_flags.NAMES | fairseq_flags.TRANSFORMERS).items():
+    tables = fairseq_flags.NAMES, fairseq_flags.TRANSFORMERS, fairseq_flags.OTHERS
+    for key, names in (pair for table in tables for pair in table.items()):
         for name in names:
             assert name.split()[0] in there, key
         theirs = f"--{key.replace('_', '-')}"
@@ -88,6 +89,10 @@ def test_an_option_of_fairseq_is_answered_with_ours():
         generate.run("--checkpoint x --input y --batch-size 3".split())
     with pytest.raises(UsageError, match="fairseq's --trainpref is --input here"):
         preprocess.run("--trainpref x".split())
+    with pytest.raises(UsageError, match="--model is --checkpoint here"):
+        generate.run("--model x --input y".split())
+    with pytest.raises(UsageError, match="--model is --init-from here"):
+        parse_train([*words, "--model", "x"])
 
 
 def faults(call, words):

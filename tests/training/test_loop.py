@@ -220,7 +220,7 @@ def test_a_warm_up_without_end_and_updates_of_one_text_are_warned_about(train, c
 def test_options_that_nothing_reads_are_named(start, toy_data, words, data, idle):
     words = words.format(text=toy_data / "text")
     lines = report.warnings(Trainer(start(f"--max-steps 1 {words}", data=data)))
-    named = [line.split()[0] for line in lines if "has no effect" in line]
+    named = [line.split()[0] for line in lines if "effect" in line]
     assert named == [f"--{name}" for name in idle.split()]
 
 

@@ -1,4 +1,4 @@
-"""unitk's names of the options of fairseq and transformers, for hints (docs/from-fairseq.md)."""
+"""unitk's names of the options of other tools, for hints (docs/from-fairseq.md)."""
 
 from __future__ import annotations
 
@@ -79,6 +79,30 @@ TRANSFORMERS = _table("""
     report_to: --writers; torch_compile: --compile
 """)
 """transformers' names of the options of training and generation -> unitk's options."""
+OTHERS = _table("""
+    model model_path model_name ckpt: --checkpoint | --init-from;
+    tokenizer tokenizer_path: --vocab; epochs num_epochs: --max-epochs;
+    steps num_steps train_steps total_steps max_iters iterations: --max-steps;
+    train dataset train_data data_path: --data | --input;
+    in file input_file input_path text_file: --input | --data;
+    eval dev val valid_data validation_data: --valid;
+    out outdir out_dir output_file output_path save_path run_dir log_dir:
+    --output | --save-dir | --dest | --to;
+    bs batch batch_tokens: --batch-texts | --max-tokens; accum grad_accum: --batch-tokens;
+    seq_len seq_length max_seq_len max_seq_length context_length n_ctx:
+    --block-size | --max-source-len; warmup scheduler: --lr-schedule;
+    gpu cuda use_cuda no_cuda: --device; num_gpus num_processes nproc_per_node: --nproc;
+    jobs n_jobs: --workers | --threads; dtype mixed_precision: --precision;
+    temp: --temperature; topk: --sampling-topk; topp: --sampling-topp; beams beam_size: --beam;
+    num_outputs num_candidates n_best: --nbest; refs gold: --references;
+    hyps predictions preds system: --hypotheses; metrics: --metric;
+    wandb: --writers wandb; tensorboard: --writers tensorboard;
+    force overwrite_output_dir: --overwrite; gradient_clip grad_clip: --clip-norm;
+    n_layer n_layers layers: --arch.num-layers; n_head n_heads heads: --arch.num-heads;
+    n_embd d_model hidden_size hidden_dim: --arch.width; d_ff intermediate_size: --arch.ffn-width;
+    mlm_probability mlm_prob mask_rate: --task.mask-ratio; smoothing: --criterion.label-smoothing
+""")
+"""Names that further tools have -> unitk's options."""
 CHOICES = {
     "translation": "seq2seq",
     "translation_from_pretrained_bart": "seq2seq",
@@ -93,7 +117,7 @@ CHOICES = {
 
 @register("hint", "fairseq")
 class Hints:
-    """Hints from the names of options and choices in fairseq and transformers to unitk's."""
+    """Hints from the names of options and choices in other tools to unitk's."""
 
     @staticmethod
     def option(key: str, known: Collection[str]) -> str:
@@ -103,10 +127,11 @@ class Hints:
         """
         spelled = f"--{key.replace('_', '-')}" if len(key) > 1 else f"-{key}"
         note = NOTES.get(key, "")
-        for system, names in (("fairseq's", NAMES), ("transformers'", TRANSFORMERS)):
+        of_systems = ("fairseq's ", NAMES), ("transformers' ", TRANSFORMERS), ("", OTHERS)
+        for system, names in of_systems:
             for here in names.get(key, ()):
                 if here.split()[0] in known:
-                    return f"; {system} {spelled} is {here} here" + (f" ({note})" if note else "")
+                    return f"; {system}{spelled} is {here} here" + (f" ({note})" if note else "")
         return f"; {note}" if key == "joined_dictionary" else ""
 
     @staticmethod
