@@ -11,9 +11,9 @@ from exact import EXACT
 from unitk.errors import CheckpointError
 from unitk.options.config import parse
 from unitk.runs import sweep
+from unitk.runs.seeds import train_seeds
 from unitk.training import loop
 from unitk.training.saving.weights import load_tensors
-from unitk.training.seeds import train_seeds
 from unitk.training.start import parse_train
 from unitk.verbs import average
 

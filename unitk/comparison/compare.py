@@ -22,8 +22,7 @@ from unitk.foreign import read_json
 from unitk.options.config import Device, Parsed, UserDir, With
 from unitk.options.fields import Count, Positive
 from unitk.registry import register
-from unitk.training.saving.folder import find_checkpoint
-from unitk.training.seeds import SUMMARY
+from unitk.training.saving.folder import SEEDS, find_checkpoint
 
 if TYPE_CHECKING:
     from unitk.comparison.likelihood import Likelihood
@@ -154,9 +153,9 @@ def measure_all(
 
 def seeds_of(path: Path) -> list[Path]:
     """The runs of a folder of `unitk train --seeds`; any other model stands for itself."""
-    if not (path / SUMMARY).is_file():
+    if not (path / SEEDS).is_file():
         return [path]
-    seeds = sorted(one["seed"] for one in read_json(path / SUMMARY, CheckpointError)["runs"])
+    seeds = sorted(one["seed"] for one in read_json(path / SEEDS, CheckpointError)["runs"])
     return [path / f"seed-{seed}" for seed in seeds]
 
 

@@ -41,9 +41,7 @@ def run(argv: Sequence[str]) -> None:
 
         show_log(logging.INFO if process_ranks()[0] == 0 else logging.ERROR)
         if parsed.main.seeds and not parsed.main.dry_run:
-            from unitk.training.seeds import train_seeds
-
-            train_seeds(parsed)
+            registry.get("measure", "seeds")(parsed)
             return
         several = parsed.main.nproc > 1 and not is_launched()
         if several:

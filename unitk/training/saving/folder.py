@@ -30,7 +30,7 @@ from unitk.files import MANIFEST, TEMPORARY, damage, hold_lock, seal
 DAMAGED = "damaged-"
 OPTIMIZER, SHARDED = "optim.safetensors", ".sharded"
 LOCK = ".lock"
-CONFIG, SOURCES = "config.yaml", "sources.json"
+CONFIG, SOURCES, SEEDS = "config.yaml", "sources.json", "seeds.json"
 TRIES, PAUSE = 200, 0.01
 """Attempts to find a checkpoint while its run saves, and the seconds between two of them."""
 

@@ -13,10 +13,10 @@ from labelled import write
 
 from unitk.data.batching import Feed
 from unitk.errors import CheckpointError, UsageError
+from unitk.runs.seeds import seed_lines, train_seeds
 from unitk.training import loop
 from unitk.training.reporting.sinks import read_events
 from unitk.training.saving.folder import find_checkpoint
-from unitk.training.seeds import seed_lines, train_seeds
 from unitk.training.start import parse_train, prepare
 from unitk.verbs.train import run
 

@@ -18,16 +18,18 @@ from typing import Any
 from unitk import files
 from unitk.errors import CheckpointError, require
 from unitk.options.config import Parsed
+from unitk.registry import register
 from unitk.training.config import TrainConfig
+from unitk.training.loop import train
 from unitk.training.reporting.sinks import LOG, validation_at
-from unitk.training.saving.folder import CONFIG, RunFolder
+from unitk.training.saving.folder import CONFIG, SEEDS, RunFolder
 from unitk.training.saving.state import Progress, read_state
 from unitk.training.start import prepare
 
-SUMMARY = "seeds.json"
 log = logging.getLogger(__name__)
 
 
+@register("measure", "seeds")
 def train_seeds(parsed: Parsed) -> dict[str, Any]:
     """Train the runs that are not finished yet; returns the contents of seeds.json.
 
@@ -47,13 +49,11 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
             folder.mkdir(parents=True, exist_ok=True)
             files.write(folder / CONFIG, parsed.settings.yaml())
         if start.resumed is None or not Progress.of(read_state(start.resumed)).end(own):
-            from unitk.training.loop import train
-
             log.info("seed %d of %d to %d: %s", seed, seeds[0], seeds[-1], own.save_dir)
             train(start)
         found.append({"seed": seed, **best_of(own.save_dir)})
         summary = sum_up(found)
-        files.write(folder / SUMMARY, json.dumps(summary, indent=1) + "\n")
+        files.write(folder / SEEDS, json.dumps(summary, indent=1) + "\n")
     for line in seed_lines(summary):
         log.info("%s", line)
     return summary
