@@ -18,7 +18,7 @@ from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded
 from unitk.verbs import push
 
-TEXTS = [*toy_lines(5), "one", "", "An emoji 🙂 that nobody knows."]
+TEXTS = [*toy_lines(5), "one", "", "An emoji 🙂 that nobody knows.", "[CLS] is no [MASK]"]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def written(own, folder, **options):
         *(("qwen3_mini", "mlm"), ("qwen3_mini", "lm"), ("gpt2_small", "lm")),
         *(("llama_tiny", "mlm"), ("gemma3_tiny", "lm"), ("eurobert_210m", "mlm")),
         *(("modernbert_tiny", "mlm"), ("modernbert_tiny", "lm")),
-        ("bert_base", "contrastive"),
+        *(("bert_base", "contrastive"), ("unilm_base", "unilm")),
     ],
 )
 def test_vectors_are_those_of_embed(parts, tmp_path, arch, task):
@@ -69,6 +69,21 @@ def test_vectors_are_those_of_embed(parts, tmp_path, arch, task):
         some = [i for i, text in enumerate(TEXTS) if text or not options]  # an empty one is zeros
         scale = np.abs(wanted).max()
         assert np.allclose(found[some], wanted[some], rtol=1e-4, atol=1e-4 * scale), options
+
+
+@pytest.mark.parametrize(
+    ("arch", "task"), [("bert_base", "mlm"), ("unilm_base", "unilm"), ("gpt2_small", "lm")]
+)
+def test_texts_are_laid_out_as_embed_reads_them(parts, tmp_path, arch, task):
+    transformers = pytest.importorskip("transformers")
+    own = parts(arch, task)
+    folder = written(own, tmp_path / "it")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for text in TEXTS:
+        read = own.task.to_embed([np.array(own.vocab.encode(text), np.int64)]).towers["enc"]
+        found = tokenizer(text)
+        assert found["input_ids"] == read.token.tolist()
+        assert "token_type_ids" not in found or found["token_type_ids"] == read.seg.tolist()
 
 
 @pytest.mark.parametrize("task", ["mlm", "contrastive"])

@@ -57,7 +57,7 @@ def write(
         family = registry.get(MODEL_TYPE, kind)
         if family.task not in ("mlm", "lm") or config.towers != ("x",):
             raise UsageError(f"--to hf takes models of one tower, not a {kind} model")
-        write_folder(parts, folder)
+        write_folder(parts, folder, embeds=True)
     _check_tokenizer(parts, folder)
     # the package sums states times weights, and divides by the sum of the weights
     steps: dict[str, dict[str, Any]] = {}

@@ -1,11 +1,15 @@
 """The card of an exported model says what its checkpoint and its scores say."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from unitk.errors import UsageError
+from unitk.formats.hf import families
+from unitk.formats.hf.families import CHOICES, PLACES, TEXTS, WORDS
+from unitk.training.reporting.card import CLASSES, pipeline_tag
 from unitk.verbs import convert
 
 
@@ -44,12 +48,22 @@ def test_licence_training_and_scores(run, tmp_path):
     assert rows == ["| data-bin/test | loss | 3.25 |", "| data-bin/test | bleu/bleu | 12.5 |"]
 
 
-def test_a_model_that_sees_both_sides_is_not_called_one_that_continues(train, tmp_path):
+@pytest.mark.parametrize(
+    "of", ["--task glm_infill --arch qwen3_tiny", "--task unilm --task.nsp off --arch unilm_tiny"]
+)
+def test_a_model_that_sees_both_sides_is_not_called_one_that_continues(of, train, tmp_path):
     pytest.importorskip("transformers")
-    train("--max-steps 1 --task glm_infill --arch qwen3_tiny", run="both")
+    train(f"--max-steps 1 {of}", run="both")
     text = give(tmp_path / "both", tmp_path / "hf")
     assert 'pipeline_tag: "feature-extraction"' in text and "unitk, and" in text
     assert "AutoModel.from" in text and "unitk generate" in text and text.count("\n## How") == 1
+
+
+@pytest.mark.parametrize("suffix", [TEXTS, WORDS, PLACES, CHOICES])
+def test_a_model_of_labels_is_opened_with_the_class_that_it_leaves_as(suffix):
+    for kind in families.CLASSES[suffix]:
+        task = SimpleNamespace(head=f"{kind}:label")
+        assert CLASSES[pipeline_tag(SimpleNamespace(task=task))] == f"AutoModel{suffix}"
 
 
 def test_without_a_licence_it_says_so(run, tmp_path):

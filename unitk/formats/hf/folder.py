@@ -235,8 +235,8 @@ def rename_tensors(tensors: Mapping[str, Tensor], family: Family, path: Path) ->
     return renamed
 
 
-def write(parts: Loaded, folder: Path) -> None:
-    """Write model, tokenizer and settings into an empty folder, for `from_pretrained`."""
+def write(parts: Loaded, folder: Path, embeds: bool = False) -> None:
+    """Write model, settings and tokenizer (of prompts, or of what is embedded) into a folder."""
     config, tensors = parts.model.config, parts.tensors()
     kind = _kind(parts)
     family: Family = registry.get(MODEL_TYPE, kind)
@@ -267,7 +267,8 @@ def write(parts: Loaded, folder: Path) -> None:
     write_json(family.pack(about), folder / "config.json")
     if family.tokenizer:
         log.warning("AutoTokenizer takes %s; %s opens the written one", family.tokenizer, FAST)
-    write_tokenizer(parts.task, folder, rows, tokenizer_settings(parts, family, fills))
+    reads = tokenizer_settings(parts, family, fills and not embeds)
+    write_tokenizer(parts.task, folder, rows, reads, embeds)
 
 
 def _warn_of_lost(parts: Loaded, family: Family, tensors: Mapping[str, Tensor]) -> list[str]:
@@ -322,7 +323,7 @@ def _check_sight(task: Task, family: Family) -> None:
 
 
 USAGE = """\
-`config.json` says `{opens}`, so every token sees both sides. The model fills masks:
+{says} every token sees both sides. The model fills masks:
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -341,7 +342,7 @@ unitk generate --checkpoint ../model --infill "{text}"
 """
 
 READS = """\
-`config.json` says `{opens}`, so every token sees both sides. The states of a text:
+{says} every token sees both sides. The states of a text:
 
 ```python
 from transformers import AutoModel, AutoTokenizer
@@ -362,21 +363,21 @@ CONTINUES = " `unitk convert --task lm` writes a folder that continues texts the
 
 
 def usage(parts: Loaded) -> str:
-    """How to use a model that sees both sides although its class does not say so."""
+    """How to use a model that sees both sides although its class, or its task, does not say so."""
     config, task = parts.model.config, parts.task
-    kind = _kind(parts)
-    family: Family = registry.get(MODEL_TYPE, kind)
-    if not family.both_ways or sight_of(task) == ONE_WAY or task.head:
+    family: Family = registry.get(MODEL_TYPE, _kind(parts))
+    encodes = family.task == "mlm" and task.protocol is not None
+    if not (family.both_ways or encodes) or sight_of(task) == ONE_WAY or task.head:
         return ""
     mask = task.vocab.pieces([task.vocab.mask])[0]
     shift = ".roll(1, 1)" if isinstance(task, MLM) and task.config.shift else ""
-    key, value = next(iter(family.opens(config).items()))
-    opens = f"{json.dumps(key)}: {json.dumps(value)}"
+    opens = "`config.json` says `{}: {}`, so"
+    opens = opens.format(*map(json.dumps, next(iter(family.opens(config).items()))))
+    says = f"In transformers, a {family.name} is an encoder:" if encodes else opens
     if task.protocol is not None:
         more = CONTINUES if parts.reader is not None else ""
-        text = "The cat sat on the mat."
-        return READS.format(opens=opens, text=text, more=more)
-    return USAGE.format(opens=opens, text=f"The cat {mask} on the mat.", shift=shift)
+        return READS.format(says=says, text="The cat sat on the mat.", more=more)
+    return USAGE.format(says=says, text=f"The cat {mask} on the mat.", shift=shift)
 
 
 def tag(parts: Loaded) -> str:
@@ -387,8 +388,7 @@ def tag(parts: Loaded) -> str:
 def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename and reshape weights, or their gradients, to those of transformers."""
     config, head = parts.model.config, parts.task.head
-    kind = _kind(parts)
-    family: Family = registry.get(MODEL_TYPE, kind)
+    family: Family = registry.get(MODEL_TYPE, _kind(parts))
     ours = {name: tensor for name, tensor in tensors.items() if family.keeps(name, config)}
     # transformers fixes the number of rows before position 0
     offset = family.offset(_pad(parts, len(ours["embed.tokens.weight"])))

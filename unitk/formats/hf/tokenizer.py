@@ -56,12 +56,16 @@ def tokenizer_settings(parts: Loaded, family: Family, fills: bool) -> dict[str, 
     return reads
 
 
-def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) -> None:
+def write_tokenizer(
+    task: Task, folder: Path, rows: int, about: dict[str, Any], embeds: bool = False
+) -> None:
     """Write tokenizer.json and tokenizer_config.json; `about` are further entries of the latter.
 
-    `rows` is the number of ids that the exported model has. Special tokens that a text may have,
-    such as T5's sentinels, are found in it only if all special tokens are; then symbols that no
-    prompt has are left out, which a text may spell.
+    `rows` is the number of ids that the exported model has. Texts are laid out as prompts, or as
+    `unitk embed` reads them (`embeds`), whatever tokenizer.json the vocabulary came with.
+
+    Special tokens that a text may have, such as T5's sentinels, are found in it only if all special
+    tokens are; then symbols that no prompt has are left out, which a text may spell.
     """
     vocab, model = task.vocab, task.vocab.model
     if isinstance(model, Marian):
@@ -80,12 +84,12 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
     pieces = vocab.pieces(range(min(rows, len(vocab))))
     if finds and about.get("split_special_tokens"):
         about = {**about, "split_special_tokens": False}
-        used = [one["ids"] for one in _frame(task, pieces)["special_tokens"].values()]
+        used = [one["ids"] for one in _frame(task, pieces, embeds)["special_tokens"].values()]
         pieces = pieces[: max(model.size, *(index + 1 for [index] in used))]
     spec["added_tokens"] = _added_entries(vocab, pieces, spec.get("added_tokens") or [])
     own = spec.get("post_processor")
-    if own is None or task.head:
-        frame = _frame(task, pieces)
+    if own is None or task.head or embeds:
+        frame = _frame(task, pieces, embeds)
         # that of pieces of bytes cuts the blanks off what a token covers
         keeps = own is not None and own["type"] == "ByteLevel"
         both = {"type": "Sequence", "processors": [own, frame]}
@@ -129,18 +133,19 @@ def _added_entries(
     ]
 
 
-def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
+def _frame(task: Task, pieces: Sequence[str], embeds: bool) -> dict[str, Any]:
     """The post-processor that adds a task's special symbols around one text and around two.
 
     Only symbols with exported ids are added.
     """
     word = task.vocab.mask  # a placeholder for a part
     if task.protocol:  # any word but those that the frame has itself, such as the modes of UL2
-        word = int(np.setdiff1d(task.words, _prompt(task, [task.words[-1:]]).token)[0])
+        some = [task.words[-1:]]
+        word = int(np.setdiff1d(task.words, _prompt(task, some, embeds).token)[0])
     templates: list[list[dict[str, Any]]] = []
     special = {}
     for names in ("A", "AB"):
-        slots, letters = _prompt(task, [np.array([word]) for _ in names]), iter(names)
+        slots, letters = _prompt(task, [np.array([word]) for _ in names], embeds), iter(names)
         template = []
         # a slot that dies or is never born asks in a search, and is no part of the prompt
         stays = (slots.dies == NEVER) & (slots.born < NEVER)
@@ -156,9 +161,11 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
     return {"type": "TemplateProcessing", **found, "special_tokens": special}
 
 
-def _prompt(task: Task, parts: list[Ids]) -> Slots:
+def _prompt(task: Task, parts: list[Ids], embeds: bool) -> Slots:
     """The slots that a task makes of the parts of a source: the encoder's, if there is one."""
-    if task.head:
+    if embeds:
+        read = task.to_embed(parts)
+    elif task.head:
         read = task.encoded(parts).example
     elif task.generates or task.infills:
         read = task.prompt(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ CLASSES = {
     "question-answering": "AutoModelForQuestionAnswering",
     "multiple-choice": "AutoModelForMultipleChoice",
 }
+"""The hub's name for a kind of model -> the class of transformers that opens it."""
 DOES = {
     "text-generation": "continues texts",
     "text2text-generation": "writes a text from a source",
@@ -47,8 +49,7 @@ DOES = {
 }
 """The hub's name for a kind of model -> a description of what such a model does."""
 WRITES = "writes texts with unitk, and whose states transformers reads"
-"""The hub's name for a kind of model -> the class of transformers that opens it."""
-HEADS = {"class": "text-classification", "regress": "text-classification"}
+HEADS = dict.fromkeys(("class", "classes", "regress"), "text-classification")
 HEADS |= {"tag": "token-classification", "span": "question-answering", "choice": "multiple-choice"}
 USE = """```python
 from transformers import {model}, AutoTokenizer
@@ -122,8 +123,9 @@ def card(
 def pipeline_tag(loaded: Loaded) -> str:
     """The hub's name for the kind of a model."""
     if loaded.task.head:
-        return HEADS.get(loaded.task.head.partition(":")[0], "feature-extraction")
-    if not loaded.task.generates:
+        kind, *_ = re.split("[:_]", loaded.task.head)  # as in class_mean:label
+        return HEADS.get(kind, "feature-extraction")
+    if loaded.task.protocol is None:
         return "fill-mask"
     towers = loaded.model.towers
     return "text2text-generation" if len(towers) > 1 else "text-generation"
