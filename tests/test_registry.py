@@ -28,17 +28,17 @@ class Mine(Task):
 
 
 def test_a_duplicate_names_both_places():
-    @registry.register("schedule", "test_twice")
+    @registry.register("driver", "test_twice")
     class One:
         pass
 
     with pytest.raises(UsageError, match=r"registered twice: .*test_registry.*test_registry"):
 
-        @registry.register("schedule", "test_twice")
+        @registry.register("driver", "test_twice")
         class Two:
             pass
 
-    del registry._entries["schedule"]["test_twice"]
+    del registry._entries["driver"]["test_twice"]
 
 
 def test_a_near_miss_is_suggested():
@@ -111,6 +111,29 @@ def test_an_installed_plugin_that_cannot_be_imported_is_named(monkeypatch):
 def test_a_component_has_what_its_kind_offers(own_registry, kind):
     with pytest.raises(UsageError, match=f"{kind} 'mine' of .*test_registry.*has no "):
         registry.register(kind, "mine")(object)
+
+
+@pytest.mark.parametrize("kind", registry.CONFIGURED)
+def test_options_are_those_of_a_dataclass(own_registry, kind):
+    """A decorator that stands above `register` comes too late."""
+
+    class Plain:
+        build = symbols = None
+
+    Plain.Config = type("Config", (), {}) if kind == "task" else Plain
+    with pytest.raises(UsageError, match=f"^{kind} 'mine' of .*test_registry.*dataclass"):
+        registry.register(kind, "mine")(Plain)
+
+
+def test_a_file_is_imported_again_once_it_is_mended(tmp_path, own_registry):
+    (tmp_path / "mine.py").write_text(PLUGIN.format(name="mended") + "nothing_of_this_name\n")
+    for _ in range(2):
+        with pytest.raises(UsageError, match="NameError"):
+            registry.load_plugins(tmp_path)
+        assert not registry.has("task", "mended")
+    (tmp_path / "mine.py").write_text(PLUGIN.format(name="mended"))
+    registry.load_plugins(tmp_path)
+    assert registry.has("task", "mended")
 
 
 def test_an_architecture_is_needed_and_is_a_config(own_registry):

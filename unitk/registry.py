@@ -18,6 +18,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from traceback import extract_tb
@@ -40,6 +41,8 @@ REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')
 
 OFFERS = {"task": ("Config", "symbols"), "criterion": ("build",), "optimizer": ("build",)}
 """Kind -> members without which a component cannot be chosen."""
+CONFIGURED = "task", "criterion", "optimizer", "schedule", "evaluation"
+"""Kinds whose options are the fields of a dataclass: the component, or the `Config` of a task."""
 
 _entries: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _places: dict[tuple[str, str], str] = {}
@@ -60,6 +63,8 @@ def register(kind: str, name: str) -> Callable[[T], T]:
             raise UsageError(f"{kind} {name!r} is registered twice: {_places[kind, name]} and {at}")
         if lacks := [one for one in OFFERS.get(kind, ()) if not hasattr(component, one)]:
             raise UsageError(f"{kind} {name!r} of {at} has no {' and no '.join(lacks)}")
+        if kind in CONFIGURED and not is_dataclass(getattr(component, "Config", component)):
+            raise UsageError(f"{kind} {name!r} of {at}: its options are not those of a dataclass")
         _entries[kind][name] = component
         _places[kind, name] = at
         return component
@@ -153,8 +158,8 @@ def load_plugins(user_dir: Path | None = None) -> None:
     require(user_dir.is_dir(), f"--user-dir: {user_dir} is not a folder")
     for path in sorted(user_dir.resolve().glob("*.py")):
         if str(path) not in _loaded:
-            _loaded.add(str(path))
             _import_file(path)
+            _loaded.add(str(path))
 
 
 def hint(what: str, name: str, known: Iterable[str]) -> str:
@@ -182,8 +187,14 @@ def _import_file(path: Path) -> None:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with _naming(f"--user-dir: {path}", str(path)):
-        spec.loader.exec_module(module)
+    before = {*_places}
+    try:
+        with _naming(f"--user-dir: {path}", str(path)):
+            spec.loader.exec_module(module)
+    except UsageError:  # a file that is mended can be imported again, as in a notebook
+        for kind, component in {*_places} - before:
+            del _places[kind, component], _entries[kind][component]
+        raise
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Each parameter has the optimizer and the rate that the options say, from when on they say."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -77,6 +78,15 @@ def test_a_group_has_its_factor_schedule_and_decay():
     betas = {n: g["betas"] for g in plan.groups for n in g["param_names"]}
     assert betas["layers.0.ffn.up.weight"] == (0.5, 0.25)
     assert betas["embed.tokens.weight"] == (0.9, 0.98)
+
+
+@pytest.mark.parametrize("value", [-0.5, math.nan, math.inf])
+def test_no_update_has_a_rate_that_cannot_be_meant(value):
+    """As a schedule of one's own may say: NaN would go into all weights."""
+    plan = plan_of(make(), schedule=lambda step, total: value if step == 3 else 0.0)
+    plan.begin(1, None, 0)
+    with pytest.raises(UsageError, match="--lr-schedule: .*update 3 is "):
+        plan.begin(2, None, 0)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adamw"])

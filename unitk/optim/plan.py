@@ -8,6 +8,7 @@ the rate once for each unit of it; `thaw` begins with the smallest and lets in o
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -85,6 +86,9 @@ class OptimPlan:
         for group in self.groups:
             own = group["schedule"]
             rate = self.rate if own is None else self.lr * own(step + 1, total)
+            require(
+                0 <= rate < math.inf, f"--lr-schedule: the rate of update {step + 1} is {rate:g}"
+            )
             group["lr"] = rate * group["factor"]
         stage = len(self._turns)
         if self.thaw is not None:
