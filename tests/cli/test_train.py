@@ -102,6 +102,7 @@ def test_resuming_keeps_what_is_frozen(unitk, base, toy_data, tmp_path):
         "--block-size 32": "--block-size is 32, but the run to resume has 64",
         "--task.mean-span 4": "--task.mean-span is 4.0, but the run to resume has 3.0",
         "--arch.dropout 0.5": "--arch.dropout is 0.5, but the run to resume has 0.0",
+        f"--init-from {tmp_path / 'run'}": "has none: it cannot change",
         f"--data {toy_data / 'text'}=2": "--data: contents or weights are not those of the run",
     }.items():
         changed = base.replace(f"--data {toy_data / 'text'}", "") if "--data" in words else base

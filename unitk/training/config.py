@@ -27,7 +27,10 @@ from unitk.options.fields import (
 COMPONENTS = ("task", "arch", "criterion", "optimizer")  # components a run is made of
 CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
 """Options that say what an example is."""
+BEGINS = "init_from", "init_encoder", "init_decoder"
+"""Options that have their effect when a run begins."""
 FROZEN = (*"seed per_label stateful_rows data_exponent freeze thaw group adapter".split(), *CUT)
+FROZEN += BEGINS
 """Options that a resumed run cannot change, beside its data and the components' own."""
 
 EXCLUSIVE = (

@@ -26,6 +26,7 @@ from unitk.training.checks.checkpoint import check_frozen, differences, of_same_
 from unitk.training.checks.data import check_data, check_fit, check_vocab
 from unitk.training.checks.options import check_run_options
 from unitk.training.config import (
+    BEGINS,
     COMPONENTS,
     CUT,
     RANKING,
@@ -177,8 +178,7 @@ def _choose(given: Settings) -> Settings:
         arch = resolve(NoOptions, named, ("task", "arch")).components["arch"]
     except UsageError:  # whoever resolves them raises it again, with all else that is wrong
         return given
-    begins = "init_from", "init_encoder", "init_decoder"
-    new = all(name not in given or peek(TrainConfig, given, name) is None for name in begins)
+    new = all(name not in given or peek(TrainConfig, given, name) is None for name in BEGINS)
     own = isinstance(arch.made_from, Preset) and arch.made_from.own
     return choose_rates(given, own, new, arch.config.width)
 
