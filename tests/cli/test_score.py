@@ -276,6 +276,19 @@ def test_answers_of_squad(files, capsys):
         words(f"--metric span --hypotheses out.jsonl --references {given} --output-format json")
         figures = json.loads(capsys.readouterr().out)["span"]
         assert figures["em"] == figures["unanswerable_em"] == figures["f1"] == 100
+    # as `preprocess --labels span` reads answers, of passages that predictions have with them
+    sources = [["q", "It is a cat."], ["q", "It is."]]
+    said = [{"source": of, "answer": one} for of, one in zip(sources, ("cat", ""), strict=True)]
+    (files / "out.jsonl").write_text("\n".join(map(json.dumps, said)))
+    table = {"text": ["dog", "cat"], "answer_start": [0, 8]}
+    for right in ([8, 11], table):
+        lines = [json.dumps({"label": one}) for one in (right, None)]
+        (files / "dev.jsonl").write_text("\n".join(lines))
+        words("--metric span --hypotheses out.jsonl --references dev.jsonl --output-format json")
+        assert json.loads(capsys.readouterr().out)["span"]["em"] == 100
+    (files / "dev.jsonl").write_text('{"label": [8, 11]}\n{"label": [8, 11]}')
+    with pytest.raises(DataError, match=r"dev.jsonl, line 2.*\[8, 11\] "):
+        words("--metric span --hypotheses out.jsonl --references dev.jsonl")
     (files / "dev.jsonl").write_text('{"label": 3}\n{"label": "x"}')
     with pytest.raises(DataError, match="'label' must be.*got 3"):
         words("--metric span --hypotheses out.jsonl --references dev.jsonl")

@@ -154,9 +154,11 @@ def _of_labels(given: Options) -> dict[str, Score]:
         pairs = list(zip(found, wanted, strict=True))
         if form == "class" and all(guess.choices for guess in found):
             # of choices, which are predicted by number
-            right = [
+            right: list[Any] = [
                 str(number_of_choice(one.label, guess.choices, one.where)) for guess, one in pairs
             ]
+        elif form == "span":
+            right = [one.answers(guess.passage) for guess, one in pairs]
         else:
             right = [one.label for one in wanted]
         for guess, one in pairs if form == "tags" else ():

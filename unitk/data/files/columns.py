@@ -53,13 +53,24 @@ class Read(NamedTuple):
     """The texts that a prediction has chosen from by number."""
     id: str = ""
     """The id of a question, by which its prediction is found."""
+    passage: str = ""
+    """The last part of the source of a prediction."""
+
+    def answers(self, passage: str) -> list[str]:
+        """The right answers; a place is one of the passage that the prediction was made for."""
+        if not (self.label and isinstance(self.label[0], int)):
+            return list(self.label)
+        start, stop = self.label
+        if not 0 <= start < stop <= len(passage):
+            raise DataError(f"{self.where}: {self.label} is no place in the source of a prediction")
+        return [passage[start:stop]]
 
 
 def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
     """The label of every line, of a field of every record, or of every question of a SQuAD json.
 
     A class is a name, and tags are a list. An answer (span) is the list of right texts, which is
-    empty if there is none. `option` is the option that names the field.
+    empty if there is none, or a place [start, stop]. `option` is the option that names the field.
     """
     kind = format_of(path)
     if kind == "squad" and form == "span":
@@ -79,7 +90,9 @@ def _read(record: Record, form: str, name: str, option: str) -> Read:
     source, own = record.get("source"), record.get("id")
     chosen = isinstance(value, int) and isinstance(source, list)
     choices = list(map(str, source[1:])) if chosen else []
-    return Read(_label(value, form, where), where, choices, own if isinstance(own, str) else "")
+    passage = source[-1] if isinstance(source, list) and source else source
+    label, key = _label(value, form, where), own if isinstance(own, str) else ""
+    return Read(label, where, choices, key, passage if isinstance(passage, str) else "")
 
 
 def read_predictions(path: Path, asked: Sequence[Read]) -> list[Read] | None:
@@ -118,7 +131,11 @@ def _label(value: Any, form: str, where: str) -> Any:
     if form != "span":
         label: Any = label_of(value, form, where)
         return label if form in ("tags", "classes") else label[0]
-    answers = [value] if isinstance(value, str) else value
+    if isinstance(value, dict):  # of a table of SQuAD, as `datasets` has it
+        value = value.get("text")
+    answers = [value] if isinstance(value, str) else [] if value is None else value
+    if isinstance(value, list) and [type(one) for one in value] == [int, int]:
+        return value
     if not isinstance(answers, list) or not all(isinstance(text, str) for text in answers):
         raise DataError(f"{where} must be an answer or a list of answers, got {value!r}")
     return list(filter(None, map(str.strip, answers)))
