@@ -41,6 +41,8 @@ def test_every_option_is_read():
     for kind in ("task", "criterion", "optimizer", "arch", "schedule"):
         for name in registry.names(kind):
             component = registry.get(kind, name)
+            if not component.__module__.startswith("unitk."):
+                continue  # of a plug-in that another test has registered
             made = component() if kind == "arch" else component
             cls = component.Config if kind == "task" else type(made) if kind == "arch" else made
             unread = [one.name for one in options(cls) if not is_read(one.name, cls, found)]
