@@ -592,6 +592,8 @@ def test_the_best_validation_of_tags_is_that_of_the_largest_f1(labelled, toy_voc
     said = unitk.load(save).predict([one["a"] for one in asked])
     scores = tags([one["tags"] for one in said], [one["y"] for one in asked])
     assert 100 * at.best == pytest.approx(scores.figures["f1"], rel=1e-6)
+    figures = unitk.evaluate(checkpoint=save, data=tmp_path / "tags")
+    assert figures["spans/f1"] == pytest.approx(at.best, rel=1e-6)
 
 
 def test_what_predicts_something_else_is_not_joined(labelled, tmp_path):

@@ -78,6 +78,9 @@ def test_sets_are_learnt_predicted_and_scored(corpus, tmp_path):
     assert valid["valid/loss"] == pytest.approx(np.mean(losses), rel=1e-3)
     assert valid["valid/labels/f1"] == pytest.approx(right / named)
     assert right / named > 0.9
+    data = corpus / "data" / "valid"
+    figures = unitk.evaluate(checkpoint=tmp_path / "run" / "last", data=data, device="cpu")
+    assert figures["labels/f1"] == pytest.approx(right / named)
     scores = unitk.score(
         metric="classes", hypotheses=said, references=corpus / "valid.jsonl", label_field="y"
     )
