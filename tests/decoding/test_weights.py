@@ -130,6 +130,15 @@ def test_another_processor_decodes_with_torch(toy, monkeypatch):
         prepare_weights(copy.deepcopy(case.model), "int8")
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_warning_says_where_16_bits_are_slower(toy, monkeypatch, caplog, precision):
+    monkeypatch.setattr(weights, "packs", lambda which: False)
+    prepare_weights(toy.Case("shift", words=8).model, precision)
+    assert [one.message[:16] for one in caplog.records] == ["--precision bf16"] * (
+        precision == "bf16"
+    )
+
+
 def test_int8_is_for_a_cpu():
     with torch.device("meta"):
         model = nn.Linear(2, 2)
