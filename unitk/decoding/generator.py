@@ -248,9 +248,9 @@ class Generator(Sources):
         report: Callable[[int], None] = lambda done: None,
     ) -> list[dict[str, Any]]:
         """`predict` for texts as parts; `first` is the number of the first text among all."""
-        known = "classify, regress, tag, span or choice, or ask with --task cloze"
-        name = self.task.name
-        require(self.task.predicts, f"task {name} predicts words; train it with --task {known}")
+        known = "classify, multi_label, mtdnn, regress, tag, span or choice"
+        cure = f"train it with --task {known}, or ask with --task cloze"
+        require(self.task.predicts, f"task {self.task.name} predicts words; {cure}")
         task = cast("Understanding", self.task)
         sources = self.encode([task.texts(parts) for parts in texts])
         said = predict(self.model, task, sources, config, first=first, report=report)

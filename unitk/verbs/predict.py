@@ -22,7 +22,8 @@ from unitk.registry import register
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PredictConfig, answering.Answering):
-    """Predict with a model that was trained with --task classify, regress, tag, span or choice.
+    """Predict with a model that was trained with --task classify, multi_label, mtdnn, regress, tag,
+    span or choice.
     --task cloze and its options predict with any model that fills blanks.
 
     unitk predict --checkpoint runs/sst2 --input texts.tsv --output labels.jsonl
