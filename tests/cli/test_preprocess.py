@@ -105,6 +105,7 @@ def test_quotes_are_characters_of_tsv(here):
         ("x.csv", "body,id\na,1\n", "x.csv, line 2: no field 'text', .* there are body, id"),
         ("x.json", '[{"text": 3}]', r"x.json: \[0\]: field 'text' must be a text"),
         ("x.parquet", "PAR1", "x.parquet: no parquet, or damaged"),
+        ("x.parquet.gz", "PAR1", "gz: parquet within gzip"),
     ],
 )
 def test_a_bad_table_is_named(here, name, data, message):

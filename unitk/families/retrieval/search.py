@@ -128,7 +128,8 @@ def find_passages(given: Options) -> list[Hits]:
     blocks = vectors_of(replace(given, side=last), generator, documents)
     if stored is not None:
         width = given.dimensions or stored.shape[1]
-        narrow = f"--vectors {given.vectors} has {stored.shape[1]} dimensions"
+        has = f"--vectors {given.vectors} has {stored.shape[1]} dimensions"
+        narrow = f"{has}, and those of the queries have {queries_QW.shape[1]}"
         require(queries_QW.shape[1] == width <= stored.shape[1], narrow)
         blocks = (stored[at : at + TOGETHER, :width] for at in range(0, len(stored), TOGETHER))
     scores_QK, number_QK = rank_nearest(queries_QW, blocks, given.top)
