@@ -281,14 +281,16 @@ def architecture(task: str, size: str) -> str:
 
     layers, width, heads, _ = SIZES[size]
     objective = "mlm" if task == "classify" else task  # texts with classes are laid out as BERT's
-    bert, own = registry.get("arch", "bert_base")(), registry.get("task", objective).arch
-    config = registry.get("arch", own)()
+    bert, kind = registry.get("arch", "bert_base")(), registry.get("task", objective)
+    own, config = kind.arch, registry.get("arch", kind.arch)()
     sizes = {"num_layers": layers, "width": width, "num_heads": heads, "ffn_width": 4 * width}
     sizes |= {"attention_dropout": 0, "max_positions": max(512, 2 * LONGEST), "memory_length": 0}
     if type(config) is type(bert):
         own = "bert_base"
         tables = "num_virtual", "num_segments", "max_positions2", "num_tasks"
         sizes |= {name: max(getattr(config, name), getattr(bert, name)) for name in tables}
+        sizes["num_segments"] = max(sizes["num_segments"], len(kind.segments))
+        sizes |= {need: max(sizes.get(need, 0), 2 * LONGEST) for need in kind.needs}
     there = {field.name for field in fields(config)}
     given = [(name.replace("_", "-"), n) for name, n in sizes.items() if name in there]
     return " ".join([f"--arch {own}", *(f"--arch.{name} {n}" for name, n in given)])
