@@ -126,9 +126,8 @@ class GLMInfill(Task):
             spans = sentence_spans(v.sentence_end[ids] | borders, budget, most, rng)
         else:
             spans = long_span(n, min(int((n + self.frame) / 2), n), rng)
-            if (
-                borders.any() and n > 1
-            ):  # a prefix LM: the rest, S included, is written (official code)
+            # of several documents a prefix LM writes the rest, S included (official code)
+            if borders.any() and n > 1:
                 spans, framed, end = spans + n - spans[0, 1] + [1, 0], framed[:-1], v.sep
         mask = (v.mask, v.smask, v.gmask)[mode if c.mode_symbols else 0]
         order = rng.permutation(spans) + 1
