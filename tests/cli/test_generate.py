@@ -547,11 +547,11 @@ def test_targets_are_needed_to_score_only(tmp_path, record):
     path.write_text(json.dumps({"s": "a", **record}))
     wanted = "b" if record.get("t") else None
     [found] = read_inputs(path, fields=Fields(("s",), ("t",)))
-    assert (found.source, found.target) == (["a"], wanted)
+    assert (found.parts, found.target) == (["a"], wanted)
     renamed = {"target": record["t"]} if record.get("t") else {}
     path.write_text(json.dumps({"source": "a", **renamed}))
     [found] = read_inputs(path)
-    assert (found.source, found.target) == (["a"], wanted)
+    assert (found.parts, found.target) == (["a"], wanted)
 
 
 def test_tables_and_questions_are_read_from_a_stream(tmp_path):
@@ -567,7 +567,7 @@ def test_tables_and_questions_are_read_from_a_stream(tmp_path):
         parsed = config.parse(name, verb.Options, argv, positional="texts")
         try:
             given = generate.read(parsed.main) if verb is generate else inputs_of(parsed, True)
-            return [one.source for one in given]
+            return [one.parts for one in given]
         finally:
             writer.join()
 
@@ -583,7 +583,7 @@ def test_a_stream_of_carriage_returns_is_told(tmp_path):
         next(arriving(PlainText(), 8, path))
     path.write_bytes(b"one\r\ntwo\rthree")
     [texts] = arriving(PlainText(), 8, path)
-    assert [text.source for text in texts] == [["one"], ["two\rthree"]]
+    assert [text.parts for text in texts] == [["one"], ["two\rthree"]]
 
 
 def test_a_corpus_of_another_vocabulary(decode, files):

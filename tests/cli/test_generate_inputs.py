@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import unitk
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import DataError, UsageError
 from unitk.verbs import embed, predict
 from unitk.verbs.generate import run
@@ -53,6 +54,36 @@ def test_words_are_sources(glm, lines, tmp_path):
     (tmp_path / "begin.txt").write_text("The bade\nThe\n")
     found = lines(glm, "--prefix-file begin.txt --beam 3 --max-len 12", *SOURCES)
     assert [text.split()[0] for text in found] == ["The", "The"]
+
+
+def test_texts_are_read_as_they_stand(lm, lines, tmp_path, monkeypatch):
+    """By every door, with the blanks around them; a vocabulary may have tokens for these."""
+    texts, outputs = ["  the cat ", "a dog\u00a0", " "], [" sat ", "", "x "]
+    read = []
+    encode = Sources.encode
+
+    def watch(self, sources):
+        read.extend(part for parts in sources for part in parts)
+        return encode(self, sources)
+
+    monkeypatch.setattr(Sources, "encode", watch)
+    (tmp_path / "in.txt").write_bytes("\r\n".join([*texts, ""]).encode())
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"source": x}) + "\n" for x in texts))
+    (tmp_path / "out.txt").write_text("\n".join(outputs) + "\n")
+    model = unitk.load(lm)
+    for ask in (
+        lambda: model.generate(texts, beam=1, max_len=1),
+        lambda: lines(lm, "--beam 1 --max-len 1", *texts),
+        lambda: lines(lm, "--input in.txt --beam 1 --max-len 1"),
+        lambda: lines(lm, "--input in.jsonl --beam 1 --max-len 1"),
+        lambda: embed.run(["--checkpoint", str(lm), "--input", "in.txt"]),
+    ):
+        read.clear()
+        ask()
+        assert [one for one in read if one][:3] == texts
+    read.clear()
+    lines(lm, "--input in.txt --score --references out.txt")
+    assert read == [*texts, *outputs]
 
 
 def test_a_word_that_is_a_file_is_no_text(glm, lines, tmp_path):

@@ -170,7 +170,7 @@ def test_mistakes(toy_vocab):
     lm = generator("lm", toy_vocab)
     with pytest.raises(UsageError, match="a target.*each source"):
         lm.score(["a", "b"], ["c"])
-    with pytest.raises(DataError, match="input 2 is empty"):
+    with pytest.raises(DataError, match="input 2: task lm .*nothing"):
         lm.score(["The bade.", " "], ["The.", "The."])
     lm.model.decoder.embed.tokens.weight.data.fill_(torch.nan)
     with pytest.raises(NonFiniteError):

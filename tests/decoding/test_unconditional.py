@@ -9,9 +9,10 @@ import torch
 from paper_archs import arch_of
 
 from unitk.data.cuts import Text
+from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.likelihood import likelihoods
-from unitk.errors import UsageError
+from unitk.errors import DataError, UsageError
 from unitk.models.archs import tiny
 from unitk.options.config import resolve
 from unitk.options.settings import Origin, Settings
@@ -79,7 +80,7 @@ def test_words_are_as_frequent_as_the_model_says(name, toy_vocab):
 
 @pytest.mark.parametrize("name", ["lm", "lm backward", "glm_infill", "unilm"])
 def test_a_text_has_the_likelihood_that_it_was_drawn_with(name, toy_vocab):
-    """--score of no source is `likelihood`: what is read first is the same."""
+    """--score of an empty source is `likelihood`: what is read first is the same."""
     options = {"mask_symbol": "gmask"} if name == "glm_infill" else None
     generator = made(name, toy_vocab, options)
     outputs = [one.hypothesis for one in generator.sample(6, max_len=8)]
@@ -88,6 +89,9 @@ def test_a_text_has_the_likelihood_that_it_was_drawn_with(name, toy_vocab):
     pairs = [(NOTHING, ids[turned]) for ids in texts]
     found = likelihoods(generator.model, generator.task, pairs)
     assert any(len(ids) > 3 for ids in texts)
+    scored = generator.scores([[NOTHING]] * 6, [one.ids for one in outputs], GenerateConfig())
+    for one, (same,) in zip(outputs, scored, strict=True):
+        assert same.hypothesis.log_prob == pytest.approx(one.log_prob, rel=1e-4)
     for one, (gains, _) in zip(outputs, found, strict=True):
         assert one.token_log_probs[:-1][turned] == pytest.approx(gains, rel=1e-4, abs=1e-4)
         assert one.log_prob == pytest.approx(float(one.token_log_probs.sum()), rel=1e-4)
@@ -132,6 +136,9 @@ def test_who_cannot_write_from_nothing_is_told_who_can(toy_vocab):
         generator = made(name, toy_vocab, {})
         with pytest.raises(UsageError, match=f"task {name} does not .*from nothing; {able}$"):
             generator.sample(2, max_len=4)
+        if generator.protocol is not None:
+            with pytest.raises(DataError, match=f"input 2: task {name} .*; {able}$"):
+                generator.score(["The", ""], ["a", "b"])
     generator = made("lm", toy_vocab)
     generator.task = generator.task.knowing(pairs=True)
     with pytest.raises(UsageError, match="task lm .*trained.*source"):

@@ -136,7 +136,7 @@ def test_a_request_has_the_options_of_the_checkpoint_unless_it_gives_its_own(min
 
 def test_other_verbs_are_those_of_python(serve, mini):
     blanks, options = ["The [MASK] sat.", "A [MASK] and a [MASK]."], {"beam": 2, "max_len": 4}
-    scored = {"texts": TEXTS, "targets": ["one", "two words", "three"]}
+    scored = {"texts": [*TEXTS, "", ""], "targets": ["one", "two words", "three", "four", ""]}
     infill, score, embed, empty = ask(
         serve(),
         ("/infill", {"texts": blanks, **options}),

@@ -691,4 +691,4 @@ def test_questions_of_a_squad_json_are_asked_of_their_passages(tmp_path):
     words = ["--checkpoint", "x", "--input", str(tmp_path / "dev.json")]
     parsed = config.parse("predict", predict.Options, words, positional="texts")
     found = inputs_of(parsed, questions=True)
-    assert [one.source for one in found] == [["q?", "It is a cat."]] * 2
+    assert [one.parts for one in found] == [["q?", "It is a cat."]] * 2

@@ -153,7 +153,7 @@ def check_read(texts: Iterable[Input]) -> None:
 
 def record(number: int, text: Input, found: dict[str, Any] | DataError) -> str:
     """A json object for a text, with its answer or its error; `id` is its number or its own."""
-    source = text.source[0] if len(text.source) == 1 else text.source
+    source = text.parts[0] if len(text.parts) == 1 else text.parts
     about = {"error": str(found)} if isinstance(found, DataError) else {"source": source, **found}
     return json.dumps({"id": text.id or number, **about}, ensure_ascii=False)
 

@@ -125,14 +125,14 @@ class Driver(ABC):
         """Lay out a source as the model reads it."""
         return self.task.prompt(source)
 
-    def check_from_nothing(self) -> None:
-        """Raise UsageError unless the model can write where nothing is given."""
+    def check_from_nothing(self, asked: str = "--num-samples") -> None:
+        """Raise UsageError unless the model can write where nothing is given, as is `asked`."""
         task, arch, trained = self.task, self.model.config, self.model.trained
         able = [name for name in registry.names("task") if registry.get("task", name).from_nothing]
         can = (
             "unitk latent sample draws from its latent" if arch.latent else f"{', '.join(able)} do"
         )
-        what = f"--num-samples: task {task.name} does not write from nothing"
+        what = f"{asked}: task {task.name} does not write from nothing"
         require(task.from_nothing, f"{what}; {can}")
         cure = "give it a source"
         require(not task.trained.pairs, f"{what}, as its model was trained on pairs: {cure}")

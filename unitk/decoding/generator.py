@@ -267,6 +267,7 @@ class Generator(Sources):
         """The scores of given outputs, one for each source, as a search would report them.
 
         `options` are GenerateConfig's; `alignment_layer` and `truncate` are those of `generate`.
+        A target without a source is scored as a text that `sample` writes.
         """
         given = {**self.defaults, **options}
         ids = self._ids(targets, "targets")
@@ -274,10 +275,7 @@ class Generator(Sources):
         config.idle("has no effect with targets", *options.keys() - config.scored(config.search))
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
         found = self.scores(sources, ids, config, truncate=cut, layer=alignment_layer)
-        empty = [number for number, outputs in enumerate(found, 1) if not outputs]
-        if empty:
-            raise DataError(f"input {empty[0]} is empty")
-        return [output for (output,) in found]
+        return [(outputs or [NO_WORDS])[0] for outputs in found]
 
     def logits(
         self,
@@ -421,10 +419,18 @@ class Generator(Sources):
         """The scores of the target of each source, in the form of a search result.
 
         A target may hold the words of several blanks, with an end symbol after each; the last end
-        symbol is optional. The other arguments are those of `outputs`.
+        symbol is optional. It may have an empty source if the model writes from nothing; two empty
+        texts have no score. The other arguments are those of `outputs`.
         """
         driver = Given(self.model, self.task, self._ordered("--score"))
         require(len(targets) == len(sources), "there must be a target for each source")
+        pairs = zip(sources, targets, strict=True)
+        sources = [one if any(map(len, one)) or not len(target) else [] for one, target in pairs]
+        if [] in sources:
+            try:
+                driver.check_from_nothing(f"input {how.get('first', 0) + sources.index([]) + 1}")
+            except UsageError as error:  # of this input alone, in a stream
+                raise DataError(*error.args) from error
         how["constraints"] = [Constraint(tuple(ids.tolist())) for ids in targets]
         return self.outputs(sources, replace(config, sentences=0), driver=driver, **how)
 

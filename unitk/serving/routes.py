@@ -281,8 +281,6 @@ class ScoreRoute(DecodingRoute):
         unequal = f"targets: {len(targets)} for {len(self.texts)} texts"
         require(len(targets) == len(self.texts), unequal)
         sources, config = self.read()
-        for number, source in enumerate(sources, 1):
-            require(any(map(len, source)), f"texts: text {number} is empty")
         wanted = [ids for (ids,) in self.encode([[one] for one in targets])]
         cut = bool(self.generator.task.trained.max_source)
 
@@ -292,7 +290,7 @@ class ScoreRoute(DecodingRoute):
             return self.generator.scores(given, ids, config, truncate=cut, watch=watch)
 
         def answer(found: list[list[Output]]) -> Any:
-            return {"outputs": [self.record(output) for (output,) in found]}
+            return {"outputs": [self.record((one or [NO_WORDS])[0]) for one in found]}
 
         pairs = list(zip(sources, wanted, strict=True))
         cost = sum(map(len, wanted)) + count_tokens(sources)

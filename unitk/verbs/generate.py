@@ -411,7 +411,7 @@ def with_files(
             raise UsageError("--references: the corpus of --input has targets")
         lines = read_beside(given.references, "--references", len(inputs))
         pairs = zip(inputs, lines, strict=True)
-        inputs = [replace(text, target=line.strip()) for text, line in pairs]
+        inputs = [replace(text, target=line) for text, line in pairs]
     prefixes = read_beside(given.prefix_file, "--prefix-file", len(inputs))
     lines = read_beside(given.constraints, "--constraints", len(inputs))
     names = f"--prefix-file {given.prefix_file}, line", f"--constraints {given.constraints}, line"

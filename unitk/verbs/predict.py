@@ -52,7 +52,7 @@ def predict_texts(parsed: Parsed, done: int = 0) -> Iterator[list[tuple[Input, A
     inputs = answering.inputs_of(parsed, questions=True, form=generator.task.form)
 
     def predict(texts: list[Input], first: int, report: Callable[[int], None]) -> list[Any]:
-        return generator.predictions([text.source for text in texts], given, first, report)
+        return generator.predictions([text.parts for text in texts], given, first, report)
 
     return answering.answer_all(inputs, predict, done)
 

@@ -28,7 +28,6 @@ from unitk.data.files.lines import (
     name_file,
     number_lines,
     numbered_lines,
-    read_lines,
 )
 from unitk.data.files.pairs import Fields, choices_of, parts_as_given, targets_of
 from unitk.data.files.squad import SQUAD_SOURCE, arrange, check_form, read_squad
@@ -50,8 +49,8 @@ Blanks = Literal["none", "some", "all"]
 class Input:
     """A source as its parts (one empty part for an empty line), and its target if there is one."""
 
-    source: list[str]
-    """As it stands in its file, so that places in it can be counted."""
+    parts: list[str]
+    """As they stand in their file, with the blanks around them."""
     target: str | None = None
     focus: tuple[int, int] | None = None  # where the answer stands in a passage
     error: str = ""  # why a line of a stream is no input
@@ -59,11 +58,6 @@ class Input:
     """The id of a question in a SQuAD json, under which its prediction is written."""
     where: str = field(default="", compare=False)
     """Its place in its file, for messages."""
-
-    @property
-    def parts(self) -> list[str]:
-        """The parts as a model reads them, without the blanks around them."""
-        return [part.strip() for part in self.source]
 
 
 @dataclass(frozen=True)
@@ -126,7 +120,7 @@ def _encode(
         marked = [generator.encode_marked(part) for part in text.parts if blanks != "none"]
         fills = any(map(generator.has_blank, marked))
         if blanks == "all" and not fills and any(map(len, marked)):
-            generator.encode_blanks(text.source[0])  # its error says what lacks
+            generator.encode_blanks(text.parts[0])  # its error says what lacks
         wanted = None if text.target is None else target
         items.append(Item(number, text, marked if fills else source, wanted, fills=fills))
     return items
@@ -222,7 +216,7 @@ def with_blanks(texts: list[Input]) -> list[Input]:
     """The texts, of which one has an `error` where no blank is written in it."""
     known, found = ", ".join(SYMBOLS[name] for name in BLANKS), []
     for one in texts:
-        if any(one.parts) and not any(map(has_mark, one.source)):
+        if any(map(str.strip, one.parts)) and not any(map(has_mark, one.parts)):
             lacks = f"there is no blank in {' '.join(one.parts)!r}; write one as {known}"
             one = Input([""], error=f"--infill: {lacks}", where=one.where)
         found.append(one)
@@ -234,7 +228,7 @@ def warn_of_blanks(generator: Generator, all_groups: Iterator[list[Item]]) -> It
     warned = False
     for items in all_groups:
         for item in items:
-            if not warned and not item.fills and any(map(has_mark, item.text.source)):
+            if not warned and not item.fills and any(map(has_mark, item.text.parts)):
                 how = f"task {generator.task.name} does not fill blanks"
                 how = "--infill fills blanks" if generator.task.infills else how
                 what = f"input {item.number + 1} has a blank, which is read as plain text"
@@ -306,10 +300,10 @@ def _ready(stream: io.BufferedReader, until: float) -> bool:
 
 
 def _of_line(line: str, where: str, own: readers.LineReader, fields: Fields | None) -> Input:
-    if not line.strip():
-        return Input([""], where=where)
     if own.holds == "text":
         return Input(line.removesuffix("\r").split("\t"), where=where)
+    if not line.strip():
+        return Input([""], where=where)
     return _of_record(readers.Record(own.values(line, where), where), fields)
 
 
@@ -344,7 +338,7 @@ def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
     """A line for each input, or nothing if no file is given."""
     if path is None:
         return []
-    lines = list(read_lines(path))
+    lines = [line.removesuffix("\r") for line, _ in numbered_lines(path)]
     if len(lines) != inputs:
         raise DataError(f"{flag} {path} has {len(lines)} lines for {inputs} inputs")
     return lines

@@ -290,12 +290,13 @@ def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[s
     """The texts of a file, this many on each line."""
     groups = []
     for item in read_inputs(path, format, option=option):
-        if not all(item.parts):
+        texts = [part.strip() for part in item.parts]
+        if not all(texts):
             raise DataError(f"{option} {item.where} has an empty text")
-        if len(item.parts) != size:
+        if len(texts) != size:
             wanted = "1 text" if size == 1 else f"{size} texts with tabs between them"
-            raise DataError(f"{option} {item.where} must have {wanted}, got {len(item.parts)}")
-        groups.append(item.parts)
+            raise DataError(f"{option} {item.where} must have {wanted}, got {len(texts)}")
+        groups.append(texts)
     return groups
 
 
@@ -313,7 +314,8 @@ def read_labelled_file(
     """The texts of a file and their labels, which are a second part or the target, if any."""
     texts, labels = [], []
     for item in read_inputs(path, format, option=option):
-        text, *more = item.parts if item.target is None else [*item.parts, item.target]
+        target = [] if item.target is None else [item.target]
+        text, *more = [part.strip() for part in (*item.parts, *target)]
         if not text or len(more) > 1:
             raise DataError(f"{option} {item.where} is not a text, or text and label")
         texts.append(text)
