@@ -24,6 +24,13 @@ def test_files_that_a_page_names_are_there(page):
     assert found and not found - there
 
 
+def test_code_and_tests_that_pages_name_are_there():
+    pages = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md"), ROOT / "README.md"]
+    path = re.compile(r"`((?:tests|unitk|unitk_cli|docs|recipes)/[\w./-]+\.(?:py|sh|md|yaml))`")
+    found = {name for page in pages for name in path.findall(page.read_text())}
+    assert len(found) > 20 and not [one for one in found if not (ROOT / one).exists()]
+
+
 def test_the_tree_has_every_file_that_it_names():
     """A name stands behind its folder; what is said of names that are no files has no dot."""
     tree = DESIGN.split("```")[1]

@@ -30,16 +30,16 @@ def peft():
 def run(kit, toy_vocab, tmp_path):
     """Writes the checkpoint of a random model with a random adapter."""
 
-    def write(task_name, arch, adapter=LORA, labels=(), **options):
+    def write(task_name, arch, adapter=LORA, labels=(), heads=(), head_pooler=False, **options):
         torch.manual_seed(0)
         task = get("task", task_name)(get("task", task_name).Config(**options), toy_vocab)
         config, settings = get("arch", arch)(), {"task": task_name, "arch": arch}
         settings |= {f"task.{name}": str(text) for name, text in options.items()}
-        if labels:
+        if heads:
             task = task.knowing(labels=labels)
-            heads = f"class:label:{len(labels)}"
-            settings |= {"arch.heads": heads, "arch.head_pooler": "off"}
-            config = replace(config, heads=(heads,), head_pooler=False)
+            pooler = "on" if head_pooler else "off"
+            settings |= {"arch.heads": ",".join(heads), "arch.head_pooler": pooler}
+            config = replace(config, heads=heads, head_pooler=head_pooler)
         model = kit.perturbed(build(config, len(toy_vocab)))
         if adapter:
             settings["adapter"] = adapter
@@ -91,62 +91,125 @@ def test_it_leaves_and_comes_back(peft, hf, kit, run, toy_vocab, tmp_path, task,
     assert (again - found).abs().max() < 1e-5 * size
 
 
-def test_a_head_that_is_trained_whole_leaves(peft, hf, kit, run, toy_vocab, tmp_path):
-    layout = "lm:opening=none,delimiter=off"
-    ours = run("classify", "gpt2_tiny", labels=("a", "b", "c"), layout=layout)
+LINEAR = {"layout": "lm:opening=none,delimiter=off"}
+POOLED = {"layout": "mlm", "head_pooler": True}
+HEADS = [
+    ("classify", "gpt2_tiny", ("class:label:3",), LINEAR),
+    ("choice", "gpt2_tiny", ("choice:label",), LINEAR),
+    ("choice", "bert_tiny", ("choice:label",), POOLED),
+    ("multi_label", "bert_tiny", ("class:nsp:2", "classes:label:3"), POOLED),
+    ("tag", "roberta_tiny", ("tag:label:3",), POOLED),
+]
+
+
+@pytest.mark.parametrize(("task", "arch", "heads", "options"), HEADS)
+def test_a_head_that_is_trained_whole_leaves(
+    peft, hf, kit, run, tmp_path, monkeypatch, task, arch, heads, options
+):
+    """The README of the folder opens it; output layers that the class lacks stay behind."""
+    labels = ("a", "b", "c") if heads[-1].endswith(":3") else ()
+    ours = run(task, arch, heads=heads, labels=labels, **options)
     there = kit.from_unitk(ours, "peft", tmp_path / "there")
-    own = hf.AutoModelForSequenceClassification
-    base = own.from_pretrained(there / "base")
+    stored = read_tensors(there / "base" / "model.safetensors")
+    (there / "base" / "model.safetensors").unlink()
+    whole = json.loads((there / "adapter_config.json").read_text())["modules_to_save"]
+    brought = {n: t for n, t in stored.items() if n.rpartition(".")[0] in whole}
+    empty = {name: torch.zeros_like(tensor) for name, tensor in brought.items()}
+    write_safetensors(stored | empty, there / "base" / "model.safetensors")
+    monkeypatch.chdir(there)
+    found = {}
+    exec((there / "README.md").read_text().partition("```python\n")[2].partition("```")[0], found)
+    name = type(found["model"].base_model.model).__name__
+    alone = getattr(hf, name).from_pretrained(kit.from_unitk(ours, "hf", tmp_path / "whole")).eval()
+    rows = torch.tensor([[7, 9, 11, 13], [7, 8, 9, 12]])[None if task == "choice" else slice(1)]
     with torch.no_grad():
-        base.score.weight.zero_()  # the adapter brings it
-    row = toy_vocab.encode(toy_lines(1)[0])[:12]
-    theirs = logits_of(peft.PeftModel.from_pretrained(base, there), row)
-    whole = logits_of(own.from_pretrained(kit.from_unitk(ours, "hf", tmp_path / "whole")), row)
-    assert (whole - theirs).abs().max() < 1e-5 * whole.abs().max()
+        a, b = (one(input_ids=rows) for one in (found["model"].eval(), alone))
+    a, b = (getattr(one, "mc_logits", one.logits) for one in (a, b))
+    assert (a - b).abs().max() < 1e-5 * b.abs().max()
 
 
 @pytest.mark.parametrize(
-    ("kind", "opened", "settings", "targets"),
+    ("kind", "opened", "targets"),
     [
-        ("Qwen3", "Qwen3ForCausalLM", {"head_dim": 8}, ["q_proj", "v_proj", "down_proj"]),
-        ("Llama", "LlamaForCausalLM", {}, "all-linear"),
-        ("Bert", "BertForMaskedLM", {}, ["query", "value"]),
-        ("GPT2", "GPT2LMHeadModel", {}, ["c_attn", "c_proj"]),
+        ("Qwen3", "Qwen3ForCausalLM", ["q_proj", "v_proj", "down_proj"]),
+        ("Llama", "LlamaForCausalLM", "all-linear"),
+        ("Bert", "BertForMaskedLM", ["query", "value"]),
+        ("GPT2", "GPT2LMHeadModel", ["c_attn", "c_proj"]),
     ],
 )
-@pytest.mark.parametrize("more", [{}, {"use_rslora": True, "alpha_pattern": {"layers.0": 5}}])
+@pytest.mark.parametrize("more", [{}, {"use_rslora": True, "alpha_pattern": {r".*\.0\..*": 9}}])
 def test_an_adapter_of_others_comes_in(
-    peft,
-    hf,
-    kit,
-    run,
-    toy_vocab,
-    tmp_path,
-    kind,
-    opened,
-    settings,
-    targets,
-    more,
+    peft, hf, kit, adapter_of, tmp_path, kind, opened, targets, more
 ):
     """peft writes an adapter of a random model of transformers; unitk adds it to the weights."""
-    source = run({"Bert": "mlm"}.get(kind, "lm"), f"{kind.lower()}_tiny", adapter="")
-    kit.from_unitk(source, "hf", tmp_path / "model")
-    base = getattr(hf, opened).from_pretrained(tmp_path / "model")
     config = peft.LoraConfig(r=3, lora_alpha=5, target_modules=targets, **more)
-    torch.manual_seed(1)
-    model = peft.get_peft_model(base, config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.2)
-    model.save_pretrained(tmp_path / "adapter")
-    row = [toy_vocab.cls, *toy_vocab.encode(toy_lines(1)[0])[:12], toy_vocab.sep]
-    theirs = logits_of(model, row)
-    ours = kit.to_unitk("peft", tmp_path / "adapter", tmp_path / "ours")
-    at = None if kind == "Bert" else range(len(row))
-    example = kit.single(torch.tensor(row).numpy(), at=at)
-    found = kit.logits(checkpoint.load(ours).model, example, len(toy_vocab))
-    assert (found - theirs).abs().max() < 1e-5 * theirs.abs().max()
+    adapter, compare = adapter_of(f"{kind}_tiny".lower(), opened, config)
+    compare(kit.to_unitk("peft", adapter, tmp_path / "ours"))
+
+
+@pytest.fixture
+def adapter_of(peft, hf, kit, run, toy_vocab, tmp_path):
+    """Has peft write a random adapter of a model, and compares a model of unitk with both."""
+
+    def write(arch, opened, config):
+        source = run("mlm" if arch.startswith("bert") else "lm", arch, adapter="")
+        kit.from_unitk(source, "hf", tmp_path / "model")
+        load = getattr(hf, opened).from_pretrained
+        torch.manual_seed(1)
+        model = peft.get_peft_model(load(tmp_path / "model"), config)
+        for parameter in (one for one in model.parameters() if one.requires_grad):
+            parameter.data += 0.2 * torch.randn_like(parameter)
+        model.save_pretrained(tmp_path / "adapter")
+        row = [toy_vocab.cls, *toy_vocab.encode(toy_lines(1)[0])[:12], toy_vocab.sep]
+        plain = logits_of(load(tmp_path / "model"), row)
+        opened_again = peft.PeftModel.from_pretrained(
+            load(tmp_path / "model"), tmp_path / "adapter"
+        )
+        theirs = logits_of(opened_again, row)
+        size = theirs.abs().max()
+        assert (plain - theirs).abs().max() > 0.01 * size
+
+        def compare(ours):
+            at = None if arch.startswith("bert") else range(len(row))
+            example = kit.single(torch.tensor(row).numpy(), at=at)
+            found = kit.logits(checkpoint.load(ours).model, example, len(toy_vocab))
+            assert (found - theirs).abs().max() < 1e-5 * size
+
+        return tmp_path / "adapter", compare
+
+    return write
+
+
+CAUSAL, MASKED = "AutoModelForCausalLM", "AutoModelForMaskedLM"
+PARTS = [
+    ("qwen3_tiny", CAUSAL, ["q_proj"], {"modules_to_save": ["embed_tokens"]}),
+    ("qwen3_tiny", CAUSAL, ["q_proj"], {"modules_to_save": ["lm_head"]}),
+    ("qwen3_tiny", CAUSAL, ["q_proj"], {"modules_to_save": ["lm_head", "embed_tokens"]}),
+    ("qwen3_tiny", CAUSAL, ["q_proj", "embed_tokens"], {}),
+    ("qwen3_tiny", CAUSAL, ["q_proj", "lm_head"], {}),
+    ("gpt2_tiny", CAUSAL, ["c_attn", "wte", "wpe"], {"fan_in_fan_out": True}),
+    ("bert_tiny", MASKED, ["query"], {"bias": "all"}),
+    ("bert_tiny", MASKED, ["query"], {"modules_to_save": ["predictions"]}),
+]
+
+
+@pytest.mark.parametrize(("arch", "opened", "targets", "more"), PARTS)
+def test_embeddings_outputs_and_biases_come_in(
+    peft, kit, adapter_of, tmp_path, arch, opened, targets, more
+):
+    """peft gives each of two tied matrices its own values: what changes one unties them."""
+    config = peft.LoraConfig(r=3, lora_alpha=5, target_modules=targets, **more)
+    adapter, compare = adapter_of(arch, opened, config)
+    compare(kit.to_unitk("peft", adapter, tmp_path / "ours"))
+
+
+def test_a_pickled_adapter_comes_in(peft, kit, adapter_of, tmp_path):
+    config = peft.LoraConfig(r=3, lora_alpha=5, target_modules=["q_proj"])
+    adapter, compare = adapter_of("qwen3_tiny", CAUSAL, config)
+    tensors = read_tensors(adapter / "adapter_model.safetensors")
+    torch.save(tensors, adapter / "adapter_model.bin")
+    (adapter / "adapter_model.safetensors").unlink()
+    compare(kit.to_unitk("peft", adapter, tmp_path / "ours"))
 
 
 def test_a_model_without_adapter_does_not_leave(kit, run, tmp_path):
@@ -160,6 +223,8 @@ def test_a_model_without_adapter_does_not_leave(kit, run, tmp_path):
     [
         ({"peft_type": "IA3"}, "peft_type.*LORA.*IA3"),
         ({"use_dora": True}, "use_dora"),
+        ({"alora_invocation_tokens": [7]}, "alora_invocation_tokens"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights.*pissa.*merge"),
         ({"base_model_name_or_path": "org/none"}, "base_model_name_or_path.*org/none"),
         ({"lora_alpha": "big"}, "lora_alpha.*big"),
         ("lora_A.weight", "no known name.*lora_B"),

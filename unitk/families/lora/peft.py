@@ -22,28 +22,49 @@ from unitk import registry
 from unitk.errors import CheckpointError, require
 from unitk.families.lora.config import LoRA
 from unitk.families.lora.network import A, B
-from unitk.formats.archive import read_json, read_tensors, write_json, write_safetensors
+from unitk.formats.archive import find_file, read_json, read_tensors, write_json, write_safetensors
 from unitk.formats.base import Format, Found
-from unitk.formats.hf.families import Family, kind_of, layout_of
+from unitk.formats.hf.families import (
+    GEMMA_TEXTS,
+    PLACES,
+    SIMPLE,
+    TEXTS,
+    WORDS,
+    Family,
+    class_of,
+    ending_of,
+    kind_of,
+    layout_of,
+)
 from unitk.formats.hf.folder import find as find_folder
 from unitk.formats.hf.folder import translate
 from unitk.formats.hf.folder import write as write_folder
-from unitk.formats.names import TURNED, Layout, list_names
+from unitk.formats.names import TURNED, Layout, list_names, same
 from unitk.formats.settings import check_value
 from unitk.options.fields import parse_named
 from unitk.registry import register
 from unitk.training.saving.checkpoint import Loaded
 from unitk.training.saving.weights import weights_of
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 WRAPPED = "base_model.model."
 BASE = "base"
 """The folder beside an adapter with the model that it stands on."""
-TASKS = {"lm": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "class": "SEQ_CLS", "regress": "SEQ_CLS"}
-TASKS |= {"tag": "TOKEN_CLS", "span": "QUESTION_ANS"}
-"""Task of a family or head of a model -> `task_type`."""
-REFUSED = ("use_dora", "use_qalora", "lora_bias")
-"""Settings that add something else than B A to a matrix."""
+TASKS = {"lm": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM"}
+TASKS |= dict.fromkeys((TEXTS, GEMMA_TEXTS), "SEQ_CLS") | {WORDS: "TOKEN_CLS"}
+TASKS |= dict.fromkeys((PLACES, SIMPLE), "QUESTION_ANS")
+"""Task of a family, or suffix of a fine-tuned class, -> `task_type`."""
+REFUSED = (
+    *("use_dora", "use_qalora", "use_bdlora", "lora_bias", "kasa_config", "monteclora_config"),
+    *("arrow_config", "alora_invocation_tokens", "trainable_token_indices", "layer_replication"),
+)
+"""Settings that add something else than B A to a matrix, or to all texts."""
+BEGINNINGS = (True, False, "gaussian", "eva", "orthogonal", "mica")
+"""First weights of an adapter that leave those of its base as they are."""
+MOVED = "training began with other weights than the base's; merge the adapter in peft"
+PAIRS = {"A.weight": "B.weight", "embedding_A": "embedding_B"}
+"""What the names of A and B of a matrix, or of a table of embeddings, end in."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +94,8 @@ def write(parts: Loaded, folder: Path) -> None:
     theirs = translate(model, model.tensors())
 
     def named(name: str) -> str:
-        """The name in the class that is written, which may have another root."""
-        bare = name.removeprefix(family.root)
-        return name if name in theirs else _full_name(bare, theirs, folder)
+        """The name in the class that is written, which may have another root; "" if it has none."""
+        return name if name in theirs else _complete(name.removeprefix(family.root), theirs)
 
     stems = [name.removesuffix(A) for name in tensors if name.endswith(A)]
     found = [
@@ -83,17 +103,21 @@ def write(parts: Loaded, folder: Path) -> None:
         for stem in stems
         for one in split_delta(stem, tensors, parts, layout)
     ]
-    whole = [line.theirs for line in layout.lines(_wholly_trained(parts.path, stays))]
-    kept = [named(name) for names in whole for name in names if name]
+    # the class may lack an output layer of the base, which no update changed
+    known = tuple(f"{name}." for name in layout.names if name.startswith("heads."))
+    whole = [name for name in read_tensors(parts.path / "model.safetensors") if name in stays]
+    whole = [name for name in whole if not name.startswith("heads.") or name.startswith(known)]
+    lines = [line.theirs for line in layout.lines(whole)]
+    kept = {named(name).rpartition(".")[0] for names in lines for name in names} - {""}
     matrices = {f"{one.module}.lora_A.weight": one.lower for one in found}
     matrices |= {f"{one.module}.lora_B.weight": one.upper for one in found}
-    matrices |= {name: theirs[name] for name in kept}
+    matrices |= {name: one for name, one in theirs.items() if name.rpartition(".")[0] in kept}
     stored = {WRAPPED + name: tensor.contiguous() for name, tensor in matrices.items()}
-    write_safetensors(stored, folder / WEIGHTS)
+    write_safetensors(stored, folder / WEIGHTS[0])
     about = {
-        "task_type": TASKS.get(head or family.task),
+        "task_type": TASKS.get(ending_of(family, head) if head else family.task),
         "fan_in_fan_out": any(layout.form(f"{one.module}.weight") is TURNED for one in found),
-        "modules_to_save": sorted({name.rpartition(".")[0] for name in kept}) or None,
+        "modules_to_save": sorted(kept) or None,
     }
     write_json(_describe(config, found) | about, folder / CONFIG)
 
@@ -144,11 +168,6 @@ def split_delta(
     return found
 
 
-def _wholly_trained(path: Path, stays: Mapping[str, Tensor]) -> list[str]:
-    """The names of the weights that a run trained as a whole, besides its adapter."""
-    return [name for name in read_tensors(path / "model.safetensors") if name in stays]
-
-
 def find(path: Path, vocab: Path | None) -> Found:
     """Read an adapter, and the base that adapter_config.json names."""
     about, where = read_json(path / CONFIG), path / CONFIG
@@ -157,28 +176,57 @@ def find(path: Path, vocab: Path | None) -> Found:
     for name in REFUSED:
         if about.get(name):
             raise CheckpointError(f"{where}: {name} is {about[name]!r}, which unitk does not read")
-    base = find_folder(_base(path, about), vocab)
-    tensors, used = dict(base.tensors), set[str]()
-    stored = {n.removeprefix(WRAPPED): t for n, t in read_tensors(path / WEIGHTS).items()}
-    for name, tensor in stored.items():
+    if (begins := about.get("init_lora_weights", True)) not in BEGINNINGS:
+        raise CheckpointError(f"{where}: init_lora_weights is {begins!r}: {MOVED}")
+    base, weights = find_folder(_base(path, about), vocab), find_file(path, WEIGHTS, "adapter")
+    # peft gives each of several tied matrices its own values
+    copies = base.layout.copies
+    shared = {name: base.tensors[one] for name, one in copies.items() if one in base.tensors}
+    tensors = add(read_tensors(weights), {**shared, **base.tensors}, base.layout, about, weights)
+    output = base.layout.names.get("heads.lm.weight")
+    tuned = any(":label" in head for head in base.config.heads)
+    for name, first in copies.items():
+        alike = name in tensors and same(tensors[name], tensors[first])
+        if name not in base.tensors and (alike or tuned and name == output):
+            tensors.pop(name, None)
+    config = replace(base.config, tied=base.config.tied and output not in tensors)
+    return replace(base, tensors=tensors, config=config)
+
+
+def add(
+    stored: Mapping[str, Tensor],
+    base: Mapping[str, Tensor],
+    layout: Layout,
+    about: Mapping[str, Any],
+    path: Path,
+) -> dict[str, Tensor]:
+    """The tensors of a base with those of an adapter, which is stored in the file `path`."""
+    stored = {
+        name.removeprefix(WRAPPED).replace(".base_layer.", "."): stored[name] for name in stored
+    }
+    tensors, used = dict(base), set[str]()
+    for name in (name for name in stored if ".lora_" not in name):
+        tensors[_full_name(name, tensors, path)] = stored[name]
+        used.add(name)
+    for name, lower in stored.items():
         module, _, leaf = name.partition(".lora_")
-        if leaf == "A.weight" and f"{module}.lora_B.weight" in stored:
-            matrix = _full_name(f"{module}.weight", tensors, path)
-            upper = stored[f"{module}.lora_B.weight"].float()
-            added = _scale(about, module, len(tensor), where) * (upper @ tensor.float())
-            if base.layout.form(matrix) is TURNED:
-                added = added.mT
-            if added.shape != tensors[matrix].shape:
-                shapes = f"{list(added.shape)}, but {matrix} {list(tensors[matrix].shape)}"
-                raise CheckpointError(f"{path / WEIGHTS}: what {module} adds has shape {shapes}")
-            tensors[matrix] = tensors[matrix].float() + added
-            used |= {name, f"{module}.lora_B.weight"}
-        elif not leaf:
-            tensors[_full_name(name, tensors, path)] = tensor
-            used.add(name)
+        upper = stored.get(f"{module}.lora_{PAIRS.get(leaf)}")
+        if upper is None:
+            continue
+        matrix = _full_name(f"{module}.weight", tensors, path)
+        added = _scale(about, module, len(lower), path.with_name(CONFIG)) * (
+            upper.float() @ lower.float()
+        )
+        if layout.form(matrix) is TURNED or leaf.startswith("embedding"):
+            added = added.mT
+        if added.shape != tensors[matrix].shape:
+            shapes = f"{list(added.shape)}, but {matrix} {list(tensors[matrix].shape)}"
+            raise CheckpointError(f"{path}: what {module} adds has shape {shapes}")
+        tensors[matrix] = tensors[matrix].float() + added
+        used |= {name, f"{module}.lora_{PAIRS[leaf]}"}
     if left := stored.keys() - used:
-        raise CheckpointError(f"{path / WEIGHTS} has tensors of no known name: {list_names(left)}")
-    return replace(base, tensors=tensors)
+        raise CheckpointError(f"{path} has tensors of no known name: {list_names(left)}")
+    return tensors
 
 
 def _base(path: Path, about: Mapping[str, Any]) -> Path:
@@ -193,11 +241,16 @@ def _base(path: Path, about: Mapping[str, Any]) -> Path:
 
 
 def _full_name(name: str, tensors: Mapping[str, Tensor], path: Path) -> str:
-    """The name in the base of a tensor; one of a bare model lacks the first words."""
-    alike = [one for one in tensors if one == name or one.endswith(f".{name}")]
-    if len(alike) != 1:
-        raise CheckpointError(f"{path / WEIGHTS}: the base has no tensor {name}")
-    return alike[0]
+    """The name in the base of a tensor; `CheckpointError` if it has none."""
+    if not (found := _complete(name, tensors)):
+        raise CheckpointError(f"{path}: the base has no tensor {name}")
+    return found
+
+
+def _complete(name: str, tensors: Mapping[str, Tensor]) -> str:
+    """The whole name of a tensor, of which that of a bare model lacks the first words, or ""."""
+    alike = [name] if name in tensors else [one for one in tensors if one.endswith(f".{name}")]
+    return alike[0] if len(alike) == 1 else ""
 
 
 def _scale(about: Mapping[str, Any], module: str, rank: int, where: Path) -> float:
@@ -215,25 +268,19 @@ USAGE = """\
 
 ```python
 from peft import PeftModel
-from transformers import {model}, AutoTokenizer
+from transformers import AutoTokenizer, {model}
 
 tokenizer = AutoTokenizer.from_pretrained("{base}")
 model = PeftModel.from_pretrained({model}.from_pretrained("{base}"), ".")
 ```
 """
-CLASSES = {
-    "CAUSAL_LM": "AutoModelForCausalLM",
-    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
-    "SEQ_CLS": "AutoModelForSequenceClassification",
-    "TOKEN_CLS": "AutoModelForTokenClassification",
-    "QUESTION_ANS": "AutoModelForQuestionAnswering",
-}
 
 
 def explain(parts: Loaded) -> str:
     """How an adapter that was written is used."""
-    task = TASKS.get(parts.task.head or _family_of(parts).task, "")
-    return USAGE.format(base=BASE, model=CLASSES.get(task, "AutoModelForMaskedLM"))
+    family, head = _family_of(parts), parts.task.head
+    own = family.name + ending_of(family, head) if head else class_of(family, parts.model.config)
+    return USAGE.format(base=BASE, model=own)
 
 
 register("format", "peft")(
