@@ -549,6 +549,24 @@ def test_models_of_every_objective_leave_as_their_family(
         near(kit.logits(ours, example), said(theirs(**given)))
 
 
+@pytest.mark.parametrize("arch", ["bert", "modernbert", "qwen3", "gpt2", "t5", "deberta_v3"])
+def test_symbols_have_ids_of_the_written_vocabulary(hf, tmp_path, vocab_txt, arch):
+    """transformers has ids of its own for what a config.json leaves out."""
+    from unitk.formats.hf.folder import write
+    from unitk.models.archs import preset
+    from unitk.registry import get
+    from unitk.training.saving.checkpoint import Loaded
+    from unitk.vocab.open import open_vocab
+
+    own = {"qwen3": "lm", "gpt2": "lm", "t5": "t5"}.get(arch, "mlm")
+    task = get("task", own)(get("task", own).Config(), open_vocab(vocab_txt))
+    ours = preset(f"{arch}_tiny").build(len(task.vocab))
+    write(Loaded(ours, task, {"arch": f"{arch}_tiny"}, {}), tmp_path)
+    found = hf.AutoConfig.from_pretrained(tmp_path).to_dict()
+    ids = {key: value for key, value in found.items() if key.endswith("_token_id")}
+    assert all(one is None or one < len(task.vocab) for one in ids.values()), ids
+
+
 def test_a_model_with_more_than_its_family_is_refused():
     from unitk.formats.hf.families import kind_of
     from unitk.models.archs import preset

@@ -140,6 +140,12 @@ MODERNBERT: dict[str, Any] = {
     "free": (*WINDOWS, *BARE, "layer_rotary_bases"),
     "head_dense": "transform",
     "check": check_layers,
+    # transformers would take the ids of ModernBERT's own vocabulary
+    "pack": lambda about: {
+        "cls_token_id": about["bos_token_id"],
+        "sep_token_id": about["eos_token_id"],
+        **about,
+    },
     "fits": lambda config, arch: (
         config.positions == "rotary" and config.norm == "layer" and config.embedding_norm
     ),
