@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from unitk.decoding.files.inputs import read_inputs
 from unitk.errors import CheckpointError, DataError
 from unitk.foreign import parse_json
 
@@ -44,3 +45,17 @@ def test_a_mistake_is_told_in_own_words(text, told):
     with pytest.raises(DataError) as caught:
         parse_json(text, "x")
     assert str(caught.value) == f"x: not JSON ({told})"
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '[{"b": {"c": 0, "a": 1, "\\u0061": 2}}]'])
+def test_a_key_is_there_once(text, tmp_path):
+    with pytest.raises(CheckpointError, match="^x: .*'a' twice$"):
+        parse_json(text, "x", CheckpointError)
+    # a key of one object may be that of another
+    assert parse_json('{"a": {"a": 1}, "b": [{"a": 2}, {"a": 3}]}', "x")["a"] == {"a": 1}
+    record = f'{{"source": "s"}}\n{{"source": "s", "more": {text}}}\n'
+    (tmp_path / "x.jsonl").write_text(record)
+    (tmp_path / "x.json").write_text(f"[{record.replace(chr(10), ',', 1)}]")
+    for name, place in (("x.jsonl", "line 2"), ("x.json", "")):
+        with pytest.raises(DataError, match=f"{name}.*{place}: .*'a' twice"):
+            read_inputs(tmp_path / name)

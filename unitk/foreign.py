@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,22 @@ def parse_json(
     error: type[UnitkError] = DataError,
     hooks: Mapping[str, Any] | None = None,
 ) -> Any:
-    """What a json says, or an error that names the place; no text in it has half a character.
+    """What a json says, or an error that names the place.
 
-    `hooks` are those of `json.loads`, which make objects and numbers.
+    No text in it has half a character, and no object a key twice. `hooks` are those of
+    `json.loads`, which make objects and numbers.
     """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+            raise error(f"{where}: an object has the key {twice!r} twice")
+        return made
+
     try:
         text = text if isinstance(text, str) else text.decode("utf-8-sig")
-        found = json.loads(text, **(hooks or {}))
+        found = json.loads(text, **{"object_pairs_hook": unique, **(hooks or {})})
         if ESCAPE.search(text) and (half := HALF.search(json.dumps(found, ensure_ascii=False))):
             raise error(f"{where}: {HALF_MESSAGE.format(half[0])}")
         return found

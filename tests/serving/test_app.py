@@ -317,7 +317,7 @@ WRONG = {
         ({"texts": []}, "texts must be a string or a list of one or more"),
         ({}, "texts must be a string or a list"),
         ([], "the request must be an object"),
-        (b'{"texts": ["a"], "beam": 2, "beam": 3}', "the field 'beam' twice"),
+        (b'{"texts": ["a"], "beam": 2, "beam": 3}', "'beam' twice"),
         (b'{"texts": ["a"], "beam": ' + b"9" * 5000 + b"}", "beam must be"),
         (b'{"texts": ["a"], "beam": 1e999}', "beam must be"),
         ({"texts": ["a"], "beam": [3]}, "beam must be one value, got a list"),

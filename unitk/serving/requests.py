@@ -7,7 +7,6 @@ accepted.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -147,17 +146,9 @@ def choose_service(services: Sequence[Service], given: Any) -> Service:
 
 def parse_request(body: bytes) -> Any:
     """Parse a request; DataError for what is no JSON, or has two fields of one name."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-            raise DataError(f"the request has the field {twice!r} twice")
-        return found
-
     # a number of any length is one; Python would refuse to read it as an integer
     whole = {"parse_int": lambda digits: int(digits) if len(digits) < LONGEST else float(digits)}
-    return parse_json(body, "the request", hooks={"object_pairs_hook": unique, **whole})
+    return parse_json(body, "the request", hooks=whole)
 
 
 def check_depth(given: Any) -> None:

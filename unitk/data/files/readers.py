@@ -206,7 +206,7 @@ def is_json_lines(start: bytes) -> bool:
     """Whether a json that is no list has a record a line; if not, it is one object, as SQuAD's."""
     line, newline, _ = start.partition(b"\n")
     try:
-        first = parse_json(line, "")
+        first = parse_json(line, "", hooks={"object_pairs_hook": dict})  # keys may be there twice
     except DataError:  # goes on in the next line; or it is long, and SQuAD's key stands in front
         return not (newline or re.search(rb'(?<!\\)"data"\s*:', line))
     return isinstance(first, dict) and "data" not in first
