@@ -79,7 +79,7 @@ def spelled(kind: Any, loose: bool) -> str:
     if get_origin(kind) is Literal:
         return "Literal[" + ", ".join(f'"{one}"' for one in inner) + "]"
     if get_origin(kind) is tuple:
-        return "Strings" if inner[0] is str else "Numbers"
+        return "Numbers" if inner[0] in (int, float) else "Strings"
     if inner:  # a union
         parts = [part for one in inner for part in spelled(one, loose).split(" | ")]
         return " | ".join(dict.fromkeys(parts))

@@ -149,7 +149,7 @@ class PredictOptions(TypedDict, total=False):
 
 def average(
     *,
-    checkpoint: Numbers,
+    checkpoint: Strings,
     last: int | str | None = ...,
     dest: Path | str,
     options: Mapping[str, object] | None = ...,
@@ -162,7 +162,7 @@ def convert(
     license: str = ...,
     language: Strings = ...,
     dataset: Strings = ...,
-    scores: Numbers = ...,
+    scores: Strings = ...,
     dtype: Literal["f32", "f16", "q8_0"] = ...,
     pool: Literal["auto", "mean", "first", "last"] = ...,
     specials: bool = ...,
@@ -273,7 +273,7 @@ def generate(
     block_length: int | str | None = ...,
     max_source_len: int | str | None = ...,
     key_phrases: Strings = ...,
-    checkpoint: Numbers = ...,
+    checkpoint: Strings = ...,
     task: str | None = ...,
     input: Path | str | None = ...,
     infill: str | None = ...,
@@ -302,14 +302,14 @@ def generate(
     options: Mapping[str, object] | None = ...,
 ) -> builtins.list[builtins.list[Output]]: ...
 def merge(
-    parts: Numbers,
+    parts: Strings,
     *,
     dest: Path | str,
     overwrite: bool = ...,
     options: Mapping[str, object] | None = ...,
 ) -> None: ...
 def plot(
-    runs: Numbers,
+    runs: Strings,
     *,
     output: Path | str | None = ...,
     options: Mapping[str, object] | None = ...,
@@ -317,7 +317,7 @@ def plot(
 def predict(
     texts: Strings = ...,
     *,
-    checkpoint: Numbers = ...,
+    checkpoint: Strings = ...,
     task: str | None = ...,
     input: Path | str | None = ...,
     input_format: str = ...,
@@ -397,13 +397,13 @@ def score(
     *,
     metric: Strings,
     hypotheses: Path | str | Records,
-    references: Numbers | Records,
+    references: Strings | Records,
     sources: Path | str | None | Records = ...,
     hypothesis_field: Strings = ...,
     label_field: str = ...,
     target_field: Strings = ...,
     source_field: Strings = ...,
-    treebank: Numbers = ...,
+    treebank: Strings = ...,
     tokenize: Literal[
         "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"
     ] = ...,
@@ -433,7 +433,7 @@ def list(
     options: Mapping[str, object] | None = ...,
 ) -> dict[str, dict[str, str]]: ...
 def check(
-    paths: Numbers = ...,
+    paths: Strings = ...,
     *,
     shared: float | str = ...,
     output_format: Literal["text", "json"] = ...,
@@ -442,7 +442,7 @@ def check(
     options: Mapping[str, object] | None = ...,
 ) -> builtins.list[Finding]: ...
 def compare(
-    runs: Numbers = ...,
+    runs: Strings = ...,
     *,
     input_format: str = ...,
     documents: Literal["blank", "line"] = ...,
@@ -537,7 +537,7 @@ def search(
     side: Literal["source", "target"] = ...,
     specials: bool = ...,
     source_field: Strings = ...,
-    documents: Numbers = ...,
+    documents: Strings = ...,
     document_field: Strings = ...,
     id_field: str = ...,
     vectors: Path | str | None = ...,
@@ -559,7 +559,7 @@ def serve(
     max_connections: int | str = ...,
     timeout: float | str = ...,
     read_timeout: float | str = ...,
-    checkpoint: Numbers = ...,
+    checkpoint: Strings = ...,
     host: str = ...,
     allow_host: Strings = ...,
     root_path: str = ...,

@@ -8,11 +8,12 @@ from typing import ClassVar, Literal
 import pytest
 
 from unitk import registry
+from unitk.api.arguments import option_words
 from unitk.errors import UsageError
 from unitk.families.latent.space import verbs as latent
 from unitk.options import config
 from unitk.options.config import flag, options, parse, resolve
-from unitk.options.fields import parse_value, render
+from unitk.options.fields import Place, parse_value, render
 from unitk.options.help import group_options, help_page
 from unitk.options.settings import HELP, Origin, Setting, read_yaml
 from unitk.training.config import TrainConfig, parse_weighted
@@ -391,6 +392,7 @@ class _Nothing:
 @dataclass(frozen=True, kw_only=True)
 class Paths:
     many: tuple[Path, ...] = ()
+    places: tuple[Place, ...] = ()
     pair: tuple[str, str] = ("", "")
 
 
@@ -405,6 +407,24 @@ def test_a_path_with_a_comma_is_one_if_it_exists(tmp_path, monkeypatch):
     assert paths("--many", "a,b") == (Path("a,b"),)
     assert paths("--many", "a,b", "--many", "c,d") == (Path("a,b"), Path("c"), Path("d"))
     assert paths("--many", r"c\,d") == (Path("c,d"),)
+    assert paths("--many", "c,a,b") == (Path("c"), Path("a,b"))
+    Path("a").mkdir()
+    Path("b").mkdir()
+    assert paths("--many", "a,b") == (Path("a"), Path("b"))
+
+
+@pytest.mark.parametrize("form", ["{}", "dev={}", "{}=0.5", "{}*", "{}/x[12]"])
+def test_a_text_that_names_a_path_may_have_commas(tmp_path, monkeypatch, form):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a,b,c", "d"):
+        Path(name).mkdir()
+        Path(name, "x1").write_text("")
+    one, other, away = map(form.format, ("a,b,c", "d", "e,f"))
+    for wanted in ([one], [one, other], [other, one], [other, one, one]):
+        assert parse("test", Paths, ["--places", ",".join(wanted)]).main.places == (*wanted,)
+        asked = parse("test", Paths, option_words({"places": wanted})).main
+        assert asked.places == (*wanted,)
+    assert parse("test", Paths, ["--places", away]).main.places == (*away.split(","),)
 
 
 def test_a_word_of_a_pair_may_have_commas():

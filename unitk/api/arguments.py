@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError
 from unitk.options.config import flag, options
-from unitk.options.fields import given_text
+from unitk.options.settings import given_text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from unitk import registry
 from unitk.api.arguments import settle
 from unitk.errors import require
-from unitk.options.fields import flag, given_text
-from unitk.options.settings import Origin, Settings
+from unitk.options.fields import flag
+from unitk.options.settings import Origin, Settings, given_text
 
 if TYPE_CHECKING:
     import torch

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from unitk import registry
 from unitk.errors import require
 from unitk.options.config import Parsed, flag
-from unitk.options.fields import given_text
-from unitk.options.settings import Setting
+from unitk.options.settings import Setting, given_text
 from unitk.slots import POS, SEG, Example, Ids
 
 UNLIMITED = 1 << 30  # positions of an architecture that has no table of them

@@ -20,9 +20,8 @@ from unitk.options.fields import (
     Positive,
     Weight,
     flag,
-    given_text,
 )
-from unitk.options.settings import Origin, Settings
+from unitk.options.settings import Origin, Settings, given_text
 from unitk.registry import nearest
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import glob
 import inspect
 import math
 import operator
@@ -24,10 +25,8 @@ from pathlib import Path
 from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
 
-import numpy as np
-
 from unitk import registry
-from unitk.errors import UsageError, require, show_value
+from unitk.errors import UsageError, require
 
 # Python's parser can fail where several threads use it at once (CPython issue 106905)
 PARSING = threading.Lock()
@@ -102,6 +101,8 @@ class Weighted(Rule):
 
 Schedule = Annotated[Any, "schedule"]
 """Marks a field whose value is a schedule: `(step, total) -> float`."""
+Place = Annotated[str, "place"]
+"""Marks a text that names files: a path, wildcards, DIR=WEIGHT or NAME=PATH."""
 Count = Annotated[int, Bound(0)]
 Positive = Annotated[int, Bound(1)]
 Weight = Annotated[float, Bound(0)]
@@ -299,7 +300,7 @@ def parse_value(text: str | None, kind: Any, name: str) -> Any:
             raise UsageError(f"{name} must be one of {', '.join(choices)}, got {text!r}{hint}")
         return text
     if origin is Annotated:
-        return parse_schedule(text, name)
+        return text if kind == Place else parse_schedule(text, name)
     if origin in (Union, UnionType):
         inner = [part for part in get_args(kind) if part is not NoneType]
         if len(inner) < len(get_args(kind)) and text.lower() in ("none", ""):
@@ -333,10 +334,10 @@ def local(text: str, name: str) -> Path:
 
 
 def _parse_tuple(text: str, inner: tuple[Any, ...], name: str) -> tuple[Any, ...]:
-    parts = [part.replace("\\,", ",").strip() for part in COMMA.split(text)] if text else []
+    parts = COMMA.split(text) if text else []
+    parts = [*_join_paths(parts)] if inner[0] in (Path, Place) else parts
+    parts = [part.replace("\\,", ",").strip() for part in parts]
     if len(inner) == 2 and inner[1] is Ellipsis:
-        if inner[0] is Path and len(parts) > 1 and os.path.lexists(text):
-            return (Path(text),)  # a file or folder with a comma in its name
         if inner[0] is int and "..." in parts:
             return _progressions(parts, name)
         return tuple(parse_value(part, inner[0], name) for part in parts)
@@ -344,6 +345,22 @@ def _parse_tuple(text: str, inner: tuple[Any, ...], name: str) -> tuple[Any, ...
     fits = len(parts) == len(inner)
     require(fits, f"{name} must be {len(inner)} values ({form}), got {text!r}")
     return tuple(parse_value(part, one, name) for part, one in zip(parts, inner, strict=True))
+
+
+def _join_paths(parts: list[str]) -> Iterator[str]:
+    """The paths of a list that was cut at commas, some of which belong to names of files."""
+    apart = all(map(_is_there, parts))
+    while parts:
+        stops = (n for n in range(min(len(parts), 9), 1, -1) if _is_there(",".join(parts[:n])))
+        stop = 1 if apart else next(stops, 1)
+        yield ",".join(parts[:stop])
+        parts = parts[stop:]
+
+
+def _is_there(text: str) -> bool:
+    """Whether there is a file of a name, which may have NAME= before it or =WEIGHT behind it."""
+    names = text, re.sub("^[^,=]*=", "", text), re.sub("=[^,=]*$", "", text)
+    return any(os.path.lexists(name) or glob.glob(name) for name in map(str.strip, names))
 
 
 def _progressions(parts: list[str], name: str) -> tuple[int, ...]:
@@ -417,22 +434,6 @@ def render(value: Any) -> str:
     raise AssertionError(f"no text for {value!r}")
 
 
-def given_text(value: object, name: str) -> str:
-    """The text of a value that a caller of Python gives for the option `name`.
-
-    A list has the form of a tuple. Raises UsageError for types that no option has.
-    """
-    if isinstance(value, list | tuple):
-        flat = not any(isinstance(one, list | tuple | dict) for one in value)
-        require(flat, f"{name} cannot be a list of lists or objects")
-        return ",".join(given_text(one, name).replace(",", "\\,") for one in value)
-    try:
-        return render(value.item() if isinstance(value, np.generic) else value)
-    except AssertionError:
-        what = f"{show_value(value)}: no option takes a {type(value).__name__}"
-        raise UsageError(f"{name} cannot be {what}") from None
-
-
 def type_name(kind: Any) -> str:
     """The name of a type on help pages and in errors."""
     origin = get_origin(kind)
@@ -441,7 +442,7 @@ def type_name(kind: Any) -> str:
     if choices := _choices(kind):
         return "|".join(choices)
     if origin is Annotated:
-        return "number or NAME:field=value,..."
+        return "path" if kind == Place else "number or NAME:field=value,..."
     if origin in (Union, UnionType):
         return type_name(next(part for part in get_args(kind) if part is not NoneType))
     if origin is tuple:

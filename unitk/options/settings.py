@@ -14,11 +14,13 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, get_origin
 
+import numpy as np
+
 from unitk import registry
-from unitk.errors import UsageError, say
+from unitk.errors import UsageError, require, say, show_value
 from unitk.foreign import parse_yaml
 from unitk.options import ready
-from unitk.options.fields import WORDS, flag, options
+from unitk.options.fields import WORDS, flag, options, render
 
 HELP = ("-h", "--help", "--help-all")
 UNFLAGGED = "command line"  # where words without a flag stand
@@ -257,3 +259,19 @@ def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
             path = path.removesuffix(".name") if path.count(".") == 1 else path
             comma = " " if path == "task" else ","
             yield path, comma.join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def given_text(value: object, name: str) -> str:
+    """The text of a value that a caller of Python gives for the option `name`.
+
+    A list has the form of a tuple. Raises UsageError for types that no option has.
+    """
+    if isinstance(value, list | tuple):
+        flat = not any(isinstance(one, list | tuple | dict) for one in value)
+        require(flat, f"{name} cannot be a list of lists or objects")
+        return ",".join(given_text(one, name).replace(",", "\\,") for one in value)
+    try:
+        return render(value.item() if isinstance(value, np.generic) else value)
+    except AssertionError:
+        what = f"{show_value(value)}: no option takes a {type(value).__name__}"
+        raise UsageError(f"{name} cannot be {what}") from None

@@ -14,11 +14,10 @@ from typing import Any
 from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.files.defaults import naming_defaults
 from unitk.decoding.generator import Generator
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import UsageError, require
 from unitk.foreign import parse_json
 from unitk.options.config import resolve
-from unitk.options.fields import given_text
-from unitk.options.settings import Origin, Settings
+from unitk.options.settings import Origin, Settings, given_text
 from unitk.registry import nearest
 from unitk.serving.batching import Job
 from unitk.serving.config import Limits

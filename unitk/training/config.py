@@ -16,6 +16,7 @@ from unitk.options.fields import (
     Checked,
     Count,
     Fraction,
+    Place,
     Positive,
     Schedule,
     Weight,
@@ -77,9 +78,9 @@ class TrainConfig(Checked):
         " detect_anomaly",
     }
 
-    data: tuple[str, ...]
+    data: tuple[Place, ...]
     """Corpus folder, or a folder with train/. DIR=2.5 shows each text 2.5 times an epoch."""
-    valid: tuple[str, ...] = ()
+    valid: tuple[Place, ...] = ()
     """Validation corpus, if you like with a name: [NAME=]DIR. The first one selects the best
     checkpoint. none: no validation. Default: valid/ of the first --data."""
     data_exponent: Weight | Schedule = 1.0

@@ -30,7 +30,7 @@ from unitk.data.files.pairs import PairBlock
 from unitk.data.files.squad import SENTENCE
 from unitk.errors import DataError, UsageError, require, say, talks
 from unitk.options.config import ConfigFile, Parsed, UserDir
-from unitk.options.fields import Bound, Count, Positive, flag
+from unitk.options.fields import Bound, Count, Place, Positive, flag
 from unitk.vocab.base import Vocab
 from unitk.vocab.open import open_vocab
 from unitk.vocab.train import fit_pieces, train_vocab
@@ -66,25 +66,25 @@ class Options(ReadingOptions):
     dest: Path
     """Folder to write, with train/, valid/ and test/ for the parts that are given. Each has the
     vocabulary."""
-    input: tuple[str, ...] = ()
+    input: tuple[Place, ...] = ()
     """Files to train on: text, json, csv, tsv, parquet or arrow, also compressed (.gz, .bz2, .xz,
     .zst). A folder stands for its files, `-` for standard input. Quoted wildcards are expanded:
     'docs/*.jsonl.gz'."""
-    valid: tuple[str, ...] = ()
+    valid: tuple[Place, ...] = ()
     """Files to validate on."""
-    test: tuple[str, ...] = ()
+    test: tuple[Place, ...] = ()
     """Files to test on."""
-    source_file: tuple[str, ...] = ()
+    source_file: tuple[Place, ...] = ()
     """File of sources, one a line, instead of --input."""
-    target_file: tuple[str, ...] = ()
+    target_file: tuple[Place, ...] = ()
     """File of targets. Line i is the target of line i of --source-file."""
-    valid_source_file: tuple[str, ...] = ()
+    valid_source_file: tuple[Place, ...] = ()
     """File of sources to validate on."""
-    valid_target_file: tuple[str, ...] = ()
+    valid_target_file: tuple[Place, ...] = ()
     """File of targets to validate on."""
-    test_source_file: tuple[str, ...] = ()
+    test_source_file: tuple[Place, ...] = ()
     """File of sources to test on."""
-    test_target_file: tuple[str, ...] = ()
+    test_target_file: tuple[Place, ...] = ()
     """File of targets to test on."""
     vocab: Path | None = None
     """Vocabulary to use: a folder of unitk (vocabulary, corpus, checkpoint, run), *.model, a
