@@ -9,6 +9,7 @@
 #   ROWS="unilm-1 scratch.unilm-1" RUN=runs/mine ...            some rows: OBJECTIVE-SEED, scratch.TASK-SEED
 #   ROWS="lm-1 mlm-1 mlm@labels-1 mlm@computing-1" ...          as many labels, or as much computing, as `lm` has
 #   RATES=2.5e-3,5e-3,1e-2 SEEDS="1 2 3" ...                    rates that each objective tries, seeds of each row
+#   JOBS=8 SETTING=gpu ...                                      rows at a time; RUN/log has what each of them prints
 #
 # What is finished is not done again, and pre-training goes on: run it once more after a stop.
 set -euo pipefail
@@ -34,11 +35,12 @@ case $SETTING in
     : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=500}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=8192}" ;;
   gpu) # 29 M tokens a row
     size=mini rates=2.5e-3,5e-3,1e-2 LONGER="mlm@computing unilm@computing mlm@labels unilm@labels pmlm@labels"
+    : "${FAST=--static --capture --compile}"
     : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=1800}" "${TEXTS:=64}" "${QUESTIONS:=20000}"
-    : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=300}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=16384}" ;;
+    : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=300}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=32768}" ;;
   *) echo "SETTING must be tiny, cpu or gpu, got $SETTING" >&2; exit 2 ;;
 esac
-: "${SEEDS:=1 2 3}" "${RATES=$rates}" "${LR:=5e-3}" "${FINETUNE_LR:=3e-3}" "${GLUE_LR:=1e-3}" "${FINETUNE_TOKENS:=4096}"
+: "${SEEDS:=1 2 3}" "${JOBS:=1}" "${RATES=$rates}" "${LR:=5e-3}" "${FINETUNE_LR:=3e-3}" "${GLUE_LR:=1e-3}" "${FINETUNE_TOKENS:=4096}"
 if [ -z "${ROWS:-}" ]; then # all rows with one seed, then all with the next; the long ones behind them
   for all in "$OBJECTIVES" "$LONGER"; do
     for seed in $SEEDS; do for one in $all; do ROWS+="$one-$seed "; done; done
@@ -61,6 +63,11 @@ SUMMARIES=$DATA/scitldr-a
 squad=$DATA/squad-v1.1-nqg-split openstax=$DATA/openstax-ccby
 vocab=unitk-base-en asked=() mini=$here/../mini
 mine "$RUN"
+
+labels_of() { # SET: the arrays `from` and `to`, and `task` and `labels`
+  task=classify labels=class from=(--source-field sentence1,sentence2) to=(--label-field label)
+  case $1 in cola | sst2) from=(--source-field sentence) ;; stsb) task=regress labels=number ;; esac
+}
 
 echo "== texts"
 once "$RUN/.squad" python3 "$mini/squad_text.py" --squad "$squad/train.json.gz" --dest "$RUN/squad.jsonl"
@@ -92,6 +99,8 @@ if [ ! -d "$GLUE" ]; then
 fi
 for set in $SETS; do
   once "$RUN/.text.$set" python3 "$here/../glue/collect.py" "$GLUE" "$RUN/text" "$set" --rows "$LABELLED"
+  labels_of "$set"
+  labelled "$set" $labels "$RUN/text/$set.train.jsonl" "$RUN/text/$set.dev.jsonl"
 done
 
 rate_of() { # OBJECTIVE words...: the best of RATES at an eighth of the updates, by its own validation
@@ -99,29 +108,25 @@ rate_of() { # OBJECTIVE words...: the best of RATES at an eighth of the updates,
   rate=$LR
   [ -n "$RATES" ] || return 0
   [ -n "${DRY:-}" ] || mkdir -p "$RUN/rates"
-  once "$RUN/rates/.$1" unitk sweep --over "lr=$RATES" --save-dir "$RUN/rates/$1" -- "${@:2}" --max-steps "$steps" \
+  once "$RUN/rates/.$1" unitk sweep --over "lr=$RATES" --save-dir "$RUN/rates/$1" -- "${@:2}" "${fast[@]}" --max-steps "$steps" \
     --valid-every "$steps" --valid-texts 200 --save-every "$steps"
   # the first trial of the table is the best one
   [ ! -e "$table" ] || rate=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["trials"][0]["lr"])' "$table")
 }
 
-labels_of() { # SET: the arrays `from` and `to`, and `task` and `labels`
-  task=classify labels=class from=(--source-field sentence1,sentence2) to=(--label-field label)
-  case $1 in cola | sst2) from=(--source-field sentence) ;; stsb) task=regress labels=number ;; esac
-}
-
-objective_of() { # OBJECTIVE: `name`, its task, `layout` and `judge`, how it is asked later, and `learn`, its training
-  name=$1 layout=() judge=()
+objective_of() { # OBJECTIVE: `name`, its task, `layout` and `judge`, how it is asked later, `learn` and `fast`, its training
+  name=$1 layout=() judge=(--max-tokens "$MAX_TOKENS") fast=()
+  [ -z "${FAST:-}" ] || read -ra fast <<<"$FAST" # what changes the speed of pre-training alone
   local words=(--task "$1") arch=modern_$size
   case $1 in
     hybrid) # as GPT-BERT: Charpentier and Samuel 2024, arXiv 2410.24159
-      name=lm layout=(--task.layout mlm) judge=(--task lm)
+      name=lm layout=(--task.layout mlm) judge+=(--task lm)
       words=(--task mlm=1 --task lm=1 --task.mlm.shift on --task.mlm.max-span 3 --task.mlm.rounding random
         --task.mlm.mask-ratio linear:value=0.3,floor=0.5) ;;
     glm_infill) words+=(--task.mixture 0.5,0,0.5) ;; # short spans and one long one
     unilm) words+=(--task.nsp off) ;; # its one label a text outweighs all hidden tokens of these updates
     pmlm) words+=(--task.pairs off) ;; # pairs of text runs are longer than the texts of the others
-    mass) arch=modern_encdec_$size ;;
+    mass) arch=modern_encdec_$size fast=() ;; # --static is for tasks of one tower
   esac
   stack=(--arch "$arch" --arch.dropout 0)
   learn=("${words[@]}" "${stack[@]}" --data "$RUN/data/text" --valid "$RUN/data/held-out/valid" --block-size "$BLOCK"
@@ -130,7 +135,7 @@ objective_of() { # OBJECTIVE: `name`, its task, `layout` and `judge`, how it is 
 }
 
 counted() { # OBJECTIVE: RUN/counts/OBJECTIVE.json, what an update of it reads, is asked for and computes
-  local name layout judge stack learn
+  local name layout judge stack learn fast
   objective_of "$1"
   [ -n "${DRY:-}" ] || mkdir -p "$RUN/counts"
   once "$RUN/counts/.$1" python3 "$here/counts.py" --dest "$RUN/counts/$1.json" -- "${learn[@]}" --max-steps "$STEPS"
@@ -144,22 +149,32 @@ updates_of() { # OBJECTIVE WHAT: `steps`, updates that give it as much of WHAT a
 }
 
 pace=(--max-tokens "$MAX_TOKENS" --log-every 50 --writers none --optimizer muon --keep-last 1)
-for row in $ROWS; do
-  objective=${row%-*} seed=${row##*-} dir=$RUN/rows/$row equal=
+
+prepared() { # OBJECTIVE: what its rows share: its counts and its rate
+  local name layout judge stack learn fast rate
+  counted "$1"
+  objective_of "$1"
+  rate_of "$1" "${learn[@]}" --seed 1
+}
+
+finished() { # ROW: RUN/rows/ROW, all that is asked of it
+  local objective=${1%-*} seed=${1##*-} dir=$RUN/rows/$1 equal= set task labels from to
+  local name layout judge stack learn fast steps rate writer begins search common SOURCE TARGET FINETUNE_STEPS
   [[ $objective != *@* ]] || equal=${objective#*@} objective=${objective%@*}
   objective_of "${objective#scratch.}"
   writer=$(finetuned_as "$name")
   common=(--seed "$seed" "${pace[@]}" --lr-schedule linear:warmup=0.1)
-  mkdir -p "$dir"
+  [ -n "${DRY:-}" ] || mkdir -p "$dir/questions" "$dir/summaries"
   if [ "$objective" = "scratch.$name" ]; then
     begins=("${stack[@]}") layout=(--task.layout "$name")
   else
-    echo "== $row: pre-train"
+    echo "== $1: pre-train"
     counted "$objective"
     updates_of "$objective" "$equal"
     rate_of "$objective" "${learn[@]}" --seed 1
-    once "$dir/.pretrain" unitk train "${learn[@]}" --seed "$seed" --save-dir "$dir/pretrain" --resume --max-steps "$steps" \
-      --lr "$rate" --valid-every "$(((steps + 3) / 4))" --valid-texts 200 --save-every "$(((STEPS + 9) / 10))"
+    once "$dir/.pretrain" unitk train "${learn[@]}" "${fast[@]}" --seed "$seed" --save-dir "$dir/pretrain" --resume \
+      --max-steps "$steps" --lr "$rate" --valid-every "$(((steps + 3) / 4))" --valid-texts 200 \
+      --save-every "$(((STEPS + 9) / 10))"
     begins=(--init-from "$dir/pretrain/last" --arch.dropout 0)
     said "$dir/blimp.json" unitk evaluate --checkpoint "$dir/pretrain/last" "${judge[@]}" --pairs "$PAIRS" --output-format json \
       --output "$dir/pairs.jsonl" --overwrite
@@ -167,25 +182,60 @@ for row in $ROWS; do
       said "$dir/lambada.json" unitk evaluate --checkpoint "$dir/pretrain/last" "${judge[@]}" --last-word "$LAMBADA" \
         --output-format json
   fi
-  echo "== $row: questions"
-  mkdir -p "$dir/questions" "$dir/summaries"
+  echo "== $1: questions"
   SOURCE=96 TARGET=32 FINETUNE_STEPS=$QG_STEPS search=(--lenpen 1.2)
   finetuned "$dir/questions" "$RUN/data/questions" --task "$writer" "${begins[@]}" --valid-texts 300
   written "$dir/questions" "$RUN/data/questions"
-  echo "== $row: summaries"
+  echo "== $1: summaries"
   SOURCE=224 TARGET=40 FINETUNE_STEPS=$SUM_STEPS search=(--min-len 12)
   finetuned "$dir/summaries" "$RUN/data/summaries" --task "$writer" "${begins[@]}"
   written "$dir/summaries" "$RUN/data/summaries"
   for set in $SETS; do
     labels_of "$set"
-    labelled "$set" $labels "$RUN/text/$set.train.jsonl" "$RUN/text/$set.dev.jsonl"
     FINETUNE_STEPS=$GLUE_STEPS FINETUNE_LR=$GLUE_LR judged "$set" "$dir/$set" $task $labels \
       "$RUN/text/$set.dev.jsonl" "${begins[@]}" "${layout[@]}"
   done
-  touch "$dir/finished"
+  [ -n "${DRY:-}" ] || touch "$dir/finished"
+}
+
+tabulated() { # RUN/table.md of all that is finished
   # shellcheck disable=SC2086
-  python3 "$here/report.py" "$RUN" "$SUMMARIES/test.jsonl.gz" "$PAIRS" $ROWS
-done
+  [ -n "${DRY:-}" ] || python3 "$here/report.py" "$RUN" "$SUMMARIES/test.jsonl.gz" "$PAIRS" $ROWS
+}
+
+together() { # FUNCTION words...: call it for each of them, JOBS at a time
+  local one running=0 failed=0
+  for one in "${@:2}"; do
+    if [ "$running" = "$JOBS" ]; then
+      wait -n || failed=1
+      running=$((running - 1))
+    fi
+    echo "$1: $one"
+    "$1" "$one" >"$RUN/log/$1.$one" 2>&1 &
+    running=$((running + 1))
+  done
+  while [ "$running" != 0 ]; do
+    wait -n || failed=1
+    running=$((running - 1))
+  done
+  [ "$failed" = 0 ] || { echo "a row failed: $RUN/log has what it said" >&2; return 1; }
+}
+
+if [ "$JOBS" = 1 ] || [ -n "${DRY:-}" ]; then
+  for row in $ROWS; do
+    finished "$row"
+    tabulated
+  done
+else
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+  mkdir -p "$RUN/log"
+  mapfile -t shared < <(for row in $ROWS; do row=${row%-*} && echo "${row%@*}"; done | grep -v '^scratch' | sort -u)
+  [[ $ROWS != *@* ]] || prepared lm # their lengths are told by its counts
+  together prepared "${shared[@]}"
+  # shellcheck disable=SC2086
+  together finished $ROWS
+  tabulated
+fi
 
 echo "checks: what would make the comparison void"
 looked=("$RUN/data/questions" "$RUN/data/summaries") alone=()
