@@ -33,8 +33,6 @@ EQUAL = "tokens", "slots", "labels", "computing"
 """What counts.py counts of an update, and the rows of OBJECTIVE@WHAT have as much of as `lm`."""
 LOSSES = ("QG loss", "TLDR loss")
 DRAWN = ("BLiMP", "LAMBADA", *GLUE, "BLEU-4", "ROUGE-L", "R-Lsum")
-TWO = 2 * 2**0.5
-"""Standard deviations by which two runs of one kind differ in about one case of twenty."""
 TITLES = ["loss", "BLiMP", "LAMBADA", *GLUE, "QG loss", "BLEU-4", "ROUGE-L"]
 TITLES += ["TLDR loss", "R-1", "R-2", "R-Lsum", "minutes"]
 
@@ -129,17 +127,49 @@ def baselines(
     }
 
 
-def noise(rows: dict[str, Figures]) -> Figures:
-    """The standard deviation over seeds, pooled over the objectives that have several."""
-    groups = defaultdict(list)
+Runs = dict[str, dict[str, list[float]]]
+"""Objective -> figure -> its value in each run that has it."""
+
+
+def by_objective(rows: dict[str, Figures]) -> Runs:
+    """The runs of each objective together."""
+    runs: Runs = defaultdict(lambda: defaultdict(list))
     for name, found in rows.items():
         for title, value in found.items():
-            groups[title, name.rpartition("-")[0]].append(value)
+            runs[name.rpartition("-")[0]][title].append(value)
+    return runs
+
+
+def noise(runs: Runs) -> Figures:
+    """The standard deviation over seeds, pooled over the objectives that have several."""
     pooled = defaultdict(list)
-    for (title, _), values in groups.items():
-        if len(values) > 1:
-            pooled[title] += [variance(values)] * (len(values) - 1)
+    for found in runs.values():
+        for title, values in found.items():
+            if len(values) > 1:
+                pooled[title] += [variance(values)] * (len(values) - 1)
     return {title: mean(values) ** 0.5 for title, values in pooled.items()}
+
+
+def means(found: dict[str, list[float]]) -> Figures:
+    """The mean of each figure."""
+    return {title: mean(values) for title, values in found.items()}
+
+
+def figure_table(named: dict[str, Figures], first: str = "") -> str:
+    """A line for each name, of what more than the baselines have."""
+    trained = [found for name, found in named.items() if name.startswith("`")]
+    titles = [title for title in TITLES if any(title in found for found in trained)]
+    lines = [
+        [name, *(f"{one[t]:.{3 if 'loss' in t else 1}f}" if t in one else "" for t in titles)]
+        for name, one in named.items()
+    ]
+    return table([first, *titles], lines)
+
+
+def seeds_of(runs: dict[str, list[float]]) -> str:
+    """How many runs its figures are means of: 3, or 2-3."""
+    counts = {len(values) for values in runs.values()}
+    return "-".join(str(one) for one in sorted({min(counts), max(counts)}))
 
 
 Items = tuple[np.ndarray, np.ndarray]
@@ -206,41 +236,47 @@ def interval_table(found: dict[str, dict[str, dict[str, object]]]) -> str:
     return table(head, lines) if lines else ""
 
 
-def verdicts(rows: dict[str, Figures], copied: Figures, spread: Figures) -> list[str]:
-    """Each pre-trained row against the same model from scratch, and against copying."""
+def verdicts(runs: Runs, copied: Figures, spread: Figures) -> list[str]:
+    """Each objective against the same models from scratch, and against copying, in the mean.
+
+    Losses are within noise where they differ by less than two standard deviations of a
+    difference of such means.
+    """
     lines = []
-    for name, found in rows.items():
-        objective = name.rpartition("-")[0]
-        scratch = rows.get(f"scratch.{task_of(objective)}-1")
-        if scratch is None or not found.keys() & scratch.keys():
+    for name, found in runs.items():
+        scratch = runs.get(f"scratch.{task_of(name)}")
+        if scratch is None or name.startswith("scratch.") or not found.keys() & scratch.keys():
             continue
-        said = []
-        for title in {*LOSSES} & found.keys() & scratch.keys():
-            gain, floor = scratch[title] - found[title], TWO * spread.get(title, 0)
+        said, own, other = [], means(found), means(scratch)
+        for title in {*LOSSES} & own.keys() & other.keys():
+            deviation = (1 / len(found[title]) + 1 / len(scratch[title])) ** 0.5
+            gain, floor = other[title] - own[title], 2 * deviation * spread.get(title, 0)
             word = "within noise of" if abs(gain) < floor else "below" if gain > 0 else "ABOVE"
             said.append(f"{title} {word} scratch by {gain:.3f}")
-        if "BLEU-4" in found and "BLEU-4" in scratch:
-            for other, what in ((scratch, "scratch"), (copied, "copying")):
-                gain = found["BLEU-4"] - other["BLEU-4"]
+        if "BLEU-4" in own and "BLEU-4" in other:
+            for base, what in ((other, "scratch"), (copied, "copying")):
+                gain = own["BLEU-4"] - base["BLEU-4"]
                 word = "above" if gain > 0 else "NOT above"
                 said.append(f"BLEU-4 {word} {what} ({gain:+.2f})")
-        lines.append(f"- `{name}`: {', '.join(sorted(said))}.\n")
+        if said:
+            lines.append(f"- `{name}`: {', '.join(sorted(said))}.\n")
     return lines
 
 
 def phenomena(run: Path, names: Sequence[str]) -> str:
-    """BLiMP by phenomenon, a row of the comparison a column."""
+    """BLiMP by phenomenon, an objective a column: means of its runs."""
     found = {
-        name: json.loads(path.read_text())["phenomena"]
+        name: {term.replace("_", " "): one["accuracy"] for term, one in terms.items()}
         for name in names
         if (path := run / "rows" / name / "blimp.json").exists()
+        for terms in [json.loads(path.read_text())["phenomena"]]
     }
-    terms = dict.fromkeys(term for one in found.values() for term in one)
+    runs = {name: means(terms) for name, terms in by_objective(found).items()}
     lines = [
-        [term.replace("_", " "), *(f"{one[term]['accuracy']:.1f}" for one in found.values())]
-        for term in terms
+        [term, *(f"{one[term]:.1f}" for one in runs.values())]
+        for term in dict.fromkeys(term for one in runs.values() for term in one)
     ]
-    return table(["BLiMP", *(f"`{name}`" for name in found)], lines)
+    return table(["BLiMP", *(f"`{name}`" for name in runs)], lines)
 
 
 def tried_rates(run: Path) -> str:
@@ -250,14 +286,17 @@ def tried_rates(run: Path) -> str:
         for path in sorted((run / "rates").glob("*/sweep.json"))
     }
     rates = sorted({rate for one in found.values() for rate in one}, key=float)
-    lines = []
+    lines, edges = [], list[str]()
     for name, one in found.items():
         losses = {rate: row.get("valid/loss") for rate, row in one.items()}
         best = min((loss for loss in losses.values() if loss is not None), default=None)
+        if best is not None and best in (losses.get(rates[0]), losses.get(rates[-1])):
+            edges.append(f"`{name}`")
         cells = [f"{losses[r]:.3f}" if losses.get(r) is not None else "" for r in rates]
         marks = ["**" * (losses.get(r) is not None and losses[r] == best) for r in rates]
         lines.append([f"`{name}`", *(f"{m}{c}{m}" for m, c in zip(marks, cells, strict=True))])
-    return table(["rates tried", *rates], lines) if lines else ""
+    said = f"\nNo rate beyond the best one was tried: {', '.join(edges)}.\n" * bool(edges)
+    return table(["rates tried", *rates], lines) + said if lines else ""
 
 
 def held_equal(run: Path, names: Sequence[str]) -> dict[str, Figures]:
@@ -310,15 +349,15 @@ def fertility(run: Path) -> str:
     )
 
 
-def draw(rows: dict[str, Figures], bases: dict[str, Figures], spread: Figures, path: Path) -> None:
-    """A panel a figure: rows as dots with what seeds differ by, baselines as lines."""
+def draw(runs: Runs, bases: dict[str, Figures], spread: Figures, path: Path) -> None:
+    """A panel a figure: means with what seeds differ by, runs as bars, baselines as lines."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    titles = [one for one in DRAWN if any(one in found for found in rows.values())]
-    names = list(rows)[::-1]
+    titles = [one for one in DRAWN if any(one in found for found in runs.values())]
+    names = list(runs)[::-1]
     figure, panels = pyplot.subplots(
         2,
         -(-len(titles) // 2),
@@ -331,10 +370,11 @@ def draw(rows: dict[str, Figures], bases: dict[str, Figures], spread: Figures, p
         axis.axis("off")
     for axis, title in zip(panels.flat, titles, strict=False):
         for at, name in enumerate(names):
-            if title in rows[name]:
+            if values := runs[name].get(title):
                 colour = "#9d9da1" if name.startswith("scratch.") else "#4c78a8"
                 error = spread.get(title)
-                axis.errorbar(rows[name][title], at, xerr=error, fmt="o", color=colour, capsize=2)
+                axis.plot(values, [at] * len(values), "|", color=colour, markersize=12)
+                axis.errorbar(mean(values), at, xerr=error, fmt="o", color=colour, capsize=2)
         for number, (base, found) in enumerate(bases.items()):
             if title in found:
                 axis.axvline(found[title], color=f"C{number + 1}", linewidth=1, label=base)
@@ -354,30 +394,26 @@ def main(run: Path, test: Path, blimp: Path, names: Sequence[str]) -> None:
     references = [[pair.target, *pair.others] for pair in summaries]
     known = {name: figures(run, name, references) for name in names}
     rows = {name: found for name, found in known.items() if found}
-    bases, spread = baselines(run, blimp, test, references), noise(rows)
-    shown = {f"`{name}`": found for name, found in rows.items()} | bases
+    runs, bases = by_objective(rows), baselines(run, blimp, test, references)
+    spread = noise(runs)
+    shown = {f"`{name}` | {seeds_of(found)}": means(found) for name, found in runs.items()}
+    shown |= {f"{name} |": found for name, found in bases.items()}
     if spread:
-        shown["standard deviation over seeds"] = spread
-    titles = [title for title in TITLES if any(title in found for found in rows.values())]
-    text = table(
-        ["", *titles],
-        [
-            [name, *(f"{one[t]:.{3 if 'loss' in t else 1}f}" if t in one else "" for t in titles)]
-            for name, one in shown.items()
-        ],
-    )
+        shown["standard deviation over seeds |"] = spread
+    text = figure_table(shown, "mean of seeds | seeds")
     unfinished = [name for name in names if not (run / "rows" / name / "finished").exists()]
     missing = f"Not finished: {', '.join(unfinished)}.\n" * bool(unfinished)
-    said = verdicts(rows, bases["the answer's sentence"], spread)
+    said = verdicts(runs, bases["the answer's sentence"], spread)
     within = intervals({name: items(run, name, references) for name in rows})
     equal = held_equal(run, names)
     parts = [text, missing, "".join(said), interval_table(within), equal_table(equal)]
-    parts += [fertility(run), tried_rates(run), phenomena(run, names)]
+    each = figure_table({f"`{name}`": found for name, found in rows.items()}, "run")
+    parts += [fertility(run), tried_rates(run), each, phenomena(run, names)]
     (run / "table.md").write_text("\n".join(part for part in parts if part))
     everything = {"rows": rows, "baselines": bases, "noise": spread, "not finished": unfinished}
     everything |= {"intervals": within, "pre-training": equal}
     (run / "table.json").write_text(json.dumps(everything, indent=1) + "\n")
-    draw(rows, bases, spread, run / "compare.png")
+    draw(runs, bases, spread, run / "compare.png")
     print(f"\n{text}\n{missing}{''.join(said)}{run / 'table.md'}, {run / 'compare.png'}")
 
 

@@ -62,8 +62,10 @@ def test_noise_is_pooled_over_objectives_with_seeds(report):
     rows |= {"glm_infill-1": {"BLiMP": 50.0}, "glm_infill-2": {"BLiMP": 51.0}}
     rows |= {"mlm-1": {"BLiMP": 99.0, "LAMBADA": 1.0}}
     # variances 4 with two degrees of freedom and 1/2 with one
-    assert report.noise(rows) == {"BLiMP": pytest.approx(math.sqrt((4 + 4 + 0.5) / 3))}
-    assert report.noise({"lm-1": {"BLiMP": 1.0}}) == {}
+    assert report.noise(report.by_objective(rows)) == {
+        "BLiMP": pytest.approx(math.sqrt((4 + 4 + 0.5) / 3))
+    }
+    assert report.noise(report.by_objective({"lm-1": {"BLiMP": 1.0}})) == {}
 
 
 def test_intervals_are_over_seeds_and_items(report):
@@ -96,9 +98,8 @@ def test_longer_rows_stand_beside_those_of_equal_texts(report):
     found = report.intervals(each)["mlm@labels"]["R-1"]
     apart = {what: one["value"] for what, one in found.items()}
     assert apart == {"mean": 60, "minus lm": 10, "minus mlm": 20, "minus scratch": 50}
-    [said] = report.verdicts(
-        {"mlm@labels-1": {"QG loss": 4.0}, "scratch.unilm-1": {"QG loss": 5.0}}, {}, {}
-    )
+    rows = {"mlm@labels-1": {"QG loss": 4.0}, "scratch.unilm-1": {"QG loss": 5.0}}
+    [said] = report.verdicts(report.by_objective(rows), {}, {})
     assert "by 1.000" in said
 
 
@@ -133,15 +134,23 @@ def test_a_row_that_there_is_not_is_refused_first(tmp_path, row):
     assert done.stderr.count("\n") == 1 and not (tmp_path / "run").exists()
 
 
-def test_what_is_said_of_a_row(report):
+def test_what_is_said_of_an_objective(report):
     scratch = {"QG loss": 5.0, "BLEU-4": 3.0}
     rows = {"mlm-1": {"QG loss": 4.0, "BLEU-4": 4.0}, "hybrid-1": {"QG loss": 4.9}}
     rows |= {"scratch.unilm-1": scratch, "scratch.lm-1": {"QG loss": 4.7, "TLDR loss": 6.0}}
-    mlm, hybrid = report.verdicts(rows, {"BLEU-4": 5.0}, {"QG loss": 0.1})
+    runs = report.by_objective(rows)
+    mlm, hybrid = report.verdicts(runs, {"BLEU-4": 5.0}, {"QG loss": 0.1})
     assert "scratch by 1.000" in mlm and "NOT above copying (-1.00)" in mlm
     assert "BLEU-4 above scratch (+1.00)" in mlm
     assert "QG loss within noise of scratch by -0.200" in hybrid and "TLDR" not in hybrid
-    assert "ABOVE" in report.verdicts(rows, {"BLEU-4": 5.0}, {"QG loss": 0.01})[1]
+    assert "ABOVE" in report.verdicts(runs, {"BLEU-4": 5.0}, {"QG loss": 0.01})[1]
+
+    # two runs each: their means differ by 0.2, of which 2 * 0.09 is noise, and 2 * 0.11 would be
+    more = {"hybrid-2": {"QG loss": 4.9}, "scratch.lm-2": {"QG loss": 4.7}}
+    runs = report.by_objective(rows | more)
+    assert report.seeds_of(runs["scratch.lm"]) == "1-2"
+    for deviation, word in ((0.09, "ABOVE"), (0.11, "within noise of")):
+        assert word in report.verdicts(runs, {"BLEU-4": 5.0}, {"QG loss": deviation})[1]
 
 
 def test_the_rates_that_were_tried_are_a_table(report, tmp_path):
@@ -154,7 +163,8 @@ def test_the_rates_that_were_tried_are_a_table(report, tmp_path):
         (tmp_path / "rates" / name / "sweep.json").write_text(text)
     lines = report.tried_rates(tmp_path).splitlines()
     assert lines[0] == "| rates tried | 0.002 | 0.01 |"
-    assert lines[2:] == ["| `lm` | **3.500** | 4.000 |", "| `mlm` |  | **5.000** |"]
+    assert lines[2:4] == ["| `lm` | **3.500** | 4.000 |", "| `mlm` |  | **5.000** |"]
+    assert lines[5] == "No rate beyond the best one was tried: `lm`, `mlm`."
     assert report.tried_rates(tmp_path / "rates") == ""
 
 
@@ -169,7 +179,7 @@ def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
     env |= {"RATES": "2.5e-3,1e-2"}
     env |= {"PAIRS": str(tmp_path / "few.jsonl"), "LAMBADA": str(tmp_path / "last.jsonl")}
     printed = recipe("compare", tmp_path, OMP_NUM_THREADS="1", **env)
-    assert "| `hybrid-2` |" in printed and "Not finished" not in printed.rpartition("==")[2]
+    assert "| `hybrid` | 1 |" in printed and "Not finished" not in printed.rpartition("==")[2]
     run = tmp_path / "run"
     table = json.loads((run / "table.json").read_text())
     full = {"loss", "BLiMP", "LAMBADA", "sst2", "QG loss", "BLEU-4", "TLDR loss", "R-1"}

@@ -51,7 +51,8 @@ def resample(scores_SN: Doubles, weights_N: Doubles, stream: int = 0) -> Doubles
     for first in range(0, DRAWS, chunk):
         draws = min(chunk, DRAWS - first)
         # how often each item is drawn, [draws, N]
-        counts = items.multinomial(num_items, np.full(num_items, 1 / num_items), size=draws)
+        drawn = (items.integers(num_items, size=num_items) for _ in range(draws))
+        counts = np.stack([np.bincount(one, minlength=num_items) for one in drawn])
         means_DS = (counts @ scores_SN.T) / (counts @ weights_N)[:, None]
         # items are drawn once for all runs, which share them
         runs = seeds.integers(num_seeds, size=(draws, num_seeds))
