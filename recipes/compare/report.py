@@ -279,20 +279,25 @@ def phenomena(run: Path, names: Sequence[str]) -> str:
     return table(["BLiMP", *(f"`{name}`" for name in runs)], lines)
 
 
-def tried_rates(run: Path) -> str:
+def tried_rates(run: Path) -> dict[str, dict[str, float | None]]:
     """The loss that each rate led an objective to at an eighth of the updates; the least won."""
-    found = {
-        path.parent.name: {row["lr"]: row for row in json.loads(path.read_text())["trials"]}
+    return {
+        path.parent.name: {
+            row["lr"]: row.get("valid/loss") for row in json.loads(path.read_text())["trials"]
+        }
         for path in sorted((run / "rates").glob("*/sweep.json"))
     }
+
+
+def rate_table(found: dict[str, dict[str, float | None]]) -> str:
+    """A line for each objective; its best rate is bold."""
     rates = sorted({rate for one in found.values() for rate in one}, key=float)
     lines, edges = [], list[str]()
-    for name, one in found.items():
-        losses = {rate: row.get("valid/loss") for rate, row in one.items()}
+    for name, losses in found.items():
         best = min((loss for loss in losses.values() if loss is not None), default=None)
         if best is not None and best in (losses.get(rates[0]), losses.get(rates[-1])):
             edges.append(f"`{name}`")
-        cells = [f"{losses[r]:.3f}" if losses.get(r) is not None else "" for r in rates]
+        cells = [f"{loss:.3f}" if (loss := losses.get(r)) is not None else "" for r in rates]
         marks = ["**" * (losses.get(r) is not None and losses[r] == best) for r in rates]
         lines.append([f"`{name}`", *(f"{m}{c}{m}" for m, c in zip(marks, cells, strict=True))])
     said = f"\nNo rate beyond the best one was tried: {', '.join(edges)}.\n" * bool(edges)
@@ -405,13 +410,13 @@ def main(run: Path, test: Path, blimp: Path, names: Sequence[str]) -> None:
     missing = f"Not finished: {', '.join(unfinished)}.\n" * bool(unfinished)
     said = verdicts(runs, bases["the answer's sentence"], spread)
     within = intervals({name: items(run, name, references) for name in rows})
-    equal = held_equal(run, names)
+    equal, rates = held_equal(run, names), tried_rates(run)
     parts = [text, missing, "".join(said), interval_table(within), equal_table(equal)]
     each = figure_table({f"`{name}`": found for name, found in rows.items()}, "run")
-    parts += [fertility(run), tried_rates(run), each, phenomena(run, names)]
+    parts += [fertility(run), rate_table(rates), each, phenomena(run, names)]
     (run / "table.md").write_text("\n".join(part for part in parts if part))
     everything = {"rows": rows, "baselines": bases, "noise": spread, "not finished": unfinished}
-    everything |= {"intervals": within, "pre-training": equal}
+    everything |= {"intervals": within, "pre-training": equal, "rates tried": rates}
     (run / "table.json").write_text(json.dumps(everything, indent=1) + "\n")
     draw(runs, bases, spread, run / "compare.png")
     print(f"\n{text}\n{missing}{''.join(said)}{run / 'table.md'}, {run / 'compare.png'}")
