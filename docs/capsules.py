@@ -112,8 +112,9 @@ class Part:
 
 
 def pages() -> list[Path]:
-    """README.md, the pages of docs/ and the cards of bundled models."""
+    """README.md, the pages of docs/ and of recipes, and the cards of bundled models."""
     patterns = "README.md", "docs/*.md", "docs/benchmarks/*.md", "unitk/pretrained/*/README.md"
+    patterns += ("recipes/*/README.md",)
     return [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
 
 

@@ -177,7 +177,7 @@ def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
     env = {"ROWS": "mlm@labels-1 scratch.unilm-1 hybrid-2", "SETS": "sst2", "RUN": "run"}
     env |= {"BOOKS": "5k", "STEPS": "4", "TEXTS": "4", "QUESTIONS": "40", "ASKED": "10"}
     env |= {"LABELLED": "40", "GLUE_STEPS": "2", "QG_STEPS": "2", "SUM_STEPS": "2"}
-    env |= {"RATES": "2.5e-3,1e-2"}
+    env |= {"RATES": "2.5e-3,1e-2", "JOBS": "2"}
     env |= {"PAIRS": str(tmp_path / "few.jsonl"), "LAMBADA": str(tmp_path / "last.jsonl")}
     printed = recipe("compare", tmp_path, OMP_NUM_THREADS="1", **env)
     assert "| `hybrid` | 1 |" in printed and "Not finished" not in printed.rpartition("==")[2]
@@ -229,7 +229,7 @@ def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
         path.unlink()
     shutil.rmtree((run / "rows" / "hybrid-2" / "pretrain" / "last").resolve())
     shutil.rmtree(tmp_path / "bin")
-    printed = recipe("compare", tmp_path, OMP_NUM_THREADS="1", **env)
+    printed = recipe("compare", tmp_path, OMP_NUM_THREADS="1", **env | {"JOBS": "1"})
     assert "step 4/4" not in printed.partition("hybrid-2")[0]  # what is finished is not repeated
 
     def alike(one):
