@@ -142,6 +142,13 @@ def call(verb: str, words: list[str]) -> None:
     except BrokenPipeError:  # here, as click would make it exit code 1
         _silence()
         sys.exit(0)
+    except UnicodeEncodeError as error:
+        if error.encoding == "utf-8":  # no fault of the terminal
+            raise
+        _silence()
+        lacks = f"the output is written in {error.encoding}, which lacks"
+        cure = "set PYTHONIOENCODING=utf-8, or a locale with UTF-8"
+        raise errors.UsageError(f"{lacks} {error.object[error.start]!r}: {cure}") from error
     except OSError as error:  # a disk that is full, or a file that may not be written
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise errors.UnitkError(TOO_MANY) from error
@@ -166,6 +173,13 @@ def set_variables(words: list[str]) -> list[str]:
     return rest
 
 
+def open_streams() -> None:
+    """Open the standard streams that are closed (`>&-`): a file would get their numbers."""
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
 def _silence() -> None:
     """Discard what standard output still holds, about which Python would complain at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -186,11 +200,16 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: a user's error becomes one line and an exit code (docs/files.md)."""
+    open_streams()
     settle()  # before anything imports torch
     # a start makes some 400,000 objects that stay: full searches for garbage took a tenth of it
     gc.set_threshold(10_000)
     if sys.argv[1:2] in ([], ["help"]):  # `unitk`, `unitk help`, `unitk help train`
         sys.argv[1:] = [*sys.argv[2:3], "--help"]
+    _, *words = sys.argv
+    before = next((i for i, word in enumerate(words) if word in verb_names()), 0)
+    if before and words[0].partition("=")[0] in ("--quiet", *SET):  # `unitk --quiet train`
+        sys.argv[1:] = [words.pop(before), *words]
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in verb_names() else ""
     sys.excepthook = show
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is temporary is removed then

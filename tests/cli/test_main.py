@@ -124,3 +124,34 @@ assert before - resident() > 100 << 20
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
 def test_a_notebook_returns_what_it_frees():
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)
+
+
+@pytest.mark.parametrize("streams", [">&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_are_no_fault(tmp_path, streams):
+    """Nothing that is written has the number of one of them, and the code is that of the work."""
+    program = f'"{sys.executable}" -m unitk_cli'
+    made = f'{program} show --task mlm "a b" --output "{tmp_path / "a.svg"}" {streams}'
+    done = subprocess.run(made, shell=True, capture_output=True, text=True)
+    assert not done.returncode and not done.stdout and "Traceback" not in done.stderr
+    assert (tmp_path / "a.svg").read_text().rstrip().endswith("</svg>")
+
+
+def test_an_output_that_cannot_be_spelled_is_one_line():
+    """Nothing is written in other letters; log lines, which nobody reads by program, are."""
+    command = [sys.executable, "-m", "unitk_cli", "show", "--task", "mlm", "b \u00fc"]
+    given = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=given, capture_output=True, text=True)
+    assert done.returncode == 2 and not done.stdout
+    assert len(done.stderr.splitlines()) == 1 and "PYTHONIOENCODING=utf-8" in done.stderr
+
+
+def test_options_of_all_verbs_may_stand_before_the_verb(tmp_path, monkeypatch, capsys):
+    for words in (
+        ["--quiet"],
+        ["--cache-dir", str(tmp_path), "--quiet"],
+        [f"--cache-dir={tmp_path}"],
+    ):
+        monkeypatch.setattr(os, "environ", dict(os.environ))
+        monkeypatch.setattr(sys, "argv", ["unitk", *words, "list", "criterion"])
+        main()
+        assert "cross_entropy" in capsys.readouterr().out
