@@ -7,12 +7,14 @@ import pytest
 from unitk.decoding.config import GenerateConfig, make_config
 from unitk.decoding.files.defaults import (
     NAME,
+    as_meant,
     naming_defaults,
     read_defaults,
     select_defaults,
     write_defaults,
 )
 from unitk.errors import CheckpointError, UsageError
+from unitk.options.settings import Origin, Settings
 
 SEARCH = {"beam": 4, "search": "fairseq", "min_len": 3, "lenpen": 2.0}
 DRAWS = {"sampling": True, "sampling_topp": 0.9, "temperature": 0.7, "max_len": 9}
@@ -105,3 +107,11 @@ def test_an_error_says_which_options_are_the_checkpoints():
         raise UsageError("--beem: no such option; did you mean --beam?")
     with pytest.raises(UsageError, match="got 0$"), naming_defaults({"min_len": 3}):
         make_config(GenerateConfig, {"beam": 0})
+
+
+def test_a_checkpoint_with_a_comma_in_its_name_has_them_too(tmp_path):
+    (tmp_path / "a, b").mkdir()
+    write_defaults(tmp_path / "a, b", {"beam": 3})
+    given = {"checkpoint": str(tmp_path / "a, b")}
+    path, found = as_meant(Settings.of_texts(given, Origin.FLAG, "--checkpoint"))
+    assert path == str(tmp_path / "a, b") and found == {"beam": 3}

@@ -92,7 +92,7 @@ def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
     """The (first) checkpoint, and those of its options that the given ones leave in effect."""
     found: dict[str, Any] = given.texts
     named = given["checkpoint"].words[0] if "checkpoint" in given else None
-    path = (named or "").split(",")[0]
+    path = str(parse_value(named, tuple[Path, ...], "--checkpoint")[0]) if named else ""
     if not path or "infill" in found:
         return path, {}
     for name in found.keys() & {"sampling", "score"}:
