@@ -307,7 +307,7 @@ def test_too_little_memory_is_one_line(unitk, base, toy_data, tmp_path, verb):
     words = {
         "train": f"train --task lm --arch gpt2_small --save-dir {tmp_path / 'b'} --max-steps 1"
         f" --data {toy_data / 'text'}",
-        "generate": f"generate --checkpoint {run} --input {source} --beam 90000 --max-len 30",
+        "generate": f"generate --checkpoint {run} --input {source} --beam 10000 --max-len 30",
     }[verb]
     command = f"ulimit -v 2600000; exec {sys.executable} -m unitk_cli {words}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
