@@ -62,6 +62,18 @@ def test_lists_are_a_grid_and_ranges_are_drawn():
 
 
 @pytest.mark.parametrize(
+    ("rates", "end"),
+    [(["2e-3", "1e-3", "1e-2"], ""), (["1e-2", "1e-3", "2e-3"], "highest"), (["1", "2"], "")],
+)
+def test_a_best_value_at_an_end_of_those_tried_is_named(rates, end):
+    """Neither words nor two numbers have an end that says anything."""
+    rows = [{"trial": "t", "lr": lr, "optimizer": "adamw", "steps": 9} for lr in rates]
+    assert [line.split()[:3] for line in sweep.edges(rows)] == [["lr:", "the", end]] * bool(end)
+    rows = [{"trial": "t", "lr": f"-{lr}", "steps": 9} for lr in rates]
+    assert [line.split()[2] for line in sweep.edges(rows)] == ["lowest"] * bool(end)
+
+
+@pytest.mark.parametrize(
     ("over", "named"),
     [
         ("lr=1:0.1", "--over lr=1:0.1"),

@@ -14,7 +14,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -127,7 +127,8 @@ def value(argv: Sequence[str]) -> list[dict[str, Any]]:
 def run(argv: Sequence[str]) -> None:
     """Train the trials and print the table."""
     show_log()  # in Python the caller decides what is logged
-    for line in table_lines(value(argv)):
+    rows = value(argv)
+    for line in [*table_lines(rows), *edges(rows)]:
         print(line)
 
 
@@ -319,3 +320,17 @@ def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     cells = [[*rows[0]], *([cell(value) for value in row.values()] for row in rows)]
     wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(map(str.ljust, row, wide)).rstrip() for row in cells]
+
+
+def edges(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Which options have their best value at an end of three or more numbers that were tried."""
+    names = [*rows[0]]
+    for name in names[1 : names.index("steps")]:
+        try:
+            tried = {float(row[name]) for row in rows}
+        except ValueError:  # words
+            continue
+        best = float(rows[0][name])
+        if len(tried) > 2 and best in (min(tried), max(tried)):
+            end = "lowest" if best == min(tried) else "highest"
+            yield f"{name}: the {end} value that was tried is the best, others may be better"
