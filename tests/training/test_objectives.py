@@ -1,6 +1,8 @@
 """What tasks ask of the data: their own cut, static draws, virtual tokens, segments."""
 
 import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -140,6 +142,45 @@ def test_data_that_a_task_cannot_read_leave_no_folder(begin):
     with pytest.raises(UsageError, match="--task.units phrases: --data .*--annotate"):
         train(start)
     assert not start.run.path.exists()
+
+
+TINY = [name for name in registry.names("arch") if name.endswith("_tiny")]
+NETWORKS = {registry.get("arch", name)().network: name for name in TINY}
+"""What builds a network -> a small architecture that it builds."""
+
+
+def is_trained_or_refused(begin, task, arch):
+    """Whether a run trains; its folder is there if it does, and only then."""
+    small = "--max-tokens 512 --valid none"
+    try:
+        start = begin(f"--task {task} --arch {arch} {small}")
+        path = start.run.path
+        train(start)
+    except UsageError:
+        path = Path("run").absolute()
+        trained = False
+    else:
+        trained = True
+    assert path.exists() == trained
+    return trained
+
+
+def test_what_an_architecture_cannot_compute_leaves_no_folder(begin, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for task in ("albert", "ernie", "spanbert", "thu_ernie"):
+        assert not is_trained_or_refused(begin, task, "electra_tiny")
+    assert is_trained_or_refused(begin, "mlm", "electra_tiny")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", NETWORKS.values())
+def test_every_task_trains_with_an_architecture_or_leaves_no_folder(
+    begin, tmp_path, monkeypatch, arch
+):
+    monkeypatch.chdir(tmp_path)
+    for task in registry.names("task"):
+        if is_trained_or_refused(begin, task, arch):
+            shutil.rmtree("run")
 
 
 def test_labels_of_another_form_are_refused_by_their_form(tmp_path, toy_vocab):

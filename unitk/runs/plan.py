@@ -32,6 +32,7 @@ def print_plan(start: Start) -> None:
     """
     trainer = Trainer(start)
     try:
+        trainer.try_out()
         for line in (*first_lines(trainer), *(f"warning: {text}" for text in warnings(trainer))):
             print_once(trainer, line)
         for line in lines(trainer):

@@ -26,7 +26,7 @@ from unitk.kernels.products import computing
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.training import guard, measures
-from unitk.training.checks.data import check_examples
+from unitk.training.checks.data import first_batches
 from unitk.training.config import RANKING, figure
 from unitk.training.device import frozen_objects, mix, reseed
 from unitk.training.reporting import report
@@ -268,6 +268,16 @@ class Trainer(Run):
         shown = measures.valid_line(self.data.valid, values, metric)
         self.journal.event("valid", at.step, values, f"{shown}  ({report.best_so_far(at)})")
 
+    def try_out(self) -> None:
+        """Compute the loss of an example of each task and set, which refuses what does not fit."""
+        self.model.eval()
+        eager = torch.compiler.set_stance("force_eager")  # other shapes than those of the run
+        with eager, computing(self.device, self.precision, self.progress.products):
+            for batch in first_batches(self.data, self.config.seed):
+                self.criterion(self.model, batch.to(self.device), self.progress.step, self.total)
+        self.model.train()
+
+    @torch.no_grad()
     def measure(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:
         """The values of each validation set, means over its examples; None after a signal."""
         ranks, values, config = self.ranks, dict[str, float](), self.config
@@ -348,7 +358,7 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
     with ExitStack() as stack:
         stack.callback(ranks.leave)
         if start.resumed is None:
-            check_examples(start.data, start.config.seed)  # before there is a folder
+            trainer.try_out()  # before there is a folder
         sinks = _open_folder(trainer, stack) if ranks.leads else []
         for line in (*report.first_lines(trainer), *report.faster(trainer)):
             log.info("%s", line)

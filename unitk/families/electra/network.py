@@ -51,7 +51,7 @@ class Generating(Model):
         if asked == {LM}:
             return self.filled(batch), {}
         if LM in asked:
-            raise UsageError("an electra_* model is asked for words or for labels, not for both")
+            raise UsageError("--arch electra_*: a task asks for words or for labels, not for both")
         return super().forward(batch, condition)
 
     def filled(self, batch: Batch) -> dict[str, Tensor]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 import numpy as np
 
-from unitk.data.batching import draw_all
+from unitk.data.batching import draw_all, make_batch
 from unitk.data.examples import Data
 from unitk.errors import DataError, UsageError, require
 from unitk.options.config import Parsed, flag
 from unitk.options.settings import Origin
+from unitk.slots import Batch
 from unitk.training.config import parse_weighted, process_ranks
 from unitk.vocab.base import Vocab
 
@@ -32,12 +34,12 @@ def check_fit(parsed: Parsed, data: Data) -> None:
         raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
 
 
-def check_examples(data: Data, seed: int) -> None:
+def first_batches(data: Data, seed: int) -> Iterator[Batch]:
     """Lay out the first example of each task and set, which refuses texts that it cannot read."""
     for examples in (data.train, *data.valid.values()):
         for part in examples.parts.values() or (examples,):
             if len(part.bounds(0)):
-                draw_all(part, seed, 0, np.zeros(1, np.int64))
+                yield make_batch(draw_all(part, seed, 0, np.zeros(1, np.int64)))
 
 
 def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
