@@ -91,6 +91,8 @@ def test_an_option_of_fairseq_is_answered_with_ours():
         preprocess.run("--trainpref x".split())
     with pytest.raises(UsageError, match="--model is --checkpoint here"):
         generate.run("--model x --input y".split())
+    with pytest.raises(UsageError, match="^--in: .*--in is --input here"):  # a word of Python's
+        generate.run("--checkpoint x --in y".split())
     with pytest.raises(UsageError, match="--model is --init-from here"):
         parse_train([*words, "--model", "x"])
 

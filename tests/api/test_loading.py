@@ -34,7 +34,8 @@ def test_what_cannot_be_loaded(load, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beem": 2}, "there is no option 'beem'; did you mean beam"),
+        ({"beem": 2}, "^--beem: no such option; did you mean --beam"),
+        ({"num_beams": 2}, "^--num-beams: .*--num-beams is --beam here$"),
         ({"beam": "x"}, "beam must be a whole number, got 'x'"),
         ({"beam": {2}}, "beam cannot be .2.: no option takes a set"),
         ({"search": "best"}, "search must be one of likely, .*, got 'best'"),

@@ -108,6 +108,16 @@ def test_a_plan_writes_nothing(base, tmp_path):
     assert "whole" in "\n".join(mix.mixture_lines(found))
 
 
+def test_the_length_is_a_number_of_updates(base, tmp_path):
+    """Also where a file says it."""
+    words = [word for word in base if word not in ("--max-steps", "16")]
+    with pytest.raises(UsageError, match="^--max-steps is needed"):
+        mix.search_mixtures(options(tmp_path / "m"), words)
+    (tmp_path / "x.yaml").write_text("max-epochs: 3\n")
+    with pytest.raises(UsageError, match="^--max-epochs excludes mix"):
+        mix.search_mixtures(options(tmp_path / "m"), [*base, f"--config={tmp_path / 'x.yaml'}"])
+
+
 @pytest.mark.parametrize(
     ("more", "words", "named"),
     [

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from unitk.errors import UsageError, check_option, require
+from unitk.errors import check_option, require
 from unitk.options.config import With, resolve
 from unitk.options.fields import (
     Bound,
@@ -22,7 +22,6 @@ from unitk.options.fields import (
     flag,
 )
 from unitk.options.settings import Origin, Settings, given_text
-from unitk.registry import nearest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -308,11 +307,6 @@ def make_config(kind: type[Config], options: Mapping[str, object]) -> Config:
 
     Raises UsageError for an unknown name, with the nearest one, and for a value that cannot be.
     """
-    known = [field.name for field in fields(kind)]
-    for name in options:
-        if name not in known:
-            hint = nearest(name, known) or f" (known: {', '.join(known)})"
-            raise UsageError(f"there is no option {name!r}{hint}")
     texts = {name: given_text(value, name) for name, value in options.items()}
     return resolve(kind, Settings.of_texts(texts, Origin.FLAG)).main
 

@@ -367,7 +367,7 @@ def _unknown(
         owner = "no such option"
     flags = [flag(one) for one in candidates]
     near = registry.nearest(flag(key), flags) if len(key) > 1 else ""
-    hint = registry.hint("option", key, flags) or near
+    hint = registry.hint("option", key.rstrip("_"), flags) or near
     return [f"{shown}{where}: {owner}{hint or '; --help-all lists what applies'}"]
 
 

@@ -32,7 +32,8 @@ from unitk.data.corpus.writer import CorpusWriter, close_corpus
 from unitk.data.examples import corpora_of
 from unitk.data.mixture import Part
 from unitk.errors import NonFiniteError, require
-from unitk.options.fields import Bound, Checked, Positive
+from unitk.options.fields import Bound, Checked, Positive, flag
+from unitk.options.settings import Origin, read_options
 from unitk.registry import register
 from unitk.runs.jobs import (
     TrainingJob,
@@ -45,6 +46,7 @@ from unitk.runs.jobs import (
 )
 from unitk.runs.known import check_plan, parse_experiment, read_experiment
 from unitk.runs.sweep import table_lines
+from unitk.training.config import TrainConfig
 from unitk.training.reporting.log import show_log
 from unitk.training.start import Start, parse_train, prepare
 from unitk.vocab.base import Vocab
@@ -240,11 +242,14 @@ def rounds_of(given: Options, runs: int) -> list[tuple[str, str, int]]:
 
 def open_search(given: Options, base: Sequence[str]) -> MixtureSearch:
     """Check the options and the data of all runs."""
-    own = {"--task", "--save-dir", "--max-epochs", "--max-words", "--max-hours", "--seeds"}
-    for word in base:
-        name = word.partition("=")[0].replace("_", "-")
-        require(name not in own, f"{name} excludes mix: it has --tasks, --save-dir, --max-steps")
-        require(name != "--dry-run", "--dry-run excludes mix: --plan measures what it costs")
+    options = read_options(base, TrainConfig)
+    for name in ("task", "save_dir", "max_epochs", "max_words", "max_hours", "seeds"):
+        has = f"{flag(name)} excludes mix: it has --tasks, --save-dir, --max-steps"
+        # a file's task and folder would not count, its limits would
+        origin = Origin.FLAG if name in ("task", "save_dir") else Origin.FILE
+        require(not options.given(name, origin), has)
+    require("dry_run" not in options, "--dry-run excludes mix: --plan measures what it costs")
+    require("max_steps" in options, "--max-steps is needed behind --")
     names = given.tasks
     require(len({*names}) == len(names) > 1, "--tasks must name two objectives or more, each once")
     odd = next((name for name in names if "=" in name), None)

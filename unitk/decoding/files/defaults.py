@@ -18,7 +18,7 @@ from unitk.decoding.config import BLANKS_ONLY, LOCAL, GenerateConfig
 from unitk.errors import CheckpointError, UsageError, require
 from unitk.files import create
 from unitk.options.config import resolve
-from unitk.options.fields import flag, options, parse_value
+from unitk.options.fields import flag, options, parse_value, render
 from unitk.options.settings import Settings, read_yaml
 from unitk.registry import nearest
 
@@ -108,10 +108,10 @@ def naming_defaults(used: Mapping[str, Any]) -> Iterator[None]:
         yield
     except UsageError as error:
         text = Exception.__str__(error)
-        about = text.partition("; did you mean ")[0]
+        about = text.partition("; ")[0]  # behind it stands what else is possible
         said = set(re.findall(r"[a-z][\w-]*", about))  # --min-len, or min_len of a request
         names = [name for name in used if not said.isdisjoint({name, flag(name)[2:]})]
-        own = [f"{flag(name)} {used[name]}" for name in names]
+        own = [f"{flag(name)} {render(used[name])}" for name in names]
         if not own:
             raise
         raise UsageError(f"{text} ({', '.join(own)}: the checkpoint's {NAME})") from error
