@@ -33,6 +33,7 @@ def test_a_dry_run_measures_and_writes_nothing(words, tmp_path, capsys):
 
 @pytest.mark.parametrize("more", ["--max-steps 1", "--max-hours 1 --lr-schedule constant"])
 def test_other_lengths(words, more, capsys):
+    words = words.partition(" --save-dir")[0] + " --dry-run"  # nothing is written to a folder
     run(f"{words} {more} --valid none".split())
     said = capsys.readouterr().out
     assert re.search(r"length: [\d,]+ updates?", said) and "a validation" not in said

@@ -1,6 +1,7 @@
 """What a run takes of the checkpoint that `--init-from` names beside its weights."""
 
 import logging
+import re
 
 import pytest
 import torch
@@ -43,6 +44,24 @@ def test_the_options_of_the_same_task_are_inherited(train, start, tmp_path):
     assert task_of(flagged).opening == "both"
     (line,) = flagged.changed
     assert "--task.opening is both" in line and line in first_lines(Trainer(flagged))
+
+
+def test_a_help_page_has_the_components_that_the_run_would_have(train, tmp_path, capsys):
+    train("--max-steps 1 --task mass --arch mass_tiny --arch.width 24", run="first")
+    path = tmp_path / "first"
+    for words in (
+        f"--task mass --init-from {path}",
+        f"--task seq2seq --init-from {path}",
+        f"--save-dir {path} --resume",
+        f"--save-dir {tmp_path / 'none'} --resume --task mass --arch mass_tiny --arch.width 24",
+    ):
+        capsys.readouterr()
+        with pytest.raises(SystemExit):
+            parse_train([*words.split(), "--help-all"])
+        page = capsys.readouterr().out
+        assert re.search(r"^--arch mass_tiny$(.|\n)*--arch.width N .*\[24\]$", page, re.M)
+        task = "seq2seq" if "seq2seq" in words else "mass"
+        assert f"\n--task {task}\n" in page
 
 
 def test_mixed_tasks_inherit_each_its_own(train, begin, tmp_path):

@@ -191,8 +191,8 @@ def read_words(
         return given
     whole = "--help-all" in argv
     parts: dict[str, Component] | None = {}
-    if kinds and ("task" not in kinds or "task" in given):
-        of_parts = choose(given).only(*kinds)
+    of_parts = choose(given).only(*kinds)
+    if kinds and ("task" not in kinds or "task" in of_parts):
         asked = {key.partition(".")[0] for key in of_parts}
         # mixed tasks that differ in their --arch have a page, too
         parsed = resolve(NoOptions, of_parts, [kind for kind in kinds if whole or kind in asked])
@@ -200,7 +200,7 @@ def read_words(
         parts |= {
             kind: part
             for kind, part in parsed.components.items()
-            if not (kind == "task" and parts) and (whole or kind in given)
+            if not (kind == "task" and parts) and (whole or kind in ("task", *given))
         }
     elif kinds:
         parts = None

@@ -87,7 +87,7 @@ class TrainConfig(Checked):
     """Corpora of --data have shares of an epoch in proportion to their sizes to this power. 1: each
     text is shown once. 0: equal shares. linear:floor=0.2 falls to 0.2 in the last epoch."""
     save_dir: Path
-    """Run folder for configuration, log, checkpoints."""
+    """Run folder for configuration, log, checkpoints. --dry-run of a new run needs none."""
     resume: bool = False
     """Continue from the newest intact checkpoint. Without one, the run starts. Options that are not
     given keep the values of the run."""

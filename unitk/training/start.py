@@ -9,6 +9,7 @@ averages, the progress and the stateful rows. In loop.py, `events` puts later ch
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -109,7 +110,11 @@ class Start:
 
 def parse_train(argv: Sequence[str]) -> Parsed:
     """Parse the options of a run; with `--resume`, missing ones come from the run's config.yaml."""
-    given = read_words("train", TrainConfig, argv, COMPONENTS, choose=_choose)
+    given = read_words("train", TrainConfig, argv, COMPONENTS, choose=_of_page)
+    if peek(TrainConfig, given, "dry_run") and not peek(TrainConfig, given, "resume"):
+        # a folder that nothing is written to, the same in all processes
+        nowhere = {"save_dir": str(Path(tempfile.gettempdir(), "unitk-dry-run"))}
+        given = Settings.of_texts(nowhere, Origin.DEFAULT, "--dry-run").under(given)
     if (path := _config_to_resume(given)) is None:
         return _with_parent(given)
     recorded = Settings.read(path)
@@ -146,6 +151,25 @@ def _with_parent(given: Settings) -> Parsed:
     This is the newest one with `--resume`, or that of `--init-from`. Its task's options apply if
     the task is the same, and its architecture if there is no `--arch`.
     """
+    if (folder := _parent(given)) is None:
+        return resolve(TrainConfig, _choose(given), COMPONENTS)
+    with plugins_named(read_state(folder), folder):
+        return resolve(TrainConfig, _choose(_inherit(given, folder)), COMPONENTS)
+
+
+def _of_page(given: Settings) -> Settings:
+    """The settings whose components a help page shows: those that the run would have."""
+    try:
+        path = _config_to_resume(given)
+    except UsageError:  # there is no run yet: the page is that of a new one
+        path = None
+    given = Settings.read(path).under(given) if path else given
+    folder = _parent(given)
+    return _choose(_inherit(given, folder) if folder else given)
+
+
+def _parent(given: Settings) -> Path | None:
+    """The checkpoint that a run starts from: the newest one, or that of `--init-from`."""
     folder = None
     if "task" in given and peek(TrainConfig, given, "resume") and "save_dir" in given:
         run = RunFolder.at(peek(TrainConfig, given, "save_dir"), resume=True)
@@ -154,10 +178,12 @@ def _with_parent(given: Settings) -> Parsed:
     if "task" in given and folder is None and "init_from" in given:
         path = peek(TrainConfig, given, "init_from")
         folder = find_checkpoint(path) if path is not None else None
-    if folder is None:
-        return resolve(TrainConfig, _choose(given), COMPONENTS)
-    state = read_state(folder)
-    there, tasks = settings_of(state, folder), given.tasks()
+    return folder
+
+
+def _inherit(given: Settings, folder: Path) -> Settings:
+    """The settings above those that a run takes from the checkpoint that it starts from."""
+    there, tasks = settings_of(read_state(folder), folder), given.tasks()
     inherited = of_same_tasks(there, tasks).texts
     first = registry.get("task", next(iter(tasks)))
     if "task" in tasks.values() and any(one.name == "layout" for one in options(first.Config)):
@@ -167,8 +193,7 @@ def _with_parent(given: Settings) -> Parsed:
         if 0 < int(inherited.get("arch.num_segments", 0)) < (least := len(first.segments)):
             inherited["arch.num_segments"] = str(least)
     of_checkpoint = Settings.of_texts(inherited, Origin.CHECKPOINT, f"checkpoint {folder}")
-    with plugins_named(state, folder):
-        return resolve(TrainConfig, _choose(of_checkpoint.under(given)), COMPONENTS)
+    return of_checkpoint.under(given)
 
 
 def _choose(given: Settings) -> Settings:
