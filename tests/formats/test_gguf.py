@@ -15,6 +15,7 @@ import torch
 from tests.conftest import toy_lines
 from unitk.decoding.generator import Generator
 from unitk.errors import UsageError
+from unitk.formats.gguf.model import STACKS as OF_LLAMA_CPP
 from unitk.formats.gguf.model import entries_of, stack_of
 from unitk.models.archs import preset
 from unitk.registry import get
@@ -251,6 +252,22 @@ def test_a_stack_that_it_does_not_compute(arch, changes, option):
     with pytest.raises(UsageError, match=f"^--to gguf: .*{option}") as raised:
         stack_of(replace(preset(arch), **changes), arch)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", OF_LLAMA_CPP)
+def test_a_model_is_compared_with_the_nearest_stack(name):
+    """Whatever its own name is."""
+    config = preset(OF_LLAMA_CPP[name].preset)
+    assert stack_of(config, "opt_tiny") == name
+    with pytest.raises(UsageError, match=f"a {name} model has --arch.logit-cap"):
+        stack_of(replace(config, logit_cap=5.0), "opt_tiny")
+
+
+def test_an_opt_is_a_gpt2_whose_positions_begin_at_2():
+    with pytest.raises(
+        UsageError, match="a gpt2 model has --arch.position-offset 0, .* 2$"
+    ):
+        stack_of(preset("opt_tiny"), "opt_tiny")
 
 
 def test_windows_have_one_width(parts, tmp_path):

@@ -123,15 +123,22 @@ def check_family(config: ModelConfig, name: str, free: Collection[str], what: st
 
     The fields in `free`, sizes and rates of dropout may differ. `what` names the target format.
     """
+    for difference in find_differences(config, name, free):
+        raise UsageError(f"{what} has {difference}")
+
+
+def find_differences(config: ModelConfig, name: str, free: Collection[str]) -> list[str]:
+    """What the registered architecture `name` has and a model has not, as `check_family` says."""
     family = config_of_preset(name)
-    if more := [one.name for one in fields(config) if not hasattr(family, one.name)]:
-        raise UsageError(f"{what} has no {flag(f'arch.{more[0]}')}, but this model has")
+    own = [one.name for one in fields(config) if not hasattr(family, one.name)]
+    found = [f"no {flag(f'arch.{one}')}, but this model has" for one in own]
     for one in fields(family):
         ours, theirs = getattr(config, one.name, None), getattr(family, one.name)
         if one.name not in {*free, *FREE, *SIZES} and ours != theirs:
-            theirs, ours = render(theirs), render(ours)
             option = flag(f"arch.{one.name}")
-            raise UsageError(f"{what} has {option} {theirs}, but this model has {ours}")
+            theirs, ours = (render(value) or "none" for value in (theirs, ours))
+            found.append(f"{option} {theirs}, but this model has {ours}")
+    return found
 
 
 def preset_of(names: Sequence[str], config: ModelConfig) -> str:

@@ -22,7 +22,7 @@ from unitk.files import create
 from unitk.formats.base import Format
 from unitk.formats.gguf.vocabulary import Framing, tokenizer_entries
 from unitk.formats.names import HALVES, Layout, Stored, Theirs, prefix_names
-from unitk.formats.settings import check_family
+from unitk.formats.settings import find_differences
 from unitk.models.config import ModelConfig
 from unitk.models.relative import slow_down
 from unitk.registry import register
@@ -167,17 +167,16 @@ FREE |= {"rotary_base", "rotary_factor"}
 
 def stack_of(config: ModelConfig, arch: str) -> str:
     """The architecture of llama.cpp that a model fits; `UsageError` names what none has."""
-    refused = []
-    # of those that refuse, the one named as the model says why
-    family = arch.partition("_")[0]
-    for name in sorted(STACKS, key=lambda one: not STACKS[one].preset.startswith(family)):
-        stack = STACKS[name]
-        try:
-            check_family(config, stack.preset, FREE | {*stack.free}, f"--to gguf: a {name} model")
+    family, found = arch.partition("_")[0], dict[str, list[str]]()
+    for name, stack in STACKS.items():
+        found[name] = find_differences(config, stack.preset, FREE | {*stack.free})
+        if not found[name]:
             return name
-        except UsageError as error:
-            refused.append(error)
-    raise refused[0]
+    # the one named as the model says what it lacks, or else the nearest
+    nearest = min(
+        found, key=lambda one: (not STACKS[one].preset.startswith(family), len(found[one]))
+    )
+    raise UsageError(f"--to gguf: a {nearest} model has {found[nearest][0]}")
 
 
 def framing_of(task: Task, reader: Task | None = None) -> Framing:
