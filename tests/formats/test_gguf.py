@@ -264,9 +264,7 @@ def test_a_model_is_compared_with_the_nearest_stack(name):
 
 
 def test_an_opt_is_a_gpt2_whose_positions_begin_at_2():
-    with pytest.raises(
-        UsageError, match="a gpt2 model has --arch.position-offset 0, .* 2$"
-    ):
+    with pytest.raises(UsageError, match="a gpt2 model has --arch.position-offset 0, .* 2$"):
         stack_of(preset("opt_tiny"), "opt_tiny")
 
 
