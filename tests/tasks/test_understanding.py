@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import numpy as np
 import pytest
@@ -379,6 +380,21 @@ def test_both_orders_need_pairs(labelled, tmp_path):
     words += f" --task.both-orders on --save-dir {tmp_path / 'run'} --max-steps 2 --lr 1e-3"
     with pytest.raises(UsageError, match=r"classify reads texts.* 2 parts, but.*text,other"):
         prepare(parse_train(words.split()))
+
+
+def test_a_run_has_no_heads_of_the_task_that_it_starts_from(labelled, tmp_path):
+    """But a run that goes on keeps those that it has."""
+    run(labelled, "classify", "mlm", tmp_path / "one", 1)
+    words = f"--task tag --data {labelled / 'tags'} --max-steps 1 --lr 1e-3 --batch-texts 8"
+    words += f" --init-from {tmp_path / 'one'} --save-dir {tmp_path / 'two'}"
+    train(prepare(parse_train(words.split())))
+    model = unitk.load(tmp_path / "two").model
+    assert [name for name in model.heads if ":" in name] == ["tag:label"]
+    config = tmp_path / "two" / "config.yaml"
+    config.write_text(re.sub("(arch.heads: )", r"\1class:other:2,", config.read_text()))
+    # one that a run of an earlier version has
+    with pytest.raises(UsageError, match="class:other:2,.* resume .*: it cannot"):
+        prepare(parse_train(f"--resume --max-steps 2 --save-dir {tmp_path / 'two'}".split()))
 
 
 def test_a_head_goes_with_its_labels(labelled, tmp_path):

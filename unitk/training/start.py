@@ -216,9 +216,9 @@ def prepare(parsed: Parsed) -> Start:
     run.check(config.resume)  # before data are opened, which may take longer
     choose_loggers(config.writers)
     data = open_data(parsed)
-    parsed = with_heads(parsed, data.heads)
-    check_fit(parsed, data)
     resumed = run.newest() if config.resume else None
+    parsed = with_heads(parsed, data.heads, resumed is not None)
+    check_fit(parsed, data)
     if resumed is None:
         init_from, init_towers, changed = _beginning(parsed, data)
         parsed = replace(parsed, main=_with_batch(config, {}))
@@ -245,9 +245,14 @@ def _with_batch(config: TrainConfig, recorded: Mapping[str, str]) -> TrainConfig
     return replace(config, batch_tokens=tokens, batch_texts=count)
 
 
-def with_heads(parsed: Parsed, heads: Sequence[str]) -> Parsed:
-    """The architecture with the heads that the tasks need; they replace heads of the same names."""
+def with_heads(parsed: Parsed, heads: Sequence[str], resumed: bool = True) -> Parsed:
+    """The architecture with the heads that the tasks need; they replace heads of the same names.
+
+    Unless a run is `resumed`, no others come from the checkpoint that it starts from.
+    """
     arch = parsed.components["arch"]
+    if not resumed and parsed.settings["arch.heads"].origin == Origin.CHECKPOINT:
+        arch = replace(arch, config=replace(arch.config, heads=()))
     names = {tuple(head.split(":")[:2]) for head in heads}  # KIND:NAME[:SIZE]
     kept = [one for one in arch.config.heads if tuple(one.split(":")[:2]) not in names]
     config = replace(arch.config, heads=(*kept, *heads))
