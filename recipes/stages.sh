@@ -150,6 +150,11 @@ once() { # MARK words...: run them, unless MARK says that they were run to their
   options "${@:2}" >"$1"
 }
 
+unless_dry() { # words...: run them, except where DRY=1 prints what would be run
+  [ -n "${DRY:-}" ] || "$@"
+}
+[ -z "${DRY:-}" ] || unitk() { once - unitk "$@"; }
+
 said() { # FILE words...: run them, unless FILE has what they print
   local mark
   mark=$(dirname "$1")/.$(basename "$1")

@@ -40,4 +40,4 @@ for row in $ROWS; do
     --seed "$SEED" --valid-every "$(((updates + 19) / 20))" --valid-texts "$VALID_TEXTS" --save-every 50 \
     --keep-last 1 --writers none --save-dir "$RUN/rows/${row//\//.}" --resume
 done
-python3 "$here/report.py" "$RUN"
+unless_dry python3 "$here/report.py" "$RUN"

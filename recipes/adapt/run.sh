@@ -56,4 +56,4 @@ for name in $ROWS; do
   train "$name-scratch" "$STEPS" "$LR" "${words[@]}" --arch "$ARCH" "${model[@]}"
   train "$name-adapted" "$STEPS" "$ADAPT_LR" "${words[@]}" --init-from "$RUN/lm"
 done
-[ -n "${DRY:-}" ] || python3 "$here/curves.py" "$RUN" $ROWS
+unless_dry python3 "$here/curves.py" "$RUN" $ROWS

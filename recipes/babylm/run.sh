@@ -24,7 +24,7 @@ if [ "$SETTING" = strict-small ] && [ -z "${ONE:-}" ]; then
     echo "== seed $seed"
     ONE=1 SEED=$seed RUN=$RUN/seed-$seed bash "$here/run.sh"
   done
-  python3 "$here/report.py" "$RUN"
+  unless_dry python3 "$here/report.py" "$RUN"
   exit
 fi
 [ "$SETTING" = strict-small ] && masked=0 || masked=1
@@ -97,4 +97,4 @@ done
 [ "$SETTING" != strict-small ] || entry
 unitk check "$RUN/data" "$RUN/train" | tee "$RUN/checks.txt" ||
   echo "there are faults: read $RUN/checks.txt before the figures" >&2
-python3 "$here/report.py" "$RUN"
+unless_dry python3 "$here/report.py" "$RUN"

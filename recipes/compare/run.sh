@@ -200,7 +200,7 @@ finished() { # ROW: RUN/rows/ROW, all that is asked of it
 
 tabulated() { # RUN/table.md of all that is finished
   # shellcheck disable=SC2086
-  [ -n "${DRY:-}" ] || python3 "$here/report.py" "$RUN" "$SUMMARIES/test.jsonl.gz" "$PAIRS" $ROWS
+  unless_dry python3 "$here/report.py" "$RUN" "$SUMMARIES/test.jsonl.gz" "$PAIRS" $ROWS
 }
 
 together() { # FUNCTION words...: call it for each of them, JOBS at a time

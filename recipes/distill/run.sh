@@ -53,4 +53,4 @@ for row in $ROWS; do
   esac
   trained "$row" "$STEPS" "${student[@]}" "${more[@]}"
 done
-python3 "$here/report.py" "$RUN"
+unless_dry python3 "$here/report.py" "$RUN"

@@ -50,4 +50,4 @@ for row in $ROWS; do
 done
 echo "== 3/3 report"
 # shellcheck disable=SC2086
-python3 "$here/report.py" "$RUN" $ROWS
+unless_dry python3 "$here/report.py" "$RUN" $ROWS

@@ -71,4 +71,4 @@ if [ -n "${TOGETHER:-}" ]; then # MT-DNN: all sets at once, a head each; then ea
   done
 fi
 # shellcheck disable=SC2086
-[ -n "${DRY:-}" ] || python3 "$here/report.py" "$RUN" $SETS
+unless_dry python3 "$here/report.py" "$RUN" $SETS

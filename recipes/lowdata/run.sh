@@ -79,4 +79,4 @@ for labels in $LABELS; do
   done
 done
 # shellcheck disable=SC2086
-python3 "$here/report.py" "$RUN" "$MODELS" $LABELS
+unless_dry python3 "$here/report.py" "$RUN" "$MODELS" $LABELS

@@ -101,4 +101,4 @@ for row in $ROWS; do
 done
 echo "== 4/4 report"
 # shellcheck disable=SC2086
-python3 "$here/report.py" "$RUN" $ROWS
+unless_dry python3 "$here/report.py" "$RUN" $ROWS

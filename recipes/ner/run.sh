@@ -36,4 +36,4 @@ for set in $SETS; do
   learnt "$set" tag tags "$RUN/text/$set.train.jsonl" "$RUN/text/$set.test.jsonl"
 done
 # shellcheck disable=SC2086
-python3 "$here/report.py" "$RUN" $SETS
+unless_dry python3 "$here/report.py" "$RUN" $SETS

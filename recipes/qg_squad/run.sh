@@ -30,7 +30,7 @@ if [ -n "${PAPER:-}" ]; then
   mine "$RUN"
   pairs=(--input "$questions/train.json.gz" --valid "$questions/dev.json.gz" --test "$questions/test.json.gz")
   as_published
-  [ -n "${DRY:-}" ] || python3 "$here/report.py" "$RUN" "$questions"
+  unless_dry python3 "$here/report.py" "$RUN" "$questions"
   exit
 fi
 settings
@@ -53,4 +53,4 @@ pairs=(--input "$questions/train.json.gz" --valid "$questions/dev.json.gz"
   --test "$questions/test.json.gz" --window "$WINDOW")
 search=()
 stages
-python3 "$here/report.py" "$RUN" "$questions"
+unless_dry python3 "$here/report.py" "$RUN" "$questions"

@@ -26,5 +26,6 @@ said "$RUN/questions.txt" unitk generate --checkpoint "$ASKS" --input "$TEXTS/qu
 while IFS=$'\t' read -r a b c; do
   said "$RUN/analogies.$((++number)).txt" unitk latent analogy "$a" "$b" "$c" --checkpoint "$LATENT"
 done <"$TEXTS/analogies.txt"
-cat $(ls "$RUN"/analogies.*.txt | sort -V) >"$RUN/analogies.txt"
-python3 "$here/report.py" "$RUN" "$TEXTS" "$here/verdicts.tsv"
+join() { cat $(ls "$RUN"/analogies.*.txt | sort -V) >"$RUN/analogies.txt"; }
+unless_dry join
+unless_dry python3 "$here/report.py" "$RUN" "$TEXTS" "$here/verdicts.tsv"

@@ -46,4 +46,4 @@ once "$RUN/.trained" unitk train --task contrastive "${model[@]}" --data "$RUN/d
   --max-source-len 32 --max-target-len "$LENGTH" --batch-texts "$PAIRS" --max-tokens 32768 --max-steps "$STEPS" \
   --lr "$LR" --seed "$SEED" --valid none --keep-last 1 --writers none --resume
 searched learnt "$RUN/vectors"
-python3 "$here/report.py" "$RUN"
+unless_dry python3 "$here/report.py" "$RUN"

@@ -43,4 +43,4 @@ fi
 from=() to=() asked=(--null-threshold inf)
 grep -qs '"is_impossible": true' "$RUN/text/train.json" && asked=()
 learnt squad span span "$RUN/text/train.json" "$RUN/text/dev.json" "${words[@]}"
-[ -n "${DRY:-}" ] || python3 "$here/report.py" "$RUN"
+unless_dry python3 "$here/report.py" "$RUN"

@@ -78,4 +78,4 @@ case $DATASET in
 esac
 pairs+=("${test[@]}")
 if [ -n "${PAPER:-}" ]; then published "$DATASET"; as_published; else stages; fi
-[ -n "${DRY:-}" ] || python3 "$here/report.py" "$RUN" "${test[@]}"
+unless_dry python3 "$here/report.py" "$RUN" "${test[@]}"

@@ -79,4 +79,4 @@ for set in $SETS; do
   done
 done
 # shellcheck disable=SC2086
-python3 "$here/report.py" "$RUN" $SETS
+unless_dry python3 "$here/report.py" "$RUN" $SETS

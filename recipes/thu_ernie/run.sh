@@ -54,4 +54,4 @@ for row in entities none; do
   said "$RUN/$row.json" unitk score --metric class --hypotheses "$RUN/$row.jsonl" \
     --references "$text/relations.valid.jsonl" --label-field label --output-format json
 done
-python3 "$here/report.py" "$RUN"
+unless_dry python3 "$here/report.py" "$RUN"

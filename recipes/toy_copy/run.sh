@@ -22,8 +22,8 @@ STEPS=${STEPS:-500}
 RUN=${RUN:-runs/toy_$RULE-$TASK}
 
 mine "$RUN"
-fresh "$RUN" mine "$RUN"
-python3 "$here/make_data.py" "$RUN/text" "$RULE"
+unless_dry fresh "$RUN" mine "$RUN"
+unless_dry python3 "$here/make_data.py" "$RUN/text" "$RULE"
 unitk preprocess --source-file "$RUN/text/train.source.txt" --target-file "$RUN/text/train.target.txt" \
   --valid-source-file "$RUN/text/valid.source.txt" --valid-target-file "$RUN/text/valid.target.txt" \
   --vocab "$RUN/text/letters.words" --dest "$RUN/data"
@@ -31,4 +31,4 @@ unitk train --task "$TASK" --arch "$ARCH" --data "$RUN/data" --save-dir "$RUN/ru
   --lr "$LR" --max-steps "$STEPS" --max-tokens 4096 --valid-every 200 --log-every 100
 unitk generate --checkpoint "$RUN/run" --input "$RUN/text/test.source.txt" --output "$RUN/written.txt" \
   --beam 1 --max-len 16
-python3 "$here/exact_match.py" "$RUN/written.txt" "$RUN/text/test.target.txt"
+unless_dry python3 "$here/exact_match.py" "$RUN/written.txt" "$RUN/text/test.target.txt"

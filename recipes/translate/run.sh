@@ -62,4 +62,4 @@ for seed in $SEEDS; do
   said "$dir/bleu.json" unitk score --metric bleu --lowercase --hypotheses "$dir/written.txt" \
     --references "$text/plain.de" --output-format json
 done
-python3 "$here/report.py" "$RUN"
+unless_dry python3 "$here/report.py" "$RUN"

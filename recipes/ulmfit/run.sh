@@ -117,4 +117,4 @@ for set in $SETS; do
   done
 done
 # shellcheck disable=SC2086
-python3 "$here/report.py" "$RUN" "$SETS" $ROWS
+unless_dry python3 "$here/report.py" "$RUN" "$SETS" $ROWS

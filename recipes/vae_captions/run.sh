@@ -21,8 +21,9 @@ RUN=${RUN:-runs/vae_captions}
 
 mine "$RUN"
 sentences "$DATA"
+label() { python3 "$here/label.py" <"$RUN/$1.txt"; }
 for split in train test; do
-  said "$RUN/$split.labelled.txt" python3 "$here/label.py" <"$RUN/$split.txt"
+  said "$RUN/$split.labelled.txt" label "$split"
 done
 
 echo "== 1/4 preprocess"
@@ -43,9 +44,10 @@ echo "== 4/4 walk"
 walk=("${model[@]}" --max-len 32)
 show() { printf '\n-- %s\n' "$1"; }
 show "test sentences and what is written from their latents"
-head -n 8 "$RUN/test.txt" >"$RUN/few.txt"
+few() { head -n 8 "$RUN/test.txt" >"$RUN/few.txt"; }
+unless_dry few
 unitk latent reconstruct --input "$RUN/few.txt" --output "$RUN/written.txt" --overwrite "${walk[@]}"
-paste "$RUN/few.txt" "$RUN/written.txt"
+unless_dry paste "$RUN/few.txt" "$RUN/written.txt"
 show "on the way from one sentence to another"
 unitk latent interpolate "he is a teacher ." "where do you live ?" --steps 7 "${walk[@]}"
 show "the same on an arc"

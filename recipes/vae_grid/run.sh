@@ -62,4 +62,4 @@ for beta in $BETAS; do
     done
   done
 done
-python3 "$here/report.py" "$RUN" "${rows[@]}"
+unless_dry python3 "$here/report.py" "$RUN" "${rows[@]}"

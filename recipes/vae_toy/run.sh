@@ -36,4 +36,4 @@ for regime in $REGIMES; do
     --max-steps "$STEPS" --seed "$SEED" --precision fp32 --log-every 250 --panel-texts 1000
 done
 # shellcheck disable=SC2086
-python3 "$here/report.py" "$RUN" $REGIMES
+unless_dry python3 "$here/report.py" "$RUN" $REGIMES

@@ -49,4 +49,4 @@ echo "== 4/4 answers"
 for set in alone answers; do # greedily, as in section 3.8
   asked "$set" --beam 1 --no-repeat-ngram-size 0 --max-len 20
 done
-python3 "$here/report.py" "$RUN" --sentences "${SENTENCES:-1}" --seed "$SEED"
+unless_dry python3 "$here/report.py" "$RUN" --sentences "${SENTENCES:-1}" --seed "$SEED"

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -142,6 +143,19 @@ def test_one_command_runs_a_paper_and_a_dry_one_prints_it(name, paper, tmp_path)
     assert done.returncode == 2 and f"INIT: PAPER={paper} begins" in done.stderr
     done = start(name, tmp_path, **{**given, "PAPER": f"bert{paper[5:]}"})
     assert done.returncode == 2 and f"{paper}" in done.stderr
+
+
+@pytest.mark.parametrize("name", [*NAMES, "toy_sort", "read"])
+def test_a_dry_recipe_prints_what_it_would_run(name, tmp_path):
+    dry = start(name, tmp_path, DRY="1", RUN=str(tmp_path / "run"), **FEW.get(name, {}))
+    assert dry.returncode == 0, dry.stderr
+    calls = tmp_path / "calls"
+    started = (
+        [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
+    )
+    computes = ("rules.py", "scratch.py", "-c")  # options of what it prints
+    assert not [call for call in started if not call[0].endswith(computes)]
+    assert re.search(r"^\$ .*unitk (train|latent|generate|evaluate)", dry.stdout, re.M)
 
 
 @pytest.mark.parametrize(("name", "paper"), [("glue", "roberta"), ("squad", "spanbert")])
