@@ -6,5 +6,5 @@
 #   RUN=runs/mine STEPS=2000 INIT=runs/x ...         another place, length, or model to begin with
 set -euo pipefail
 command -v unitk >/dev/null || { echo "unitk is not installed here: run make quickstart" >&2; exit 2; }
-unitk quickstart ${DATA:+--data "$DATA/squad-v1.1-nqg-split"} ${RUN:+--save-dir "$RUN"} \
+${DRY:+echo $} unitk quickstart ${DATA:+--data "$DATA/squad-v1.1-nqg-split"} ${RUN:+--save-dir "$RUN"} \
   ${STEPS:+--max-steps "$STEPS"} ${INIT:+--init-from "$INIT"}

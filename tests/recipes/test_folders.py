@@ -145,7 +145,7 @@ def test_one_command_runs_a_paper_and_a_dry_one_prints_it(name, paper, tmp_path)
     assert done.returncode == 2 and f"{paper}" in done.stderr
 
 
-@pytest.mark.parametrize("name", [*NAMES, "toy_sort", "read"])
+@pytest.mark.parametrize("name", [*NAMES, "toy_sort", "read", "quickstart"])
 def test_a_dry_recipe_prints_what_it_would_run(name, tmp_path):
     dry = start(name, tmp_path, DRY="1", RUN=str(tmp_path / "run"), **FEW.get(name, {}))
     assert dry.returncode == 0, dry.stderr
@@ -155,7 +155,7 @@ def test_a_dry_recipe_prints_what_it_would_run(name, tmp_path):
     )
     computes = ("rules.py", "scratch.py", "-c")  # options of what it prints
     assert not [call for call in started if not call[0].endswith(computes)]
-    assert re.search(r"^\$ .*unitk (train|latent|generate|evaluate)", dry.stdout, re.M)
+    assert re.search(r"^\$ .*unitk (train|latent|generate|evaluate|quickstart)", dry.stdout, re.M)
 
 
 @pytest.mark.parametrize(("name", "paper"), [("glue", "roberta"), ("squad", "spanbert")])
