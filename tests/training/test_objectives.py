@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,35 @@ def test_data_that_a_task_cannot_read_leave_no_folder(begin):
 
 
 TINY = [name for name in registry.names("arch") if name.endswith("_tiny")]
+LAYOUTS = {
+    "must return an Example, got .1, 2": lambda one, size: (1, 2),
+    "lays out ids .*below 300": lambda one, size: changed(one, token=size),
+    "lays out ids .*below 300, ": lambda one, size: changed(one, token=-1),
+    "asks for ids .*below 300": lambda one, size: changed(one, label=size),
+}
+
+
+def changed(example, token=None, label=None):
+    """The example with another first token, or another label."""
+    slots, (ask,) = example.towers["x"], example.asks
+    if token is not None:
+        slots = stay(np.array([token, *slots.token[1:]]), slots.pos)
+    labels = ask.label if label is None else np.full_like(ask.label, label)
+    return Example({"x": slots}, [replace(ask, label=labels)])
+
+
+@pytest.mark.parametrize("message", LAYOUTS)
+def test_a_layout_of_a_plug_in_that_cannot_be_is_named(begin, own_registry, tmp_path, message):
+    @registry.register("task", "mine")
+    class Mine(registry.get("task", "mlm")):
+        def pretrain(self, text, rng):
+            return LAYOUTS[message](super().pretrain(text, rng), len(self.vocab))
+
+    with pytest.raises(UsageError, match=f"^--task mine: pretrain {message}"):
+        train(begin("--task mine --arch bert_tiny"))
+    assert not (tmp_path / "run").exists()
+
+
 NETWORKS = {registry.get("arch", name)().network: name for name in TINY}
 """What builds a network -> a small architecture that it builds."""
 

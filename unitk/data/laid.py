@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from unitk.data.corpus.folders import CORPORA, describe
 from unitk.data.cuts import Text, When, cut_unbroken
 from unitk.data.limits import LEAST_PARTS, UNLIMITED, Extent, misfit, tables_of
 from unitk.data.texts import Records, Texts, Windows
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, require, show_value
 from unitk.options.fields import flag
 from unitk.slots import Example, Ids
 
@@ -117,10 +117,24 @@ class Laid(Examples):
             where = next(filter(None, (side.first_beyond(size) for side in self.sides)))
             raise ValueError(f"{where} is beyond the vocabulary of {size}")
         task = self.own[self.items.place(index)[0]]
-        example: Example = getattr(task, self.method)(*given, rng)
+        example = _lay_out(task, self.method, given, rng)
+        self.check(example)
+        return example
+
+    def check(self, example: Example) -> None:
+        """Refuse ids and positions that there are none of, which a plug-in may lay out."""
+        task, where = self.task, f"--task {self.task.name}: {self.method}"
+        for name, slots in example.towers.items():
+            size = len(task.source_vocab if name == "enc" else task.vocab) + len(task.virtual)
+            fits = 0 <= slots.token.min(initial=0) and slots.token.max(initial=0) < size
+            require(fits, f"{where} lays out ids that are not below {size}, the vocabulary")
+        for ask in example.asks:
+            if ask.head == "lm" and ask.among is None and len(ask.label):
+                least, most = ask.label.min(), ask.label.max()
+                known = f"{where} asks for ids that are not below {len(task.vocab)}, the vocabulary"
+                require(0 <= least <= most < len(task.vocab), known)
         if fault := misfit(example, self.tables):
             raise ValueError(fault)
-        return example
 
     def counts(self, epoch: int) -> Ids:
         """How many examples each corpus has."""
@@ -264,8 +278,15 @@ def lay_out_made_up(
     if corpus.kind == "text":  # one sentence, nothing of note in it
         notes = np.zeros(sum(map(len, parts)), np.int64)
         given = (Text(parts, np.zeros(1, np.int64), notes),)
-    example: Example = getattr(task, CORPORA[corpus.kind].method)(*given, rng)
-    return example
+    return _lay_out(task, CORPORA[corpus.kind].method, given, rng)
+
+
+def _lay_out(task: Task, method: str, given: Any, rng: np.random.Generator) -> Example:
+    """What a task's method of this name lays out; `UsageError` if a plug-in's gives no example."""
+    found: Any = getattr(task, method)(*given, rng)
+    wrong = f"--task {task.name}: {method} must return an Example, got {show_value(found)}"
+    require(isinstance(found, Example), wrong)
+    return cast(Example, found)
 
 
 def _truncation_note(task: Task, count: int, source: Callable[[int], list[Ids]]) -> list[str]:

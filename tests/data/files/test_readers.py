@@ -19,6 +19,7 @@ from unitk.data.files.readers import (
     readers,
     records,
 )
+from unitk.decoding.files.inputs import read_inputs
 from unitk.errors import DataError, UsageError
 
 ROWS = [{"text": "good, film", "label": "1"}, {"text": 'a "bad"; film', "label": "0"}]
@@ -221,3 +222,32 @@ def test_an_unknown_ending_is_text_unless_it_looks_otherwise(tmp_path, data, mes
     with pytest.raises((UsageError, DataError), match=message):
         format_of(write(path, data), "auto", "--input")
     assert format_of(path) == "text"  # unitk generate takes it
+
+
+@pytest.mark.parametrize("given", [{"text": "a"}, "a", None, Record(["a"], "x.odd")])
+def test_a_reader_of_a_plug_in_that_gives_no_records_is_named(tmp_path, own_registry, given):
+    @registry.register("reader", "odd")
+    class Odd(Reader):
+        endings = (".odd",)
+
+        def records(self, path, fields=()):
+            yield given
+
+    @registry.register("reader", "odd_lines")
+    class OddLines(LineReader):
+        endings = (".odds",)
+
+        def values(self, line, place):
+            return getattr(given, "values", None) if given != {"text": "a"} else [given]
+
+    for name in ("x.odd", "x.odds"):
+        (tmp_path / name).write_text("a\n")
+        for read in (records, read_inputs):
+            with pytest.raises(UsageError, match="^reader 'odd.* must give .*, got "):
+                list(read(tmp_path / name))
+
+
+def test_a_reader_is_one(own_registry):
+    registry.register("reader", "odd")(dict)
+    with pytest.raises(UsageError, match="^reader 'odd' .*Reader, got {}$"):
+        reader("odd")

@@ -61,7 +61,7 @@ def text_blocks(path: Path, reading: Separators, base: int = 0) -> Iterator[Bloc
         for block in blocks(path, reading.document_mark if by_mark else None, base):
             yield replace(block, format=reading.format)
         return
-    for some in in_groups(own.records(path, reading.field)):
+    for some in in_groups(own.read(path, reading.field)):
         texts = [text for record in some for text in texts_of(record, reading.field)]
         yield Block(path, 1, base + some[0].at, True, b"", reading.format, tuple(texts))
 

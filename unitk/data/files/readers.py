@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from unitk import registry
 from unitk.data.files.lines import Block, blocks, head, is_stream, number_lines, strip_packing
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UsageError, require, show_value
 from unitk.foreign import parse_json
 from unitk.options.fields import Named
 
@@ -138,6 +138,18 @@ class Reader(ABC):
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
         """The records of a file in order; only `fields` need be read, where all of them exist."""
 
+    def read(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
+        """`records`, which a plug-in may have written, checked."""
+        return map(self.check, self.records(path, fields))
+
+    def check(self, record: Any) -> Record:
+        """The same record; `UsageError` names the reader if it is none."""
+        what = f"reader {registry.name_of('reader', type(self))!r} must give"
+        require(isinstance(record, Record), f"{what} a Record, got {show_value(record)}")
+        known = f"{what} the fields of a record as a dict, got {show_value(record.values)}"
+        require(isinstance(record.values, dict), known)
+        return record
+
 
 class LineReader(Reader):
     """A format in which each line is a record by itself.
@@ -157,7 +169,7 @@ class LineReader(Reader):
         """The records of some lines."""
         for line, place in number_lines(block):
             if line.strip():
-                yield Record(self.values(line, place), place, block.at)
+                yield self.check(Record(self.values(line, place), place, block.at))
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
         for block in blocks(path):
@@ -167,6 +179,7 @@ class LineReader(Reader):
 def reader(name: str) -> Reader:
     """The reader of that name."""
     found: Reader = registry.get("reader", name, "--input-format")()
+    require(isinstance(found, Reader), f"reader {name!r} must be a Reader, got {show_value(found)}")
     return found
 
 
@@ -233,4 +246,4 @@ def records(
     """
     found = reader(format_of(path, given))
     found = found if found.holds == "records" else reader(plain)
-    return found.records(path, fields)
+    return found.read(path, fields)

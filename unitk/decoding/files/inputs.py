@@ -304,7 +304,7 @@ def _of_line(line: str, where: str, own: readers.LineReader, fields: Fields | No
         return Input(line.removesuffix("\r").split("\t"), where=where)
     if not line.strip():
         return Input([""], where=where)
-    return _of_record(readers.Record(own.values(line, where), where), fields)
+    return _of_record(own.check(readers.Record(own.values(line, where), where)), fields)
 
 
 def _of_record(record: readers.Record, fields: Fields | None) -> Input:
