@@ -28,6 +28,7 @@ from unitk.tasks.understanding.base import parse_layout, softmax
 from unitk.training.loop import train
 from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
+from unitk.verbs import evaluate
 from unitk.vocab.open import open_vocab
 
 ARCHS = {
@@ -395,6 +396,16 @@ def test_a_run_has_no_heads_of_the_task_that_it_starts_from(labelled, tmp_path):
     # one that a run of an earlier version has
     with pytest.raises(UsageError, match="class:other:2,.* resume .*: it cannot"):
         prepare(parse_train(f"--resume --max-steps 2 --save-dir {tmp_path / 'two'}".split()))
+
+
+@pytest.mark.parametrize("task", ["classify", "span"])
+def test_evaluate_says_where_predict_reads_more_of_a_text(labelled, tmp_path, capsys, task):
+    """Windows of a passage are read by both."""
+    run(labelled, task, "mlm", tmp_path / "run", 1, "--max-source-len 16")
+    given = ["--checkpoint", str(tmp_path / "run"), "--data", str(labelled / FORMS[task] / "valid")]
+    capsys.readouterr()
+    evaluate.run(given)
+    assert ("`unitk predict`" in capsys.readouterr().err) == (task == "classify")
 
 
 def test_a_head_goes_with_its_labels(labelled, tmp_path):

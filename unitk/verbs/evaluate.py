@@ -120,7 +120,9 @@ def measure_model(
         task, rows = given.task, given.stateful_rows
         setup = open_setup(given.checkpoint, corpus, device, bf16, task, parsed.aside, rows)
         if setup.data.train.shortened:
-            say(f"unitk evaluate: {setup.data.train.shortened}")
+            apart = setup.data.task.predicts and not setup.data.task.windowed
+            whole = "; `unitk predict` reads texts whole" * apart
+            say(f"unitk evaluate: {setup.data.train.shortened}{whole}")
         possible = {n: kind for n, kind in kinds.items() if issubclass(kind, CorpusEvaluation)}
         fitting = [name for name, kind in possible.items() if kind.fits(setup)]
         # `objective` fits every model: it is used where no other one does
