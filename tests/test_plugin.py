@@ -106,6 +106,8 @@ def test_a_verb_is_found_in_the_folder_of_its_user(tmp_path):
     done = run("-m", "unitk_cli", *words, "--user-dir", str(PLUGIN))
     vocab = open_vocab(Path("unitk-base-en"))
     assert done.stdout.split() == vocab.pieces(vocab.encode("The cats sleep."))
+    wrong = run("-m", "unitk_cli", "pieces", "--user-dir", str(PLUGIN), "--no-such")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("unitk pieces: --no-such: ")
     page = run("-m", "unitk_cli", "pieces", "--user-dir", str(PLUGIN), "--help").stdout
     assert page.startswith("unitk pieces TEXTS [options]\n") and "--vocab" in page
     info = tmp_path / "mine-1.0.dist-info"

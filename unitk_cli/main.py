@@ -120,6 +120,11 @@ def verb_names() -> list[str]:
     return [name.replace("_", "-") for name in dict.fromkeys([*first, *known])]
 
 
+def called_verb() -> str:
+    """The verb of this command line, which may be that of a plug-in; "" if it has none."""
+    return next((word for word in sys.argv[1:2] if word in verb_names()), "")
+
+
 def describe_verb(name: str) -> str:
     """What a verb does, as the first line of its module says."""
     with sources("verb")[name.replace("-", "_")].open(encoding="utf-8") as file:
@@ -210,7 +215,6 @@ def main() -> None:
     before = next((i for i, word in enumerate(words) if word in verb_names()), 0)
     if before and words[0].partition("=")[0] in ("--quiet", *SET):  # `unitk --quiet train`
         sys.argv[1:] = [words.pop(before), *words]
-    verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in verb_names() else ""
     sys.excepthook = show
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is temporary is removed then
     errors.UnitkError.with_flags = True
@@ -218,18 +222,18 @@ def main() -> None:
     try:
         cli.main(prog_name="unitk", standalone_mode=False)
     except errors.UnitkError as error:
-        report(f"unitk {verb}".rstrip() + f": {error}")
+        report(f"unitk {called_verb()}".rstrip() + f": {error}")
         sys.exit(error.code)
     except (KeyboardInterrupt, click.Abort):  # first: it is a RuntimeError
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     except (MemoryError, RuntimeError) as error:
         if "Too many open files" in str(error):  # from a library
-            report(f"unitk {verb}: {TOO_MANY}")
+            report(f"unitk {called_verb()}: {TOO_MANY}")
             sys.exit(1)
         if not errors.out_of_memory(error):
             raise
-        cure = find_verb(verb).cure if verb else ""
+        cure = find_verb(verb).cure if (verb := called_verb()) else ""
         report(f"unitk {verb}: out of memory" + f": {cure}" * bool(cure))
         sys.exit(2)
     except click.ClickException as error:
