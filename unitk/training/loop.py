@@ -268,6 +268,7 @@ class Trainer(Run):
         shown = measures.valid_line(self.data.valid, values, metric)
         self.journal.event("valid", at.step, values, f"{shown}  ({report.best_so_far(at)})")
 
+    @torch.no_grad()
     def try_out(self) -> None:
         """Compute the loss of an example of each task and set, which refuses what does not fit."""
         self.model.eval()
@@ -277,7 +278,6 @@ class Trainer(Run):
                 self.criterion(self.model, batch.to(self.device), self.progress.step, self.total)
         self.model.train()
 
-    @torch.no_grad()
     def measure(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:
         """The values of each validation set, means over its examples; None after a signal."""
         ranks, values, config = self.ranks, dict[str, float](), self.config
