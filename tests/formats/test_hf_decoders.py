@@ -132,6 +132,23 @@ def test_files_of_transformers_4_say_the_same_in_other_places(hf, kind):
     assert "rope_parameters" in config.to_dict()
 
 
+def test_smollm3s_list_of_layers_goes_before_its_flag(hf):
+    """transformers makes the masks by the list, whatever `use_sliding_window` says."""
+    types = ["sliding_attention", "full_attention"] * 2
+    given = {"layer_types": types, "sliding_window": 9, "use_sliding_window": False}
+    assert read("smollm3", given)["layer_windows"] == (8, 0)
+    tokens = torch.arange(24)[None] % 11
+    given |= SIZES | {"hidden_size": 32, "intermediate_size": 32, "vocab_size": 11}
+    given |= {"pad_token_id": 0}
+    narrow, wide = (
+        hf.SmolLM3ForCausalLM(hf.SmolLM3Config(**given | more)).eval()
+        for more in ({}, {"layer_types": ["full_attention"] * 4})
+    )
+    wide.load_state_dict(narrow.state_dict())
+    assert torch.allclose(wide(tokens).logits[:, :9], narrow(tokens).logits[:, :9])
+    assert not torch.allclose(wide(tokens).logits, narrow(tokens).logits)
+
+
 REFUSED = {
     "a rope that is not computed": ("llama", {"rope_scaling": {"rope_type": "yarn"}}, "rope_type"),
     "a share of channels": ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),

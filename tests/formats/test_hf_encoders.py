@@ -71,10 +71,11 @@ def test_files_of_transformers_4_say_the_same_in_other_places(hf, kind, reach):
     assert (found["layer_windows"], found["layer_rotary_bases"]) == ((0, reach), (5e4, 5e3))
     given = hf.AutoConfig.for_model(kind, **SIZES, **OLDER).to_dict()
     assert "layer_types" in given and read(kind, given) == found
-    if kind == "modernbert-decoder":  # whose own key of the window counts there, too
-        config = hf.AutoConfig.for_model(kind, **SIZES, **OLDER, sliding_window=4)
-        assert config.sliding_window == 4
-        assert read(kind, config.to_dict())["layer_windows"] == (0, 3)
+    # a key of its own goes before it
+    config = hf.AutoConfig.for_model(kind, **SIZES, **OLDER, sliding_window=4)
+    assert config.sliding_window == 4
+    for given in (config.to_dict(), {**OLDER, "sliding_window": 4}):
+        assert read(kind, given)["layer_windows"] == (0, 4 - (kind == "modernbert-decoder"))
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,7 @@ def test_files_of_transformers_4_say_the_same_in_other_places(hf, kind, reach):
         ("modernbert", {"mlp_bias": True}, "mlp_bias"),
         ("modernbert", {"classifier_bias": True}, "classifier_bias"),
         ("modernbert", {"classifier_activation": "relu"}, "classifier_activation"),
+        ("modernbert", {"hidden_activation": "silu"}, "classifier_activation"),
         ("modernbert", {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling"),
         ("modernbert", {"layer_types": ["chunked_attention"] * 4}, "layer_types"),
         ("modernbert", {"local_attention": 1}, "local_attention"),

@@ -152,6 +152,7 @@ register("model_type", "gpt_neox")(
         laid=UNDELIMITED,
         told=decoder_opening,
         keys=NEOX_KEYS,
+        usual={"num_attention_heads": 64},
         complete=_neox,
         entries=_about_neox,
         options={"opening": "none"},

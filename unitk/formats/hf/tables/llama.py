@@ -179,8 +179,8 @@ def _smollm3(checkpoint: Checkpoint) -> Changes:
         raise CheckpointError(f"{where}: {key} must have {what}, got {turns!r}")
     changes = complete_llama(checkpoint)
     used = given.get("use_sliding_window") and given.get("sliding_window") is not None
-    default = [SLIDING if used and not own else FULL for own in turns]
-    types = layer_types(given, default, where) if used else default
+    # the flag counts only where no list says more: transformers makes the masks by the list
+    types = layer_types(given, [SLIDING if used and not own else FULL for own in turns], where)
     return (
         changes
         | bases_of([changes["rotary_base"] * own for own in turns])

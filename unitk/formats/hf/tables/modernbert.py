@@ -77,19 +77,19 @@ def modernbert_layout(head: str, qkv: Theirs, form: dict[str, Stored]) -> Layout
 def complete(checkpoint: Checkpoint, head: str, itself: int) -> Changes:
     """Windows, rotary positions by type of layer, and whether there is an output over words.
 
-    A window is on either side, of which transformers' causal one counts the slot `itself`, too,
-    and may stand in a key of its own, which counts there.
+    A window is on either side, of which transformers' causal one counts the slot `itself`, too.
+    A key of its own goes before the window of both sides together.
     """
     config, tensors, given, where = checkpoint
     act, key = given.get("hidden_activation", "gelu"), "local_attention"
-    refuse(given, {ACTIVATION: act, "rope_scaling": None}, where)
+    refuse({ACTIVATION: "gelu", **given}, {ACTIVATION: act, "rope_scaling": None}, where)
     # the number of layers from one that sees everything to the next
     every = given.get("global_attn_every_n_layers", 3)
     every = check_value(every, int, "global_attn_every_n_layers", where)
     usual = [SLIDING if every and n % every else FULL for n in range(config.num_layers)]
     types = layer_types(given, usual, where)
     reach = check_value(given.get(key, 128), int, key, where) // 2 - itself
-    if itself and given.get("sliding_window") is not None:
+    if given.get("sliding_window") is not None:
         key = "sliding_window"
         reach = check_value(given[key], int, key, where) - itself
     if reach < 1 and SLIDING in types:
