@@ -25,9 +25,11 @@ def one_line(done, code, said):
 
 
 @pytest.fixture(scope="module")
-def models(make_checkpoint):
+def models(make_checkpoint, tmp_path_factory):
     arch = {"unilm": "unilm_tiny", "glm_infill": "glm_tiny"}
-    return {task: make_checkpoint(task, name) for task, name in arch.items()}
+    run = tmp_path_factory.mktemp("run")
+    (run / "log.jsonl").write_text('{"kind": "train", "step": 1, "lm/loss": 1.0}\n')
+    return {"run": run} | {task: make_checkpoint(task, name) for task, name in arch.items()}
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,8 @@ def models(make_checkpoint):
         pytest.param("convert --from unitk {glm_infill} --to glm out", 4, marks=pytest.mark.slow),
         pytest.param("average --checkpoint {unilm},{unilm} --dest out", 4, marks=pytest.mark.slow),
         ("preprocess --input in.txt --vocab {unilm} --dest out", 3),
+        ("embed --checkpoint {unilm} --input in.txt --output out.npy --device cpu", 3),
+        ("plot {run} --output out.png", 3),
         ("show --task lm a b c --output out.png", 3),
     ],
 )

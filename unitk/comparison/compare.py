@@ -99,7 +99,7 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
     # files are opened at once, so that minutes are not spent before one is refused
     with ExitStack() as files:
         page, table = (
-            path and files.enter_context(new_file(path, option, UsageError, given.overwrite))
+            path and files.enter_context(new_file(path, option, replace=given.overwrite))
             for option, path in (("--output", given.output), ("--table", given.table))
         )
         found, vocabs = measure_all(given, documents)

@@ -15,7 +15,7 @@ from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import STDOUT, check_writable, list_numbers, write
 from unitk.errors import DataError, require
-from unitk.files import create, new_file
+from unitk.files import new_file, open_plain
 from unitk.options.config import Checkpoint, Parsed
 from unitk.options.fields import Positive
 from unitk.registry import register
@@ -80,7 +80,9 @@ def run(parsed: Parsed) -> None:
     if npy:
         with new_file(given.output, "--output", replace=given.overwrite) as part:
             vectors = [vector_of(answer) for _, answer in answered]
-            np.save(create(part), np.array(vectors, np.float32))
+            # to a file of mode "wb" numpy writes past Python, and names no reason if it cannot
+            with open_plain(part, "w+b") as file:
+                np.save(file, np.array(vectors, np.float32))
     else:
         lines = (vector_line(number, *each) for number, each in enumerate(answered))
         write(lines, given.output, given.overwrite)

@@ -193,7 +193,7 @@ def test_mixed_tasks_have_a_panel_each():
 
 def test_an_image_that_cannot_be_written(tmp_path):
     fill(tmp_path / "a", [1])
-    with pytest.raises(UsageError, match="^--output .*: No such"):
+    with pytest.raises(DataError, match="^--output .*: No such"):
         plot_runs([tmp_path / "a"], tmp_path / "nowhere" / "curves.png")
     # before a run is read
     with pytest.raises(UsageError, match="^--output .*end.* .png, .svg or .pdf, got curves.what"):

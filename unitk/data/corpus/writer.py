@@ -192,7 +192,8 @@ class LabelWriter:
             # numbered as they came, stored by the alphabet: shards and files in any order agree
             place = {name: i for i, name in enumerate(names)}
             rows[:, -1] = np.array([place[name] for name in self.names])[rows[:, -1]]
-        np.save(create(folder / columns.LABELS), rows.astype(self.form.dtype))
+        with open_plain(folder / columns.LABELS, "w+b") as file:  # as in `unitk embed`
+            np.save(file, rows.astype(self.form.dtype))
         return {"form": self.name, "labels": names}
 
 

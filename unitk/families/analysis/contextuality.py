@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.understand.embed import embed, fit_text, slots_read
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError
 from unitk.files import new_file
 from unitk.models.model import Model
 from unitk.pictures import save
@@ -161,5 +161,5 @@ def draw(layers: Sequence[LayerMeasures], output: Path) -> None:
         axis.set_xticks(range(len(layers)))
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
-    with new_file(output, "--plot", UsageError) as part:
+    with new_file(output, "--plot") as part:
         save(figure, part, 120)

@@ -239,7 +239,7 @@ def draw(important: Gates, steps: Sequence[Step], output: Path) -> None:
     right.set_xlabel(f"heads removed of {table.isfinite().sum()}")
     right.set_title("loss")
     right.grid(alpha=0.3)
-    with new_file(output, "--plot", UsageError) as part:
+    with new_file(output, "--plot") as part:
         save(figure, part, 120)
 
 
@@ -261,5 +261,5 @@ def draw_over_run(important: Mapping[int, Gates], output: Path) -> None:
     axis.set_xticks(range(len(steps)), [f"{step:,}" for step in steps], rotation=45)
     axis.set_xlabel("update")
     axis.set_title("importance of the heads of each layer")
-    with new_file(output, "--plot", UsageError) as part:
+    with new_file(output, "--plot") as part:
         save(figure, part, 120)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError
 from unitk.files import new_file
 from unitk.pictures import save
 from unitk.training.reporting.sinks import LOG, read_events
@@ -55,7 +55,7 @@ def _task(name: str) -> str:
 def plot_runs(runs: Sequence[Path], output: Path) -> None:
     """Draw the curves of several runs into one image file."""
     events = {run: _events(run) for run in runs}
-    with new_file(output, "--output", UsageError) as part:
+    with new_file(output, "--output") as part:
         save(_draw_runs(events), part, 120)
 
 

@@ -74,5 +74,5 @@ def draw(
     axis.set_ylabel(axes[1])
     if shown:
         axis.legend(fontsize=8)
-    with new_file(output, "--output", UsageError, replace) as part:
+    with new_file(output, "--output", replace=replace) as part:
         save(figure, part, 150)
