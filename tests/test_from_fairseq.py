@@ -126,6 +126,19 @@ def test_names_of_transformers_are_known():
     assert "--max-epochs here" in epochs
 
 
+def test_words_of_users_lead_to_names_that_exist():
+    tasks = registry.names("task")
+    known = {one for kind in (*KINDS, "verb") for one in registry.names(kind)}
+    for word, here in {**fairseq_flags.CHOICES, **fairseq_flags.WORDS}.items():
+        assert known.issuperset(here), word
+        if own := [name for name in here if name in tasks and word not in tasks]:
+            with pytest.raises(UsageError, match=f"{word} is {' or '.join(own)} here"):
+                registry.get("task", word)
+    words = [sys.executable, "-m", "unitk_cli", "fine-tune", "--lr", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.endswith("is train here\n")
+
+
 ALL = """
 from fairseq import options as o
 for make in (o.get_preprocessing_parser, o.get_training_parser, o.get_generation_parser):

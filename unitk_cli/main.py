@@ -25,7 +25,7 @@ from unitk.files import create
 from unitk.foreign import HALF
 from unitk.options import config
 from unitk.options.settings import read_options
-from unitk.registry import KINDS, PLUGIN, load_plugins, names, nearest, sources
+from unitk.registry import KINDS, PLUGIN, hint, load_plugins, names, nearest, sources
 
 ORDER = "quickstart preprocess merge train sweep scale mix launch generate score embed search"
 ORDER += " predict serve evaluate analyse show latent list convert push fairseq_plugin average plot"
@@ -73,11 +73,12 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in verb_names():
-            words = ctx.meta["words"]
             # a plug-in of --user-dir may have it
-            read_options(words, config.NoOptions)
-            hint = nearest(name, verb_names()) or f" (known: {', '.join(verb_names())})"
-            errors.require(name in verb_names(), f"there is no verb {name!r}{hint}")
+            read_options(ctx.meta["words"], config.NoOptions)
+            known = verb_names()
+            near = hint("choice", name, known) or nearest(name, known)
+            near = near or f" (known: {', '.join(known)})"
+            errors.require(name in known, f"there is no verb {name!r}{near}")
         # help is the verb's own: click knows none of its options
         return Command(
             name,

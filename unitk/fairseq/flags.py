@@ -103,16 +103,26 @@ OTHERS = _table("""
     mlm_probability mlm_prob mask_rate: --task.mask-ratio; smoothing: --criterion.label-smoothing
 """)
 """Names that further tools have -> unitk's options."""
-CHOICES = {
-    "translation": "seq2seq",
-    "translation_from_pretrained_bart": "seq2seq",
-    "masked_lm": "mlm",
-    "language_modeling": "lm",
-    "label_smoothed_cross_entropy": "cross_entropy",
-    "masked_lm_loss": "cross_entropy",
-    "adam": "adamw",
-}
+CHOICES = _table("""
+    translation translation_from_pretrained_bart: seq2seq; masked_lm: mlm; language_modeling: lm;
+    label_smoothed_cross_entropy masked_lm_loss: cross_entropy; adam: adamw
+""")
 """fairseq's name of a task, criterion or optimizer -> unitk's."""
+WORDS = _table("""
+    bert roberta modernbert fill_mask: mlm; gpt gpt2 gpt3 llama qwen clm causal_lm causal: lm;
+    unilmv2: pmlm; glm chatglm: glm_infill; vae: optimus; elmo: bilm; llada diffusion: mdlm;
+    denoising: bart; span_corruption: t5; simcse ict dssm: contrastive;
+    summarization question_generation qg: glm_infill | seq2seq; mt: seq2seq;
+    classification sequence_classification text_classification sentiment glue sst2 mnli: classify;
+    regression sts stsb: regress; ner pos tagging token_classification: tag;
+    qa squad question_answering: span; multiple_choice race: choice;
+    ce nll crossentropy: cross_entropy; kl vae_loss: elbo;
+    finetune fine_tune pretrain pre_train fit: train; tokenize binarize prepare: preprocess;
+    summarize summarise translate fill infill complete chat interactive decode sample: generate;
+    infer inference classify tag: predict; eval test perplexity ppl benchmark: evaluate;
+    bleu rouge metrics: score; export import download: convert; upload: push; api app: serve
+""")
+"""What users call a task, a criterion or a verb -> unitk's name of it, the nearest one first."""
 
 
 @register("hint", "fairseq")
@@ -136,6 +146,8 @@ class Hints:
 
     @staticmethod
     def choice(name: str, known: Collection[str]) -> str:
-        """The hint for the value of an option, such as the name of a task."""
-        here = CHOICES.get(name)
-        return f"; fairseq's {name} is {here} here" if here in known else ""
+        """The hint for the value of an option, such as the name of a task, or for a verb."""
+        for system, names in (("fairseq's ", CHOICES), ("", WORDS)):
+            if here := [one for one in names.get(name.replace("-", "_"), ()) if one in known]:
+                return f"; {system}{name} is {' or '.join(here)} here"
+        return ""
