@@ -171,7 +171,7 @@ CLOSURES = {
     "generate": (83, 17_400),
     "train": (81, 17_400),
     "serve": (94, 19_550),
-    "preprocess": (39, 9_100),
+    "preprocess": (40, 9_150),
     "stack": (21, 4_900),
     "mlm": (11, 3_450),
     "examples": (26, 6_450),

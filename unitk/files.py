@@ -294,9 +294,8 @@ def appearing(real: Path, folder: bool = False) -> Iterator[Path]:
 
 def write(path: Path, text: str) -> None:
     """Replace the text of a file that no other process writes; raises OSError if the disk does."""
-    with appearing(real := real_path(path)) as part:
-        with open_plain(part, "w", newline="") as file:
-            file.write(text)
+    with appearing(real := real_path(path)) as part, open_plain(part, "w", newline="") as file:
+        file.write(text)
     _deliver(real, path)
 
 

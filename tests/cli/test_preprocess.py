@@ -12,8 +12,9 @@ import threading
 
 import pytest
 
+from unitk.data.corpus import preprocess as corpora
 from unitk.data.corpus.columns import Counts
-from unitk.data.corpus.corpus import Pairs
+from unitk.data.corpus.corpus import Pairs, manifest_of
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.data.files.documents import Separators, read_documents
 from unitk.errors import DataError, UsageError
@@ -280,6 +281,20 @@ def test_a_file_that_cannot_grow_leaves_nothing(here):
     assert done.returncode == 3, done.stderr
     assert done.stderr.splitlines() == ["unitk preprocess: --dest a/d: File too large"]
     assert not (here / "a").exists()
+
+
+def test_a_file_that_grows_or_goes_away_once_it_is_read(here, monkeypatch):
+    """What is recorded of it is what it was: shards are compared by it."""
+    run(preprocess, "--input x.txt --vocab-size 26 --vocab-only --dest v")
+    size, read = (here / "x.txt").stat().st_size, corpora.in_shard
+
+    def then_gone(blocks, *how):
+        yield from read(blocks, *how)
+        (here / "x.txt").unlink()
+
+    monkeypatch.setattr(corpora, "in_shard", then_gone)
+    run(preprocess, "--input x.txt --vocab v --dest d")
+    assert manifest_of(here / "d" / "train")["source_bytes"] == size
 
 
 def test_texts_a_line_in_one_document_are_warned_about(here, capsys):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from unitk.api.loading import load
-from unitk.api.progress import progress
 from unitk.data.corpus.folders import is_corpus, open_corpus
 from unitk.data.files.lines import is_stream
 from unitk.data.files.pairs import Fields
@@ -24,6 +23,7 @@ from unitk.files import MANIFEST, VERSION, digest
 from unitk.options import config
 from unitk.options.config import Checkpoint, ConfigFile, Device, UserDir
 from unitk.options.fields import Checked, Positive
+from unitk.progress import progress
 from unitk.training.saving.folder import find_checkpoint
 
 if TYPE_CHECKING:

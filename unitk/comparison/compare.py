@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from unitk import pretrained
 from unitk.api.answering import open_generator
-from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.comparison.texts import Document, open_documents
 from unitk.data.files.files import ReadingOptions
@@ -21,6 +20,7 @@ from unitk.files import create, new_file
 from unitk.foreign import read_json
 from unitk.options.config import Device, Parsed, UserDir, With
 from unitk.options.fields import Count, Positive
+from unitk.progress import progress
 from unitk.registry import register
 from unitk.training.saving.folder import SEEDS, find_checkpoint
 

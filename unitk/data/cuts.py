@@ -201,8 +201,7 @@ def chain(follow: Ids) -> list[int]:
 
 def _split_long(sentences: Ids, size: int) -> Ids:
     """Sentence borders, with further ones within sentences of more than `size` tokens."""
-    lengths = np.diff(sentences)
-    long = np.flatnonzero(lengths > size)
+    long = np.flatnonzero(np.diff(sentences) > size)
     extra = [np.arange(sentences[i] + size, sentences[i + 1], size) for i in long]
     return np.sort(np.concatenate([sentences, *extra])) if extra else sentences
 

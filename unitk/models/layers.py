@@ -122,8 +122,7 @@ class FeedForward(nn.Module):
         if self.lean and self.training and not self.dropout.p:
             again = apply_again(self.activate, raw_BTF, active_BTF)
         with again:
-            x_BTD = map_normed(self.norm, self.down, self.dropout(active_BTF))
-        return x_BTD
+            return map_normed(self.norm, self.down, self.dropout(active_BTF))
 
     def activate(self, raw_BTF: Tensor) -> Tensor:
         """The inner values: gated by their first half, where there is a gate."""

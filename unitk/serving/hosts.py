@@ -57,9 +57,7 @@ class Guard:
 
     def refusal(self, scope: Message) -> tuple[int, str] | None:
         """Status and message for a request that is not answered."""
-        header: dict[bytes, str] = {}
-        for name, value in scope["headers"]:
-            header[name] = value.decode("latin-1")
+        header: dict[bytes, str] = {k: v.decode("latin-1") for k, v in scope["headers"]}
         if b"transfer-encoding" in header:
             # whoever stands before this server may have read another length than it does
             if b"content-length" in header or scope["http_version"] == "1.0":

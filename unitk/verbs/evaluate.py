@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unitk.api.answering import open_generator
-from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.data.files.files import ReadingOptions, expand
 from unitk.decoding.files.outputs import check_writable
@@ -29,6 +28,7 @@ from unitk.options import config
 from unitk.options.config import Checkpoint, Device, UserDir
 from unitk.options.fields import flag
 from unitk.options.settings import read_options
+from unitk.progress import progress
 from unitk.registry import register
 
 ASIDE = ("task", "arch")

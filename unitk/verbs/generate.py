@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from unitk.api import answering
-from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import is_corpus
@@ -48,6 +47,7 @@ from unitk.options import config
 from unitk.options.config import ConfigFile, Device, UserDir, With
 from unitk.options.fields import Positive, render
 from unitk.options.settings import Origin, Settings, read_options
+from unitk.progress import progress
 from unitk.registry import register
 
 if TYPE_CHECKING:

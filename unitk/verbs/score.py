@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from unitk import registry
-from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.data.files.columns import Side, by_id, read_column, read_labels, read_predictions
 from unitk.data.files.labels import number_of_choice
@@ -22,6 +21,7 @@ from unitk.metrics.labels import answers, class_sets, classes, numbers, tags
 from unitk.metrics.rouge import Words
 from unitk.metrics.texts import Counting, Written, score_texts
 from unitk.options.config import Parsed, UserDir, With
+from unitk.progress import progress
 from unitk.registry import register
 
 LABELS: dict[str, tuple[str, Callable[[list[Any], list[Any]], Score]]] = {

@@ -192,8 +192,7 @@ def _of_pieces(files: TokenizerFiles) -> Any:
         if name == "T5Tokenizer" and not files.fast:
             pieces = _with_sentinels(files, pieces)
         unk = token_text(files.roles.get("unk", "<unk>"))
-        tokenizer = CLASSES[name].build(pieces, files.flag, unk)
-    return tokenizer
+        return CLASSES[name].build(pieces, files.flag, unk)
 
 
 def _with_sentinels(files: TokenizerFiles, pieces: Pieces) -> Pieces:

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from unitk import registry
-from unitk.api.progress import progress
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.likelihood import likelihoods
@@ -24,6 +23,7 @@ from unitk.evaluation.continuations import (
 )
 from unitk.evaluation.windows import cut_windows
 from unitk.models.archs import tiny
+from unitk.progress import progress
 
 
 def gains(*log_probs, greedy=1):

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from unitk import registry
-from unitk.api.progress import progress
 from unitk.decoding.generator import Generator
 from unitk.evaluation.continuations import Choices, rank_choices, read_choices
 from unitk.models.archs import tiny
+from unitk.progress import progress
 
 lm_eval = pytest.importorskip("lm_eval")
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tests.conftest import toy_lines
-from unitk.api.progress import progress
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError
 from unitk.evaluation.pairs import MinimalPairs, Pair, Scored, accuracy_lines, figures, read_pairs
 from unitk.formats.hf import folder as there
 from unitk.kernels.weights import prepare_weights
 from unitk.models.archs import tiny
+from unitk.progress import progress
 from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.open import open_vocab

@@ -11,7 +11,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -28,9 +27,10 @@ from unitk.data.files.files import Files, ReadingOptions, expand
 from unitk.data.files.lines import Block, name_file
 from unitk.data.files.pairs import PairBlock
 from unitk.data.files.squad import SENTENCE
-from unitk.errors import DataError, UsageError, require, say, talks
+from unitk.errors import DataError, UsageError, require, say
 from unitk.options.config import ConfigFile, Parsed, UserDir
 from unitk.options.fields import Bound, Count, Place, Positive, flag
+from unitk.progress import progress
 from unitk.vocab.base import Vocab
 from unitk.vocab.open import open_vocab
 from unitk.vocab.train import fit_pieces, train_vocab
@@ -325,14 +325,15 @@ def write_part(
 ) -> dict[str, Counts]:
     """Encode one part into a folder and print its counts; labels have `known` or `extra` names."""
     name, start, found = folder.name, time.perf_counter(), Counter[Path]()
-    num_bytes = skipped = moved = 0
+    at = num_bytes = skipped = moved = 0
+    size = source.size  # before it is read: it may grow, or be gone afterwards
     symbols = Counter[str]()
     sides = CORPORA[source.kind].sides
     more = [WORDS, NOTES] if noted else [WORDS]
     writers = {side: CorpusWriter(folder / side, len(vocab), more) for side in sides}
     labels = LabelWriter(source.labels, known, extra) if source.labels else None
-    with _progress(name, source.size) as tell:
-        blocks = in_shard(source.blocks(), source.size, shard)
+    with progress(size / 1e6, unit="MB") as tell:
+        blocks = in_shard(source.blocks(), size, shard)
         for encoded in encode(blocks, source.reading):
             for writer, side in zip(writers.values(), encoded.sides, strict=True):
                 writer.add(
@@ -346,10 +347,11 @@ def write_part(
             symbols += encoded.symbols
             if labels:
                 labels.add(encoded.labels)
-            tell(encoded.at, num_bytes)
+            tell((encoded.at - at) / 1e6)
+            at = encoded.at
     if not shard:
         _check_found(source.paths, found)
-    about = _describe(source, shard, languages)
+    about = _describe(source, shard, languages) | {"source_bytes": size}
     if labels:
         about = {"kind": source.kind, **labels.save(folder), **about}
     close_corpus(folder, writers, vocab, about)
@@ -371,7 +373,6 @@ def _describe(
 ) -> dict[str, Any]:
     """The entries about the source of a part in its manifest."""
     about: dict[str, Any] = {"sources": [*map(name_file, source.paths)]}
-    about["source_bytes"] = source.size
     if source.targets:
         about["targets"] = [str(path) for path in source.targets]
     if languages:
@@ -381,28 +382,6 @@ def _describe(
     if shard:
         about["shard"] = "{}/{}".format(*shard)
     return about
-
-
-@contextmanager
-def _progress(name: str, size: int) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on a terminal; yields a function of the bytes read, of `size`, and of text."""
-    if not talks():
-        yield lambda at, num_bytes: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    share = TextColumn("{task.percentage:>3.0f} %  {task.fields[speed]:>6.1f} MB/s")
-    columns = TextColumn(name), BarColumn(), share, TimeRemainingColumn()
-    start = time.perf_counter()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=size, speed=0.0)
-
-        def tell(at: int, num_bytes: int) -> None:
-            speed = num_bytes / 1e6 / (time.perf_counter() - start)
-            bar.update(task, completed=at, speed=speed)
-
-        yield tell
 
 
 def _print(name: str, counts: dict[str, Counts]) -> None:

@@ -296,5 +296,4 @@ class Diverse(Search):
 
 def _last(flags: Tensor) -> Tensor:
     """The index of the last True along the last axis, 0 if there is none."""
-    count = flags.shape[-1]
-    return (flags * torch.arange(count, device=flags.device)).amax(-1)
+    return (flags * torch.arange(flags.shape[-1], device=flags.device)).amax(-1)

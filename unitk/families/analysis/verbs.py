@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from unitk.api.answering import Answering, check_read, inputs_of, open_generator
-from unitk.api.progress import progress
 from unitk.api.verb import VerbGroup, verb
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
@@ -23,6 +22,7 @@ from unitk.options import config
 from unitk.options.config import Checkpoint, Device, UserDir
 from unitk.options.fields import Bound, Checked, Count, Part, Positive
 from unitk.pictures import check_picture
+from unitk.progress import progress
 from unitk.registry import register
 from unitk.slots import Floats
 from unitk.training.saving.folder import RunFolder

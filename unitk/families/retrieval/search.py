@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 
 from unitk.api.answering import TOGETHER, Answering, check_words, open_generator
-from unitk.api.progress import progress
 from unitk.api.verb import verb
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.outputs import check_writable, write
@@ -20,6 +19,7 @@ from unitk.families.retrieval.nearest import rank_nearest
 from unitk.families.retrieval.texts import Passage, read_passages
 from unitk.options.config import Checkpoint, Parsed
 from unitk.options.fields import Positive
+from unitk.progress import progress
 from unitk.registry import register
 from unitk.slots import Floats
 

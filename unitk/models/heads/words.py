@@ -24,8 +24,7 @@ class Transform(nn.Module):
         self.norm = norm(config, outputs)
 
     def forward(self, states_KD: Tensor) -> Tensor:
-        states_KD = self.norm(self.activation(self.dense(states_KD)))
-        return states_KD
+        return self.norm(self.activation(self.dense(states_KD)))
 
 
 @register("head", "lm")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk.api.answering import Answering, check_words, open_generator
-from unitk.api.progress import progress
 from unitk.api.verb import Verb, VerbGroup, verb
 from unitk.data.files.readers import Format
 from unitk.decoding.files.inputs import read_inputs
@@ -29,6 +28,7 @@ from unitk.families.latent.space.outputs import (
     walk_records,
 )
 from unitk.options.config import Parsed
+from unitk.progress import progress
 from unitk.registry import register
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Progress of decoding on standard error."""
+"""Progress on standard error."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from unitk.errors import talks
 
 @contextmanager
 def progress(
-    total: int | None, done: int = 0, shown: bool = True, unit: str = "sentences"
-) -> Iterator[Callable[[int], None]]:
+    total: float | None, done: int = 0, shown: bool = True, unit: str = "sentences"
+) -> Iterator[Callable[[float], None]]:
     """A bar with `unit` per second and the time left on standard error, if it is a terminal.
 
     `done` of them are finished at the start; without a `total`, no time left is shown.
@@ -30,7 +30,7 @@ def progress(
     with Progress(*columns, console=console, redirect_stdout=False) as bar:
         job = bar.add_task("", total=total, completed=done, rate=0.0)
 
-        def report(more: int) -> None:
+        def report(more: float) -> None:
             task = bar.tasks[job]
             # the first report may come before the clock has moved
             seconds = max(task.elapsed or 0.0, 1e-9)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from unitk.api import progress
+from unitk import progress
 
 
 @pytest.mark.parametrize("unit", ["sentences", "heads"])
