@@ -169,7 +169,7 @@ PRICE |= {"route": 40}
 """Lines of the core that a registered component may bring."""
 CLOSURES = {
     "generate": (83, 17_400),
-    "train": (81, 17_400),
+    "train": (81, 17_450),
     "serve": (94, 19_550),
     "preprocess": (40, 9_150),
     "stack": (21, 4_900),

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import IO, Any, cast
 
 from unitk.errors import talks
+
+
+class Lossy:
+    """Standard error that loses what it cannot write: work goes on without its terminal."""
+
+    def __getattr__(self, name: str) -> Any:
+        # where a bar is shown, rich's own stream stands in its place
+        return getattr(getattr(sys.stderr, "rich_proxied_file", sys.stderr), name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self.__getattr__("write")(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self.__getattr__("flush")()
 
 
 @contextmanager
@@ -26,7 +45,7 @@ def progress(
     rate = TextColumn("{task.fields[rate]:.1f} " + f"{unit}/s")
     columns = BarColumn(), MofNCompleteColumn(), rate, Remaining()
     # standard output is for answers, which are written meanwhile
-    console = Console(stderr=True)
+    console = Console(file=cast(IO[str], Lossy()))
     with Progress(*columns, console=console, redirect_stdout=False) as bar:
         job = bar.add_task("", total=total, completed=done, rate=0.0)
 

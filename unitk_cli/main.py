@@ -25,6 +25,7 @@ from unitk.files import create
 from unitk.foreign import HALF
 from unitk.options import config
 from unitk.options.settings import read_options
+from unitk.progress import Lossy
 from unitk.registry import KINDS, PLUGIN, hint, load_plugins, names, nearest, sources
 
 ORDER = "quickstart preprocess merge train sweep scale mix launch generate score embed search"
@@ -111,7 +112,7 @@ def report(message: str) -> None:
     if path := os.environ.get(errors.REPORT):
         create(Path(path), f"{message}\n")
     else:
-        print(message, file=sys.stderr)
+        print(message, file=Lossy())
 
 
 def verb_names() -> list[str]:

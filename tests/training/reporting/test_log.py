@@ -1,4 +1,5 @@
 import importlib.machinery
+import io
 import json
 import logging
 import math
@@ -92,6 +93,24 @@ def test_a_full_disk_does_not_end_the_run(tmp_path, caplog, monkeypatch):
         for step in (1, 2):
             log.event("train", step, {"train/loss": 1.0}, "line")
     assert caplog.text.count("No space left on device; training continues") == 1
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_that_is_gone_does_not_end_the_run(tmp_path, monkeypatch, terminal):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise OSError(5, "Input/output error")
+
+        def isatty(self):
+            return terminal
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with journal(tmp_path / "a") as log:
+        for step in (1, 2):
+            Terminal().emit(logging.makeLogRecord({"msg": "a line", "levelno": 20}))
+            log.event("train", step, {"train/loss": 1.0}, "line")
+            log.advance(step, lambda: ("line", ""))
+    assert len(read_events(tmp_path / "a" / "log.jsonl")) == 2
 
 
 def test_a_table_of_values_continues_like_the_log(tmp_path):

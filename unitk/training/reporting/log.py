@@ -11,17 +11,19 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import IO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from unitk.errors import QUIET, printable, talks
+from unitk.progress import Lossy
 from unitk.training.reporting.sinks import Event, Sink, event
 
 log = logging.getLogger(__name__)
 SOON, LONGEST = 5.0, 600.0
 """Seconds of training until something is shown; and those without a line at most, later."""
-console = Console(stderr=True, emoji=False)  # the name of a head has colons
+console = Console(file=cast(IO[str], Lossy()), emoji=False)  # the name of a head has colons
 
 
 class Terminal(logging.Handler):
