@@ -208,6 +208,10 @@ FAMILIES = {
     "gpt2_untied": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "tie_word_embeddings": False}),
     "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTConfig", GPT),
     "bart": ("BartForConditionalGeneration", "BartConfig", {**BART, "scale_embedding": True}),
+    "bart_untied": (
+        *("BartForConditionalGeneration", "BartConfig"),
+        {**BART, "tie_word_embeddings": False},
+    ),
     "deberta": ("DebertaV2ForMaskedLM", "DebertaV2Config", DEBERTA),
     "deberta_old": (
         *("DebertaV2ForMaskedLM", "DebertaV2Config"),
@@ -224,7 +228,7 @@ FAMILIES = {
 }
 TOKENIZERS = ("qwen2",)  # of which AutoTokenizer takes the class alone
 TWO_TOWERS = ("bart", "pegasus", "marian", "mt5", "t5", "t5_v1_1", "t5_v1_1_tied", "ul2")
-TWO_TOWERS += ("t5gemma", "t5gemma_shared", "t5gemma_untied")
+TWO_TOWERS += ("bart_untied", "t5gemma", "t5gemma_shared", "t5gemma_untied")
 
 
 def as_released(model):
@@ -246,6 +250,9 @@ def make(hf, kit, tmp_path, vocab_txt):
         if family in ("t5_v1_1", "mt5"):  # which their library ties at first
             model.lm_head.weight = torch.nn.Parameter(0.1 * torch.randn(V, 32))
         kit.perturbed(model)
+        if family == "bart_untied":  # whose towers have tables of their own
+            for tower in (model.model.encoder, model.model.decoder):
+                tower.embed_tokens.weight.data = model.model.shared.weight.data.clone()
         if family in ("bart", "marian"):
             model.final_logits_bias.normal_()
         if family == "marian":  # whose files leave out what they can make

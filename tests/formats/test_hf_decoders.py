@@ -202,6 +202,8 @@ REFUSED = {
         | {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
         "factor is 8.0 in rope_scaling|rope_type is 'linear' in rope_scaling",
     ),
+    "a GPT-2 that sees both sides": ("gpt2", {"is_causal": False}, "no GPT2 whose is_causal is"),
+    "a T5 whose decoder does": ("t5", {"is_causal": False}, "no T5 whose is_causal is false"),
     "a window in words": ("mistral", {"layer_types": ["sliding"] * 4}, "layer_types"),
     "experts": ("qwen3", {"num_experts": 8}, "a mixture of experts, but num_experts is 8"),
     "a vision part": ("qwen3", {"vision_config": {"hidden_size": 8}}, "vision_config is set"),

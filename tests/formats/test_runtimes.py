@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -125,6 +126,14 @@ def test_t5_1_1_is_not_taken(parts, tmp_path):
     pytest.importorskip("ctranslate2")
     with pytest.raises(UsageError, match="takes T5 1.0, .*not T5 1.1"):
         written(parts("t5_v1_1_small", "seq2seq"), "ctranslate2", tmp_path / "t5")
+
+
+def test_an_activation_that_ctranslate2_lacks(parts, tmp_path):
+    pytest.importorskip("ctranslate2")
+    own = parts("gpt2_small", "lm")
+    own.model.config = replace(own.model.config, activation="relu2")
+    with pytest.raises(UsageError, match="no activation relu2"):
+        written(own, "ctranslate2", tmp_path / "gpt2")
 
 
 def test_what_they_do_not_take(parts, tmp_path, monkeypatch):

@@ -25,6 +25,8 @@ def write(parts: Loaded, folder: Path) -> None:
     """Write an empty folder for `ctranslate2.Translator`, `Generator` or `Encoder`."""
     with hf_folder(parts, folder, "ctranslate2", check_convertible) as (there, about):
         kind = about["model_type"]
+        relu2 = parts.model.config.activation == "relu2"
+        require(not relu2, "--to ctranslate2 has no activation relu2 (--arch.activation)")
         unscaled = kind == "t5" and not parts.model.config.output_scale
         # version 4.8 also scales the states of T5 1.1, whose outputs are not tied
         require(not unscaled, "--to ctranslate2 takes T5 1.0, whose outputs are tied, not T5 1.1")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unitk.errors import CheckpointError
+from unitk.errors import CheckpointError, require
 from unitk.formats.hf.families import BARE, CHOICES, SLOTS, TEXTS, Changes, Checkpoint, Family
 from unitk.formats.hf.tables.bert import masked_changes
 from unitk.formats.names import Layout, Names, Stored, layer, prefix_names
@@ -225,6 +226,13 @@ def _about_ltg(config: Any) -> Changes:
 FREE = (*BARE, "position_rows", "relative_distance", "position_norm")
 
 
+def _check_rows(odd: bool, config: Any) -> None:
+    """Refuse a number of distances that the class cannot have: of 2 n buckets, or of 2 n - 1."""
+    kind = "an odd" if odd else "an even"
+    what = f"--to hf: the class has {kind} number of distances, but --arch.position-rows is"
+    require(config.position_rows % 2 == odd, f"{what} {config.position_rows}")
+
+
 def _is_ltg(config: ModelConfig, arch: str) -> bool:
     return config.norm_first
 
@@ -253,6 +261,7 @@ register("model_type", "deberta-v2")(
         heads=SLOTS | dict.fromkeys((TEXTS, CHOICES), ("pooler.dense", "classifier")),
         head_dense="gelu",
         outputs=("lm_predictions.", "mask_predictions.", "pooler."),
+        check=partial(_check_rows, False),
         fits=lambda config, arch: not _is_ltg(config, arch),
     )
 )
@@ -270,6 +279,7 @@ register("model_type", "ltgbert")(
         free=FREE,
         heads={},
         join=join_maps,
+        check=partial(_check_rows, True),
         fits=_is_ltg,
     )
 )
@@ -292,5 +302,6 @@ register("model_type", "gpt_bert")(
         roots={"Encoder": "transformer."},
         outputs=("classifier.nonlinearity.",),
         join=_join_gpt_bert,
+        check=partial(_check_rows, True),
     )
 )

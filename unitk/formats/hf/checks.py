@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from unitk.errors import CheckpointError
-from unitk.formats.hf.families import Family
+from unitk.formats.hf.families import CAUSAL, Family
 from unitk.formats.settings import check_value
 from unitk.models.config import ModelConfig
 from unitk.tasks.base import Task
@@ -57,6 +57,9 @@ def check_config(given: Mapping[str, Any], family: Family, where: object) -> Non
     for key, kind in TYPES.items():
         if given.get(key) is not None:
             check_value(given[key], kind, key, where)
+    if given.get(CAUSAL) is False and family.task != "mlm" and not family.both_ways:
+        what = f"{family.name} whose {CAUSAL} is false, which sees both sides"
+        raise CheckpointError(f"{where}: unitk reads no {what}")
 
 
 def check_rows(

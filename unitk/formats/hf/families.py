@@ -226,6 +226,8 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = ""
         try:
             check_family(config, family.presets[0], free | {*BARE} if head else free, what)
             family.check(config)
+            places = config.max_positions > 0 or "max_positions" not in family.keys
+            require(places, f"{what} has a table of positions, but --arch.max-positions is 0")
             gelu = config.activation == "gelu" or not (config.head_transform and not head)
             what += f" has GELU in its output layer, but --arch.activation is {config.activation}"
             require(gelu or not family.gelu_output, what)
@@ -263,9 +265,10 @@ def ending_of(family: Family, head: str) -> str:
 
 def class_of(family: Family, config: ModelConfig) -> str:
     """The class of transformers that a model fits, for `architectures` in config.json."""
-    if config.head_sizes.keys() & {"class:nsp", "class:sop", "detect:replaced"}:
-        return f"{family.name}ForPreTraining"
     bare = config_of_preset(family.presets[0]).head_transform and not config.head_transform
+    pairs = config.head_sizes.keys() & {"class:nsp", "class:sop", "detect:replaced"}
+    if not bare and any(f"heads.{one}" in name for one in pairs for name in family.layout.names):
+        return f"{family.name}ForPreTraining"
     return family.name + ("Model" if bare else family.whole or WRITES[family.task])
 
 

@@ -405,6 +405,8 @@ def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
         # few classes of transformers have other outputs beside a fine-tuned head
         if not name.startswith(kept) or not name.startswith(("heads.lm.", *layout.names)):
             del ours[name]
+    if "heads.lm.transform.dense.weight" in ours and "output_bias" not in family.keys:
+        ours.setdefault("heads.lm.bias", torch.zeros(len(ours["embed.tokens.weight"])))
     theirs = family.join(layout.to_theirs(ours, config))
     if not config.tied:
         theirs |= {a: theirs[b].clone() for a, b in _biases(family) if b in theirs}

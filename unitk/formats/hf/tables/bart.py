@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,6 +36,10 @@ CROSS = cross_layer(
 BIAS = "final_logits_bias"
 ROW = Stored(lambda row, _: row.flatten(), lambda bias, _: bias[None])
 """A vector that is stored as a matrix of one row."""
+EMBED, OUTPUT = "model.shared.weight", "lm_head.weight"
+INNER = dict.fromkeys(
+    (f"model.{tower}.embed_tokens.weight" for tower in ("encoder", "decoder")), EMBED
+)
 BART = Layout(
     {
         "embed.tokens": "model.shared",
@@ -44,21 +49,16 @@ BART = Layout(
         "encoder.embed.positions": "model.encoder.embed_positions",
         "encoder.embed.norm": "model.encoder.layernorm_embedding",
         "encoder.norm": "model.encoder.layer_norm",
-        "heads.lm.weight": "lm_head.weight",
+        "heads.lm.weight": OUTPUT,
         "heads.lm.bias": BIAS,
         **prefix_names("model.decoder.layers.#.", "layers.#.", BART_LAYER | CROSS),
         **prefix_names("model.encoder.layers.#.", "encoder.layers.#.", BART_LAYER),
     },
     forms={BIAS: ROW},
-    copies=dict.fromkeys(
-        (
-            "model.encoder.embed_tokens.weight",
-            "model.decoder.embed_tokens.weight",
-            "lm_head.weight",
-        ),
-        "model.shared.weight",
-    ),
+    copies={**INNER, OUTPUT: EMBED},
 )
+UNTIED = replace(BART, twice=INNER)
+"""transformers ties the towers' embeddings to nothing where the output has a matrix of its own."""
 
 
 def _bart(checkpoint: Checkpoint) -> Changes:
@@ -110,6 +110,7 @@ ALIKE: dict[str, Any] = {
     "root": "model.",
     "task": "seq2seq",
     "layout": BART,
+    "of_model": lambda config: BART if config.tied else UNTIED,
     "keys": BART_KEYS,
     "entries": lambda config: {
         "decoder_attention_heads": config.num_heads,

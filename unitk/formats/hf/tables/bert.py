@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from unitk.errors import CheckpointError
@@ -137,6 +138,24 @@ def bert_heads(pooler: str) -> dict[str, tuple[str, str]]:
     return SLOTS | dict.fromkeys((TEXTS, CHOICES), (pooler, "classifier"))
 
 
+def fill(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors and, where a model lacks them, a row of segments and ALBERT's map of embeddings,
+    which every model of the class has; they change nothing."""
+    [(name, tokens)] = ((n, t) for n, t in tensors.items() if n.endswith(".word_embeddings.weight"))
+    width, found = tokens.shape[1], dict(tensors)
+    found.setdefault(name.replace("word_", "token_type_"), torch.zeros(1, width))
+    if name.startswith("albert."):
+        mapping = "albert.encoder.embedding_hidden_mapping_in"
+        found.setdefault(f"{mapping}.weight", torch.eye(width))
+        found.setdefault(f"{mapping}.bias", torch.zeros(width))
+    return found
+
+
+def segments(config: ModelConfig) -> Changes:
+    """The number of rows of segments, of which each class has one at least."""
+    return {"type_vocab_size": max(config.num_segments, 1)}
+
+
 ENCODER: dict[str, Any] = {
     "task": "mlm",
     "keys": BERT_KEYS,
@@ -216,7 +235,9 @@ register("model_type", "ernie")(
         heads=bert_heads("ernie.pooler.dense"),
         usual={"hidden_act": "gelu"},
         fixed=ENCODES,
+        join=fill,
         entries=lambda config: {
+            **segments(config),
             "use_task_id": config.num_tasks > 0,
             "task_type_vocab_size": max(config.num_tasks, 1),
         },
@@ -234,8 +255,10 @@ LIKE_ROBERTA: dict[str, Any] = {
     | {TEXTS: ("classifier.dense", "classifier.out_proj")},
     "fixed": ENCODES,
     # its size includes the rows before position 0
+    "join": fill,
     "entries": lambda config: {
-        "max_position_embeddings": config.max_positions + config.position_offset
+        **segments(config),
+        "max_position_embeddings": config.max_positions + config.position_offset,
     },
     "offset": lambda pad: pad + 1,
 }
@@ -282,6 +305,11 @@ register("model_type", "albert")(
         layout=ALBERT,
         heads=bert_heads("albert.pooler"),
         fixed={**ABSOLUTE, "num_hidden_groups": 1, "inner_group_num": 1},
+        join=fill,
+        entries=lambda config: {
+            **segments(config),
+            "embedding_size": config.embedding_width or config.width,
+        },
         fits=lambda config, arch: not config.norm_first and config.layer_groups > 0,
     )
 )
