@@ -323,13 +323,47 @@ def squad(*answers):
 @pytest.mark.parametrize("indent", [None, 1])
 def test_predictions_by_id_need_no_order(files, capsys, caplog, indent):
     (files / "dev.json").write_text(squad("Oslo", "Bergen", "Hamar"))
-    own = {"q2": "Hamar", "other": "x", "q0": "in Oslo"}
+    best = [{"text": "in Oslo", "probability": 0.6}, {"text": "Oslo"}]  # nbest_predictions.json
+    own = {"q2": "Hamar", "other": ["x"], "q0": best if indent else "in Oslo"}
     (files / "predictions.json").write_text(json.dumps(own, indent=indent))
     words("--metric span --hypotheses predictions.json --references dev.json --output-format json")
     figures = json.loads(capsys.readouterr().out)["span"]
     assert figures["em"] == pytest.approx(100 / 3)
     assert figures["f1"] == pytest.approx(100 * (1 + 2 / 3) / 3)
     assert "1 of 3 questions, such as q1" in caplog.text and "such as other" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("first", [1, "q1"])
+def test_labels_with_the_same_ids_need_no_order(files, capsys, kind, first):
+    """Numbers are ids, too, but those of `unitk predict`, which are the lines."""
+    ids = [first, 2 if first == 1 else "q2"]
+    wanted = [{"id": one, "label": label} for one, label in zip(ids, "ab", strict=True)]
+    if kind == "parquet":
+        table = pytest.importorskip("pyarrow").Table.from_pylist(wanted)
+        pytest.importorskip("pyarrow.parquet").write_table(table, files / "right.parquet")
+    else:
+        lines = map(json.dumps, wanted)
+        rows = (f"{one['id']},{one['label']}" for one in wanted)
+        text = "\n".join(lines if kind == "jsonl" else ["id,label", *rows])
+        (files / f"right.{kind}").write_text(text)
+    for said, accuracy in ((wanted[::-1], 100), ([{"id": n, "label": "a"} for n in (0, 1)], 50)):
+        (files / "out.jsonl").write_text("\n".join(map(json.dumps, said)))
+        words(
+            f"--metric class --hypotheses out.jsonl --references right.{kind} --output-format json"
+        )
+        assert json.loads(capsys.readouterr().out)["class"]["accuracy"] == accuracy
+
+
+def test_other_ids_are_told(files, caplog):
+    """Of ids that stand twice, too: no answer is the answer to another question."""
+    for said in (["q1", "q1"], ["q1", "x"]):
+        (files / "dev.json").write_text(squad("Oslo", "Bergen"))
+        lines = (json.dumps({"id": one, "answer": "Oslo"}) for one in said)
+        (files / "out.jsonl").write_text("\n".join(lines))
+        caplog.clear()
+        words("--metric span --hypotheses out.jsonl --references dev.json")
+        assert "(q1, q0)" in caplog.text
 
 
 def test_records_with_the_ids_of_questions_need_no_order(files, capsys):

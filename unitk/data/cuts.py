@@ -142,8 +142,7 @@ def cut_full(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator
 
 
 def cut_stream(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
-    """Fixed windows over everything, with a separator between documents, at a random offset in
-    every epoch."""
+    """Fixed windows over everything, with separators between documents, from a random offset."""
     bounds = distinct(sentences[documents])
     return _windows(bounds, bounds[1:-1], size, rng)
 

@@ -114,8 +114,7 @@ def source_and_target(
 
 
 def tables_of(arch: Any) -> dict[str, list[int]]:
-    """The rows of the tables in `TABLES` for each tower, and of the table of task numbers; 0 stands
-    for no limit."""
+    """The rows of the tables in `TABLES` for each tower, and of that of tasks; 0: no limit."""
     towers = {name: arch.tower(name) for name in ("x", "enc", "dec", *arch.towers)}
     rows = {name: [getattr(tower, table) for table in TABLES] for name, tower in towers.items()}
     for of_tower in rows.values():

@@ -168,8 +168,7 @@ class DiffusionConfig(Checked):
     """Diffusion: [MASK]s are filled in several passes; --max-len of them follow a source."""
 
     steps: Positive | None = None
-    """Passes over the tokens of a block, each of which fixes some of them. Default: one for each
-    token."""
+    """Passes over the tokens of a block, each of which fixes some. Default: one for each token."""
     order: Literal["confident", "random", "ancestral"] = "confident"
     """Tokens that a pass fixes. confident: those with the highest probability (LLaDA). random: any,
     as many. ancestral: each one by chance, as its time decides (MDLM)."""
@@ -258,8 +257,7 @@ class EmbedConfig(Checked):
     """States that represent a text."""
 
     layer: int = -1
-    """Layer whose states are read. 0 is the input of the first layer, -1 the output of the last
-    one."""
+    """Layer whose states are read. 0 is the input of the first layer, -1 the last one's output."""
     pool: Literal["auto", "mean", "first", "last", "none", "latent"] = "auto"
     """auto: as `--task contrastive` has trained it, else mean. mean: over all tokens; first: the
     first slot, BERT's [CLS]; last: the last slot; none: every slot, as json-lines; latent: the most

@@ -27,8 +27,7 @@ from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
 
 PACKED = 128
-"""Slots of a row of several outputs that are scored: longer rows cost more attention than they save
-in padding."""
+"""Slots of a row of several outputs that are scored: attention in longer rows costs too much."""
 
 
 @torch.inference_mode()
@@ -232,8 +231,7 @@ def add_attention(
 
 
 def check_layer(model: Decoder, layer: int | None) -> None:
-    """Raise UsageError unless each model's decoder has this layer, if one is given, and attends to
-    a source."""
+    """Raise UsageError unless every decoder has this layer, if any, and attends to a source."""
     if layer is None:
         return
     for one in model.members:

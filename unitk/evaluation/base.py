@@ -108,8 +108,7 @@ class Writing(TextEvaluation):
     """Texts with a record for each of them."""
 
     output: Path | None = None
-    """File of json-lines to write for pairs, last words, choices and infilling, with the scores or
-    the text of each."""
+    """File of json-lines to write: scores or texts of pairs, last words, choices and infilling."""
     overwrite: bool = False
     """Replace an --output that exists."""
 

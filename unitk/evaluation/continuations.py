@@ -122,8 +122,7 @@ class Continuations(Scoring, Writing):
 @register("evaluation", "last_word")
 @dataclass(frozen=True, kw_only=True)
 class LastWord(Continuations):
-    """Texts whose last word the model should predict (LAMBADA): json-lines with the field text, or
-    lines."""
+    """Texts whose last word to predict (LAMBADA): json-lines with the field text, or lines."""
 
     def read(self, paths: Sequence[Path]) -> list[Question]:
         return read_last_words(paths)

@@ -188,8 +188,7 @@ class MuonConfig(AdamWConfig):
     momentum: Rate = 0.95
     """Muon's decay rate of the running mean of the gradient."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Precision in which matrices are orthogonalized. auto: bf16 where the processor computes in
-    it."""
+    """Precision of the orthogonalization. auto: bf16 where the processor computes in it."""
 
     def width_factor(self, name: str, dims: int, width: int) -> float:
         """Steps of Muon have entries of one size, so that their norm grows with the root."""

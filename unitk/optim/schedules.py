@@ -131,8 +131,7 @@ class Wsd(Falling):
     """
 
     decay: Above = 0.2
-    """Length of the final decay. Below 1 it is a share of the run, otherwise a number of
-    updates."""
+    """Length of the final decay: below 1 a share of the run, otherwise a number of updates."""
 
     def _after(self, step: int, warmup: float, total: int | None) -> float:
         end = _end(self, total)

@@ -196,8 +196,7 @@ class TrainConfig(Checked):
     """Activation checkpointing: keep only the input of each layer and run the layer again in
     backward. Computes about a third more and needs far less memory."""
     compile: bool = False
-    """Compile the layers with torch.compile. Faster on CUDA after about a minute, rarely on a
-    CPU."""
+    """Compile the layers with torch.compile. Faster on CUDA after a minute, rarely on a CPU."""
     static: bool = False
     """Pad all micro-batches to one shape, or to few where several tasks are mixed. With --compile,
     the layers of a tower are then one graph, which takes longer to compile. For tasks of one tower.
@@ -206,8 +205,7 @@ class TrainConfig(Checked):
     """Record whole updates as CUDA graphs, with --static: for small models, which otherwise wait
     for Python. Updates of several micro-batches are not recorded."""
     profile: bool = False
-    """Profile a few updates: write a trace to --save-dir and log the ten most expensive
-    operations."""
+    """Profile a few updates: write a trace to --save-dir, log the ten slowest operations."""
     detect_anomaly: bool = False
     """Let PyTorch name the operation whose gradient is NaN. Slow."""
     deterministic: bool = False

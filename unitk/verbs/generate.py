@@ -105,8 +105,7 @@ class Options(GenerateConfig):
     """Text with [MASK]s to fill in, or a file of such lines (`-`: standard input). They are filled
     one after the other."""
     num_samples: Positive | None = None
-    """Number of texts to write where nothing is given. They are drawn, with the options of
-    --sampling."""
+    """Number of texts to write where nothing is given, drawn with the options of --sampling."""
     prefix_file: Path | None = None
     """File of forced beginnings, one a line. Line i is how the outputs of input i begin."""
     constraints: Path | None = None

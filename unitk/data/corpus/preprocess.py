@@ -125,8 +125,7 @@ class Options(ReadingOptions):
     seed: int = 1
     """Seed of --vocab-sample."""
     workers: int | None = None
-    """Processes that encode. Default: one for each core. The corpus does not depend on their
-    number."""
+    """Processes that encode. Default: one for each core. Their number changes no corpus."""
     format: str = "unitk"
     """Format to write. fairseq: dict.txt, .idx and .bin, as fairseq-preprocess --joined-dictionary
     writes them for lines of words. The dictionary is --vocab, or has all words."""
@@ -135,8 +134,7 @@ class Options(ReadingOptions):
     target_lang: str = "target"
     """--format fairseq: target language in file names."""
     shard: str | None = None
-    """Encode only part i (from 0) of n contiguous parts: i/n. Needs --vocab; `unitk merge` joins
-    the parts."""
+    """Encode only part i (from 0) of n contiguous ones: i/n. Needs --vocab; `unitk merge` joins."""
     overwrite: bool = False
     """Replace a corpus in --dest."""
     config: ConfigFile = None

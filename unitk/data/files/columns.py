@@ -51,7 +51,7 @@ class Read(NamedTuple):
     where: str  # file and line
     choices: Sequence[str] = ()
     """The texts that a prediction has chosen from by number."""
-    id: str = ""
+    id: str | int = ""
     """The id of a question, by which its prediction is found."""
     passage: str = ""
     """The last part of the source of a prediction."""
@@ -78,7 +78,10 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
     elif kind == "text":
         found = [Read(_label(line, form, where), where) for line, where in numbered_lines(path)]
     else:
-        found = [_read(record, form, name, option) for record in records(path, (name,))]
+        found = [_read(one, form, name, option) for one in records(path, (name, "id", "source"))]
+        # `unitk predict` numbers texts that have no ids
+        numbered = all(one.id == line for line, one in enumerate(found))
+        found = [one._replace(id="" if numbered else str(one.id)) for one in found]
     if not found:
         raise DataError(f"{name_file(path)} is empty")
     return found
@@ -91,7 +94,7 @@ def _read(record: Record, form: str, name: str, option: str) -> Read:
     chosen = isinstance(value, int) and isinstance(source, list)
     choices = list(map(str, source[1:])) if chosen else []
     passage = source[-1] if isinstance(source, list) and source else source
-    label, key = _label(value, form, where), own if isinstance(own, str) else ""
+    label, key = _label(value, form, where), own if type(own) in (str, int) else ""
     return Read(label, where, choices, key, passage if isinstance(passage, str) else "")
 
 
@@ -107,24 +110,36 @@ def read_predictions(path: Path, asked: Sequence[Read]) -> list[Read] | None:
         tree = parse_json(read_text(path), name_file(path))
     except DataError:  # a record a line
         return None
-    if not (isinstance(tree, dict) and all(isinstance(text, str) for text in tree.values())):
+    texts = {one: _best(value) for one, value in tree.items()} if isinstance(tree, dict) else {}
+    if not isinstance(tree, dict) or not all(isinstance(text, str) for text in texts.values()):
         return None
     ids = {one.id for one in asked}
-    if lacking := ids - tree.keys():
+    if lacking := ids - texts.keys():
         what = "%s has no prediction for %d of %d questions, such as %s"
         log.warning(what, path, len(lacking), len(ids), min(lacking))
-    if others := tree.keys() - ids:
+    if others := texts.keys() - ids:
         what = "%s has %d predictions for questions that the references lack, such as %s"
         log.warning(what, path, len(others), min(others))
     where = name_file(path)
-    return [Read(_label(tree.get(one.id, ""), "span", where), where, id=one.id) for one in asked]
+    return [Read(_label(texts.get(one.id, ""), "span", where), where, id=one.id) for one in asked]
+
+
+def _best(value: Any) -> Any:
+    """The first of several predictions, as nbest_predictions.json has them."""
+    one = value[0] if isinstance(value, list) and value else value
+    return one.get("text") if isinstance(one, dict) else one
 
 
 def by_id(found: list[Read], asked: Sequence[Read]) -> list[Read]:
-    """Predictions in the order of the questions, where both have the same ids."""
+    """Predictions in the order of the questions, where both have the same ids, each once."""
     own = {one.id: one for one in found}
-    ids = [one.id for one in asked]
-    return [own[id_] for id_ in ids] if "" not in own and own.keys() == {*ids} else found
+    ids, said = ([one.id for one in some] for some in (asked, found))
+    if said != ids and "" not in (*said, *ids) and len(said) == len(ids):
+        if len(own) == len(ids) and own.keys() == {*ids}:
+            return [own[one] for one in ids]
+        what = "ids differ from the references', or stand twice: their order counts (%s, %s)"
+        log.warning(what, *next(pair for pair in zip(said, ids, strict=True) if len({*pair}) > 1))
+    return found
 
 
 def _label(value: Any, form: str, where: str) -> Any:

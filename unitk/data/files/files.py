@@ -157,8 +157,7 @@ class ReadingOptions(Checked):
     """Format of the files. auto: by the file name. A .json file is a list of records or SQuAD,
     whose answer and passage become the source of the question. An unknown ending means text."""
     documents: Documents = "blank"
-    """Where a document of plain text ends: at a blank line (blank), or at the end of every line
-    (line)."""
+    """Where a document of plain text ends: at a blank line (blank), or with every line (line)."""
     document_mark: str = ""
     """A mark that ends a document of plain text instead of a blank line: '<|endoftext|>'. It is no
     part of the text."""
@@ -187,8 +186,7 @@ class ReadingOptions(Checked):
     skip_empty: bool = False
     """Skip records with an empty source or target instead of refusing them."""
     window: Positive | None = None
-    """SQuAD: maximum tokens of a source. Of a longer passage, a window around the answer is
-    kept."""
+    """SQuAD: maximum tokens of a source. Longer passages keep a window around the answer."""
     squad_source: str = SQUAD_SOURCE
     """SQuAD: how {answer} and {passage} form the source. [SEP] ends a part. {sentence} is the part
     of the passage that has the answer: its sentence, or several."""

@@ -266,8 +266,9 @@ def ending_of(family: Family, head: str) -> str:
 def class_of(family: Family, config: ModelConfig) -> str:
     """The class of transformers that a model fits, for `architectures` in config.json."""
     bare = config_of_preset(family.presets[0]).head_transform and not config.head_transform
-    pairs = config.head_sizes.keys() & {"class:nsp", "class:sop", "detect:replaced"}
-    if not bare and any(f"heads.{one}" in name for one in pairs for name in family.layout.names):
+    apart = {"detect:replaced"} if bare else {"class:nsp", "class:sop", "detect:replaced"}
+    found = config.head_sizes.keys() & apart
+    if any(f"heads.{one}" in name for one in found for name in family.layout.names):
         return f"{family.name}ForPreTraining"
     return family.name + ("Model" if bare else family.whole or WRITES[family.task])
 

@@ -243,9 +243,7 @@ def write(parts: Loaded, folder: Path, embeds: bool = False) -> None:
     _check_sight(parts.task, family)
     lost = _warn_of_lost(parts, family, tensors)
     rows = len(tensors["embed.tokens.weight"])
-    theirs = translate(parts, tensors)
-    if not parts.task.head:
-        theirs = {**family.buffers(rows), **theirs}
+    theirs = ({} if parts.task.head else family.buffers(rows)) | translate(parts, tensors)
     about = _settings_of(parts, kind, family, rows)
     # a class of left-to-right models fills masks, too, if it is told to see both sides
     fills = family.task == "mlm" or family.both_ways and sight_of(parts.task) == BOTH

@@ -138,7 +138,7 @@ def bert_heads(pooler: str) -> dict[str, tuple[str, str]]:
     return SLOTS | dict.fromkeys((TEXTS, CHOICES), (pooler, "classifier"))
 
 
-def fill(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def with_missing(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors and, where a model lacks them, a row of segments and ALBERT's map of embeddings,
     which every model of the class has; they change nothing."""
     [(name, tokens)] = ((n, t) for n, t in tensors.items() if n.endswith(".word_embeddings.weight"))
@@ -151,7 +151,7 @@ def fill(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def segments(config: ModelConfig) -> Changes:
+def segment_rows(config: ModelConfig) -> Changes:
     """The number of rows of segments, of which each class has one at least."""
     return {"type_vocab_size": max(config.num_segments, 1)}
 
@@ -235,9 +235,9 @@ register("model_type", "ernie")(
         heads=bert_heads("ernie.pooler.dense"),
         usual={"hidden_act": "gelu"},
         fixed=ENCODES,
-        join=fill,
+        join=with_missing,
         entries=lambda config: {
-            **segments(config),
+            **segment_rows(config),
             "use_task_id": config.num_tasks > 0,
             "task_type_vocab_size": max(config.num_tasks, 1),
         },
@@ -255,9 +255,9 @@ LIKE_ROBERTA: dict[str, Any] = {
     | {TEXTS: ("classifier.dense", "classifier.out_proj")},
     "fixed": ENCODES,
     # its size includes the rows before position 0
-    "join": fill,
+    "join": with_missing,
     "entries": lambda config: {
-        **segments(config),
+        **segment_rows(config),
         "max_position_embeddings": config.max_positions + config.position_offset,
     },
     "offset": lambda pad: pad + 1,
@@ -305,9 +305,9 @@ register("model_type", "albert")(
         layout=ALBERT,
         heads=bert_heads("albert.pooler"),
         fixed={**ABSOLUTE, "num_hidden_groups": 1, "inner_group_num": 1},
-        join=fill,
+        join=with_missing,
         entries=lambda config: {
-            **segments(config),
+            **segment_rows(config),
             "embedding_size": config.embedding_width or config.width,
         },
         fits=lambda config, arch: not config.norm_first and config.layer_groups > 0,
