@@ -23,6 +23,8 @@ from unitk.formats.hf.tables.bert import (
     BERT_LAYER,
     bert_embeddings,
     bert_heads,
+    segment_rows,
+    with_missing,
 )
 from unitk.formats.names import Layout, prefix_names
 from unitk.formats.settings import keys
@@ -88,7 +90,13 @@ def _complete(checkpoint: Checkpoint) -> Changes:
 
 
 def _entries(config: ModelConfig) -> Changes:
-    return {"embedding_size": config.table_width, "summary_activation": "gelu"}
+    about = {"embedding_size": config.table_width, "summary_activation": "gelu"}
+    return segment_rows(config) | about
+
+
+def _check(config: ModelConfig) -> None:
+    what = f"--to hf: an electra model whose embeddings are {config.width} wide has no map of them"
+    require(config.embedding_width != config.width, f"{what} (--arch.embedding-width)")
 
 
 def of_discriminator(name: str, config: ModelConfig) -> bool:
@@ -115,6 +123,8 @@ register("model_type", "electra")(
         },
         complete=_complete,
         entries=_entries,
+        join=with_missing,
+        check=_check,
         free=(*BARE, "generator_divisor", "generator_layers"),
         keeps=of_discriminator,
         outputs=("generator_predictions.", "generator_lm_head.", "discriminator_predictions."),

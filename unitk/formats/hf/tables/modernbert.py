@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from unitk.errors import CheckpointError
+from unitk.errors import CheckpointError, require
 from unitk.formats.hf.families import (
     BARE,
     CHOICES,
@@ -124,7 +124,9 @@ def entries(config: ModelConfig, itself: int) -> Changes:
 
 
 def check_layers(config: ModelConfig) -> None:
-    """Refuse layers with several windows or bases."""
+    """Refuse layers with several windows or bases, and those without rotary positions."""
+    turns = all(base for _, base in config.layer_kinds)
+    require(turns, "--to hf: every layer of a ModernBERT has rotary positions")
     check_windows(config)
     check_bases(config, bases_of_types(config).values())
 

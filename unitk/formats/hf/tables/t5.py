@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unitk.errors import CheckpointError, UsageError
+from unitk.errors import CheckpointError, UsageError, require
 from unitk.formats.hf.families import (
     CLASSIFIER,
     PLACES,
@@ -103,6 +103,11 @@ def _about_t5(config: ModelConfig) -> Changes:
     return {"feed_forward_proj": projection, "scale_decoder_outputs": config.output_scale}
 
 
+def _check_t5(config: ModelConfig) -> None:
+    what = "--to hf: T5 has a bias of distances, but --arch.relative-buckets is 0"
+    require(config.relative_buckets > 0, what)
+
+
 def begins_with(told: Told) -> dict[str, str]:
     """`--task.opening sep` where the decoder begins with the end of a text, not with [PAD]."""
     begins = told.given.get("decoder_start_token_id")
@@ -121,6 +126,7 @@ ALIKE: dict[str, Any] = {
     "keys": T5_KEYS,
     "complete": _t5,
     "entries": _about_t5,
+    "check": _check_t5,
     "options": {"opening": "pad"},
     "free": ("ffn_gate", "activation", "output_scale"),
 }
@@ -141,7 +147,11 @@ register("model_type", "t5")(
 )
 register("model_type", "mt5")(
     Family(
-        **ALIKE | {"complete": lambda found: _t5(found) | {"output_scale": False}},
+        **ALIKE
+        | {
+            "complete": lambda found: _t5(found) | {"output_scale": False},
+            "free": ("ffn_gate", "activation"),
+        },
         usual={"feed_forward_proj": "gated-gelu"},
         about="mT5",
         name="MT5",
