@@ -266,8 +266,7 @@ def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -
     # the first run that ends behind a unit is its own
     run = sizes.cumsum().searchsorted(unit, "right")
     key = rng.random(len(sizes))[run]  # one for each run: those with the smallest keys are hidden
-    last = np.sort(key)[min(budget, len(key)) - 1]
-    taken = np.flatnonzero(key <= last)
+    taken = np.flatnonzero(key <= np.sort(key)[min(budget, len(key)) - 1])
     return taken, np.unique(run[taken], return_inverse=True)[1]
 
 

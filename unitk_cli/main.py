@@ -13,6 +13,7 @@ import sys
 import traceback
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from threading import Timer
 from types import TracebackType
 
 import click
@@ -27,6 +28,7 @@ from unitk.options import config
 from unitk.options.settings import read_options
 from unitk.progress import Lossy
 from unitk.registry import KINDS, PLUGIN, hint, load_plugins, names, nearest, sources
+from unitk.training.signals import EXIT
 
 ORDER = "quickstart preprocess merge train sweep scale mix launch generate score embed search"
 ORDER += " predict serve evaluate analyse show latent list convert push fairseq_plugin average plot"
@@ -105,6 +107,13 @@ def show(kind: type[BaseException], error: BaseException, trace: TracebackType |
     for _ in range(first):
         trace = trace and trace.tb_next
     report("".join(traceback.format_exception(kind, error, trace, chain=first == 0)).rstrip())
+
+
+def send_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Send this process the signal again that came where Python drops errors: in a destructor."""
+    number = {KeyboardInterrupt: signal.SIGINT, SystemExit: signal.SIGTERM}.get(dropped.exc_type)
+    again = Timer(0.01, os.kill, (os.getpid(), number))
+    again.start() if number else sys.__unraisablehook__(dropped)
 
 
 def report(message: str) -> None:
@@ -218,7 +227,10 @@ def main() -> None:
     if before and words[0].partition("=")[0] in ("--quiet", *SET):  # `unitk --quiet train`
         sys.argv[1:] = [words.pop(before), *words]
     sys.excepthook = show
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is temporary is removed then
+    sys.unraisablehook = send_again
+    for number in EXIT:
+        if number != signal.SIGINT and signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda got, _: sys.exit(EXIT[got]))  # temporary files go then
     errors.UnitkError.with_flags = True
     logging.setLogRecordFactory(LogLine)
     try:
@@ -228,6 +240,7 @@ def main() -> None:
         sys.exit(error.code)
     except (KeyboardInterrupt, click.Abort):  # first: it is a RuntimeError
         print("interrupted", file=sys.stderr)
+        eval("0")  # or Python, which has met it in an exec, ends by the signal, not with a code
         sys.exit(130)
     except (MemoryError, RuntimeError) as error:
         if "Too many open files" in str(error):  # from a library

@@ -52,7 +52,8 @@ def test_help_explains_a_verb(monkeypatch, capsys):
     assert pages[0].startswith("unitk show") and len(set(pages)) == 1
 
 
-def test_a_verb_that_is_ended_leaves_nothing_half_written(tmp_path):
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_verb_that_is_ended_leaves_nothing_half_written(tmp_path, name, code):
     """Whichever verb it is: the handler is that of the program."""
     program = f"""
 import os, signal, time
@@ -62,14 +63,37 @@ from unitk_cli import main
 def work(*_, **__):
     with new_file(Path({str(tmp_path / "out.txt")!r}), "--output") as part:
         create(part, "half")
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.{name})
         time.sleep(60)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 main.cli.main = work
 main.main()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (143, "")
+    assert (done.returncode, done.stderr) == (code, "")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("where", ["Deaf()", "exec('Deaf.__del__(0)')"])
+def test_a_signal_is_heard_wherever_it_comes(name, code, where):
+    """Python drops what a handler raises in a destructor; a Ctrl-C in an exec ends it as such."""
+    program = f"""
+import signal, time
+from unitk_cli import main
+class Deaf:
+    def __del__(self):
+        signal.raise_signal(signal.{name})
+def work(*_, **__):
+    {where}
+    time.sleep(20)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main.cli.main = work
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    said = "interrupted\n" if name == "SIGINT" else ""
+    assert (done.returncode, done.stderr) == (code, said)
 
 
 def test_a_start_never_searches_all_objects_for_garbage():

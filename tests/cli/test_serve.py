@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -101,13 +102,15 @@ def test_an_open_server_says_so(host, said):
 
 
 @pytest.mark.slow
-def test_a_signal_ends_it():
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_it(number, code):
     command = [sys.executable, "-m", "unitk_cli", "serve", "--port", "0"]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    heeds = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
     assert server.stderr is not None
     address = server.stderr.readline().strip()
     with urllib.request.urlopen(f"{address}/health", timeout=60) as answer:
         assert answer.status == 200
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(60) in (0, 143)
+    server.send_signal(number)
+    assert server.wait(60) == code
     assert "Traceback" not in server.stderr.read()

@@ -223,8 +223,7 @@ class Feed:
 
     def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids, when: When) -> Batch:
         """Make a micro-batch; a rank without examples gets one with weight 0."""
-        some = lot if len(lot) else ids[:1]
-        drawn = draw_all(part, self.seed, epoch, some, when)
+        drawn = draw_all(part, self.seed, epoch, lot if len(lot) else ids[:1], when)
         if self.static:
             batch = make_fixed(drawn, fixed_shape(part.bounds(epoch), self.max_tokens))
         else:

@@ -215,8 +215,7 @@ def _fill(borders: Ids, sentences: Ids, limit: Ids, size: int, breaks: Ids, boun
         return Cut(borders[:0], borders[:0], breaks)
     home = np.searchsorted(sentences, borders[:-1], "right") - 1
     # positions count a separator before each document that begins inside a block
-    ranks = np.searchsorted(breaks, borders, "right")
-    place = borders + ranks
+    place = borders + np.searchsorted(breaks, borders, "right")
     # for every border the last one that a block from there may reach, whole pieces only
     reach = np.searchsorted(place, place[:-1] + size, "right") - 1
     reach = np.minimum(reach, np.searchsorted(borders, limit[home], "left"))

@@ -71,8 +71,7 @@ class Embedding(nn.Module):
         """
         if self.tasks is None:
             return None
-        number_N = batch.inputs.get("task", torch.zeros_like(batch.owner))
-        return self.tasks(number_N)
+        return self.tasks(batch.inputs.get("task", torch.zeros_like(batch.owner)))
 
     def resized(self, name: str, table: Tensor) -> Tensor:
         """A position table of that name, with as many rows as it has here.

@@ -249,8 +249,7 @@ def _field_docs(cls: Hashable) -> dict[str, str]:
     assert isinstance(cls, type)
     try:
         with PARSING:
-            source = textwrap.dedent(inspect.getsource(cls))
-            parsed = ast.parse(source)
+            parsed = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     except (OSError, TypeError):  # made in an interactive session: no source, no help
         return {}
     body = typing.cast(ast.ClassDef, parsed.body[0]).body

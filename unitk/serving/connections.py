@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 import math
+import signal
 import socket
 import sys
 import time
@@ -194,6 +195,9 @@ class Listener(uvicorn.Server):
 def listener(app: Any, limits: Limits) -> Listener:
     """A server of an application within the limits, for a socket that is given to its `run`."""
     places = ConnectionLimit(limits.max_connections)
+    ends = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP")]
+    heeded = tuple(one for one in ends if signal.getsignal(one) != signal.SIG_IGN)  # nohup
+    uvicorn.server.HANDLED_SIGNALS = heeded  # type: ignore[assignment]
     config = uvicorn.Config(
         app,
         http=partial(Connection, limits, places),  # type: ignore[arg-type]

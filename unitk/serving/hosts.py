@@ -66,8 +66,7 @@ class Guard:
         if not host:
             return 400, "a request must have the header Host"
         if (name := parse_host(host, "http")) is None or not self.allows(name[0]):
-            every = dict.fromkeys([*LOCAL, *self.named, *["an IP address"] * self.open])
-            known = ", ".join(every)
+            known = ", ".join(dict.fromkeys([*LOCAL, *self.named, *["an IP address"] * self.open]))
             return 421, f"Host is {host[:99]!r}, but must be {known} (--allow-host adds one)"
         if origin and not self.owns(origin, host):
             return 403, f"Origin is {origin[:99]!r}: pages of other sites are not answered"

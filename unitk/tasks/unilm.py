@@ -112,8 +112,7 @@ class UniLM(Task):
             parts = np.split(text.ids, [rng.choice(borders if len(borders) else len(text.ids))])
         tokens, part = framed(parts, v.cls, v.sep)
         count = max(round(share_at(c.mask_ratio, text.when) * len(tokens)), 1)
-        free = self.maskable(tokens)
-        hidden = ngram_places(free, count, c.ngram_chance, 3, rng)
+        hidden = ngram_places(self.maskable(tokens), count, c.ngram_chance, 3, rng)
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
         first = int(part.searchsorted(1))  # tokens of the first part
         example = layout(kind, tokens, first, hidden, shown)

@@ -280,8 +280,7 @@ PEGASUS = ("<mask_2>", "<mask_1>", *(f"<unk_{number}>" for number in range(2, 10
 def _behind_symbols(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
     """Pegasus' pieces: pad, end and 103 symbols, then the pieces but the first two."""
     pad, end, *rest = pieces.ids
-    masks = PEGASUS[1], PEGASUS[0]
-    names = (pad, end, *masks, *PEGASUS[2:], *rest)
+    names = (pad, end, PEGASUS[1], PEGASUS[0], *PEGASUS[2:], *rest)
     scores = (0.0,) * 4 + (-100.0,) * (len(PEGASUS) - 2) + pieces.scores[2:]
     ids = {name: index for index, name in enumerate(names)}
     unk = None if pieces.unk is None else pieces.unk + len(PEGASUS)

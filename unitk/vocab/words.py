@@ -79,8 +79,7 @@ class WordVocab(WordList):
 def word_vocab(*texts: str) -> Vocab:
     """A vocabulary of the words of these texts, in the order in which they first appear."""
     words = dict.fromkeys(word for text in texts for word in text.split())
-    plain = [word for word in words if word not in SYMBOLS.values()]
-    listed = "\n".join(plain)
+    listed = "\n".join([word for word in words if word not in SYMBOLS.values()])
     if half := HALF.search(listed):
         raise DataError(HALF_MESSAGE.format(half[0]))
     return adopt(WordVocab(listed.encode()))

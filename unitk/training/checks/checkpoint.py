@@ -75,8 +75,7 @@ def check_frozen(
     # an option the run did not know yet has its default there
     there, here = parsed.differing(recorded_options(state)), parsed.settings
     components = here.only(*COMPONENTS)
-    free = CUT if parsed.main.new_data else ()
-    changed = {key for key in free if key in there}
+    changed = {key for key in (CUT if parsed.main.new_data else ()) if key in there}
     for key in sorted(there, key=lambda key: (key not in COMPONENTS, key)):
         fixed = key in FROZEN or key in components
         # a schedule of the block size counts epochs up to the last one
