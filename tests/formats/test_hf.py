@@ -129,6 +129,10 @@ FAMILIES = {
         *("Gemma3ForCausalLM", "Gemma3TextConfig"),
         {**GEMMA, "use_bidirectional_attention": True},
     ),
+    "gemma3_twice_both_ways": (
+        *("Gemma3ForCausalLM", "Gemma3TextConfig"),
+        {**GEMMA, "use_bidirectional_attention": True, **OPEN},
+    ),
     "neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", NEOX),
     "neox_in_turn": (
         *("GPTNeoXForCausalLM", "GPTNeoXConfig"),

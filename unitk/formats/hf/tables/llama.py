@@ -211,11 +211,11 @@ def _gemma3(checkpoint: Checkpoint) -> Changes:
     ]
     types = layer_types(given, usual, where)
     bases = {kind: given.get(key, base) for kind, (key, base) in GEMMA_BASES.items()}
-    # its own flag halves the window, as both sides share it
+    # its own flag halves the window, as both sides share it; the other one adds the slot itself
     seen = {"sliding_window": WINDOW, **given}
     if given.get(BIDIRECTIONAL) and SLIDING in types:
         window = check_value(seen["sliding_window"], int, "sliding_window", where)
-        seen |= {CAUSAL: False, "sliding_window": window // 2}
+        seen |= {CAUSAL: False, "sliding_window": window // 2 + (given.get(CAUSAL) is False)}
     changes = head_groups(checkpoint) | rotary_of_types(given, bases, types, where)
     return changes | {"layer_windows": read_windows(seen, types, where)}
 
