@@ -380,7 +380,7 @@ def preprocess(
     vocab_threshold: int | str = ...,
     vocab_only: bool = ...,
     extra_labels: bool = ...,
-    annotate: str = ...,
+    annotate: Strings = ...,
     languages: Numbers = ...,
     seed: int | str = ...,
     workers: int | str | None = ...,

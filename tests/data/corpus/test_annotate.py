@@ -15,6 +15,7 @@ from unitk.data.corpus.preprocess import Options, preprocess
 from unitk.data.cuts import Text
 from unitk.data.texts import Texts
 from unitk.errors import DataError, UsageError
+from unitk.options.fields import options, parse_value
 
 from ...conftest import toy_lines
 
@@ -36,6 +37,12 @@ class Lengths:
 """
 
 
+def named(text):
+    """The value of `--annotate`."""
+    [option] = [one for one in options(Options) if one.name == "annotate"]
+    return parse_value(text, option.type, "--annotate")
+
+
 @pytest.fixture
 def make(tmp_path, toy_vocab):
     """A corpus of toy lines, five a document, annotated: `make("phrases=FILE")`."""
@@ -46,7 +53,7 @@ def make(tmp_path, toy_vocab):
 
     def made(annotate, dest="out", **options):
         files = {"input": (str(tmp_path / "x.txt"),), "vocab": tmp_path / VOCAB}
-        given = {"workers": 1, "annotate": annotate, **files, **options}
+        given = {"workers": 1, "annotate": named(annotate), **files, **options}
         preprocess(Options(dest=tmp_path / dest, **given))
         return tmp_path / dest / "train"
 
@@ -127,7 +134,7 @@ class Characters:
 
 
 def notes_of(spec, text):
-    return open_annotator(spec)(text, list(range(len(text))), Characters()).tolist()
+    return open_annotator(named(spec))(text, list(range(len(text))), Characters()).tolist()
 
 
 def test_the_longest_form_is_marked_and_each_character_of_chinese_is_a_unit(tmp_path, toy_vocab):
@@ -163,10 +170,17 @@ def test_words_of_several_chinese_characters_are_phrases(tmp_path):
     assert notes_of(f"jieba={tmp_path / 'own'}", text)[-4:] == [1, 2, 2, 2]
 
 
+def test_a_file_may_have_a_comma_in_its_name(tmp_path):
+    (tmp_path / "a, b.txt").write_text("c\n")
+    (tmp_path / "d").write_text("e\n")
+    both = f"phrases={tmp_path / 'a, b.txt'},entities={tmp_path / 'd'}"
+    assert notes_of(both, "c e") == [1, 0, 4]
+
+
 def test_jieba_is_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
     with pytest.raises(UsageError, match=r"needs .*package jieba.*install 'unitk\[chinese\]"):
-        open_annotator("jieba")
+        open_annotator(["jieba"])
 
 
 def test_a_plug_in_annotates(make, tmp_path):

@@ -124,10 +124,10 @@ def mark_tokens(
     return notes
 
 
-def open_annotator(text: str) -> Annotator:
-    """The annotator that `NAME` or `NAME=FILE` names. Several are separated by commas."""
+def open_annotator(texts: Iterable[str]) -> Annotator:
+    """The annotator that texts such as `NAME` or `NAME=FILE` name together."""
     made = []
-    for one in text.split(","):
+    for one in texts:
         name, equals, path = one.partition("=")
         made.append(registry.get("annotator", name, "--annotate")(Path(path) if equals else None))
     if len(made) == 1:

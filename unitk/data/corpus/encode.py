@@ -164,7 +164,7 @@ def encoders(
     vocab: Vocab,
     workers: int,
     user_dir: Path | None = None,
-    annotate: str = "",
+    annotate: Sequence[str] = (),
     cure: str = "try fewer --workers",
 ) -> Iterator[Encode]:
     """A function that encodes blocks in order, in this process or in several.
@@ -212,7 +212,7 @@ def encoders(
 
 def _begin(
     user_dir: Path | None,
-    annotate: str,
+    annotate: Sequence[str],
     kind: str,
     data: bytes,
     symbols: dict[str, int],

@@ -114,7 +114,7 @@ class Options(ReadingOptions):
     extra_labels: bool = False
     """Take labels of --valid and --test that train lacks as labels, which no text of train has.
     Without it they are refused."""
-    annotate: str = ""
+    annotate: tuple[Place, ...] = ()
     """Store a byte for each token of a text: NAME=FILE, or several with commas between them.
     phrases, entities: where a text of FILE (one a line) begins and where it continues. jieba: the
     same of Chinese words. roles: turns that begin with a text of FILE. Objectives read these
