@@ -103,6 +103,8 @@ def test_nothing_good_is_an_error(run, tmp_path):
         hint = "" if name == "bare" else "; `unitk convert` reads"
         with pytest.raises(CheckpointError, match=f"{name} .*no run.*checkpoint.* {what}{hint}"):
             find_checkpoint(tmp_path / name)
+    with pytest.raises(CheckpointError, match="checkpoints .*; .*empty$"):
+        find_checkpoint(empty.path / "checkpoints")
     with pytest.raises(CheckpointError, match="there .*no run.*checkpoint"):
         find_checkpoint(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match="name one, such as .*empty"):

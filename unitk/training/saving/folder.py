@@ -260,6 +260,7 @@ def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
             what = "is a file" if path.is_file() else "has no checkpoints/ and no manifest.json"
             foreign = path.is_file() or (path / "config.json").is_file()
             hint = "; `unitk convert` reads the models of other systems" if foreign else ""
+            hint = f"; its run is {path.parent}" if path.name == "checkpoints" else hint
             raise CheckpointError(f"{path} is no run or checkpoint: it {what}{hint}")
         if fault is not None:
             raise CheckpointError(f"{path} is not a good checkpoint: {fault}")
