@@ -345,6 +345,12 @@ def test_a_comma_or_an_equals_sign_may_be_part_of_a_path(tmp_path, monkeypatch):
     assert parse_weighted("b=2.5") == (Path("b"), 2.5)
 
 
+def test_one_option_alone_reads_standard_input():
+    assert parse("verb", Options, ["--input", "-"]).main.input == (Path("-"),)
+    with pytest.raises(UsageError, match="^--save-dir and --input .*standard input"):
+        parse("verb", Options, "--input - --save-dir -".split())
+
+
 def test_addresses_are_refused_as_paths():
     with pytest.raises(UsageError, match="hf://datasets/a is no name .*ORG/NAME/FILE"):
         parse_value("hf://datasets/a", Path, "--x")

@@ -173,6 +173,9 @@ def parse(
         for mark in [mark for mark in option.marks if isinstance(mark, With)]:
             if lacks := mark.lacks(parsed.main):
                 parsed.idle(lacks, option.name)
+    values = {o.flag: getattr(parsed.main, o.name) for o in options(main) if o.name != "output"}
+    piped = [name for name, one in values.items() if one in (Path("-"), (Path("-"),))]
+    require(len(piped) < 2, f"{' and '.join(piped)} are standard input, which only one can read")
     return replace(parsed, aside=Settings({key: given[key] for key in left}))
 
 

@@ -140,8 +140,7 @@ class LM(Task):
 
         `delimiter` off: C a S b, read at the last word.
         """
-        ended = self.config.delimiter != "off"
-        example = self.opened(parts, delimited=ended)
+        example = self.opened(parts, delimited=self.config.delimiter != "off")
         tokens = example.towers["x"].token
         # all but the first token are predicted, the last S too, whose own label is the class
         example.asks.append(lm(np.arange(len(tokens) - 1), tokens[1:]))

@@ -90,8 +90,7 @@ class MASS(Seq2Seq):
         tokens, _ = framed([text.ids], self.opener, v.sep)
         hidden = places_in(self.spans(len(tokens), share_at(c.mask_ratio, text.when), rng))
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
-        seen = (shown != v.mask) | c.cross_masks
-        return layout(tokens, hidden, shown, seen)
+        return layout(tokens, hidden, shown, (shown != v.mask) | c.cross_masks)
 
     def spans(self, tokens: int, share: float, rng: np.random.Generator) -> Spans:
         """A span of this share of all tokens, or of every block of those but C.
