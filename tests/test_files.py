@@ -249,3 +249,14 @@ def test_what_another_process_wrote_meanwhile_stays(tmp_path):
     with files.new_file(path, "--output", replace=False) as part:  # empty: as good as none
         part.write_text("ours")
     assert [one.name for one in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_a_disk_is_no_folder_that_a_rename_replaces(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == tmp_path)
+    with (
+        pytest.raises(UsageError, match=f"^--dest {tmp_path} "),
+        files.new_folder(tmp_path, "--dest"),
+    ):
+        pytest.fail("refused before it is filled")
+    with files.new_folder(tmp_path / "in", "--dest"):
+        pass

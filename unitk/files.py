@@ -181,6 +181,7 @@ def new_folder(
     if dest.is_symlink():
         raise UsageError(f"{option} {dest} is a link: name {os.readlink(dest)} itself")
     real = real_path(dest)
+    require(not os.path.ismount(real), f"{option} {dest} is a disk: name a folder in it")
     made = [folder for folder in real.parents if not folder.exists()]
     with _in_one_line(dest, option, fault):
         try:

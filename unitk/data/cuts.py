@@ -185,8 +185,7 @@ def cut(
 
 def distinct(rising: Ids) -> Ids:
     """Rising numbers, each once; `np.unique` takes a hundred times as long for millions."""
-    new = np.append(True, rising[1:] > rising[:-1])
-    return rising[new[: len(rising)]]
+    return rising[np.append(True, rising[1:] > rising[:-1])[: len(rising)]]
 
 
 def chain(follow: Ids) -> list[int]:
