@@ -208,10 +208,10 @@ def opens_to_write(call):
     """Whether a call opens a file to write by its name, with other means than those of files.py."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     whole, given = ast.unparse(call.func), [ast.unparse(one) for one in call.args]
-    if name in BY_NAME or whole == "np.save":
+    if name in BY_NAME:
         return not any("create(" in one for one in given)
-    if whole == "torch.save":
-        return given[-1] != "file"
+    if whole in ("np.save", "torch.save"):
+        return "file" not in given
     if whole == "os.open":
         return given[0] != "os.devnull"
     modes = [one.value for one in call.args[:2] if isinstance(one, ast.Constant)]

@@ -349,7 +349,7 @@ def write_part(
             at = encoded.at
     if not shard:
         _check_found(source.paths, found)
-    about = _describe(source, shard, languages) | {"source_bytes": size}
+    about = _describe(source, size, shard, languages)
     if labels:
         about = {"kind": source.kind, **labels.save(folder), **about}
     close_corpus(folder, writers, vocab, about)
@@ -367,10 +367,10 @@ def write_part(
 
 
 def _describe(
-    source: Files, shard: tuple[int, int] | None, languages: tuple[int, ...]
+    source: Files, size: int, shard: tuple[int, int] | None, languages: tuple[int, ...]
 ) -> dict[str, Any]:
     """The entries about the source of a part in its manifest."""
-    about: dict[str, Any] = {"sources": [*map(name_file, source.paths)]}
+    about: dict[str, Any] = {"sources": [*map(name_file, source.paths)], "source_bytes": size}
     if source.targets:
         about["targets"] = [str(path) for path in source.targets]
     if languages:
