@@ -141,7 +141,6 @@ class Task:
     # of tasks that predict labels, numbers or answers: see `Understanding`
     predicts: ClassVar[bool] = False
     head: ClassVar[str] = ""  # the kind of its own head, and the name of its ask
-    needs_blank: ClassVar[bool] = False  # whether its `layout` must fill blanks
     untrained: ClassVar[bool] = False
     """Whether it can use a model that was only trained with the objective in its `layout`."""
 

@@ -187,7 +187,7 @@ def _inherit(given: Settings, folder: Path) -> Settings:
     inherited = of_same_tasks(there, tasks).texts
     first = registry.get("task", next(iter(tasks)))
     if "task" in tasks.values() and any(one.name == "layout" for one in options(first.Config)):
-        inherited["task.layout"] = layout_in(there, first)
+        inherited["task.layout"] = layout_in(there)
     if "arch" not in given:
         inherited |= there.only("arch").texts
         if 0 < int(inherited.get("arch.num_segments", 0)) < (least := len(first.segments)):

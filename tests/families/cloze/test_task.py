@@ -403,13 +403,19 @@ def test_an_ensemble_is_the_mean_over_labels_whatever_answers_them(folder, tmp_p
         near(np.array([found["no"], found["yes"]]), np.array(wanted))
 
 
-@pytest.mark.parametrize("kind", ["cloze", "classify"])
-def test_of_several_objectives_the_first_one_with_a_blank_fills_patterns(kind):
-    """Any other task takes the first."""
-    config = {"task": "lm=0.5 glm_infill=0.5", "task.glm_infill.mask_symbol": "gmask"}
-    there = Settings.of_texts({**config, "arch": "glm_tiny"}, Origin.CHECKPOINT)
-    found = layout_in(there, get("task", kind))
-    assert found == ("glm_infill:mask_symbol=gmask" if kind == "cloze" else "lm")
+@pytest.mark.parametrize(
+    ("tasks", "found"),
+    [
+        ("lm=0.5 glm_infill=0.5", "glm_infill:mask_symbol=gmask"),
+        ("glm_infill=0.5 lm=0.5", "glm_infill:mask_symbol=gmask"),
+        ("lm=0.5 seq2seq=0.5", "lm"),
+    ],
+)
+def test_of_several_objectives_one_that_reads_both_sides_is_the_layout(tasks, found):
+    config = {"task": tasks, "arch": "glm_tiny"}
+    if "glm" in tasks:
+        config["task.glm_infill.mask_symbol"] = "gmask"
+    assert layout_in(Settings.of_texts(config, Origin.CHECKPOINT)) == found
 
 
 def test_mistakes_are_told_in_a_line(folder, toy_vocab, tmp_path):

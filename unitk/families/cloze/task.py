@@ -53,7 +53,6 @@ class Cloze(Understanding):
 
     config: Config
     criterion, shortens, untrained, averages_labels = "cloze", True, True, True
-    needs_blank = True
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)

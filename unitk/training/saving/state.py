@@ -254,17 +254,17 @@ def asked_as(state: dict[str, Any], task: str | None) -> Settings:
     known = task is not None and task not in there.tasks() and registry.has("task", task)
     if task is None or not known or not registry.get("task", task).untrained:
         return NOTHING
-    texts = {"task": task, "task.layout": layout_in(there, registry.get("task", task))}
+    texts = {"task": task, "task.layout": layout_in(there)}
     return Settings.of_texts(texts, Origin.FLAG, "--task")
 
 
-def layout_in(there: Settings, task: type[Task]) -> str:
-    """The objective of a checkpoint, of a mixture the first that fits, as a `--task.layout`."""
+def layout_in(there: Settings) -> str:
+    """The objective of a checkpoint, of a mixture the first that fills blanks, as a layout."""
     if "task.layout" in there:
         return there["task.layout"].text
-    each, blank = there.tasks().items(), task.needs_blank
-    fits = [one for one in each if not blank or registry.get("task", one[0]).infills]
-    name, part = [*fits, *each][0]
+    each = there.tasks().items()
+    filling = [one for one in each if registry.get("task", one[0]).infills]
+    name, part = [*filling, *each][0]
     known = {one.name: render(one.default) for one in options(registry.get("task", name).Config)}
     own = {key: text for key, text in there.of(part).texts.items() if known.get(key, text) != text}
     return render_layout(name, own)
