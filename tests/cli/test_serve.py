@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -113,4 +116,26 @@ def test_a_signal_ends_it(number, code):
         assert answer.status == 200
     server.send_signal(number)
     assert server.wait(60) == code
+    assert "Traceback" not in server.stderr.read()
+
+
+@pytest.mark.slow
+def test_a_second_interrupt_breaks_answers_off_without_a_traceback():
+    command = [sys.executable, "-m", "unitk_cli", "serve", "--port", "0", "--max-output", "512"]
+    heeds = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
+    assert server.stderr is not None
+    address = server.stderr.readline().strip()
+    asked = json.dumps({"texts": ["It was"], "max_len": 500, "min_len": 499, "beam": 8})
+    request = urllib.request.Request(f"{address}/generate", asked.encode())
+    request.add_header("content-type", "application/json")
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(urllib.request.urlopen, request)
+        time.sleep(3)
+        assert not answer.done()
+        for _ in range(2):
+            server.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        assert server.wait(30) == 130
+        assert isinstance(answer.exception(), OSError)  # 500, or the connection is closed
     assert "Traceback" not in server.stderr.read()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -110,6 +113,22 @@ def test_the_log_has_no_texts(service, tmp_path):
     assert lines[0]["bytes"] == len(found[0].content)
     with pytest.raises(UnitkError, match="--access-log"):
         access_log(tmp_path)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is full")
+def test_a_log_that_cannot_be_written_is_a_warning(tmp_path, caplog, capsys):
+    access_log(Path("/dev/full"))("{}")
+    (folder := tmp_path / "logs").mkdir()
+    write = access_log(folder / "access.log")
+    shutil.rmtree(folder)
+    write("{}")
+    assert ["No space left" in caplog.messages[0], "access.log: " in caplog.messages[1]] == [
+        True
+    ] * 2
+    assert len(caplog.messages) == 2 and "Traceback" not in capsys.readouterr().err
+    folder.mkdir()
+    write("{}")
+    assert (folder / "access.log").read_text() == "{}\n"
 
 
 def test_figures_add_up():

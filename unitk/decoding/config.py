@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from unitk.errors import check_option, require
 from unitk.options.config import With, resolve
-from unitk.options.fields import (
-    Bound,
-    Chance,
-    Checked,
-    Count,
-    Part,
-    Positive,
-    Weight,
-    flag,
-)
+from unitk.options.fields import Bound, Chance, Checked, Count, Part, Positive, Weight, flag
 from unitk.options.settings import Origin, Settings, given_text
 
 if TYPE_CHECKING:

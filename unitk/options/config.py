@@ -82,8 +82,7 @@ Checkpoint = Annotated[
     Path, Shared("Run folder (its best checkpoint), checkpoint or bundled model.")
 ]
 Device = Annotated[
-    Literal["auto", "cpu", "cuda"],
-    Shared("Device to compute on. auto: CUDA if there is a GPU."),
+    Literal["auto", "cpu", "cuda"], Shared("Device to compute on. auto: CUDA if there is a GPU.")
 ]
 UserDir = Annotated[Path | None, Shared("Folder of plug-ins. Every .py file in it is imported.")]
 ConfigFile = Annotated[Path | None, Shared("YAML file with options. Flags override it.")]

@@ -337,5 +337,4 @@ def failure(error: BaseException) -> Exception:
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:
     if not future.done():  # else it was given up
-        wrong = isinstance(result, Exception)
-        (future.set_exception if wrong else future.set_result)(result)
+        (future.set_exception if isinstance(result, Exception) else future.set_result)(result)

@@ -191,6 +191,11 @@ class Listener(uvicorn.Server):
         for one in sockets or []:
             one.listen(BACKLOG)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:  # a second Ctrl-C: answers are cancelled, which is no fault to log
+            logging.getLogger("uvicorn.error").disabled = True
+
 
 def listener(app: Any, limits: Limits) -> Listener:
     """A server of an application within the limits, for a socket that is given to its `run`."""

@@ -273,8 +273,7 @@ class Task:
 
         Devlin et al. 2019, section 4 and figure 4.
         """
-        slots = self.reading(parts)
-        return Encoded(Example({"x": slots}), "x", 0, places_of(parts, 1))
+        return Encoded(Example({"x": self.reading(parts)}), "x", 0, places_of(parts, 1))
 
     def truncates(self, source: list[Ids]) -> bool:
         """Whether an encoder with its own vocabulary reads only the beginning of a source."""

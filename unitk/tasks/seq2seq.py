@@ -87,5 +87,4 @@ class Seq2Seq(Task):
         Lewis et al. 2020, arXiv 1910.13461, section 3.1. A token is read where it is predicted.
         """
         example, first = self.begun(parts, self.joined(parts)), len(self.start) - 1
-        last = len(example.towers["dec"]) - 1
-        return Encoded(example, "dec", last, places_of(parts, first))
+        return Encoded(example, "dec", len(example.towers["dec"]) - 1, places_of(parts, first))

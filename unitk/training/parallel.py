@@ -233,8 +233,7 @@ class Group(Ranks):
     def joined(self, rows: Tensor) -> Tensor:
         whole = super().joined(rows)
         parts = [one.contiguous() for one in whole.chunk(self.world)]
-        own = parts[self.rank].clone()
-        self._ask(lambda: dist.all_gather(parts, own))
+        self._ask(lambda: dist.all_gather(parts, parts[self.rank].clone()))
         return torch.cat(parts)
 
     def _reduced(self, values: Tensor, how: str = "SUM") -> Tensor:

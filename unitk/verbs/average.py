@@ -53,8 +53,7 @@ def value(parsed: Parsed) -> Path:
 def run(parsed: Parsed) -> None:
     """Write the average, and say where it is."""
     given: Options = parsed.main
-    count = given.last or len(given.checkpoint)
-    print(f"{value(parsed)}: the mean of {count} checkpoints")
+    print(f"{value(parsed)}: the mean of {given.last or len(given.checkpoint)} checkpoints")
 
 
 def newest(given: Options) -> list[Path]:

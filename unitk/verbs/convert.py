@@ -167,8 +167,7 @@ def import_checkpoint(
     form = find_format(source, "--from", "find")
     parts = form.read(path, given.vocab, inner, f"--from {source}")
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
-    fetched = pretrained.fetched.get(str(path))
-    form.save(parts, folder, (source, path), fetched, user_dir)
+    form.save(parts, folder, (source, path), pretrained.fetched.get(str(path)), user_dir)
     form.carry(pretrained.locate(path, "files"), folder)
     return outline(parts)
 

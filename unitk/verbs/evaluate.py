@@ -158,8 +158,7 @@ def measure_texts(
         texts = evaluation.read(paths)
         if not texts:
             raise DataError(f"{flag(source)} {path} is empty")
-        generator = open_generator(given, parsed.aside.texts)
-        judged = evaluation.judge(generator, texts, progress)
+        judged = evaluation.judge(open_generator(given, parsed.aside.texts), texts, progress)
         if part is not None:
             create(part, "".join(f"{json.dumps(one)}\n" for one in judged.each))
     return {"checkpoint": str(given.checkpoint), "data": str(path)}, judged

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from ipaddress import ip_address
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
@@ -161,15 +160,26 @@ def open_server(given: Options) -> tuple[Listener, socket.socket]:
     return listener(guard, given), listening
 
 
+class AccessLog(WatchedFileHandler):
+    """Appends lines to a file, which it opens anew after a log rotation."""
+
+    def write(self, line: str) -> None:
+        record = logging.makeLogRecord({"msg": line})
+        try:
+            self.emit(record)
+        except OSError:  # the file cannot be opened anew
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        log.warning("--access-log %s: %s", self.baseFilename, sys.exception())
+
+
 def access_log(path: Path) -> Callable[[str], None]:
-    """A function that appends lines to a file, which it opens anew after a log rotation."""
+    """A function that appends lines to a file; of one that cannot be written, it warns."""
     try:
-        handler = WatchedFileHandler(path, encoding="utf-8")
+        return AccessLog(path, encoding="utf-8").write
     except OSError as error:
         raise UsageError(f"--access-log {path}: {error.strerror}") from error
-    logger = logging.Logger("unitk.access")
-    logger.addHandler(handler)
-    return partial(logger.info, "%s")
 
 
 def address_of(listening: socket.socket) -> str:

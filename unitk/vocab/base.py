@@ -241,8 +241,7 @@ class Vocab:
             "hash": self.hash,
         }
         about |= {"further": self.further} if self.further else {}
-        text = json.dumps(about, indent=1, ensure_ascii=False)
-        create(folder / FILE, text + "\n")
+        create(folder / FILE, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
     @staticmethod
     def load(folder: Path) -> Vocab:

@@ -110,8 +110,7 @@ def _encode_pairs(vocab: Vocab, block: PairBlock) -> EncodedBlock:
         labels = _in_tokens(vocab, pairs) if places else [pair.label for pair in pairs]
         found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
     else:
-        targets = [pair.target for pair in pairs]
-        sides.append(_encode(vocab, targets, np.ones_like(sizes)))
+        sides.append(_encode(vocab, [pair.target for pair in pairs], np.ones_like(sizes)))
     return EncodedBlock(block.path, block.at, sides, False, found, block.skipped, moved)
 
 

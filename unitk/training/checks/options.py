@@ -50,8 +50,7 @@ def _check_sharded(parsed: Parsed) -> None:
     half = any(isinstance(one, AdamWConfig) and one.state == "bf16" for one in every)
     apart = "exclude each other: a shard keeps its means in fp32"
     require(not half, f"--shard and --optimizer.state bf16 {apart}")
-    writes = "--shard and --valid-generate exclude each other"
-    require(config.valid_generate is None, writes)
+    require(config.valid_generate is None, "--shard and --valid-generate exclude each other")
 
 
 def _check_criterion(parsed: Parsed) -> None:

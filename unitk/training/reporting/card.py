@@ -127,8 +127,7 @@ def pipeline_tag(loaded: Loaded) -> str:
         return HEADS.get(kind, "feature-extraction")
     if loaded.task.protocol is None:
         return "fill-mask"
-    towers = loaded.model.towers
-    return "text2text-generation" if len(towers) > 1 else "text-generation"
+    return "text2text-generation" if len(loaded.model.towers) > 1 else "text-generation"
 
 
 def how_to(tag: str, task: Task) -> str:
