@@ -222,6 +222,8 @@ def main() -> None:
     gc.set_threshold(10_000)
     if sys.argv[1:2] in ([], ["help"]):  # `unitk`, `unitk help`, `unitk help train`
         sys.argv[1:] = [*sys.argv[2:3], "--help"]
+    if sys.argv[1:] == ["version"]:
+        sys.argv[1:] = ["--version"]
     _, *words = sys.argv
     before = next((i for i, word in enumerate(words) if word in verb_names()), 0)
     if before and words[0].partition("=")[0] in ("--quiet", *SET):  # `unitk --quiet train`

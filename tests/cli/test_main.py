@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+import unitk
 from unitk_cli.main import main
 
 
@@ -40,6 +41,13 @@ def test_who_asks_for_nothing_gets_the_verbs(words, monkeypatch, capsys):
     page = capsys.readouterr()
     assert not page.err
     assert {"Usage:", "quickstart", "generate"} <= set(page.out.split())
+
+
+@pytest.mark.parametrize("word", ["version", "--version"])
+def test_the_version_is_asked_for_in_either_way(word, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["unitk", word])
+    main()
+    assert capsys.readouterr().out == f"unitk, version {unitk.__version__}\n"
 
 
 def test_help_explains_a_verb(monkeypatch, capsys):

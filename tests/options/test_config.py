@@ -9,6 +9,7 @@ import pytest
 
 from unitk import registry
 from unitk.api.arguments import option_words
+from unitk.data.corpus.preprocess import Options as Preprocess
 from unitk.errors import UsageError
 from unitk.families.latent.space import verbs as latent
 from unitk.options import config
@@ -349,6 +350,9 @@ def test_one_option_alone_reads_standard_input():
     assert parse("verb", Options, ["--input", "-"]).main.input == (Path("-"),)
     with pytest.raises(UsageError, match="^--save-dir and --input .*standard input"):
         parse("verb", Options, "--input - --save-dir -".split())
+    with pytest.raises(UsageError, match="^--input and --valid "):
+        parse("verb", Preprocess, "--dest d --input a --input - --valid -".split())
+    assert parse("verb", Preprocess, ["--dest", "d", "--document-mark", "-", "--input", "-"])
 
 
 def test_addresses_are_refused_as_paths():

@@ -695,6 +695,16 @@ def test_a_run_folder_has_a_command_that_uses_its_model(words, use, toy_data, tm
     assert capsys.readouterr().out.strip()
 
 
+@pytest.mark.parametrize("words", [".", "../inner", "sub/.."])
+def test_the_commands_of_a_run_folder_have_a_name_for_it(words, toy_data, tmp_path, monkeypatch):
+    (tmp_path / "inner" / "sub").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "inner")
+    argv = f"--task lm --arch gpt2_tiny --data {toy_data / 'text'} --save-dir {words} --max-steps 1"
+    loop.train(prepare(parse_train(argv.split())))
+    page = (tmp_path / "inner/README.md").read_text()
+    assert re.findall(r"^unitk plot (?:\.\./)?(.*)$", page, re.M) == ["inner"]
+
+
 def test_a_run_folder_has_the_scores_of_its_best_validation(train, tmp_path, toy_data):
     sets = f"--valid dev={toy_data / 'text'},test={toy_data / 'text'}"
     run = train(f"--max-steps 4 --valid-every 2 {sets}")

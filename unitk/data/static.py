@@ -57,8 +57,7 @@ def pad_batch(batch: Batch, rows: int, width: int) -> Batch:
     wide[BORN, given:, 0] = 0
 
     def extended(array: npt.NDArray[Any], value: int = 0) -> npt.NDArray[Any]:
-        lacking = [(0, more), *[(0, 0)] * (array.ndim - 1)]
-        return np.pad(array, lacking, constant_values=value)
+        return np.pad(array, [(0, more), *[(0, 0)] * (array.ndim - 1)], constant_values=value)
 
     # no rendering of the rule that only some batches have: each would be a graph of its own
     found = replace(

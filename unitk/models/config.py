@@ -445,6 +445,5 @@ class EncoderDecoderConfig(ModelConfig):
 
     def num_weights(self, vocab_size: int) -> int:
         encoder = self._weights(vocab_size, self.num_layers, output=False)
-        layers = self.decoder_layers or self.num_layers
-        decoder = self._weights(vocab_size, layers, cross=True)
+        decoder = self._weights(vocab_size, self.decoder_layers or self.num_layers, cross=True)
         return encoder + decoder - self.shared_embeddings * vocab_size * self.table_width

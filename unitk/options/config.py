@@ -32,6 +32,7 @@ from unitk.options.fields import (
     options,
     parse_value,
     render,
+    type_name,
 )
 from unitk.options.help import help_page
 from unitk.options.settings import (
@@ -172,8 +173,8 @@ def parse(
         for mark in [mark for mark in option.marks if isinstance(mark, With)]:
             if lacks := mark.lacks(parsed.main):
                 parsed.idle(lacks, option.name)
-    values = {o.flag: getattr(parsed.main, o.name) for o in options(main) if o.name != "output"}
-    piped = [name for name, one in values.items() if one in (Path("-"), (Path("-"),))]
+    files = [o for o in options(main) if o.name != "output" and type_name(o.type)[:4] == "path"]
+    piped = [o.flag for o in files if "-" in render(getattr(parsed.main, o.name)).split(",")]
     require(len(piped) < 2, f"{' and '.join(piped)} are standard input, which only one can read")
     return replace(parsed, aside=Settings({key: given[key] for key in left}))
 

@@ -157,8 +157,7 @@ class DecodingRoute(Route):
             # whatever their seeds are, requests are drawn together
             prompts = [replace(one, seed=config.seed) for one in prompts]
             config = replace(config, seed=GenerateConfig.seed)
-        items = [Wanted(prompt) for prompt in prompts]
-        made = self.decoded(items, config, answer, cost, layer)
+        made = self.decoded([Wanted(prompt) for prompt in prompts], config, answer, cost, layer)
         made.read = count_tokens(encoded)
         return made
 

@@ -118,8 +118,7 @@ class MASS(Seq2Seq):
         return Example({"enc": enc, "dec": stay([tokens[run[0]]], [run[0]])})
 
     def continued(self, before: Ids, text: Ids) -> Example:
-        hidden = np.full(len(text), self.vocab.mask)
-        return super().continued(np.append(before, hidden), text)
+        return super().continued(np.append(before, np.full(len(text), self.vocab.mask)), text)
 
     def length(self, source: list[Ids]) -> int | None:
         return len(self.run(source)) or None

@@ -147,8 +147,7 @@ class PMLM(Task):
         returns the numbers of the tokens that the labels are.
         """
         chance = self.config.ngram_chance if self.config.blockwise else 0.0
-        free = np.ones(len(text), bool)
-        place, sizes = block_places(free, len(text), chance, LONGEST, rng)
+        place, sizes = block_places(np.ones(len(text), bool), len(text), chance, LONGEST, rng)
         return self.factorized(before, text, place, sizes), place
 
     def factorized(self, before: Ids, text: Ids, place: Ids, sizes: Ids) -> Example:

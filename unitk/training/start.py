@@ -192,8 +192,7 @@ def _inherit(given: Settings, folder: Path) -> Settings:
         inherited |= there.only("arch").texts
         if 0 < int(inherited.get("arch.num_segments", 0)) < (least := len(first.segments)):
             inherited["arch.num_segments"] = str(least)
-    of_checkpoint = Settings.of_texts(inherited, Origin.CHECKPOINT, f"checkpoint {folder}")
-    return of_checkpoint.under(given)
+    return Settings.of_texts(inherited, Origin.CHECKPOINT, f"checkpoint {folder}").under(given)
 
 
 def _choose(given: Settings) -> Settings:

@@ -11,6 +11,7 @@ from unitk.data.files.documents import Separators
 from unitk.data.files.files import Files, expand
 from unitk.data.files.readers import records
 from unitk.errors import DataError, UsageError
+from unitk.options.fields import Place, parse_value
 
 BLANK = Separators()
 
@@ -41,6 +42,8 @@ def test_wildcards_are_expanded_in_order(tmp_path, monkeypatch):
     ]:
         with pytest.raises(DataError, match=message):
             expand([pattern], "--valid")
+    with pytest.raises(DataError, match="--input d: .*; commas"):
+        expand(parse_value("d,e.txt", tuple[Place, ...], "--input"), "--input")
     with pytest.raises(UsageError, match="--valid names a.txt twice"):
         expand(["a.txt", "*.txt"], "--valid")
     write(tmp_path / "b2.txt" / "a.train", "x")

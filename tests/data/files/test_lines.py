@@ -1,6 +1,7 @@
 """Files as lines: packed, damaged, too long, or no text."""
 
 import gzip
+import os
 import zlib
 
 import pytest
@@ -39,6 +40,16 @@ def test_damaged_gzip_is_named(tmp_path):
             list(read_pieces(tmp_path / "x.gz"))
     with pytest.raises(zlib.error):
         zlib.decompress(b"plain text", 31)
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_named(tmp_path):
+    path = write(tmp_path / "x.txt", "some words\n" * BLOCK)
+    pieces = read_pieces(path)
+    next(pieces)
+    os.truncate(path, BLOCK)
+    with pytest.raises(DataError, match="x.txt: cut short"):
+        list(pieces)
+    assert sum(len(piece) for piece, _ in read_pieces(path)) == BLOCK
 
 
 @pytest.mark.parametrize(

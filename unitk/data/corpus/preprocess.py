@@ -168,8 +168,7 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
         if options.vocab_only:
             vocab.save(folder)
             return {}
-        size = sum(source.size for source in parts.values())
-        workers = num_workers(options.workers, size)
+        workers = num_workers(options.workers, sum(source.size for source in parts.values()))
         with encoders(vocab, workers, options.user_dir, options.annotate) as encode:
             known: list[str] | None = None
             extra = _names(parts) if options.extra_labels else set()

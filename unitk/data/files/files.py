@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,8 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+]+:(/|[\w-]+/)", re.IGNORECASE)
 
 def expand(patterns: Sequence[str], option: str) -> list[Path]:
     """The files that a user named, in order; wildcards and folders are expanded."""
-    found = [path for pattern in patterns for path in _matching(pattern, option)]
+    apart = "; commas part names" * (len(patterns) > 1 and not any(map(os.path.exists, patterns)))
+    found = [path for pattern in patterns for path in _matching(pattern, option, apart)]
     for path, times in Counter(found).items():
         fits = not HALF.search(str(path))
         require(fits, f"{option} {path}: the name of the file is not UTF-8; rename it")
@@ -39,7 +41,7 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
     return found
 
 
-def _matching(pattern: str, option: str) -> list[Path]:
+def _matching(pattern: str, option: str, hint: str) -> list[Path]:
     """The files that a path, a folder or a pattern with wildcards names."""
     path = locate(Path(pattern), "file")
     if path.is_dir():
@@ -53,7 +55,7 @@ def _matching(pattern: str, option: str) -> list[Path]:
     if ADDRESS.match(pattern):
         raise DataError(f"{option} {pattern} is an address; download it and name the file")
     if not glob.has_magic(pattern):
-        raise DataError(f"{option} {path}: no such file{from_hub(path, 'data set')}")
+        raise DataError(f"{option} {path}: no such file{hint or from_hub(path, 'data set')}")
     names = [*map(Path, sorted(glob.glob(pattern, recursive=True)))]
     names = names or _with_marks(path)
     if not (files := [name for name in names if name.is_file()]):

@@ -129,10 +129,14 @@ def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
     try:
         after = 0  # counted, as a pipe cannot tell
         with open_file(path) as file:
+            size = file.seek(0, 2)
+            file.seek(0)
             if packed not in UNPACK:
                 while piece := file.read(BLOCK >> 2):
                     after += len(piece)
                     yield piece, after
+                if after < size:
+                    raise DataError(f"{name_file(path)}: cut short while it was read")
                 return
             # not gzip.open: how far it reads ahead is the library's business, shards depend on it
             unpack = UNPACK[packed]()

@@ -64,8 +64,7 @@ def write_defaults(folder: Path, values: Mapping[str, Any]) -> None:
 
     if values:
         named = {flag(key)[2:]: value for key, value in values.items()}
-        text = yaml.safe_dump(named, sort_keys=False, allow_unicode=True)
-        create(folder / NAME, text)
+        create(folder / NAME, yaml.safe_dump(named, sort_keys=False, allow_unicode=True))
 
 
 def select_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -235,7 +235,8 @@ def readme(run: Run) -> str:
         if one.origin not in (Origin.DEFAULT, Origin.PRESET)
     )
     # pasted into a shell as it stands, beside the folder if that was given by its whole path
-    quoted = shlex.quote(str(folder.name if folder.is_absolute() else folder))
+    named = folder.resolve() if folder.name in ("", "..") else folder
+    quoted = shlex.quote(str(named.name if named.is_absolute() else named))
     user_dir = start.config.user_dir
     plugins = f" --user-dir {shlex.quote(str(user_dir))}" if user_dir else ""
     text = f"""# {folder.resolve().name}

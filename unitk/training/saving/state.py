@@ -244,8 +244,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     config = state["config"]
     if not ({"task", "arch"} <= set(config) and all(isinstance(v, str) for v in config.values())):
         raise CheckpointError(f"{path} is damaged: its 'config' is not that of a run")
-    now = rename_old(Settings.of_texts(config, Origin.CHECKPOINT))
-    return {**state, "config": now.texts}
+    return {**state, "config": rename_old(Settings.of_texts(config, Origin.CHECKPOINT)).texts}
 
 
 def asked_as(state: dict[str, Any], task: str | None) -> Settings:
