@@ -89,6 +89,9 @@ def test_the_shortest_table_counts(toy):
         generate(Ensemble(models), [prompt], case.protocol, replace(CONFIG, max_len=9))
     with pytest.raises(DataError, match="too long with --max-len 9 by 5 for the 16 positions"):
         generate(Ensemble([case.model, short]), [prompt], case.protocol, replace(CONFIG, max_len=9))
+    with pytest.raises(DataError, match="by 16 for the 16 positions .*; --max-len may be 4$"):
+        generate(short, [prompt], case.protocol, replace(CONFIG, max_len=20))
+    generate(short, [prompt], case.protocol, replace(CONFIG, max_len=4))
 
 
 def task(name, vocab, **options):

@@ -28,7 +28,7 @@ def law(scores, top_k, top_p, min_p=0.0):
 @pytest.mark.parametrize(
     ("top_k", "top_p", "min_p"),
     [(0, 1.0, 0.0), (3, 1.0, 0.0), (0, 0.7, 0.0), (4, 0.8, 0.0), (1, 1.0, 0.0)]
-    + [(0, 1.0, 0.3), (4, 0.9, 0.5), (0, 1.0, 1.0)],
+    + [(0, 1.0, 0.3), (4, 0.9, 0.5), (0, 1.0, 1.0), (0, 1e-300, 0.0)],
 )
 def test_draws_follow_the_law(top_k, top_p, min_p):
     scores = np.random.default_rng(0).normal(size=9)

@@ -587,6 +587,10 @@ def test_a_model_with_more_than_its_family_is_refused():
         kind_of(preset("thu_ernie_tiny"))
     with pytest.raises(UsageError, match="gpt2 model has --arch.ffn-gate off.*model"):
         kind_of(replace(preset("gpt2_tiny"), ffn_gate=True))
+    for name in ("bert_tiny", "ernie_tiny", "albert_tiny"):
+        with pytest.raises(UsageError, match="--arch.head-pooler on"):
+            kind_of(replace(preset(name), head_pooler=False))
+        assert kind_of(replace(preset(name), head_pooler=False, heads=()))
 
 
 def test_a_gpt_whose_layers_are_of_another_width_is_refused(toy_vocab):

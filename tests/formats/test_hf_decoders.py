@@ -132,6 +132,12 @@ def test_files_of_transformers_4_say_the_same_in_other_places(hf, kind):
     assert "rope_parameters" in config.to_dict()
 
 
+def test_a_head_width_that_attention_of_gpt_neox_ignores_is_refused():
+    assert read("gpt_neox", {"hidden_size": 64, "head_dim": 16})
+    with pytest.raises(CheckpointError, match="config.json: .* head_dim 16, got 24"):
+        read("gpt_neox", {"hidden_size": 64, "head_dim": 24})
+
+
 def test_smollm3s_list_of_layers_goes_before_its_flag(hf):
     """transformers makes the masks by the list, whatever `use_sliding_window` says."""
     types = ["sliding_attention", "full_attention"] * 2

@@ -79,6 +79,14 @@ def test_what_is_not_computed_is_refused_by_its_field(side, change, message):
     assert "\n" not in str(error.value)
 
 
+def test_entries_of_towers_count_in_towers_alone(hf):
+    given = about(TINY) | {"rms_norm_eps": 0.5, "num_hidden_layers": 7, "head_dim": 5}
+    given["decoder"].pop("rms_norm_eps"), given["encoder"].pop("rms_norm_eps")
+    found, theirs = get("model_type", FAMILY).unpack(given, FILE), hf.T5GemmaConfig(**given)
+    for key in ("rms_norm_eps", "num_hidden_layers", "head_dim"):
+        assert found[key] == getattr(theirs.encoder, key) == getattr(theirs.decoder, key)
+
+
 def test_a_tower_that_is_no_table_is_refused():
     with pytest.raises(CheckpointError, match="config.json: encoder .* object"):
         get("model_type", FAMILY).unpack({"encoder": 3}, FILE)

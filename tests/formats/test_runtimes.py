@@ -128,6 +128,14 @@ def test_t5_1_1_is_not_taken(parts, tmp_path):
         written(parts("t5_v1_1_small", "seq2seq"), "ctranslate2", tmp_path / "t5")
 
 
+def test_a_t5_with_one_head_is_refused(parts, tmp_path):
+    pytest.importorskip("ctranslate2")
+    own = parts("t5_small", "seq2seq")
+    own.model.config = replace(own.model.config, num_heads=1)
+    with pytest.raises(UsageError, match="--arch.num-heads"):
+        written(own, "ctranslate2", tmp_path / "t5")
+
+
 def test_an_activation_that_ctranslate2_lacks(parts, tmp_path):
     pytest.importorskip("ctranslate2")
     own = parts("gpt2_small", "lm")

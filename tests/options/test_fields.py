@@ -25,6 +25,7 @@ from unitk.options.fields import (
     Weights,
     options,
     parse_named,
+    parse_value,
 )
 from unitk.options.settings import Origin, Settings
 from unitk.serving.config import Limits
@@ -203,3 +204,9 @@ def test_a_field_of_a_value_is_given_once():
     for name, text in (("schedule", "linear:warmup=1,warmup=2"), ("adapter", "lora:rank=2,rank=3")):
         with pytest.raises(UsageError, match="--x: (warmup|rank) is given twice"):
             parse_named(name, text, "--x")
+
+
+@pytest.mark.parametrize("kind", [float, float | None, tuple[float, ...]])
+def test_nan_is_no_value_of_any_option(kind):
+    with pytest.raises(UsageError, match="--x .* number, got 'nan'"):
+        parse_value("nan", kind, "--x")

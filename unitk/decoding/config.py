@@ -119,7 +119,7 @@ class RulesConfig(Checked):
     """Block repeated n-grams of this size. Each blank counts by itself. 0: off."""
     no_repeat_ngram_ignore: str = ""
     """N-grams with one of these words may repeat, such as ". , [SEP]"."""
-    unkpen: float = 0.0
+    unkpen: Annotated[float, Bound(above=True)] = 0.0
     """Penalty that is subtracted from the log-probability of the unknown token."""
     bad_words: Path | None = None
     """File of words or phrases that are never written, one a line."""
@@ -134,7 +134,7 @@ class SamplingConfig(Checked):
 
     sampling: bool = False
     """Draw --nbest outputs token by token instead of searching. Scores are the model's own."""
-    temperature: Annotated[float, Bound(1e-6)] = 1.0
+    temperature: Annotated[float, Bound(1e-6, below=True)] = 1.0
     """Divides the logits: below 1 sharpens, above 1 flattens. A search ranks with it. The scores of
     draws are the model's own."""
     sampling_topk: Count = 0

@@ -400,7 +400,7 @@ def draw(
         best_RK, word_RK = score_RV.topk(min(top_k or size, size))
         law_RK = best_RK.softmax(1)
         if top_p < 1:  # the likeliest words up to the one that reaches top_p
-            law_RK = law_RK.masked_fill(law_RK.cumsum(1) - law_RK >= top_p, 0)
+            law_RK = law_RK.masked_fill(law_RK.cumsum(1) - law_RK >= max(top_p, 1e-7), 0)
         if min_p > 0:  # not much less likely than the likeliest
             law_RK = law_RK.masked_fill(law_RK < min_p * law_RK[:, :1], 0)
         law_RV = torch.zeros_like(law_RV).scatter(1, word_RK, law_RK)

@@ -30,6 +30,8 @@ def write(parts: Loaded, folder: Path) -> None:
         unscaled = kind == "t5" and not parts.model.config.output_scale
         # version 4.8 also scales the states of T5 1.1, whose outputs are not tied
         require(not unscaled, "--to ctranslate2 takes T5 1.0, whose outputs are tied, not T5 1.1")
+        alone = kind == "t5" and parts.model.config.num_heads == 1
+        require(not alone, "--to ctranslate2: it computes no T5 with one head (--arch.num-heads)")
         from ctranslate2.converters import TransformersConverter
 
         made = TransformersConverter(str(there)).convert(str(there / "made"))

@@ -216,7 +216,7 @@ def test_several_tokens_score_as_alone(folder, toy_vocab, layout, penalty):
             batch = collate([[prompt]]).to("cpu")
             logits = model.output(batch, batch.asks["mlm"]).log_softmax(-1)
             size = len(words)
-            wanted = float(logits[range(size), words].sum())
+            wanted = logits[range(size), words].sum().item()
         assert score == pytest.approx(wanted / size**penalty, rel=1e-4)
 
 

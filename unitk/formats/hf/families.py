@@ -231,6 +231,9 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = ""
             gelu = config.activation == "gelu" or not (config.head_transform and not head)
             what += f" has GELU in its output layer, but --arch.activation is {config.activation}"
             require(gelu or not family.gelu_output, what)
+            pooled = config.head_pooler or head or not any("class:" in one for one in config.heads)
+            what = f"--to hf: {family.about} reads classes of pairs with --arch.head-pooler on"
+            require(bool(pooled), what)
             return name
         except UsageError as error:
             refused.append(error)

@@ -7,7 +7,7 @@ from unitk.formats.hf.families import DOUBLE, SLOTS, TEXTS, Changes, Checkpoint,
 from unitk.formats.hf.generation import ALONE, UNDELIMITED, decoder_opening
 from unitk.formats.hf.layers import BASE, SHARE, about_rotary, ropes, rotary
 from unitk.formats.names import BY_HEAD, TURNED, Layout, layer, prefix_names
-from unitk.formats.settings import keys
+from unitk.formats.settings import keys, refuse
 from unitk.models.config import ModelConfig
 from unitk.registry import register
 
@@ -84,7 +84,8 @@ def _about_gpt(config: ModelConfig) -> Changes:
 
 def _neox(checkpoint: Checkpoint) -> Changes:
     """Rotary positions, of which transformers 4 has base and share under names of their own."""
-    _, _, given, where = checkpoint
+    config, _, given, where = checkpoint
+    refuse(given, {"head_dim": config.width // config.num_heads}, where)
     # an entry `rope_parameters` goes before both
     base = given.get("rotary_emb_base", given.get(BASE, 10000.0))
     share = given.get("rotary_pct", given.get(SHARE, 0.25))

@@ -101,7 +101,9 @@ def unpack_towers(given: Changes, where: Path) -> Changes:
         types = layer_types(towers[side], usually, f"{where}: {side}")
         if SLIDING in types:
             raise CheckpointError(f"{where}: {side}: unitk reads only {FULL} in layer_types")
-    return {**found, **{key: value for key, value in given.items() if key not in SIDES}}
+    # transformers reads these in the towers alone, wherever else they stand
+    own = {*SIDES, DEPTH, "final_logit_softcapping", *USUAL}
+    return {**found, **{key: value for key, value in given.items() if key not in own}}
 
 
 def pack_towers(about: Changes) -> Changes:
