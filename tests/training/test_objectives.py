@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +173,23 @@ def test_a_layout_of_a_plug_in_that_cannot_be_is_named(begin, own_registry, tmp_
     with pytest.raises(UsageError, match=f"^--task mine: pretrain {message}"):
         train(begin("--task mine --arch bert_tiny"))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_layout_is_not_written_out(begin, own_registry):
+    """Only a message needs its text: it takes many times as long as the layout."""
+
+    class Silent(Example):
+        def __repr__(self):
+            raise AssertionError("written out")
+
+    @registry.register("task", "mine")
+    class Mine(registry.get("task", "mlm")):
+        def pretrain(self, text, rng):
+            one = super().pretrain(text, rng)
+            return Silent(**{field.name: getattr(one, field.name) for field in fields(one)})
+
+    example = draw(begin("--task mine --arch bert_tiny").data.train, 1, 0, 0)
+    assert type(example) is Silent
 
 
 NETWORKS = {registry.get("arch", name)().network: name for name in TINY}

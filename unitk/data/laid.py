@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -284,9 +284,10 @@ def lay_out_made_up(
 def _lay_out(task: Task, method: str, given: Any, rng: np.random.Generator) -> Example:
     """What a task's method of this name lays out; `UsageError` if a plug-in's gives no example."""
     found: Any = getattr(task, method)(*given, rng)
-    wrong = f"--task {task.name}: {method} must return an Example, got {show_value(found)}"
-    require(isinstance(found, Example), wrong)
-    return cast(Example, found)
+    if not isinstance(found, Example):
+        wrong = f"{method} must return an Example, got {show_value(found)}"
+        raise UsageError(f"--task {task.name}: {wrong}")
+    return found
 
 
 def _truncation_note(task: Task, count: int, source: Callable[[int], list[Ids]]) -> list[str]:

@@ -247,6 +247,17 @@ def test_a_reader_of_a_plug_in_that_gives_no_records_is_named(tmp_path, own_regi
                 list(read(tmp_path / name))
 
 
+def test_what_a_reader_gives_is_not_written_out():
+    """Only a message needs its text, which may be long."""
+
+    class Silent(dict):
+        def __repr__(self):
+            raise AssertionError("written out")
+
+    record = Record(Silent(text="a"), "x.jsonl, line 1")
+    assert reader("jsonl").check(record) is record
+
+
 def test_a_reader_is_one(own_registry):
     registry.register("reader", "odd")(dict)
     with pytest.raises(UsageError, match="^reader 'odd' .*Reader, got {}$"):

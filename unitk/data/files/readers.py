@@ -144,11 +144,13 @@ class Reader(ABC):
 
     def check(self, record: Any) -> Record:
         """The same record; `UsageError` names the reader if it is none."""
-        what = f"reader {registry.name_of('reader', type(self))!r} must give"
-        require(isinstance(record, Record), f"{what} a Record, got {show_value(record)}")
-        known = f"{what} the fields of a record as a dict, got {show_value(record.values)}"
-        require(isinstance(record.values, dict), known)
-        return record
+        whole = isinstance(record, Record)
+        if whole and isinstance(record.values, dict):
+            return record
+        what = "the fields of a record as a dict" if whole else "a Record"
+        found = show_value(record.values if whole else record)
+        name = registry.name_of("reader", type(self))
+        raise UsageError(f"reader {name!r} must give {what}, got {found}")
 
 
 class LineReader(Reader):
