@@ -19,7 +19,7 @@ from unitk import pretrained, registry
 from unitk.errors import DataError
 from unitk.vocab.base import FILE, SYMBOLS, Vocab, adopt
 from unitk.vocab.subwords import Lowercased, SentencePiece, Unaccented, VocabModel
-from unitk.vocab.tokenizer_classes import CLASSES, Pieces, check_model
+from unitk.vocab.tokenizer_classes import KIND, Pieces, check_model
 from unitk.vocab.tokenizer_files import (
     ADDED,
     AS_IT_IS,
@@ -150,7 +150,7 @@ def _assemble(files: TokenizerFiles) -> Any:
         content = token_text(one)
         beyond = files.rows is not None and tokenizer.get_vocab_size() >= files.rows
         # a token that no file names, and that the model has no row for, is none
-        if content in there or not is_named and beyond and tokenizer.token_to_id(content) is None:
+        if content in there or (not is_named and beyond and tokenizer.token_to_id(content) is None):
             continue
         flags = {key: one[key] for key in FLAGS if key in one} if isinstance(one, dict) else {}
         _add(tokenizer, content, flags | {"special": is_role or flags.get("special", True)})
@@ -192,7 +192,7 @@ def _of_pieces(files: TokenizerFiles) -> Any:
         if name == "T5Tokenizer" and not files.fast:
             pieces = _with_sentinels(files, pieces)
         unk = token_text(files.roles.get("unk", "<unk>"))
-        return CLASSES[name].build(pieces, files.flag, unk)
+        return registry.get(KIND, name).build(pieces, files.flag, unk)
 
 
 def _with_sentinels(files: TokenizerFiles, pieces: Pieces) -> Pieces:

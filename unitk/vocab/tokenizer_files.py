@@ -9,11 +9,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from unitk import registry
 from unitk.errors import DataError
 from unitk.foreign import JSON_NAMES, read_json
 from unitk.vocab import untrusted
 from unitk.vocab.subwords import SentencePiece
-from unitk.vocab.tokenizer_classes import CLASSES, Pieces, pieces_of_file, pieces_of_spec
+from unitk.vocab.tokenizer_classes import (
+    KIND,
+    Pieces,
+    TokenizerClass,
+    find_class,
+    pieces_of_file,
+    pieces_of_spec,
+)
 from unitk.vocab.untrusted import naming
 
 CONFIG, SETTINGS = "config.json", "tokenizer_config.json"
@@ -141,45 +149,50 @@ class TokenizerFiles:
         if self.fast:
             if name == "LlamaTokenizer" and untrusted.has_byte_level(self.fast):
                 return AS_IT_IS  # as Llama 3 has it, whose files name Llama's class
-            if name not in (*CLASSES, AS_IT_IS):
+            known = find_class(name)
+            if known is None and name != AS_IT_IS:
                 what = "%s is taken as it is, as tokenizer_class %s is unknown"
                 log.warning(what, self.fast_file, named)
-            other = name in CLASSES and untrusted.kind_of(self.fast["model"]) != CLASSES[name].model
-            return name if name in CLASSES and (named or not other) else AS_IT_IS
-        if name not in (*CLASSES, AS_IT_IS):
+            fits = known is not None and untrusted.kind_of(self.fast["model"]) == known.model
+            return name if fits or (known is not None and named) else AS_IT_IS
+        if find_class(name) is None and name != AS_IT_IS:
             where = f"{self.folder / SETTINGS}: tokenizer_class"
-            raise DataError(f"{where} must be one of {', '.join(CLASSES)}, got {named!r}")
-        if name in CLASSES and CLASSES[name].slow in self.slow:
-            return name
-        usual = USUAL.get(self.kind, "")
-        if usual in CLASSES and CLASSES[usual].slow in self.slow:
-            return usual
+            classes = ", ".join(registry.names(KIND))
+            raise DataError(f"{where} must be one of {classes}, got {named!r}")
+        for one in (name, USUAL.get(self.kind, "")):
+            known = find_class(one)
+            if known is not None and known.slow in self.slow:
+                return one
         # the files that are there decide
-        fits = {"vocab.txt": "BertTokenizer", "merges.txt": "GPT2Tokenizer"}
-        return next((fits[one] for one in fits if one in self.slow), "T5Tokenizer")
+        by_file = {"vocab.txt": "BertTokenizer", "merges.txt": "GPT2Tokenizer"}
+        return next((by_file[one] for one in by_file if one in self.slow), "T5Tokenizer")
+
+    @cached_property
+    def its_class(self) -> TokenizerClass | None:
+        """The class of the tokenizer; None if its tokenizer.json is taken as it is."""
+        return find_class(self.class_name)
 
     @cached_property
     def slow_file(self) -> Path | None:
         """The class's own file of pieces."""
-        if self.class_name == AS_IT_IS:
-            return None
-        return self.slow.get(CLASSES[self.class_name].slow)
+        return None if self.its_class is None else self.slow.get(self.its_class.slow)
 
     @cached_property
     def pieces(self) -> Pieces:
         """The pieces, of tokenizer.json if there is one; other files must have the same."""
-        slow = None
-        if self.slow_file is not None:
+        slow, known = None, self.its_class
+        if self.slow_file is not None and known is not None:
             with naming(self.slow_file):
                 slow = pieces_of_file(self.slow_file)
-                known = CLASSES[self.class_name]
                 roles = {**known.roles, **{one: token_text(self.roles[one]) for one in self.roles}}
                 slow = known.arrange(slow, roles)
         if not self.fast:
             assert slow is not None
             return slow
         fast = pieces_of_spec(self.fast)
-        for piece, index in slow.ids.items() if slow else ():
+        if slow is None:
+            return fast
+        for piece, index in slow.ids.items():
             if fast.ids.get(piece, index) != index:
                 what = f"{piece!r} has the id {fast.ids[piece]:,} in model.vocab"
                 other = f"but {index:,} in {self.slow_file}"
@@ -189,8 +202,8 @@ class TokenizerFiles:
     @property
     def merged(self) -> Path | None:
         """The sentencepiece model that has the pieces, if it is BPE, but its class is not."""
-        file = None if self.fast else self.slow_file
-        if file is None or file.suffix != ".model" or CLASSES[self.class_name].model == "BPE":
+        file, known = None if self.fast else self.slow_file, self.its_class
+        if file is None or file.suffix != ".model" or known is None or known.model == "BPE":
             return None
         return None if self.pieces.scores else file
 
@@ -261,8 +274,7 @@ class TokenizerFiles:
     @cached_property
     def roles(self) -> dict[str, Any]:
         """Role -> its token as the files or the class have it, text or object."""
-        known = CLASSES.get(self.class_name)
-        found: dict[str, Any] = {}
+        known, found = self.its_class, dict[str, Any]()
         for role in ROLES:
             key = f"{role}_token"
             for file, given in ((MAP, self._legacy), (SETTINGS, self.settings)):
@@ -277,7 +289,8 @@ class TokenizerFiles:
                 elif role == "pad" and self.class_name != "GPT2Tokenizer":  # whose default is none
                     padding = self.fast.get("padding")
                     token = padding.get("pad_token") if isinstance(padding, dict) else None
-                    found |= {} if token is None else {role: token}
+                    if token is not None:
+                        found[role] = token
         return found
 
     def declares(self, role: str) -> bool:
@@ -291,9 +304,10 @@ class TokenizerFiles:
         found: list[Any] = []
         for file, given in ((SETTINGS, self.settings), (MAP, self._legacy)):
             several = given.get(EXTRA_TOKENS[0])
-            for key, value in several.items() if isinstance(several, dict) else ():
-                token_text(value, f"{self.folder / file}: {EXTRA_TOKENS[0]}: {key}")
-                found.append(value)
+            if isinstance(several, dict):
+                for key, value in several.items():
+                    token_text(value, f"{self.folder / file}: {EXTRA_TOKENS[0]}: {key}")
+                found += several.values()
             found += (
                 value
                 for key, value in given.items()
@@ -327,7 +341,7 @@ class TokenizerFiles:
         return named, default
 
     def _extra_of_class(self, more: list[Any] | None) -> list[Any]:
-        known = CLASSES.get(self.class_name)
+        known = self.its_class
         if self.class_name == "T5Tokenizer":
             if any("<extra_id_" in token_text(one) for one in more or []):
                 return []
@@ -337,11 +351,12 @@ class TokenizerFiles:
 
 def token_text(token: Any, where: str = "") -> str:
     """The text of a token that is a text or an object with `content`."""
-    content = token.get("content") if isinstance(token, dict) else token
+    given = token if isinstance(token, dict) else {"content": token}
+    content = given.get("content")
     if not isinstance(content, str) or not content:
         raise DataError(f"{where} must be a text or an object with content, got {token!r}")
-    for name in FLAGS if isinstance(token, dict) else ():
-        if type(token.get(name, False)) is not bool:
+    for name in FLAGS:
+        if type(given.get(name, False)) is not bool:
             raise DataError(f"{where}: {name} must be true or false, got {token[name]!r}")
     return content
 

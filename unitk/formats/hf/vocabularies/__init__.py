@@ -1,1 +1,1 @@
-"""What the vocabularies of a few families of released models need; the registry knows it."""
+"""Vocabularies and tokenizer classes of released models; the registry alone knows them."""

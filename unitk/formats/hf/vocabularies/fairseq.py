@@ -12,16 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from unitk.formats.hf.vocabularies.bpe import FAIRSEQ
+from unitk.formats.hf.vocabularies.unigram import UNIGRAM, metaspace, unigram
 from unitk.registry import register
-from unitk.vocab.tokenizer_classes import (
-    BUILT_IN,
-    UNIGRAM,
-    Flag,
-    Pieces,
-    TokenizerClass,
-    metaspace,
-    unigram,
-)
+from unitk.vocab.tokenizer_classes import Flag, Pieces, TokenizerClass
 
 LANGUAGES = """
     ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV
@@ -82,7 +76,7 @@ def build_mbart50(pieces: Pieces, flag: Flag, unk: str) -> Any:
     return metaspace(replace(pieces, unk=3), flag, unk)
 
 
-ALIKE: dict[str, Any] = {**UNIGRAM, "roles": BUILT_IN["RobertaTokenizer"].roles}
+ALIKE: dict[str, Any] = {**UNIGRAM, "roles": FAIRSEQ}
 register("tokenizer", "XLMRobertaTokenizer")(
     TokenizerClass(**ALIKE, about="XLM-R", build=build_xlm_roberta, arrange=arrange_xlm_roberta)
 )
