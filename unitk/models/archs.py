@@ -28,10 +28,25 @@ from unitk.registry import get, register
 Config = TypeVar("Config", bound=ModelConfig)
 
 
-def resize(config: Config, num_layers: int, width: int, num_heads: int) -> Config:
-    """The same family in another size; the feed-forward part is four times as wide."""
+def resize(
+    config: Config,
+    num_layers: int,
+    width: int,
+    num_heads: int,
+    ffn_width: int | None = None,
+    kv: int = 0,
+) -> Config:
+    """The same family in another size, with `kv` heads of keys and values (0: as many as others).
+
+    By default, the feed-forward part is four times as wide.
+    """
     return replace(
-        config, num_layers=num_layers, width=width, num_heads=num_heads, ffn_width=4 * width
+        config,
+        num_layers=num_layers,
+        width=width,
+        num_heads=num_heads,
+        ffn_width=4 * width if ffn_width is None else ffn_width,
+        num_kv_heads=kv,
     )
 
 
@@ -59,7 +74,7 @@ def for_cpu(config: Config, num_layers: int = 4) -> Config:
 def modern(config: Config, num_layers: int, width: int, num_heads: int, ffn_width: int) -> Config:
     """A size of the modern stack; weights vary as LTG-BERT's, less in wider models."""
     std = round((2 / (5 * width)) ** 0.5, 4)
-    return replace(resize(config, num_layers, width, num_heads), ffn_width=ffn_width, init_std=std)
+    return replace(resize(config, num_layers, width, num_heads, ffn_width), init_std=std)
 
 
 BERT = ModelConfig(
@@ -257,11 +272,11 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "t5_base": (resize(T5, 12, 768, 12), "T5-base: 12 + 12 layers, 223 M parameters."),
     "t5_large": (resize(T5, 24, 1024, 16), "T5-large: 24 + 24 layers of 1024, 738 M."),
     "t5_v1_1_small": (
-        replace(resize(T5_1_1, 8, 512, 6), ffn_width=1024),
+        resize(T5_1_1, 8, 512, 6, 1024),
         "T5 1.1 small: gated feed-forward part, output matrix of its own; 77 M parameters.",
     ),
     "t5_v1_1_base": (
-        replace(resize(T5_1_1, 12, 768, 12), ffn_width=2048),
+        resize(T5_1_1, 12, 768, 12, 2048),
         "T5 1.1 base: 12 + 12 layers, 248 M parameters.",
     ),
     "ul2_tiny": (tiny(UL2), TESTS2),
@@ -291,7 +306,7 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "llada_tiny": (tiny(LLADA), TESTS),
     "llada_small": (for_cpu(LLADA), CPU),
     "llada_8b": (
-        replace(resize(LLADA, 32, 4096, 32), ffn_width=12288),
+        resize(LLADA, 32, 4096, 32, 12288),
         "LLaDA: 32 layers of 4096, 8.0 billion parameters.",
     ),
     "modern_tiny": (modern(tiny(MODERN), 2, 64, 4, 176), TESTS),

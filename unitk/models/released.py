@@ -15,19 +15,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from unitk.models.archs import SIZES, TESTS, TESTS2, Config, modern, resize, tiny
+from unitk.models.archs import SIZES, TESTS, TESTS2, modern, resize, tiny
 from unitk.models.base import Preset
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
-
-
-def reshape(
-    config: Config, num_layers: int, width: int, num_heads: int, ffn_width: int, kv: int = 0
-) -> Config:
-    """The same family in another size, with `kv` heads of keys and values."""
-    config = resize(config, num_layers, width, num_heads)
-    return replace(config, ffn_width=ffn_width, num_kv_heads=kv)
-
 
 # what nearly all of these families have; the others change a part or two
 LLAMA = ModelConfig(
@@ -134,56 +125,56 @@ PYTHIA = ModelConfig(
 PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "qwen3_tiny": (modern(tiny(QWEN3), 2, 64, 4, 176), TESTS),
     "qwen3_mini": (
-        replace(resize(QWEN3, 4, 256, 4), ffn_width=704),
+        resize(QWEN3, 4, 256, 4, 704),
         "Qwen3's stack: 4 layers of 256, 5.3 M parameters, for a CPU.",
     ),
     "qwen3_15m": (
-        reshape(QWEN3, 7, 384, 6, 960),
+        resize(QWEN3, 7, 384, 6, 960),
         "Qwen3's stack: 7 layers of 384, 15 M parameters: unitk-base-en.",
     ),
-    "qwen3_small": (reshape(QWEN3, 12, 384, 6, 1280), "Qwen3's stack: 12 layers of 384, 31 M."),
+    "qwen3_small": (resize(QWEN3, 12, 384, 6, 1280), "Qwen3's stack: 12 layers of 384, 31 M."),
     "qwen3_base": (
-        replace(reshape(QWEN3, 12, 768, 12, 2048), tied=False),
+        replace(resize(QWEN3, 12, 768, 12, 2048), tied=False),
         "Qwen3's stack: 12 layers of 768 and an output matrix of its own, 110 M parameters.",
     ),
     "qwen3_0.6b": (
-        replace(reshape(QWEN3, 28, 1024, 16, 3072, 8), head_width=128, rotary_base=1e6),
+        replace(resize(QWEN3, 28, 1024, 16, 3072, 8), head_width=128, rotary_base=1e6),
         "Qwen3-0.6B, 596 M parameters.",
     ),
     "qwen3_encdec_tiny": (modern(tiny(QWEN3_PAIR), 2, 64, 4, 176), TESTS2),
     "qwen3_encdec_mini": (
-        replace(resize(QWEN3_PAIR, 4, 256, 4), ffn_width=704),
+        resize(QWEN3_PAIR, 4, 256, 4, 704),
         "Two towers as qwen3_mini, 10 M parameters, for a CPU.",
     ),
     "qwen3_encdec_15m": (
-        reshape(QWEN3_PAIR, 7, 384, 6, 960),
+        resize(QWEN3_PAIR, 7, 384, 6, 960),
         "Two towers as qwen3_15m, 31 M parameters: unitk-base-en in both.",
     ),
-    "qwen2_0.5b": (reshape(QWEN2, 24, 896, 14, 4864, 2), "Qwen2.5-0.5B, 494 M parameters."),
-    "llama_tiny": (reshape(tiny(LLAMA), 2, 64, 4, 176, 2), TESTS),
-    "llama_135m": (reshape(SMOLLM2, 30, 576, 9, 1536, 3), "SmolLM2-135M."),
-    "llama_360m": (reshape(SMOLLM2, 32, 960, 15, 2560, 5), "SmolLM2-360M."),
-    "llama_1b": (reshape(LLAMA3, 16, 2048, 32, 8192, 8), "Llama 3.2 1B."),
-    "mistral_7b": (reshape(MISTRAL, 32, 4096, 32, 14336, 8), "Mistral 7B, version 0.1."),
-    "smollm3_3b": (reshape(SMOLLM3, 36, 2048, 16, 11008, 4), "SmolLM3-3B."),
-    "olmo2_1b": (reshape(OLMO2, 16, 2048, 16, 8192), "OLMo 2 1B, 1.48 billion parameters."),
+    "qwen2_0.5b": (resize(QWEN2, 24, 896, 14, 4864, 2), "Qwen2.5-0.5B, 494 M parameters."),
+    "llama_tiny": (resize(tiny(LLAMA), 2, 64, 4, 176, 2), TESTS),
+    "llama_135m": (resize(SMOLLM2, 30, 576, 9, 1536, 3), "SmolLM2-135M."),
+    "llama_360m": (resize(SMOLLM2, 32, 960, 15, 2560, 5), "SmolLM2-360M."),
+    "llama_1b": (resize(LLAMA3, 16, 2048, 32, 8192, 8), "Llama 3.2 1B."),
+    "mistral_7b": (resize(MISTRAL, 32, 4096, 32, 14336, 8), "Mistral 7B, version 0.1."),
+    "smollm3_3b": (resize(SMOLLM3, 36, 2048, 16, 11008, 4), "SmolLM3-3B."),
+    "olmo2_1b": (resize(OLMO2, 16, 2048, 16, 8192), "OLMo 2 1B, 1.48 billion parameters."),
     "gemma3_tiny": (
         replace(
-            reshape(tiny(GEMMA3), 2, 64, 4, 176, 1),
+            resize(tiny(GEMMA3), 2, 64, 4, 176, 1),
             head_width=24,
             layer_windows=(7, 0),
             layer_rotary_bases=(1e4, 1e6),
         ),
         "2 layers of 64, heads of 24, a window of 7, no dropout: for tests.",
     ),
-    "gemma3_270m": (reshape(GEMMA3, 18, 640, 4, 2048, 1), "Gemma 3 270M."),
-    "gemma3_1b": (reshape(GEMMA3, 26, 1152, 4, 6912, 1), "Gemma 3 1B."),
-    "t5gemma_tiny": (reshape(tiny(T5GEMMA), 2, 64, 4, 176, 2), TESTS2),
+    "gemma3_270m": (resize(GEMMA3, 18, 640, 4, 2048, 1), "Gemma 3 270M."),
+    "gemma3_1b": (resize(GEMMA3, 26, 1152, 4, 6912, 1), "Gemma 3 1B."),
+    "t5gemma_tiny": (resize(tiny(T5GEMMA), 2, 64, 4, 176, 2), TESTS2),
     "t5gemma_mini": (
-        replace(reshape(T5GEMMA, 2, 256, 4, 576), init_std=256**-0.5),
+        replace(resize(T5GEMMA, 2, 256, 4, 576), init_std=256**-0.5),
         "T5Gemma's stack: 2 + 2 layers of 256, 5.4 M parameters, for a CPU.",
     ),
-    "t5gemma_small": (reshape(T5GEMMA, 6, 384, 6, 1280), "T5Gemma's stack: 6 + 6 layers of 384."),
+    "t5gemma_small": (resize(T5GEMMA, 6, 384, 6, 1280), "T5Gemma's stack: 6 + 6 layers of 384."),
     "pythia_tiny": (tiny(PYTHIA), TESTS),
     "pythia_14m": (resize(PYTHIA, 6, 128, 4), "Pythia-14M."),
     "pythia_31m": (resize(PYTHIA, 6, 256, 8), "Pythia-31M."),
@@ -191,21 +182,21 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "pythia_160m": (resize(PYTHIA, 12, 768, 12), "Pythia-160M."),
     "pythia_410m": (resize(PYTHIA, 24, 1024, 16), "Pythia-410M."),
     "modernbert_tiny": (
-        replace(reshape(tiny(MODERNBERT), 2, 64, 4, 96), layer_windows=(0, 8)),
+        replace(resize(tiny(MODERNBERT), 2, 64, 4, 96), layer_windows=(0, 8)),
         "2 layers of 64, one with a window of 8, no dropout: for tests.",
     ),
-    "modernbert_17m": (reshape(MODERNBERT, 7, 256, 4, 384), "Ettin's encoder of 17 M parameters."),
-    "modernbert_32m": (reshape(MODERNBERT, 10, 384, 6, 576), "Ettin's encoder of 32 M."),
-    "modernbert_68m": (reshape(MODERNBERT, 19, 512, 8, 768), "Ettin's encoder of 68 M."),
+    "modernbert_17m": (resize(MODERNBERT, 7, 256, 4, 384), "Ettin's encoder of 17 M parameters."),
+    "modernbert_32m": (resize(MODERNBERT, 10, 384, 6, 576), "Ettin's encoder of 32 M."),
+    "modernbert_68m": (resize(MODERNBERT, 19, 512, 8, 768), "Ettin's encoder of 68 M."),
     "modernbert_base": (
-        reshape(MODERNBERT, 22, 768, 12, 1152),
+        resize(MODERNBERT, 22, 768, 12, 1152),
         "ModernBERT-base and Ettin's encoder of 150 M parameters.",
     ),
     "modernbert_large": (
-        reshape(MODERNBERT, 28, 1024, 16, 2624),
+        resize(MODERNBERT, 28, 1024, 16, 2624),
         "ModernBERT-large and Ettin's encoder of 396 M parameters.",
     ),
-    "modernbert_1b": (reshape(MODERNBERT, 28, 1792, 28, 3840), "Ettin's encoder of 1.03 billion."),
+    "modernbert_1b": (resize(MODERNBERT, 28, 1792, 28, 3840), "Ettin's encoder of 1.03 billion."),
     "eurobert_210m": (EUROBERT, "EuroBERT-210m: 310 M parameters with its output matrix."),
 }
 
