@@ -17,7 +17,6 @@ from torch import nn
 from unitk.errors import UsageError, require
 from unitk.kernels.products import computes_in_bf16, keep_memory
 from unitk.models.heads.base import Categorical
-from unitk.models.heads.compare import compare_compiled
 from unitk.models.layers import FeedForward, Layer
 from unitk.models.model import Model
 from unitk.models.stack import Stack
@@ -117,7 +116,7 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
         if isinstance(part, Stack | Layer):
             part.half_states = config.residual == "half"
         if isinstance(part, Categorical) and config.compile and not cpu:
-            part.compare = compare_compiled
+            part.compiled = True
         if isinstance(part, FeedForward):
             part.lean = lean and not (config.recompute or config.compile)
         if config.compile and config.static and isinstance(part, Stack):

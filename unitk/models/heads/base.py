@@ -127,12 +127,12 @@ class Head(nn.Module):
 class Categorical(Head):
     """A head with logits [K, C] as output, of which the label's should be the largest."""
 
-    compare = staticmethod(fused.compare)
-    """Compares logits and labels; of a compiled model on a GPU, `fused.compare_compiled`."""
+    compiled = False
+    """Whether a compiled kernel compares logits and labels, as in a compiled model on a GPU."""
 
     def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
         own = smoothed if self.words else ()
-        return Terms(*self.compare(output, label, price_K, *own))
+        return Terms(*fused.compare(output, label, price_K, *own, compiled=self.compiled))
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:
         """The logarithm of the mean of the models' probabilities."""
@@ -164,7 +164,8 @@ class Heads(nn.ModuleDict):
         """The output layer with the name that an ask gives."""
         if name not in self:
             hint = nearest(name, self) or f" (it has: {', '.join(self)})"
-            hint += f"; --arch.heads {name} adds one, with :SIZE if it needs one" * (":" in name)
+            if ":" in name:
+                hint += f"; --arch.heads {name} adds one, with :SIZE if it needs one"
             raise UsageError(f"--arch has no output layer {name!r}{hint}")
         found = self[name]
         assert isinstance(found, Head)

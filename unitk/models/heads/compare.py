@@ -151,31 +151,21 @@ def compare(
     smoothing: float = 0.0,
     pad: int | None = None,
     z_loss: float = 0.0,
+    *,
+    compiled: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Each row's loss times its price, its nll, and whether its label is on top, [K] each.
 
     To the loss is added `z_loss` times the square of the logarithm of the softmax's denominator.
-    A label that is the `pad` costs nothing (UniLM).
+    A label that is the `pad` costs nothing (UniLM). With `compiled`, a kernel is made for it, where
+    there is no smoothing.
 
     The logits are overwritten: by their gradient if they need one.
     """
     spread = _spread(logits_KV, smoothing, pad) if smoothing else None
     price_K = price_K if pad is None else price_K.masked_fill(label_K == pad, 0)
-    return Compare.apply(logits_KV, label_K, price_K, spread, z_loss, compare_rows)  # type: ignore[no-untyped-call]
-
-
-def compare_compiled(
-    logits_KV: Tensor,
-    label_K: Tensor,
-    price_K: Tensor,
-    smoothing: float = 0.0,
-    pad: int | None = None,
-    z_loss: float = 0.0,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`compare` by a kernel that is made for it, where there is no smoothing."""
-    if smoothing:
-        return compare(logits_KV, label_K, price_K, smoothing, pad, z_loss)
-    return Compare.apply(logits_KV, label_K, price_K, None, z_loss, _compiled())  # type: ignore[no-untyped-call]
+    rows = _compiled() if compiled and not smoothing else compare_rows
+    return Compare.apply(logits_KV, label_K, price_K, spread, z_loss, rows)  # type: ignore[no-untyped-call]
 
 
 def _spread(logits_KV: Tensor, smoothing: float, pad: int | None) -> Smoothing:
