@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from unitk.decoding.config import GenerateConfig, length, slope
+from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.fill import fill_in
 from unitk.decoding.search import Output
 from unitk.decoding.texts.sentences import count_repeats
@@ -59,6 +60,16 @@ def fill(
         each.append(list({one.text: one for one in filled}.values()))
     gains = iter(judge([one.text for some in each for one in some]))
     return [rank_filled(some, [next(gains) for _ in some])[: config.nbest] for some in each]
+
+
+def fit_blanks(config: GenerateConfig, constraints: Sequence[Constraint]) -> GenerateConfig:
+    """The options as blanks with these constraints obey them; UsageError for those that cannot."""
+    config.idle("has no effect on blanks", "contrast", "begin_word", "sentences", "key_phrases")
+    if not any(one.prefix or one.phrases for one in constraints):
+        return config
+    what = "short blanks have no room for a prefix or phrases"
+    require(config.rerank != "on", f"--rerank on has no effect: {what}")
+    return replace(config, rerank="off")
 
 
 def is_ranked(task: Task, config: GenerateConfig, reads: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -181,40 +181,42 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for rules in (self._length_rules(), self._search_rules()):
+            for name, holds, what in rules:
+                check_option(self, name, holds, what)
+
+    def _length_rules(self) -> Iterator[tuple[str, bool, str]]:
+        """Options of lengths, whether each is as it must be, and what it must be."""
         for name in ("min_len", "max_len"):
             known = LENGTH.fullmatch(str(getattr(self, name))) is not None
-            self._require(name, known, "a number of tokens or a formula such as 1.2x+10")
-        some = slope(self.max_len) > 0 or length(self.max_len, 0) >= 1
-        self._require("max_len", some, "at least 1")
-        self._require("min_len", length(self.min_len, 0) >= 0, "at least 0")
+            yield name, known, "a number of tokens or a formula such as 1.2x+10"
+        least, most = length(self.min_len, 0), length(self.max_len, 0)
+        # with a formula, the two are compared for each source
+        grows = slope(self.min_len) > 0, slope(self.max_len) > 0
+        yield "max_len", grows[1] or most >= 1, "at least 1"
+        yield "min_len", least >= 0, "at least 0"
+        yield "min_len", self.max_words is None or not (grows[0] or least), "0 with --max-words"
+        yield "min_len", any(grows) or least <= most, f"at most --max-len {self.max_len}"
+
+    def _search_rules(self) -> Iterator[tuple[str, bool, str]]:
+        """The same for the options of searches and draws."""
+        draws, groups = self.sampling, self.diverse_beam_groups
         ignores = self.no_repeat_ngram_size > 0 or not self.no_repeat_ngram_ignore
-        size = "left out without --no-repeat-ngram-size"
-        self._require("no_repeat_ngram_ignore", ignores, size)
-        groups = self.diverse_beam_groups
+        yield "no_repeat_ngram_ignore", ignores, "left out without --no-repeat-ngram-size"
         parts = groups >= 1 and self.beam % groups == 0
-        self._require("diverse_beam_groups", parts, f"a divisor of --beam {self.beam}")
-        self._require("diverse_beam_groups", not self.sampling or groups == 1, "1 with --sampling")
+        yield "diverse_beam_groups", parts, f"a divisor of --beam {self.beam}"
+        yield "diverse_beam_groups", not draws or groups == 1, "1 with --sampling"
         wide = self.beam > groups or self.search != "exact"
-        self._require("search", wide, "another one with --beam 1 or groups of 1")
-        fits = not self.sampling or self.search == "likely"
-        self._require("search", fits, "left out with --sampling")
-        fits = self.sampling or self.nbest <= self.beam
-        self._require("nbest", fits, f"at most --beam {self.beam}")
-        searches = self.avoid_part > 0 and self.beam > 1 and not self.sampling
-        fits = searches or self.contrast == 0
-        self._require("sentences", not (self.contrast and self.sentences), "0 with --contrast")
-        self._require("contrast", fits, "0 without a search by --beam 2 or more, and --avoid-part")
-        draws = {"sampling_topk": 0, "sampling_topp": 1, "sampling_minp": 0}
-        draws |= {"best_of": 1, "repeat_cost": 0}
-        for name, plain in draws.items():
-            idle = not self.sampling and getattr(self, name) != plain
-            self._require(name, not idle, f"{plain} without --sampling")
-        fits = self.max_words is None or not (slope(self.min_len) or length(self.min_len, 0))
-        self._require("min_len", fits, "0 with --max-words")
-        # other lines are compared for each source
-        lines = slope(self.min_len) + slope(self.max_len) > 0
-        fits = lines or length(self.min_len, 0) <= length(self.max_len, 0)
-        self._require("min_len", fits, f"at most --max-len {self.max_len}")
+        yield "search", wide, "another one with --beam 1 or groups of 1"
+        yield "search", not draws or self.search == "likely", "left out with --sampling"
+        yield "nbest", draws or self.nbest <= self.beam, f"at most --beam {self.beam}"
+        yield "sentences", not (self.contrast and self.sentences), "0 with --contrast"
+        searches = self.avoid_part > 0 and self.beam > 1 and not draws
+        least = "0 without a search by --beam 2 or more, and --avoid-part"
+        yield "contrast", searches or self.contrast == 0, least
+        for name in ("sampling_topk", "sampling_topp", "sampling_minp", "best_of", "repeat_cost"):
+            plain = getattr(GenerateConfig, name)
+            yield name, draws or getattr(self, name) == plain, f"{plain:g} without --sampling"
 
     @property
     def width(self) -> int:
@@ -232,15 +234,14 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         """The names of the options that count where outputs are given."""
         names = ["lenpen", "search", "unkpen", "end_symbols"]
         names += ["max_tokens", "max_source_len", "key_phrases"]
-        return names + ["max_len"] * (search in ("glm", "unilm"))  # which end there for free
+        if search in ("glm", "unilm"):  # which end there for free
+            names.append("max_len")
+        return names
 
     def idle(self, why: str, *names: str) -> None:
         """Raise a `UsageError` unless each of these options has its default."""
         for name in names:
             require(getattr(self, name) == getattr(GenerateConfig, name), f"{flag(name)} {why}")
-
-    def _require(self, name: str, holds: bool, what: str) -> None:
-        check_option(self, name, holds, what)
 
 
 @dataclass(frozen=True, kw_only=True)

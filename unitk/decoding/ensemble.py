@@ -17,7 +17,7 @@ from unitk.models.base import ArchConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads
 from unitk.models.model import Model
 from unitk.models.state import Carry
-from unitk.slots import Batch, Example
+from unitk.slots import Batch, Example, Ids
 from unitk.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -166,8 +166,11 @@ def are_alike(one: Task, other: Task) -> bool:
     if (one.protocol, one.infills) != (other.protocol, other.infills):
         return False
     word = one.words[:1]  # any word: layouts do not depend on which
-    sources = [[np.append(word, one.vocab.mask)]] if one.infills else []
-    sources += [[word], [word, word]] if one.protocol is not None else []
+    sources = list[list[Ids]]()
+    if one.infills:
+        sources.append([np.append(word, one.vocab.mask)])
+    if one.protocol is not None:
+        sources += [[word], [word, word]]
     return all(_same(one.prompt(source), other.prompt(source)) for source in sources)
 
 

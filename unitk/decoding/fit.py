@@ -206,7 +206,8 @@ def check_places(
     if pos > 0:
         wish = f" with --max-len {max_len}" if protocol.dpos else ""
         table = f"the {limits.max_positions} positions of this model"
-        cure = f"--truncate{f' or --max-source-len {fits}' * (fits > 0)} shortens its last part"
+        or_limit = f" or --max-source-len {fits}" if fits > 0 else ""
+        cure = f"--truncate{or_limit} shortens its last part"
         if max_len >= limits.max_positions and protocol.dpos:  # whatever the source is
             cure = f"--max-len may be {max_len - -(-pos // protocol.dpos)}"
         raise DataError(f"{name} is too long{wish} by {pos} for {table}; {cure}")

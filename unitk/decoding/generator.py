@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import numpy as np
 
 from unitk import notebook, registry
-from unitk.decoding.blanks import fill
+from unitk.decoding.blanks import fill, fit_blanks
 from unitk.decoding.config import (
     INFILL_LENPEN,
     EmbedConfig,
@@ -26,7 +26,7 @@ from unitk.decoding.files.defaults import naming_defaults, select_defaults, sele
 from unitk.decoding.fit import check_parts, split_parts, strings, usable, warn_of_shortened
 from unitk.decoding.forced import Given, add_attention, check_layer, logits, predicting
 from unitk.decoding.likelihood import likelihoods
-from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.search import NO_WORDS, Hypothesis, Output
 from unitk.decoding.texts.contrast import contrast
 from unitk.decoding.texts.outputs import OutputTable
 from unitk.decoding.texts.sentences import choose_outputs, stable_part
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from unitk.tasks.understanding.base import Understanding
 
 log = logging.getLogger(__name__)
-
-INSTEAD = "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"
-NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
 
 
 class Generator(Sources):
@@ -156,10 +153,6 @@ class Generator(Sources):
 
         return pieces(work)
 
-    def table(self) -> OutputTable:
-        """An empty table for outputs of this model."""
-        return OutputTable([], [], self.vocab)
-
     def sample(self, count: int = 1, **options: Unpack[GenerateOptions]) -> list[Output]:
         """Draw texts that the model writes where nothing is given; `options` are GenerateConfig's.
 
@@ -198,25 +191,21 @@ class Generator(Sources):
         **how: Any,
     ) -> list[list[Output]]:
         """The n best ways to fill the blanks of texts; `how` are other arguments of `outputs`."""
-        config.idle("has no effect on blanks", "contrast", "begin_word", "sentences", "key_phrases")
-        if any(one.prefix or one.phrases for one in how.get("constraints", ())):
-            what = "short blanks have no room for a prefix or phrases"
-            require(config.rerank != "on", f"--rerank on has no effect: {what}")
-            config = replace(config, rerank="off")
+        config = fit_blanks(config, how.get("constraints", ()))
 
         def search(config: GenerateConfig, last: bool) -> list[list[Output]]:
             report = watch.report if last else lambda done: watch.report(0)
             return self.outputs(sources, config, watch=replace(watch, report=report), **how)
 
-        judge = partial(self.reader.judge, config, watch) if self.reader else None
+        judge = None
+        if self.reader is not None:
+            judge = partial(
+                self.reader.likelihood,
+                truncate=True,
+                max_tokens=config.max_tokens,
+                report=lambda done: watch.report(0),
+            )
         return fill(self.task, texts, sources, config, search, judge)
-
-    def judge(self, config: GenerateConfig, watch: Watcher, texts: Sequence[str]) -> list[Floats]:
-        """The log-probabilities of the tokens of texts, as `likelihood` has them."""
-        pairs = [(np.empty(0, np.int64), ids) for ids in self._ids(texts)]
-        how: dict[str, Any] = {"truncate": True, "report": lambda done: watch.report(0)}
-        found = likelihoods(self.model, self.task, pairs, max_tokens=config.max_tokens, **how)
-        return [gains for gains, _ in found]
 
     def embed(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[EmbedOptions]
@@ -303,6 +292,7 @@ class Generator(Sources):
         whole_words: bool = False,
         truncate: bool = False,
         max_tokens: int = 16384,
+        report: Callable[[int], None] = lambda done: None,
     ) -> list[Floats]:
         """The log-probability of each token of each text; `before` is what stands before each text.
 
@@ -313,9 +303,16 @@ class Generator(Sources):
         ids = self._ids(texts)
         first = self._ids(before, "before") or self._ids([""] * len(ids))
         require(len(first) == len(ids), "before: one for each text, or none at all")
-        how: dict[str, Any] = {"whole_words": whole_words, "max_tokens": max_tokens}
-        how |= {"texts": list(zip(first, ids, strict=True)), "truncate": truncate}
-        return [gains for gains, _ in likelihoods(self.model, self.task, **how)]
+        found = likelihoods(
+            self.model,
+            self.task,
+            list(zip(first, ids, strict=True)),
+            whole_words=whole_words,
+            truncate=truncate,
+            max_tokens=max_tokens,
+            report=report,
+        )
+        return [gains for gains, _ in found]
 
     def prompts(
         self,
@@ -366,8 +363,9 @@ class Generator(Sources):
         """
         sources, config = self.key_sentences(sources, config), replace(config, key_phrases=())
         check_layer(self.model, layer)
-        how: dict[str, Any] = {"constraints": constraints, "truncate": truncate, "driver": driver}
-        prompts = self.prompts(sources, config, first=first, **how)
+        prompts = self.prompts(
+            sources, config, constraints=constraints, truncate=truncate, first=first, driver=driver
+        )
         self.warned = self.warned or check_parts(self.task, sources, first)
         cut = sum(one.source is not sources[one.number - first] for one in prompts)
         warn_of_shortened(cut, len(sources), config)
@@ -437,14 +435,14 @@ class Generator(Sources):
     @property
     def driver(self) -> Driver:
         """The driver that writes outputs; `UsageError` if the task has none."""
-        if not self.task.driver:
-            raise UsageError(f"--checkpoint: task {self.task.name} does not generate")
+        require(bool(self.task.driver), f"--checkpoint: task {self.task.name} does not generate")
         kind: type[Driver] = registry.get("driver", self.task.driver)
         return kind(self.model, self.task, self.protocol)
 
     def _ordered(self, flag: str) -> Protocol:
         """The protocol of a task that writes word by word; `UsageError` for any other task."""
         if self.protocol is None:
-            more = INSTEAD * (flag == "--score")
+            cure = "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"
+            more = cure if flag == "--score" else ""
             raise UsageError(f"{flag}: task {self.task.name} does not write word by word{more}")
         return self.protocol

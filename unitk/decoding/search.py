@@ -51,6 +51,10 @@ class Output:
         return f"Output({self.text!r}, score={self.hypothesis.score:.4g})"
 
 
+NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
+"""The output for a source without words."""
+
+
 @dataclass(frozen=True)
 class Request:
     """The inputs of a search over B sources."""

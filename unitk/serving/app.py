@@ -21,17 +21,8 @@ from starlette.types import Receive, Scope, Send
 
 from unitk.api import drawing
 from unitk.errors import DataError, UnitkError, UsageError
-from unitk.serving.batching import (
-    Abandoned,
-    Batcher,
-    Busy,
-    Claim,
-    Internal,
-    Job,
-    NoMemory,
-    Room,
-    failure,
-)
+from unitk.serving import batching
+from unitk.serving.batching import Batcher, Claim, Job
 from unitk.serving.figures import RECORD, Entry, Figures, Observed
 from unitk.serving.hosts import Application
 from unitk.serving.keys import Keys
@@ -82,7 +73,7 @@ class Server:
         self.services, self.replaced, self.limits = services, replaced, services[0].limits
         self.keys, self.write, limits = keys, write, self.limits
         self.batcher = Batcher(limits.max_queue, HELD * limits.max_tokens)
-        self.room = Room(limits.max_work)
+        self.room = batching.Room(limits.max_work)
         self.readers = ThreadPoolExecutor(READERS, "unitk-reader")
         self.figures = Figures()
 
@@ -207,10 +198,10 @@ class Server:
             given = parse_request(body)
             service = choose_service(self.services, given)
             job = service.job(verb, given, on_text, lambda: claim.gone)
-        except Abandoned:
+        except batching.Abandoned:
             raise
         except BaseException as error:  # also that of a tokenizer, which is no Exception
-            raise failure(error) from None
+            raise batching.failure(error) from None
         record.model, record.read, record.stream = service.name, job.read, job.stream is not None
         answer = job.answer
 
@@ -317,12 +308,12 @@ def explain_errors(timeout: float) -> Iterator[None]:
         raise HTTPException(400, str(error)) from error
     except UnitkError as error:
         raise HTTPException(500, str(error)) from error
-    except Busy as error:
+    except batching.Busy as error:
         raise HTTPException(503, "the server has too much work; try again later") from error
-    except NoMemory as error:
+    except batching.NoMemory as error:
         few = "there is too little memory for this request; ask for less at a time"
         raise HTTPException(503, few) from error
-    except Internal as error:
+    except batching.Internal as error:
         raise HTTPException(500, "internal error: the log of the server has more") from error
     except TimeoutError as error:
         after = f"the request was given up after {timeout:g} seconds"

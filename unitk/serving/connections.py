@@ -162,7 +162,8 @@ def response(status: int, said: str) -> bytes:
     body = json.dumps({"error": said}).encode()
     head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", "content-type: application/json"]
     head += [f"content-length: {len(body)}", "connection: close"]
-    head += ["retry-after: 1"] * (status == 503)
+    if status == 503:
+        head.append("retry-after: 1")
     return "\r\n".join([*head, "", ""]).encode() + body
 
 

@@ -17,8 +17,8 @@ from unitk.decoding.files.defaults import select_defaults, select_scored
 from unitk.decoding.files.outputs import list_numbers
 from unitk.decoding.fit import round_up, strings
 from unitk.decoding.forced import check_layer
-from unitk.decoding.generator import NO_WORDS, Generator
-from unitk.decoding.search import Hypothesis, Output, longest
+from unitk.decoding.generator import Generator
+from unitk.decoding.search import NO_WORDS, Hypothesis, Output, longest
 from unitk.decoding.texts.sentences import stable_part
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import predict

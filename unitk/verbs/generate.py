@@ -20,25 +20,9 @@ from unitk.data.files.pairs import Fields
 from unitk.data.files.readers import Format, format_of
 from unitk.data.files.squad import SQUAD_SOURCE
 from unitk.decoding.config import INFILL_LENPEN, GenerateConfig
+from unitk.decoding.files import inputs
 from unitk.decoding.files.defaults import as_meant, naming_defaults
-from unitk.decoding.files.inputs import (
-    Blanks,
-    Input,
-    Inputs,
-    Item,
-    arriving,
-    groups,
-    has_mark,
-    need_targets,
-    open_pairs,
-    read_beside,
-    read_inputs,
-    read_typed,
-    split,
-    stream_reader,
-    warn_of_blanks,
-    with_blanks,
-)
+from unitk.decoding.files.inputs import Blanks, Input, Inputs, Item
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, Tally, format_to
 from unitk.decoding.files.sink import is_finished
 from unitk.errors import QUIET, DataError, UnitkError, UsageError, require, say
@@ -56,11 +40,7 @@ if TYPE_CHECKING:
     from unitk.decoding.search import Output
     from unitk.decoding.texts.outputs import OutputTable
 
-FILES_ONLY = ("input_format", "squad_source", "source_field", "target_field")
-"""Options of inputs that are a file, or standard input."""
 CURE = "lower --max-tokens, --beam or --buffer-size"
-MANY = ("prefix_file", "constraints", "references", "score")
-"""Options of inputs that are known before the first is answered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +138,11 @@ class Options(GenerateConfig):
 
 def value(argv: Sequence[str]) -> OutputTable:
     """The n best outputs for each input; with `score`, the targets."""
+    from unitk.decoding.texts.outputs import OutputTable  # imports torch
+
     parsed, _ = parse_generate(argv)
     work = open_generation(parsed)
-    found = work.generator.table()
+    found = OutputTable([], [], work.generator.vocab)
     for items, outputs in work.outputs():
         found.add([item.text.parts for item in items], outputs)
     return found
@@ -246,9 +228,15 @@ class Generation:
         limit = self.given.max_source_len
         if limit is None and self.settings.given("max_source_len", Origin.CHECKPOINT):
             limit = sys.maxsize  # none: a passage is read whole
-        how: dict[str, Any] = {"constraints": self.constraints, "limit": limit}
-        how["blanks"] = blanks_of(self.given, self.generator)
-        return groups(self.generator, self.inputs, self.given.buffer_size, first, **how)
+        return inputs.groups(
+            self.generator,
+            self.inputs,
+            self.given.buffer_size,
+            first,
+            constraints=self.constraints,
+            blanks=blanks_of(self.given, self.generator),
+            limit=limit,
+        )
 
     def outputs(self, first: int = 0) -> Iterator[tuple[list[Item], list[list[Output]]]]:
         """Yield the inputs from number `first` on with their outputs, group by group.
@@ -259,7 +247,7 @@ class Generation:
         arriving, tally = self.groups(first), Tally()
         if not self.given.score:
             if total is None:
-                arriving = warn_of_blanks(self.generator, arriving)
+                arriving = inputs.warn_of_blanks(self.generator, arriving)
             else:
                 self.check_inputs(first)
         with progress(total, first, not self.given.interactive) as report:
@@ -278,12 +266,16 @@ class Generation:
 
     def check_inputs(self, first: int) -> None:
         """Lay out all inputs, so that a mistake in one is reported before any is decoded."""
-        for items in warn_of_blanks(self.generator, self.groups(first)):
-            constraints = [item.constraint for item in items]
-            for fills, sources in split(items):
+        for items in inputs.warn_of_blanks(self.generator, self.groups(first)):
+            for fills, sources in inputs.split(items):
                 options = self.options(fills)
-                how: dict[str, Any] = {"constraints": constraints, "first": items[0].number}
-                self.generator.prompts(sources, options, truncate=options.truncate, **how)
+                self.generator.prompts(
+                    sources,
+                    options,
+                    constraints=[item.constraint for item in items],
+                    truncate=options.truncate,
+                    first=items[0].number,
+                )
 
     def answer(self, items: Sequence[Item], report: Callable[[int], None]) -> list[list[Output]]:
         """The outputs for some inputs; with --score, their targets with scores."""
@@ -291,13 +283,13 @@ class Generation:
 
         answering.check_read(item.text for item in items)
         found: list[list[Output]] = [[] for _ in items]
-        for fills, sources in split(items):
+        for fills, sources in inputs.split(items):
             given = self.options(fills)
             layer = None if given.print_alignment == "off" else given.alignment_layer
             how: dict[str, Any] = {"truncate": given.truncate, "layer": layer}
             how |= {"watch": Watcher(report), "first": items[0].number}
             if given.score:
-                return self.generator.scores(sources, need_targets(items), given, **how)
+                return self.generator.scores(sources, inputs.need_targets(items), given, **how)
             how["constraints"] = [item.constraint for item in items]
             if fills:
                 texts = ["\t".join(item.text.parts) for item in items]
@@ -311,14 +303,14 @@ class Generation:
 def open_generation(parsed: config.Parsed) -> Generation:
     """Read the inputs, then load the model."""
     given: Options = parsed.main
-    inputs = read(given)
+    texts = read(given)
     generator = answering.open_generator(given, parsed.aside.texts)
     on_gpu = generator.model.device.type == "cuda"  # loading has resolved auto
     require(on_gpu or given.capture != "on", "--capture on has an effect on a GPU only")
-    if isinstance(inputs, Path):
-        inputs = open_pairs(inputs, generator.vocab.hash)
-    inputs, constraints = with_files(given, inputs, generator)
-    return Generation(given, parsed.settings, generator, inputs, constraints)
+    if isinstance(texts, Path):
+        texts = inputs.open_pairs(texts, generator.vocab.hash)
+    texts, constraints = with_files(given, texts, generator)
+    return Generation(given, parsed.settings, generator, texts, constraints)
 
 
 def check_generate(parsed: config.Parsed) -> Options:
@@ -339,17 +331,19 @@ def check_generate(parsed: config.Parsed) -> Options:
     got = f", got {' and '.join(named)}" if named else ""
     which = "--input FILE, --infill TEXT, --interactive, --num-samples N"
     require(len(named) == 1, f"give texts, or one of {which}{got}")
+    instead = f"with {named[0]}"
     if given.infill is not None:
         parsed.idle("on --infill", "truncate", "max_source_len")
     if given.num_samples is not None:
         require(given.sampling, "--num-samples draws texts, so --sampling cannot be off")
         parsed.idle("with --num-samples", "nbest", "truncate", "max_source_len", "rerank")
     if given.input is None:
-        parsed.idle(f"with {named[0]}", *FILES_ONLY)
+        parsed.idle(instead, "input_format", "squad_source", "source_field", "target_field")
     if given.infill is not None:
         parsed.idle("with --infill", "score", "references")
     elif given.input is None and not given.texts:
-        parsed.idle(f"with {named[0]}", *MANY)
+        # these need inputs that are known before the first is answered
+        parsed.idle(instead, "prefix_file", "constraints", "references", "score")
     require(not given.interactive or given.output == STDOUT, "--interactive has no --output")
     if given.score:
         scored = given.scored(given.search)
@@ -361,7 +355,7 @@ def check_generate(parsed: config.Parsed) -> Options:
     require(not align or not csv, "--print-alignment has no column in csv")
     if (
         given.infill is not None
-        and not has_mark(given.infill)
+        and not inputs.has_mark(given.infill)
         and (given.infill == "-" or os.path.exists(given.infill))
     ):
         given = replace(given, input=Path(given.infill))
@@ -379,42 +373,42 @@ def read(given: Options) -> Inputs | Path:
     if given.texts:
         return [Input(text.split("\t")) for text in given.texts]
     if path is None:
-        return read_typed() if given.infill is None else [Input([given.infill])]
+        return inputs.read_typed() if given.infill is None else [Input([given.infill])]
     if path.is_dir() or is_corpus(path):
         idle = kind != "auto" or fields
         require(not idle, "--input-format and --source-field have no effect on a corpus as --input")
         require(given.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
         return path
     beside = (given.prefix_file, given.constraints, given.references)
-    if (by_line := stream_reader(path, kind, fields)) and beside == (None, None, None):
-        stream = arriving(by_line, given.buffer_size, path, fields)
-        return stream if given.infill is None else map(with_blanks, stream)
+    if (by_line := inputs.stream_reader(path, kind, fields)) and beside == (None, None, None):
+        stream = inputs.arriving(by_line, given.buffer_size, path, fields)
+        return stream if given.infill is None else map(inputs.with_blanks, stream)
     if given.infill is not None:
-        texts = with_blanks(read_inputs(path, option="--infill"))
+        texts = inputs.with_blanks(inputs.read_inputs(path, option="--infill"))
         if wrong := next((text for text in texts if text.error), None):
             raise DataError(f"{wrong.where}: {wrong.error}")
         return texts
     if kind == "text" and (own := format_of(path)) != "text":
         say(f"warning: {path} looks like {own}; --input-format text reads lines")
-    return read_inputs(path, kind, fields, given.squad_source)
+    return inputs.read_inputs(path, kind, fields, given.squad_source)
 
 
 def with_files(
-    given: Options, inputs: Inputs, generator: Generator
+    given: Options, texts: Inputs, generator: Generator
 ) -> tuple[Inputs, list[Constraint]]:
     """The inputs with the targets of --references, and the constraint of each, if any."""
-    if isinstance(inputs, Iterator):
-        return inputs, []
+    if isinstance(texts, Iterator):
+        return texts, []
     if given.references is not None:
-        if isinstance(inputs, Pairs):
+        if isinstance(texts, Pairs):
             raise UsageError("--references: the corpus of --input has targets")
-        lines = read_beside(given.references, "--references", len(inputs))
-        pairs = zip(inputs, lines, strict=True)
-        inputs = [replace(text, target=line) for text, line in pairs]
-    prefixes = read_beside(given.prefix_file, "--prefix-file", len(inputs))
-    lines = read_beside(given.constraints, "--constraints", len(inputs))
+        lines = inputs.read_beside(given.references, "--references", len(texts))
+        pairs = zip(texts, lines, strict=True)
+        texts = [replace(text, target=line) for text, line in pairs]
+    prefixes = inputs.read_beside(given.prefix_file, "--prefix-file", len(texts))
+    lines = inputs.read_beside(given.constraints, "--constraints", len(texts))
     names = f"--prefix-file {given.prefix_file}, line", f"--constraints {given.constraints}, line"
-    return inputs, generator.constraints(prefixes, [line.split("\t") for line in lines], names)
+    return texts, generator.constraints(prefixes, [line.split("\t") for line in lines], names)
 
 
 def blanks_of(given: Options, generator: Generator) -> Blanks:

@@ -17,18 +17,9 @@ import numpy as np
 
 from unitk.data.corpus.corpus import Pairs
 from unitk.data.corpus.folders import is_corpus, open_corpus, parts
-from unitk.data.files import readers
+from unitk.data.files import lines, readers
 from unitk.data.files.documents import PlainText
-from unitk.data.files.lines import (
-    LONGEST,
-    STDIN,
-    Block,
-    check_ends,
-    is_stream,
-    name_file,
-    number_lines,
-    numbered_lines,
-)
+from unitk.data.files.lines import LONGEST, STDIN, Block
 from unitk.data.files.pairs import Fields, choices_of, parts_as_given, targets_of
 from unitk.data.files.squad import SQUAD_SOURCE, arrange, check_form, read_squad
 from unitk.data.files.window import sentences_of
@@ -147,19 +138,19 @@ def read_inputs(
     name = readers.format_of(path, given)
     holds = "records" if fields and name == "squad" else readers.reader(name).holds
     if holds == "text" and fields:
-        raise UsageError(f"--source-field has no effect on {name_file(path)}, which is text")
+        raise UsageError(f"--source-field has no effect on {lines.name_file(path)}, which is text")
     own, as_usual = readers.line_reader(name), form == SQUAD_SOURCE
     require(holds == "questions" or as_usual, f"--squad-source has no effect on {name}")
     if holds == "questions":
         check_form(form)
         pairs = [sentences_of(one, form) for one in read_squad(path)]
-        where = name_file(path)
+        where = lines.name_file(path)
         if moved := sum(one.moved for one in pairs):
             say(f"{where}: answers corrected: {moved:,} did not stand at their answer_start")
         each = ((arrange(one.source, form), one.target, one.focus) for one in pairs)
         found = [Input(*one, where=where) for one in each]
     elif own and own.by_line(path):
-        found = [_of_line(line, where, own, fields) for line, where in numbered_lines(path)]
+        found = [_of_line(line, where, own, fields) for line, where in lines.numbered_lines(path)]
     else:
         wanted = (*fields.source, *fields.target) if fields else ("source", "target")
         found = [_of_record(one, fields) for one in readers.records(path, wanted, name)]
@@ -171,7 +162,7 @@ def read_inputs(
 def stream_reader(path: Path, given: str, fields: Fields | None) -> readers.LineReader | None:
     """The reader of a stream's lines; None for a file, and for a format that is read whole."""
     name = given if given != "auto" else "jsonl" if fields else "text"
-    return readers.line_reader(name) if is_stream(path) else None
+    return readers.line_reader(name) if lines.is_stream(path) else None
 
 
 def arriving(
@@ -184,12 +175,12 @@ def arriving(
     number = 0
     stdin = cast(io.BufferedReader, sys.stdin.buffer)
     with nullcontext(stdin) if path == STDIN else path.open("rb") as stream:
-        for lines in _read_arrived(stream, size):
+        for some in _read_arrived(stream, size):
             if not number:  # without a newline, it is the whole stream
-                check_ends(path, b"".join(lines))
+                lines.check_ends(path, b"".join(some))
             # errors name lines as an editor counts them
-            each = [Block(path, i, 0, True, line) for i, line in enumerate(lines, number + 1)]
-            number += len(lines)
+            each = [Block(path, i, 0, True, line) for i, line in enumerate(some, number + 1)]
+            number += len(some)
             yield [_try_line(line, own, fields) for line in each]
     if not number:
         raise DataError(f"--input {path} is empty")
@@ -200,8 +191,8 @@ def _try_line(block: Block, own: readers.LineReader, fields: Fields | None) -> I
     try:
         if len(block.data.removesuffix(b"\n")) > LONGEST:
             most = f"longer than {LONGEST >> 20} MB"
-            raise DataError(f"{name_file(block.path)}, line {block.line}: {most}")
-        [(line, where)] = number_lines(block)
+            raise DataError(f"{lines.name_file(block.path)}, line {block.line}: {most}")
+        [(line, where)] = lines.number_lines(block)
         return _of_line(line, where, own, fields)
     except DataError as error:
         return Input([""], error=str(error))
@@ -270,25 +261,25 @@ def read_typed() -> Iterator[list[Input]]:
 
 def _read_arrived(stream: io.BufferedReader, size: int) -> Iterator[list[bytes]]:
     """One line, and those that arrive within moments of it: at most `size` lines."""
-    lines: list[bytes] = []
+    found: list[bytes] = []
     rest, ended = bytearray(), False
-    while lines or not ended:
+    while found or not ended:
         until = 0.0
-        while not ended and (not lines or len(lines) < size and _ready(stream, until)):
+        while not ended and (not found or (len(found) < size and _ready(stream, until))):
             piece = stream.read1(1 << 16)  # what is there, without waiting for a full buffer
             ended = not piece
             first, *more = piece.split(b"\n")
             rest += first
             del rest[LONGEST + 1 :]  # of too long a line, what shows that it is
             for part in more:
-                lines.append(bytes(rest) + b"\n")
+                found.append(bytes(rest) + b"\n")
                 rest = bytearray(part)
             until = until or time.monotonic() + WAIT
             if ended and rest:
-                lines.append(bytes(rest))
-        if lines:
-            yield lines[:size]
-        lines = lines[size:]
+                found.append(bytes(rest))
+        if found:
+            yield found[:size]
+        found = found[size:]
 
 
 def _ready(stream: io.BufferedReader, until: float) -> bool:
@@ -338,7 +329,7 @@ def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
     """A line for each input, or nothing if no file is given."""
     if path is None:
         return []
-    lines = [line.removesuffix("\r") for line, _ in numbered_lines(path)]
-    if len(lines) != inputs:
-        raise DataError(f"{flag} {path} has {len(lines)} lines for {inputs} inputs")
-    return lines
+    found = [line.removesuffix("\r") for line, _ in lines.numbered_lines(path)]
+    if len(found) != inputs:
+        raise DataError(f"{flag} {path} has {len(found)} lines for {inputs} inputs")
+    return found

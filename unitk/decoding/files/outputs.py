@@ -47,7 +47,8 @@ def check_apart(given: Any, name: str = "output") -> None:
         return
     for option in options(type(given)):
         value = getattr(given, option.name)
-        for path in value if isinstance(value, tuple) else (value,):
+        paths = value if isinstance(value, tuple) else (value,)
+        for path in paths:
             local = isinstance(path, Path) and not isinstance(path, RemotePath)
             if option.name != name and local and path.exists():
                 fault = f"{flag(name)} {output} is what {option.flag} reads: name another file"
@@ -99,9 +100,10 @@ class Formatter:
 
     def table(self, item: Item, outputs: Sequence[Output]) -> Iterator[str]:
         """A row for each output; an input without one has an empty row. Columns are named first."""
-        rows: list[list[Any]] = [["id", "output", "score"]] * (item.number == 0)
+        rows: list[list[Any]] = [["id", "output", "score"]] if item.number == 0 else []
         rows += [[item.number, one.text, f"{one.hypothesis.score:.6f}"] for one in outputs]
-        rows += [[item.number, "", ""]] * (not outputs)
+        if not outputs:
+            rows.append([item.number, "", ""])
         for row in rows:
             text = io.StringIO()
             # it quotes the characters that end a row: with "\n" alone, no "\r" in a text
@@ -180,10 +182,10 @@ class Tally:
 
     def add(self, found: Sequence[Sequence[Output]]) -> None:
         """Add some outputs."""
-        for hypothesis in (output.hypothesis for outputs in found for output in outputs):
-            self.outputs += 1
-            self.words += len(hypothesis.ids)
-            self.log_prob += hypothesis.log_prob
+        for outputs in found:
+            self.outputs += len(outputs)
+            self.words += sum(len(one.hypothesis.ids) for one in outputs)
+            self.log_prob += sum(one.hypothesis.log_prob for one in outputs)
 
     def __str__(self) -> str:
         perplexity = math.exp(min(-self.log_prob / max(self.words, 1), 700))
