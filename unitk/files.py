@@ -274,7 +274,8 @@ def appearing(real: Path, folder: bool = False) -> Iterator[Path]:
     part = real.with_name(f"{TEMPORARY}{os.getpid()}-{real.name}")
     old = real.with_name(f"{OLD}{os.getpid()}-{real.name}")
     try:
-        part.mkdir() if folder else create(part)
+        make = Path.mkdir if folder else create
+        make(part)
         mode = part.stat().st_mode & 0o666
         yield part
         written = [part, *part.rglob("*")]

@@ -56,7 +56,7 @@ def outputs(found: Iterable[tuple[str, Sequence[OutputRow]]]) -> str:
     for source, written in found:
         for rank, one in enumerate(written):
             # the source stands beside its best output only
-            shown = "" if rank else f"{source[:160]}{'...' * (len(source) > 160)}"
+            shown = "" if rank else source if len(source) <= 160 else f"{source[:160]}..."
             tokens = colour_tokens(one.tokens, one.log_probs)
             if "".join(one.tokens).strip(f" {END}") != one.text.strip():  # what fills its blanks
                 tokens = f"{escape(one.text)}<br/>{tokens}"

@@ -206,5 +206,6 @@ def _naming(what: str, file: str = "") -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:  # foreign code may raise anything
         lines = [one.lineno for one in extract_tb(error.__traceback__) if one.filename == file]
-        what += f", line {lines[-1]}," if lines else ""
+        if lines:
+            what += f", line {lines[-1]},"
         raise UsageError(f"{what} cannot be imported: {type(error).__name__}: {error}") from error

@@ -112,8 +112,10 @@ def show(kind: type[BaseException], error: BaseException, trace: TracebackType |
 def send_again(dropped: sys.UnraisableHookArgs) -> None:
     """Send this process the signal again that came where Python drops errors: in a destructor."""
     number = {KeyboardInterrupt: signal.SIGINT, SystemExit: signal.SIGTERM}.get(dropped.exc_type)
-    again = Timer(0.01, os.kill, (os.getpid(), number))
-    again.start() if number else sys.__unraisablehook__(dropped)
+    if number is None:
+        sys.__unraisablehook__(dropped)
+    else:
+        Timer(0.01, os.kill, (os.getpid(), number)).start()
 
 
 def report(message: str) -> None:
@@ -251,7 +253,7 @@ def main() -> None:
         if not errors.out_of_memory(error):
             raise
         cure = find_verb(verb).cure if (verb := called_verb()) else ""
-        report(f"unitk {verb}: out of memory" + f": {cure}" * bool(cure))
+        report(f"unitk {verb}: out of memory" + (f": {cure}" if cure else ""))
         sys.exit(2)
     except click.ClickException as error:
         errors.say(f"unitk: {error.format_message()}")

@@ -118,7 +118,7 @@ def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
     idle = "output_format" in known and "output_format" in arguments
     with as_files(arguments, verb.records) as found:
         given = verb.parsed([*option_words(found), *behind], name)
-        if verb.value is None or printed and found.get("output") is not None:
+        if verb.value is None or (printed and found.get("output") is not None):
             return verb.act(given)
         require(not idle, "--output-format has no effect in Python, where answers are returned")
         return verb.value(given)

@@ -59,13 +59,13 @@ def load(
     device = named_device(device)
     paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
     require(len(paths) > 0, "--checkpoint is needed: a list of models is empty")
-    loaded = _open_each(paths, device, task, format, vocab, options, user_dir)
+    given = _settings_of(options, user_dir)
+    loaded = _open_each(paths, device, task, format, vocab, given)
     model = loaded[0].model.to(device)
     size = sum(one.numel() for every in loaded for one in every.model.parameters())
     about = {"model": " + ".join(one.name or str(one) for one in paths)}
     about["size"] = f"{size / 1e6:.1f} M parameters, {len(loaded[0].vocab):,} tokens"
-    own = (read_defaults(one) for one in paths)  # of unitk's checkpoints
-    defaults = [one.decoding for one in loaded] if format else list(own)
+    defaults = [one.decoding for one in loaded] if format else [*map(read_defaults, paths)]
     if any(one != defaults[0] for one in defaults):
         log.warning("the models differ in %s: that of %s is used", NAME, paths[0])
     tasks = [one.task for one in loaded]
@@ -75,7 +75,8 @@ def load(
         tasks = [one.knowing(max_source=most) for one in tasks]
         models = [one.model.to(device) for one in loaded]
         model = join(list(zip(map(str, paths), models, tasks, strict=True)))
-    model, lm = prepare_weights(model, precision), loaded[0].reader if len(loaded) == 1 else None
+    model = prepare_weights(model, precision)
+    lm = loaded[0].reader if len(loaded) == 1 else None
     reader = None if lm is None else Generator(model, lm)
     return Generator(model, tasks[0], defaults[0], reader, about)
 
@@ -105,10 +106,22 @@ def load_module(
     from unitk.training.device import named_device
 
     device = named_device(device)
-    [found] = _open_each([Path(path)], device, task, format, vocab, options, user_dir)
+    given = _settings_of(options, user_dir)
+    [found] = _open_each([Path(path)], device, task, format, vocab, given)
     dtypes = {"fp32": torch.float32, "fp64": torch.float64}
     require(dtype in dtypes, f"--dtype must be one of {', '.join(dtypes)}, got {dtype!r}")
     return TextModel(found).to(device, dtypes[dtype])
+
+
+def _settings_of(options: Mapping[str, object] | None, user_dir: str | Path | None) -> Settings:
+    """The given options of task and architecture; plug-ins are loaded, which may have their own."""
+    registry.load_plugins(Path(user_dir) if user_dir else None)
+    texts: dict[str, str | None] = {}
+    for key, value in (options or {}).items():
+        key, name = key.replace("-", "_"), flag(key)
+        require(key.startswith(("task.", "arch.")), f"{name}: options are task.* and arch.*")
+        texts[key] = given_text(value, name)
+    return Settings.of_texts(texts, Origin.FLAG)
 
 
 def _open_each(
@@ -117,17 +130,9 @@ def _open_each(
     task: str | None,
     format: str | None,
     vocab: str | Path | None,
-    options: Mapping[str, object] | None,
-    user_dir: str | Path | None,
+    given: Settings,
 ) -> list[Loaded]:
     """Open checkpoints of unitk, or of the other system that `format` names."""
-    registry.load_plugins(Path(user_dir) if user_dir else None)
-    texts: dict[str, str | None] = {}
-    for key, value in (options or {}).items():
-        key, name = key.replace("-", "_"), flag(key)
-        require(key.startswith(("task.", "arch.")), f"{name}: options are task.* and arch.*")
-        texts[key] = given_text(value, name)
-    given = Settings.of_texts(texts, Origin.FLAG)
     if format is None:
         require(vocab is None, "--vocab has no effect without --format")
         from unitk.training.saving import checkpoint

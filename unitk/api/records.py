@@ -54,8 +54,9 @@ def as_files(
     first = next(iter(names), "")
     texts = bool(names.get(first)) and are_records(found.get(first), texts=True)
     given = [name for name in names if are_records(found.get(name), texts)]
-    for name in (one for one in names if one not in given):
-        _check_names(name, found.get(name))
+    for name in names:
+        if name not in given:
+            _check_names(name, found.get(name))
     if not given:  # no temporary folder
         yield found
         return
@@ -67,7 +68,9 @@ def as_files(
 
 def _check_names(name: str, value: object) -> None:
     """Raise UsageError where a list has texts instead of names of files."""
-    for one in value if isinstance(value, list | tuple) else ():
+    if not isinstance(value, list | tuple):
+        return
+    for one in value:
         words = isinstance(one, str) and len(one.split()) > 1 and "://" not in one and not glob(one)
         cure = 'a text in memory is a record: {"text": ...}'
         require(not words, f"--{name}: there is no file {show_value(one)}; {cure}")
@@ -132,7 +135,7 @@ def take_corpus(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     folder = Path(given["save_dir"]) / CORPUS
     if "data" in held:
         given["data"] = folder  # whose valid/ is the validation, if there is one
-    elif "valid" in held:
+    else:
         given["valid"] = folder / "valid"
     parts = {{"data": "input"}.get(name, name): records for name, records in held.items()}
     return given, {**(how or {}), **parts, "dest": folder}

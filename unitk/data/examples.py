@@ -289,9 +289,10 @@ def _check_arch(name: str, task: Task, arch: Any, chose_heads: bool) -> None:
     for need in task.needs:
         enough = getattr(arch, need) > 0 or need in arch.spared
         require(enough, f"task {name} needs {flag(f'arch.{need}')} above 0")
-    for head in task.heads if chose_heads else ():  # otherwise they are added
-        found = f"--arch.heads are {','.join(arch.heads) or 'none'}"
-        require(head in arch.heads, f"task {name} asks {head}, but {found}: add it")
+    if chose_heads:  # otherwise they are added
+        for head in task.heads:
+            found = f"--arch.heads are {','.join(arch.heads) or 'none'}"
+            require(head in arch.heads, f"task {name} asks {head}, but {found}: add it")
     enough = arch.num_segments == 0 or arch.num_segments >= len(task.segments)
     require(enough, f"task {name} needs --arch.num-segments {len(task.segments)}")
 

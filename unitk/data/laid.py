@@ -174,7 +174,8 @@ class LaidTexts(Laid):
         notes = list[str]()  # these need a cut, which takes time: only if there may be any
         if how == "line":
             long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
-            notes += [f"{long:,} lines are cut off at {size} tokens (--block-size)"] * (long > 0)
+            if long:
+                notes.append(f"{long:,} lines are cut off at {size} tokens (--block-size)")
         if task.source_vocab is not task.vocab:
             self.begin(0)
             count = len(self.items.lengths)
@@ -223,13 +224,15 @@ class LaidRecords(Laid):
         if kind.method == "finetune":  # what is learnt from the others has no tokens
             limits = f"{most[0]} source and {most[1]} target tokens"
             limits += " (--max-source-len, --max-target-len)"
-        short, notes = items.shortened, list[str]()
-        notes += [f"{short:,} of {count:,} {noun} are shortened to {limits}"] * (short > 0)
+        notes = list[str]()
+        if short := items.shortened:
+            notes.append(f"{short:,} of {count:,} {noun} are shortened to {limits}")
         if task.shortens and (room := task.trained.room):
             longest = np.maximum(items.source_lengths, items.target_lengths)
             long = int((longest + task.frame > room).sum())
-            cut = f"parts of up to {long:,} of {count:,} {noun} are shortened"
-            notes += [f"{cut} to the {room} positions of --arch"] * (long > 0)
+            if long:
+                cut = f"parts of up to {long:,} of {count:,} {noun} are shortened"
+                notes.append(f"{cut} to the {room} positions of --arch")
         if task.source_vocab is not task.vocab:
             notes += _truncation_note(task, count, lambda i: items.record(i)[0])
         self.shortened = "; ".join(notes)
@@ -294,10 +297,12 @@ def _truncation_note(task: Task, count: int, source: Callable[[int], list[Ids]])
     """A message about sources that an encoder with its own vocabulary truncates, if any."""
     looked = spread(count, LOOKED)
     few = sum(task.truncates(source(i)) for i in looked.tolist())
-    sample = f" (of {count:,}, a sample)" * (count > len(looked))
+    if not few:
+        return []
+    sample = f" (of {count:,}, a sample)" if count > len(looked) else ""
     room = task.trained.room
     most = f", or than {room - task.frame}" if room else ""
     own = "in its own vocabulary (--task.source-vocab)"
     why = f"{own} they have more than twice their tokens{most}"
     what = f"the encoder reads only the beginnings of {few:,} of {len(looked):,} texts{sample}"
-    return [f"{what}: {why}"] * (few > 0)
+    return [f"{what}: {why}"]

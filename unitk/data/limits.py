@@ -147,7 +147,9 @@ LAYERS = "num_layers", "width", "num_heads", "ffn_width", "ffn_gate", "activatio
 
 def pair_of(settings: Mapping[str, Setting]) -> str:
     """The encoder-decoder architecture whose towers equal that of `settings`, or ""."""
-    for name in (one for one in registry.names("arch") if "_encdec_" in one):
+    for name in registry.names("arch"):
+        if "_encdec_" not in name:
+            continue
         preset = registry.get("arch", name)()
         texts = {f"arch.{key}": given_text(getattr(preset, key), key) for key in LAYERS}
         if all(key in settings and settings[key].text == text for key, text in texts.items()):
@@ -170,6 +172,7 @@ def towers_fault(task: Any, needed: set[str], parsed: Parsed) -> str:
         cures.insert(0, f"--arch {pair} --init-encoder {started} --init-decoder {started}")
     if "towers" in vars(task.config):
         cures.insert(0, f"--task.towers {'one' if 'x' in there else 'two'}")
-    cures += [f"--task {' or '.join(tasks)}"] if tasks else []
+    if tasks:
+        cures.append(f"--task {' or '.join(tasks)}")
     what = f"--task {task.name} needs {needs}, but --arch {arch.name} has {has}"
     return f"{what}: take {', or '.join(cures)}"

@@ -147,7 +147,7 @@ def generators(seed: int, epoch: int, ids: Ids, more: int = 0) -> list[np.random
     (NEP 19). O'Neill 2015, "Developing a seed_seq alternative".
     """
     if any(one >> 32 for one in (seed, epoch, int(ids.max(initial=0)), more)):
-        last = [more] * (more > 0)
+        last = [more] if more > 0 else []
         return [np.random.default_rng([seed, epoch, int(i), *last]) for i in ids]
     numbers = np.array(np.broadcast_arrays(seed, epoch, ids, more), np.uint32)
     made = [np.random.PCG64(Seeded(one)) for one in states(numbers)]  # type: ignore[arg-type]

@@ -90,7 +90,8 @@ class Texts(Joined):
             for corpus, cut in zip(self.corpora, self.cuts, strict=True):
                 runs = np.stack([cut.starts, cut.stops], axis=1), cut.seconds.reshape(-1, 2)
                 counts = [np.diff(_words_before(corpus, run))[:, 0] for run in runs if len(run)]
-                each += [np.sum(counts, axis=0)] if counts else []
+                if counts:
+                    each.append(np.sum(counts, axis=0))
             self._words = self._doubled(np.concatenate(each))
         return self._words
 
@@ -113,7 +114,8 @@ class Texts(Joined):
         runs = [(int(block.starts[i]), int(block.stops[i]))]
         if len(block.seconds):
             begin, end = block.seconds[i].tolist()
-            runs += [(begin, end)] * (begin < end)
+            if begin < end:
+                runs.append((begin, end))
         back = index // self.first[-1]
         flag = int(block.flags[i]) if len(block.flags) else back
         parts, notes = [corpus.tokens(*run) for run in runs], corpus.notes(*runs)

@@ -52,7 +52,6 @@ class Output:
 
 
 NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
-"""The output for a source without words."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ def choose_evaluations(parsed: Parsed) -> dict[str, type[Evaluation]]:
     else:
         parsed.idle("without --data", *names_of(ReadingOptions))
     taken = {*named, *(option for name in named for option in names_of(kinds[name]))}
-    for option in (option for kind in kinds.values() for option in names_of(kind)):
+    every = [option for kind in kinds.values() for option in names_of(kind)]
+    for option in every:
         if option not in taken:
             owners = (name for name, kind in kinds.items() if option in names_of(kind))
             meant = ("data" if one in (option, *of_models) else one for one in owners)

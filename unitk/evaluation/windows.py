@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
 def cut_windows(text: Ids, stride: int, context: int) -> list[tuple[Ids, Ids]]:
     """The context of each window of a text, and its tokens."""
+    if not len(text):
+        return []
     first = context + stride
-    return [(text[:0], text[:first])] * (len(text) > 0) + [
-        (text[at - context : at], text[at : at + stride]) for at in range(first, len(text), stride)
-    ]
+    later = range(first, len(text), stride)
+    others = [(text[at - context : at], text[at : at + stride]) for at in later]
+    return [(text[:0], text[:first]), *others]
 
 
 @register("evaluation", "stride")

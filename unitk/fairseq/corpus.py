@@ -278,8 +278,10 @@ def write(options: Options, parts: dict[str, Files]) -> dict[str, dict[str, Coun
         words = _dictionary(options, parts)
         for name in {f"dict.{lang}.txt" if lang else "dict.txt" for lang in sides}:
             create(folder / name, words.data)
+        if options.vocab_only:
+            return {}
         counts = {}
-        for name, source in {} if options.vocab_only else parts.items():
+        for name, source in parts.items():
             counts[name] = write_split(folder, name, source, langs, words)
             announce(f"{name}:")
             for side, found in counts[name].items():

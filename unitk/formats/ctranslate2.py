@@ -48,7 +48,7 @@ def write(parts: Loaded, folder: Path) -> None:
 def check_convertible(kind: str, head: str) -> None:
     """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
     if kind not in FAMILIES or head:
-        what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
+        what = f"a {kind} model" + (f" with a head of kind {head}" if head else "")
         raise UsageError(f"--to ctranslate2 takes {', '.join(FAMILIES)}, not {what}")
 
 

@@ -85,8 +85,10 @@ class FairseqDictionary(Dictionary):
         and `vocab.bpe` are beside it, GPT-2's tokenizer with the dictionary's ids is opened.
         """
         words = cls(cls.read(path))
+        if not words.numbers:
+            return words
         folder = path if path.is_dir() else path.parent
-        for names in GPT2_FILES if words.numbers else ():
+        for names in GPT2_FILES:
             pieces, merges = (folder / name for name in names)
             if pieces.exists() and merges.exists():
                 return Tokenizers(

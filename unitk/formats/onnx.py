@@ -46,7 +46,8 @@ def write(parts: Loaded, folder: Path) -> None:
         require(hasattr(transformers, name), own)
         model = getattr(transformers, name).from_pretrained(there).eval()
         inputs = ["input_ids", "attention_mask"]
-        inputs += ["token_type_ids"] * (parts.model.config.num_segments > 1)
+        if parts.model.config.num_segments > 1:
+            inputs.append("token_type_ids")
         example = tuple(torch.ones(BATCH, SLOTS, dtype=torch.int64) for _ in inputs)
         with torch.no_grad():
             shapes = _shapes(model, inputs, SLOTS)
@@ -67,7 +68,7 @@ def write(parts: Loaded, folder: Path) -> None:
 
 def check_encoder(kind: str, head: str) -> None:
     """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
-    what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
+    what = f"a {kind} model" + (f" with a head of kind {head}" if head else "")
     if registry.get(MODEL_TYPE, kind).task != "mlm" or head == "choice":
         raise UsageError(f"--to onnx takes encoders of one text or two, not {what}")
 

@@ -137,8 +137,9 @@ def prepare_weights(model: Model, precision: Precision) -> Model:
         if cpu and precision != "fp32":  # 1.7 times the time, measured on a CPU with AVX2 alone
             why = "this processor does not multiply in it; fp32 is faster"
             log.warning("--precision %s: %s", precision, why)
-        for one in () if cpu else models:
-            _with_output(one, Padded)
+        if not cpu:
+            for one in models:
+                _with_output(one, Padded)
         return model
     kind: type[Int8] | type[Packed] = Int8 if precision == "int8" else Packed
     for part in list(model.modules()):

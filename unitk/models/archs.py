@@ -29,23 +29,18 @@ Config = TypeVar("Config", bound=ModelConfig)
 
 
 def resize(
-    config: Config,
-    num_layers: int,
-    width: int,
-    num_heads: int,
-    ffn_width: int | None = None,
-    kv: int = 0,
+    config: Config, num_layers: int, width: int, num_heads: int, ffn_width: int = 0, kv: int = 0
 ) -> Config:
     """The same family in another size, with `kv` heads of keys and values (0: as many as others).
 
-    By default, the feed-forward part is four times as wide.
+    A feed-forward part without a width of its own is four times as wide as the states.
     """
     return replace(
         config,
         num_layers=num_layers,
         width=width,
         num_heads=num_heads,
-        ffn_width=4 * width if ffn_width is None else ffn_width,
+        ffn_width=ffn_width or 4 * width,
         num_kv_heads=kv,
     )
 

@@ -234,11 +234,9 @@ class ModelConfig(ArchConfig):
         self._require("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4")
         fits = self.relative_distance > max(1, self.relative_buckets // 4)
         self._require("relative_distance", fits, "above a quarter of --arch.relative-buckets")
-        for layer in self.head_layers:
-            depth = self.head_depth
-            self._require(
-                "head_layers", -1 - depth <= layer <= depth, f"of {-1 - depth} to {depth}"
-            )
+        depth = self.head_depth
+        there = all(-1 - depth <= layer <= depth for layer in self.head_layers)
+        self._require("head_layers", there, f"of {-1 - depth} to {depth}")
         pools = self.head_pooler or self.head_dense in ("tanh", "transform")
         self._require("head_dense", pools, "tanh or transform without --arch.head-pooler")
         mixes = "--arch.head-layer-norm has no effect without --arch.head-layers"
@@ -251,9 +249,10 @@ class ModelConfig(ArchConfig):
 
     def _check_positions(self) -> None:
         rotary = self.positions == "rotary"
-        for name in [one for one in UNSHAPED if "rotary" in one]:
-            own = getattr(self, name) != getattr(ModelConfig, name)
-            self._require(name, rotary or not own, "left out where positions are learned")
+        for name in UNSHAPED:
+            if "rotary" in name:
+                own = getattr(self, name) != getattr(ModelConfig, name)
+                self._require(name, rotary or not own, "left out where positions are learned")
         bases = min(self.layer_rotary_bases, default=0) >= 0
         self._require("layer_rotary_bases", bases, "numbers of at least 0")
         if waves := self.rotary_wavelengths:
@@ -295,8 +294,8 @@ class ModelConfig(ArchConfig):
             "a bias of relative positions, which layers share": self.relative_buckets > 0,
             "a LayerNorm inside": self.norm_inside and self.norm != "rms",
         }
-        for reason in [reason for reason, holds in reasons.items() if holds]:
-            raise UsageError(f"--arch.layer-heads excludes an architecture with {reason}")
+        for reason, holds in reasons.items():
+            require(not holds, f"--arch.layer-heads excludes an architecture with {reason}")
         fits = len(left) == self.num_layers and 1 <= min(left) <= max(left) <= self.num_heads
         what = f"a number from 1 to {self.num_heads} for each of {self.num_layers} layers"
         self._require("layer_heads", fits, what)

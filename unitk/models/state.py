@@ -238,7 +238,9 @@ class StatefulRows:
 
     def leaving(self, batch: Batch, carry: Carry) -> None:
         """Keep the states that the rows of a batch carry on."""
-        for name, own in carry.items() if batch.stateful_rows is not None else ():
+        if batch.stateful_rows is None:
+            return
+        for name, own in carry.items():
             if name not in self.next:
                 self.next[name] = own.new_zeros(self.rows, *own.shape[1:])
             self.next[name][batch.stateful_rows] = own

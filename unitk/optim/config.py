@@ -160,8 +160,8 @@ class AdagradConfig(OptimizerConfig):
     """Epsilon, added to the root of the sum."""
 
     def build(self, groups: Groups) -> Optimizer:
-        how = {"initial_accumulator_value": self.accumulator, "eps": self.eps}
-        return import_object("torch.optim:Adagrad")(groups, **how)
+        adagrad = import_object("torch.optim:Adagrad")
+        return adagrad(groups, initial_accumulator_value=self.accumulator, eps=self.eps)
 
 
 @register("optimizer", "sgd")
@@ -243,5 +243,5 @@ def _rule(text: str, optimizer: OptimizerConfig) -> GroupRule:
         own = kind(**values) if name else replace(optimizer, **values)
     except UsageError as error:  # an optimizer knows its options by their names as flags
         raise error.replaced("--optimizer[.]", f"{where} ") from error
-    named = ("optimizer",) * bool(name) + tuple(values)
+    named = ("optimizer", *values) if name else tuple(values)
     return GroupRule(pattern, own, factor, schedule, named)

@@ -50,8 +50,9 @@ class BertAdam(torch.optim.Optimizer):
             for one in parameters:
                 if config.clip_norm:
                     nn.utils.clip_grad_norm_([one], config.clip_norm)
-                for name in () if self.state[one] else ("exp_avg", "exp_avg_sq"):
-                    self.state[one][name] = torch.zeros_like(one)
+                if not self.state[one]:
+                    self.state[one]["exp_avg"] = torch.zeros_like(one)
+                    self.state[one]["exp_avg_sq"] = torch.zeros_like(one)
             means = [self.state[one]["exp_avg"] for one in parameters]
             squares = [self.state[one]["exp_avg_sq"] for one in parameters]
             torch._foreach_lerp_(means, grads, 1 - config.betas[0])

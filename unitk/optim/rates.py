@@ -43,6 +43,7 @@ def choose_rates(given: Settings, own: bool, new: bool, width: int) -> Settings:
         # at the base width nothing changes; a paper's first weights are left as they are
         if width != BASE_WIDTH:
             found["optimizer.base_width"] = str(BASE_WIDTH)
-            found |= {"arch.base_width": str(BASE_WIDTH)} if own and new else {}
+            if own and new:
+                found["arch.base_width"] = str(BASE_WIDTH)
     chosen = Settings.of_texts(found, Origin.TASK, RECIPE) if found else NOTHING
     return Settings({**chosen, **given.without(["lr"] if auto else [])})

@@ -170,8 +170,8 @@ def parse(
     left = [key for key in given if key.startswith(tuple(f"{kind}." for kind in aside))]
     parsed = resolve(main, given.without(left), kinds)
     for option in options(main):
-        for mark in [mark for mark in option.marks if isinstance(mark, With)]:
-            if lacks := mark.lacks(parsed.main):
+        for mark in option.marks:
+            if isinstance(mark, With) and (lacks := mark.lacks(parsed.main)):
                 parsed.idle(lacks, option.name)
     files = [o for o in options(main) if o.name != "output" and type_name(o.type)[:4] == "path"]
     piped = [o.flag for o in files if "-" in render(getattr(parsed.main, o.name)).split(",")]

@@ -387,7 +387,7 @@ def _parse_number(text: str, kind: type, name: str) -> int | float:
         number: int | float = float(digits) * scale
         if kind is int and digits.lstrip("+-").isdecimal():
             number = int(digits) * scale  # a float has 53 bits, a seed may have more
-        if number == number and (kind is float or number == int(number) and abs(number) < 2**63):
+        if number == number and (kind is float or (number == int(number) and abs(number) < 2**63)):
             return kind(number)  # NaN, of which nothing holds, is no value of any option
     least = " of less than 64 bits" if kind is int and digits.lstrip("+-").isdecimal() else ""
     raise UsageError(f"{name} must be a {type_name(kind)}{least}, got {text!r}")

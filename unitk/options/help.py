@@ -41,19 +41,22 @@ def help_page(
     for example in examples:
         lines += ["", textwrap.indent(example, "  ")]
     brief = not everything and "HELP" in vars(main)
-    sections = [(head, common + (rare, [])[brief]) for head, common, rare in group_options(main)]
+    groups = group_options(main)
+    sections = [(head, common if brief else common + rare) for head, common, rare in groups]
     rows = {o.name: (o.flag, o, o.default) for o in options(main)}
     left = _column([rows[name] for _, names in sections for name in names])
     for heading, names in sections:
-        own = [rows[name] for name in names]
-        lines += ["", *filter(None, [heading]), *_table(own, width, left, brief)] if own else []
+        if names:
+            lines += ["", *filter(None, [heading])]
+            lines += _table([rows[name] for name in names], width, left, brief)
     if parts is None:
         known = textwrap.fill(", ".join(registry.names("task")), width, initial_indent="  ")
         lines += ["", "--task NAME chooses the objective:", known.replace("\n", "\n  ")]
         lines += [f"`unitk {verb} --task NAME --help` adds its options."]
     else:
         lines += _component_pages(parts, width)
-    lines += ["", f"`unitk {verb} --help-all` explains every option."] if brief else []
+    if brief:
+        lines += ["", f"`unitk {verb} --help-all` explains every option."]
     return "\n".join(lines) + "\n"
 
 

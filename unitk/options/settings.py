@@ -193,8 +193,9 @@ def read_options(argv: Sequence[str], main: type, positional: str | None = None)
     """
     given = read_flags([word for word in argv if word not in HELP], main, positional)
     files = NOTHING
-    for path in given["config"].words if "config" in given else ():
-        files = files.under(read_yaml(Path(path))) if path else files
+    if "config" in given:
+        for path in filter(None, given["config"].words):
+            files = files.under(read_yaml(Path(path)))
     found = files.under(given)
     folder = found["user_dir"].words[-1] if "user_dir" in found else None
     if folder not in (None, "none"):

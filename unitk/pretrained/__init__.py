@@ -66,7 +66,7 @@ def from_hub(path: Path, kind: str = "model") -> str:
     "" for a path that looks like one of this machine: the hub's are NAME or ORGANIZATION/NAME.
     """
     name = re.fullmatch(r"(?:([\w-]+)/)?[\w-]+(\.[\w-]*\d[\w-]*)*", path.as_posix())
-    if not name or name[1] == "runs" or name[1] and Path(name[1]).exists():
+    if not name or name[1] == "runs" or (name[1] and Path(name[1]).exists()):
         return ""
     by_name = f"hf:{path.as_posix()}"
     if kind != "model":

@@ -40,7 +40,7 @@ FAILURES = {
     "azure.core.exceptions": ("AzureError",),
 }
 """Module -> errors of stores that are no OSError."""
-SECRET = re.compile("key|token|secret|password|credential|signature|^sig$", re.I)
+SECRET = re.compile("key|token|secret|password|credential|signature|^sig$", re.IGNORECASE)
 USER = re.compile(r"^[\w+.-]+://[^/@]*:[^/@]*@")
 QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
 

@@ -181,7 +181,8 @@ def slurm(given: Options, behind: Sequence[str]) -> str:
         f"--ntasks-per-node={ranks}",
         f"--cpus-per-task={given.cpus}",
     ]
-    lines += [f"--gpus-per-node={given.gpus}"] * bool(given.gpus)
+    if given.gpus:
+        lines.append(f"--gpus-per-node={given.gpus}")
     lines += ["--requeue", "--open-mode=append", "--signal=B:USR1@300"]
     return directives(given, lines) + SCRIPT.format(words=shlex.join(training(behind)))
 
@@ -259,7 +260,8 @@ def kubeflow(given: Options, behind: Sequence[str]) -> str:
     """A TrainJob; the runtime gives torchrun its numbers by PET_NNODES and the like."""
     ranks = given.gpus or 1
     limits: dict[str, Any] = {"cpu": ranks * given.cpus}
-    limits |= {"nvidia.com/gpu": given.gpus} if given.gpus else {}
+    if given.gpus:
+        limits["nvidia.com/gpu"] = given.gpus
     trainer = {
         "image": given.image,
         "numNodes": given.nodes,

@@ -226,8 +226,10 @@ def check_losses(path: Path, losses: Any, tasks: Sequence[str]) -> None:
     """Raise a UsageError if losses that were kept are not one number for each objective."""
     good = isinstance(losses, dict) and all(
         one is None
-        or (isinstance(one, dict) and {*one} == {*tasks})
-        and all(isinstance(loss, float) for loss in one.values())
+        or (
+            (isinstance(one, dict) and {*one} == {*tasks})
+            and all(isinstance(loss, float) for loss in one.values())
+        )
         for one in losses.values()
     )
     require(good, f"{path}: its losses are damaged: name another --save-dir")

@@ -77,7 +77,8 @@ def lines(trainer: Trainer) -> Iterator[str]:
     yield f"disk: up to {amount(kept, 'checkpoints')} of {each}"
     if left is not None:
         total = runs * (left * updates + looks * judged)
-        yield f"time: {about_time(total)}" + f" for {runs} seeds, one after the other" * (runs > 1)
+        seeds = f" for {runs} seeds, one after the other" if runs > 1 else ""
+        yield f"time: {about_time(total)}{seeds}"
 
 
 def time_updates(trainer: Trainer, most: float = SECONDS) -> tuple[float, float]:

@@ -190,7 +190,8 @@ def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
     pairs = [(size, tokens) for size in given.sizes for tokens in given.tokens]
     if given.held_out:
         last = parse_rung(given.held_out)
-        pairs += [last] if last not in pairs else []
+        if last not in pairs:
+            pairs.append(last)
     rungs = list[Rung]()
     for task in given.tasks or ("",):
         own = [*base, f"--task={task}"] if task else [*base]

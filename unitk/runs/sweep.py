@@ -77,8 +77,8 @@ class Trial:
     @property
     def scores(self) -> list[tuple[int, float]]:
         """The step and the --best-metric of each validation so far; NaN is the worst of all."""
-        path, metric = self.start.run.path / LOG, self.start.metric
-        events = read_events(path) if path.exists() else []
+        metric = self.start.metric
+        events = read_events(self.start.run.path / LOG)
         found = [(one["step"], one.get(metric)) for one in events if one["kind"] == "valid"]
         return [(step, math.nan if value is None else value) for step, value in found]
 

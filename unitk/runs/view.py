@@ -38,8 +38,7 @@ class RunView:
     @property
     def events(self) -> list[Event]:
         """What the run has logged until this moment; `pandas.DataFrame(run.events)` is a table."""
-        log = self.path / LOG
-        return read_events(log) if log.exists() else []
+        return read_events(self.path / LOG)
 
     def load(self, **how: Any) -> Generator:
         """The best model of the run so far, as `unitk.load` opens it with the same arguments."""

@@ -162,8 +162,7 @@ def response(status: int, said: str) -> bytes:
     body = json.dumps({"error": said}).encode()
     head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", "content-type: application/json"]
     head += [f"content-length: {len(body)}", "connection: close"]
-    if status == 503:
-        head.append("retry-after: 1")
+    head += ["retry-after: 1"] if status == 503 else []
     return "\r\n".join([*head, "", ""]).encode() + body
 
 

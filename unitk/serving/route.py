@@ -49,10 +49,8 @@ class Route(ABC):
     """Options that requests do not have."""
     takes: ClassVar[tuple[str, ...]] = ("texts",)
     """The fields of a request beside its options."""
-    needs: ClassVar[str] = ""
-    """The models that it is for, in the error of others."""
-    listed: ClassVar[bool] = True
-    """Whether `/model` names it among what a model can do."""
+    needs: ClassVar[str] = ""  # the models that it is for, in the error of others
+    listed: ClassVar[bool] = True  # whether `/model` names it among what a model can do
 
     generator: Generator
     given: dict[str, Any]

@@ -143,7 +143,7 @@ class GLMInfill(Task):
         """Part A with the blank of an answer, or of the rest of a text, and the S that opens it."""
         v, c, ids = self.vocab, self.config, self.joined(source)
         long = not answer and c.mode_symbols and c.mask_symbol == "mask"
-        one = [v.gmask if long else self.blank] * (not self.blanks(ids).any())
+        one = [] if self.blanks(ids).any() else [v.gmask if long else self.blank]
         parts = [one, ids] if answer and c.mask_place == "first" else [ids, one]
         ids = np.concatenate([[v.cls] * c.opened, *parts, [v.sep]]).astype(np.int64)
         part_a, at = stay(ids, pos=np.arange(len(ids))), np.flatnonzero(self.blanks(ids))

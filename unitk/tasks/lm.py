@@ -107,7 +107,7 @@ class LM(Task):
         first, last = (one or self.config.cut_ends for one in edges)
         opened, alone = len(self.start) > 0, not text.carried
         start = self.start if first or alone else self.start[:0]
-        end = [self.vocab.sep] * (self.config.ends and last)
+        end = [self.vocab.sep] if self.config.ends and last else []
         # the text that comes next is unrelated, or has an opening that asks for its first token
         apart = (opened or alone) if last else (opened and alone)
         more = self.start[:0] if apart else text.before if self.backward else text.behind
@@ -155,7 +155,7 @@ class LM(Task):
 
     def prompt(self, source: list[Ids]) -> Example:
         always = self.config.delimiter == "always"
-        return self.opened(source, always or self.trained.pairs and self.config.delimiter == "on")
+        return self.opened(source, always or (self.trained.pairs and self.config.delimiter == "on"))
 
     def opened(self, source: list[Ids], delimited: bool) -> Example:
         """A source that is to be continued, or answered if it is delimited."""

@@ -131,9 +131,6 @@ class T5(Sentinels):
         mean_span: Annotated[float, Bound(1, below=True)] = 3.0
         """Mean length of a span, in tokens (section 3.3.4)."""
 
-        def __post_init__(self) -> None:
-            super().__post_init__()
-
     config: Config
 
     def slots(self, n: Ids) -> Ids:

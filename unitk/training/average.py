@@ -57,7 +57,8 @@ def rewrite(
     text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
     create(folder / "state.json", text)
     anew = {WEIGHTS, EMA, BASE, CARRY, OPTIMIZER, "state.json"}
-    anew |= set() if untrained else {IMPORTED}
+    if not untrained:
+        anew.add(IMPORTED)
     for name in stored(source):
         if name not in anew:
             (folder / name).parent.mkdir(exist_ok=True)
@@ -109,9 +110,10 @@ def _open_weights(path: Path, stack: ExitStack) -> dict[str, Read]:
         return {name: partial(weights.__getitem__, name) for name in weights}
     found = dict[str, Read]()
     # averages replace the weights, but statistics of batch normalization have none
-    for file_name in [name for name in (WEIGHTS, EMA) if name in sealed]:
-        file = stack.enter_context(safe_open(path / file_name, "pt"))
-        found |= {name: partial(file.get_tensor, name) for name in file.keys()}
+    for file_name in (WEIGHTS, EMA):
+        if file_name in sealed:
+            file = stack.enter_context(safe_open(path / file_name, "pt"))
+            found |= {name: partial(file.get_tensor, name) for name in file.keys()}
     return found
 
 

@@ -288,7 +288,7 @@ class TrainConfig(Checked):
             whose = "--adapter needs the weights of a model beside which it is trained: --init-from"
             new = "; a run that began without an adapter goes on without one" * self.resume
             require(bool(self.init_from or towers), whose + new)
-        good = self.thaw in (None, "epoch") or (self.thaw or "").isdecimal() and self.thaw != "0"
+        good = self.thaw in (None, "epoch") or ((self.thaw or "").isdecimal() and self.thaw != "0")
         require(good, f"--thaw must be epoch or a number of updates, got {self.thaw!r}")
         bad_steps(self.on_nonfinite)
         known = self.valid_metric == ("auto",) or {*self.valid_metric} <= {*SCORES}
@@ -350,7 +350,7 @@ def process_ranks() -> tuple[int, int, int]:
     """This process's rank, the number of processes, and its rank on this machine."""
     if (world := _read_variable("WORLD_SIZE", 1, 1 << 20) if is_launched() else 1) == 1:
         return 0, 1, 0
-    meet = ("MASTER_ADDR", "MASTER_PORT") * (MEETING not in os.environ)
+    meet = () if MEETING in os.environ else ("MASTER_ADDR", "MASTER_PORT")
     for name in ("RANK", "LOCAL_RANK", *meet):
         require(name in os.environ, f"WORLD_SIZE is {world}, but {name} is not set: use torchrun")
     if meet:

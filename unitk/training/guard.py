@@ -86,7 +86,8 @@ def culprit(
         with watch_nonfinite(model) as found:
             sums = loss(batch, seed).sums
         found += [f"loss {name}" for name, total in sums.items() if not total.isfinite()]
-        first += [f"{found[0]} in micro-batch {number}"] if found else []
+        if found:
+            first.append(f"{found[0]} in micro-batch {number}")
     return first[0] if first else bad_gradient(model)
 
 

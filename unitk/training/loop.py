@@ -313,12 +313,16 @@ class Trainer(Run):
         weights = self.data.train.loss_weights(at.step, self.total)
         values = self.means.values("train", weights) | self.speed.values()
         values |= {"lr": self.plan.rate, "epoch": at.epoch, "tokens": at.tokens}
-        values |= {"texts": at.texts, **({"words": at.words} if at.words else {})}
+        values["texts"] = at.texts
+        if at.words:
+            values["words"] = at.words
         values |= {"seconds": at.seconds, "bad_steps": at.bad_steps}
-        values |= {"gnorm": self.norm} if math.isfinite(self.norm) else {}
-        scale = at.loss_scale(self.precision)
-        values |= {"loss_scale": scale} if scale != 1 else {}
-        values |= {"noise_scale": noise} if (noise := self.noise.scale) else {}
+        if math.isfinite(self.norm):
+            values["gnorm"] = self.norm
+        if (scale := at.loss_scale(self.precision)) != 1:
+            values["loss_scale"] = scale
+        if noise := self.noise.scale:
+            values["noise_scale"] = noise
         self.last = measures.values_line("train", values)
         self.journal.event("train", at.step, values, report.train_line(self, values))
         self.spent.add(self.speed)

@@ -117,8 +117,9 @@ def values_line(prefix: str, values: Mapping[str, float], parts: Sequence[str] =
         text += f" ({', '.join(each)})"
     for part in parts:
         known = [ask for ask in asks if f"{ask}/{part}" in values]
-        each = (f"{values[f'{ask}/{part}']:.4g}" for ask in known)
-        text += f"  {part} {', '.join(each)}" if known else ""
+        if known:
+            each = (f"{values[f'{ask}/{part}']:.4g}" for ask in known)
+            text += f"  {part} {', '.join(each)}"
         asks = {ask: value for ask, value in asks.items() if ask not in known}
     tasks = [name[:-5] for name in values if name.startswith(f"{prefix}.") and name[-5:] == "/loss"]
     more = [
@@ -133,7 +134,7 @@ def valid_line(sets: Iterable[str], values: Mapping[str, float], metric: str) ->
     A `metric` that is not a loss comes last, under its whole name.
     """
     scores = [name for name in values if figure(name) in RANKING]
-    last = [metric] * (metric.count("/") > 1 or metric in scores)
+    last = [metric] if metric.count("/") > 1 or metric in scores else []
     rest = {name: value for name, value in values.items() if name not in (*last, *scores)}
     first = {figures[0] for figures in SCORES.values() if figures}
     shown = [one for one in scores if figure(one) in first and one not in last]

@@ -30,8 +30,9 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        main = threading.current_thread() is threading.main_thread()  # no other may set handlers
-        for number in EXIT if main else ():
+        if threading.current_thread() is not threading.main_thread():
+            return self  # no other may set handlers
+        for number in EXIT:
             if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGINT:  # nohup
                 self._before[number] = signal.signal(number, self._note)
         return self

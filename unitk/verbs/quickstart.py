@@ -86,7 +86,7 @@ def run(parsed: Parsed) -> None:
     """Run the commands, and report between them."""
     given: Options = parsed.main
     folder, began = given.save_dir, time.perf_counter()
-    empty = not folder.exists() or folder.is_dir() and not any(folder.iterdir())
+    empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     own = not folder.is_symlink() and (empty or (folder / MARK).exists())
     require(own, f"--save-dir {folder} holds files that no quickstart made; name another folder")
     data = given.data or home() / "data" / SET

@@ -161,8 +161,8 @@ def _of_labels(given: Options) -> dict[str, Score]:
             right = [one.answers(guess.passage) for guess, one in pairs]
         else:
             right = [one.label for one in wanted]
-        for guess, one in pairs if form == "tags" else ():
-            if len(guess.label) != len(one.label):
+        for guess, one in pairs:
+            if form == "tags" and len(guess.label) != len(one.label):
                 there = f"{len(one.label)} tags, but {len(guess.label)} in {guess.where}"
                 raise DataError(f"{one.where}: {there}")
         scores[form] = score([guess.label for guess in found], right)

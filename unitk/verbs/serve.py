@@ -243,7 +243,7 @@ def read_card(path: Path) -> dict[str, str]:
     found = re.match(r"# [^\n:]+: (?P<title>.+)\n+(?P<summary>(?:.+\n)+)", text)
     plain = {"title": found["title"], "summary": found["summary"]} if found else {}
     for name in ("limits", "licence"):
-        if line := re.search(rf"^{name.title()}: (.+)$", text, re.M):
+        if line := re.search(rf"^{name.title()}: (.+)$", text, re.MULTILINE):
             plain[name] = line[1]
     for name, one in plain.items():
         without_links = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", one)

@@ -168,7 +168,7 @@ class Vocab:
         for i in reversed(range(len(ids))):
             (first, last), piece = found[i], self.model.text(ids[i])
             only_blank = not text[first:last].strip() and piece[:1].isspace()
-            if first == last or only_blank and not piece.isspace():
+            if first == last or (only_blank and not piece.isspace()):
                 last = stop
             else:
                 stop = last
@@ -240,7 +240,8 @@ class Vocab:
             "added": self.added,
             "hash": self.hash,
         }
-        about |= {"further": self.further} if self.further else {}
+        if self.further:
+            about["further"] = self.further
         create(folder / FILE, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
     @staticmethod

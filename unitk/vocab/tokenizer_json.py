@@ -74,8 +74,10 @@ class Tokenizers(VocabModel):
 
     def _check_twins(self, normalizer: Any, added: Sequence[Mapping[str, Any]]) -> None:
         """Refuse added tokens that a normalized text cannot tell apart: the library takes any."""
+        if normalizer is None:
+            return
         found: dict[str, int] = {}
-        for token in added if normalizer is not None else ():
+        for token in added:
             if token.get("normalized") and token["id"] not in self._plain:
                 text = normalizer.normalize_str(token["content"])
                 if (other := found.setdefault(text, token["id"])) != token["id"]:
@@ -111,7 +113,7 @@ class Tokenizers(VocabModel):
         return found.ids, found.offsets
 
     def encode_inside(self, text: str) -> list[int]:
-        if self._begins or self._bytes is None and self._prefix is None:
+        if self._begins or (self._bytes is None and self._prefix is None):
             return super().encode_inside(text)
         return self.encode(text)  # no blank is put in front
 

@@ -95,7 +95,7 @@ def _check_unknown(model: Mapping[str, Any]) -> None:
             raise DataError(f"has model.unk_id {index!r}, but must name one of its pieces")
         return
     unk = model.get("unk_token")
-    if not (unk is None and kind == "BPE" or isinstance(unk, str) and unk in vocab):
+    if not ((unk is None and kind == "BPE") or (isinstance(unk, str) and unk in vocab)):
         raise DataError(f"has model.unk_token {unk!r}, which is not in model.vocab")
 
 

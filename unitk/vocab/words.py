@@ -65,7 +65,8 @@ class WordVocab(WordList):
 
     def __init__(self, data: bytes) -> None:
         words, unk = data.decode("utf-8").split(), SYMBOLS["unk"]
-        words += [unk] * (unk not in words)
+        if unk not in words:
+            words.append(unk)
         super().__init__(data, words, words.index(unk))
 
     @classmethod

@@ -10,15 +10,7 @@ import pytest
 from unitk import registry
 from unitk.data.files.files import ReadingOptions
 from unitk.data.files.lines import BLOCK, blocks
-from unitk.data.files.readers import (
-    LineReader,
-    Reader,
-    Record,
-    format_of,
-    reader,
-    readers,
-    records,
-)
+from unitk.data.files.readers import LineReader, Reader, Record, format_of, reader, readers, records
 from unitk.decoding.files.inputs import read_inputs
 from unitk.errors import DataError, UsageError
 

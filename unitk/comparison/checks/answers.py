@@ -71,7 +71,7 @@ def judge_targets(subject: str, corpus: Pairs, vocab: Vocab) -> Finding:
         inside += found and len(source) > len(target)
         example = example or f" (pair {number + 1})" * (found and len(source) > len(target))
     text = f"{inside} of {asked} targets stand in their sources{example}"
-    text += f", beside {copies} that are their sources" * (copies > 0)
+    text += f", beside {copies} that are their sources" if copies else ""
     status: Status = "FAULT" if inside > MOST * max(asked, 1) else "ok"
     return Finding(status, "answers", subject, text, {"targets": asked, "inside": inside})
 
@@ -108,7 +108,7 @@ def judge_classes(subject: str, corpus: Labelled, vocab: Vocab) -> Finding:
             told.append(f"{name} tells {corpus.labels[own]}")
     kinds = int((sizes > 0).sum())
     text = f"{len(told)} of {kinds} classes are told by a word"
-    text += f" ({', '.join(told[:SHOWN])})" * bool(told)
+    text += f" ({', '.join(told[:SHOWN])})" if told else ""
     # of two classes, one tells the other
     status: Status = "ok" if not told else "FAULT" if len(told) >= kinds - 1 > 0 else "note"
     return Finding(status, "answers", subject, text, {"told": len(told), "classes": kinds})

@@ -76,7 +76,7 @@ def compare_options(runs: Sequence[TrainedRun]) -> Found:
         component, dot, _ = key.partition(".")
         if not dot:
             count = sum(other.startswith(f"{key}.") for other in differing)
-            text += f"; with {count} of its options" * (count > 0)
+            text += f"; with {count} of its options" if count else ""
         if not dot or component not in differing:
             yield Finding("note", "equal", key, text)
 

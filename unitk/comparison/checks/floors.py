@@ -54,8 +54,8 @@ def write_floors(
 
 def best_losses(run: TrainedRun, name: str) -> dict[str, float]:
     """The lowest nats a label that validations on a set have logged, by the name of the ask."""
-    path, found = run.path / LOG, dict[str, float]()
-    for event in read_events(path) if path.exists() else []:
+    found = dict[str, float]()
+    for event in read_events(run.path / LOG):
         for key, value in event.items():
             first, _, rest = key.partition("/")
             if event["kind"] == "valid" and rest.endswith("/nll") and value is not None:

@@ -65,7 +65,7 @@ def find_leaks(run: TrainedRun, name: str, laid: Any) -> Finding:
     text = f"{tally.seen} of {tally.asked} answers are visible to their questions"
     if tally.seen:
         return Finding("FAULT", "leaks", subject, f"{text} ({tally.example})", vars(tally))
-    text += f"; the encoder has {tally.through} of them" * (tally.through > 0)
+    text += f"; the encoder has {tally.through} of them" if tally.through else ""
     return Finding("ok", "leaks", subject, text, vars(tally))
 
 

@@ -83,8 +83,9 @@ class Jieba:
             raise UsageError(needs) from error
         jieba.setLogLevel("WARNING")  # it would print how its dictionary is loaded
         self.tokenizer = jieba.Tokenizer()
-        for line in read_lines(path) if path else ():
-            self.tokenizer.add_word(line)
+        if path is not None:
+            for line in read_lines(path):
+                self.tokenizer.add_word(line)
 
     def __call__(self, text: str, ids: list[int], vocab: Vocab) -> Notes:
         words = self.tokenizer.tokenize(text)
@@ -119,8 +120,9 @@ def mark_tokens(
 ) -> Notes:
     """Mark places in a text: `marks[0]` on the first token of each, `marks[1]` on the others."""
     notes = np.zeros(len(ids), np.uint8)
-    for start, stop in vocab.token_spans(text, places) if places else ():
-        notes[start], notes[start + 1 : stop] = marks
+    if places:
+        for start, stop in vocab.token_spans(text, places):
+            notes[start], notes[start + 1 : stop] = marks
     return notes
 
 

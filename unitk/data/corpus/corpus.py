@@ -109,8 +109,9 @@ class StoredCorpus:
         entries = self.manifest["files"]
         here = {name: one for name, one in entries.items() if self.path / name not in blocks}
         check_files(self.path, here, hashed=True)
-        for side in self.sides if blocks else ():
-            side.check_blocks(0, side.counts.tokens)
+        if blocks:
+            for side in self.sides:
+                side.check_blocks(0, side.counts.tokens)
 
 
 class Corpus(StoredCorpus):

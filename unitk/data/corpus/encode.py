@@ -22,7 +22,7 @@ from unitk.data.corpus.annotate import Annotator, Notes, open_annotator
 from unitk.data.corpus.columns import stored_dtype
 from unitk.data.corpus.workers import Worker
 from unitk.data.files.documents import Separators, parse_block
-from unitk.data.files.labels import NO_SPAN
+from unitk.data.files.labels import NO_SPAN, spaced_words
 from unitk.data.files.lines import Block
 from unitk.data.files.pairs import PairBlock, PairText
 from unitk.data.files.squad import arrange
@@ -101,8 +101,8 @@ def _encode_pairs(vocab: Vocab, block: PairBlock) -> EncodedBlock:
         pairs = [cut_window(pair, block.window, vocab, block.form) for pair in pairs]
         pairs = [replace(pair, source=arrange(pair.source, block.form)) for pair in pairs]
     sources = [part for pair in pairs for part in pair.source]
-    if block.labels == "tags":  # each part is a word, which is encoded with the blank before it
-        sources = [" " * (i > 0) + word for pair in pairs for i, word in enumerate(pair.source)]
+    if block.labels == "tags":  # each part is a word
+        sources = [part for pair in pairs for part in spaced_words(pair.source)]
     sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
     sides, found = [_encode(vocab, sources, sizes)], list[tuple[Any, str]]()
     if block.labels:

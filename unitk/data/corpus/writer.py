@@ -107,7 +107,8 @@ class CorpusWriter:
                 file.append(values)
         self.counts.tokens += len(ids)
         self.counts.sentences += len(lengths)
-        self.counts.words += 0 if words is None else int(words.sum())
+        if words is not None:
+            self.counts.words += int(words.sum())
         if len(sizes):
             # the last document is not written before the next one begins: it may go on
             sizes = np.append(self._open, sizes)

@@ -43,8 +43,9 @@ class Conll(Reader):
                 if rows and not row:
                     yield Record(_fields(rows), first, block.at)
                     rows = []
-                first = place if row and not rows else first
-                rows += [row] if row else []
+                if row:
+                    first = first if rows else place
+                    rows.append(row)
         if rows:
             yield Record(_fields(rows), first, size_of(path))
 

@@ -200,7 +200,7 @@ class ReadingOptions(Checked):
         cure = "belong together: give both, or --label-field instead of the second"
         require(both, f"--source-field and --target-field {cure}")
         mark = self.document_mark
-        fits = not mark or bool(mark.strip()) and "\n" not in mark
+        fits = not mark or (bool(mark.strip()) and "\n" not in mark)
         require(fits, f"--document-mark must be a text of one line, got {mark!r}")
         one = not mark or self.documents == "blank"
         require(one, "--document-mark and --documents line exclude each other")

@@ -84,7 +84,7 @@ def _is_span(value: Any, size: int) -> bool:
     if not isinstance(value, list) or len(value) != size:
         return False
     # not isinstance: true is an int in Python, and no place in a text
-    return all(type(one) is int or type(one) is float and one.is_integer() for one in value[:2])
+    return all(type(one) is int or (type(one) is float and one.is_integer()) for one in value[:2])
 
 
 def _name(value: Any) -> str:
@@ -115,6 +115,11 @@ def number_of_choice(label: str, choices: Sequence[str], where: str) -> int:
         return number_of_choice(number, choices, where)
     most = f"{len(choices) - 1} or {letters[-1]}"
     raise DataError(f"{where} must be 0 or A to {most}, or one of the choices, got {label!r}")
+
+
+def spaced_words(words: Sequence[str]) -> list[str]:
+    """Each word of a text as it is encoded: with the blank before it, but for the first."""
+    return [f" {word}" if i else word for i, word in enumerate(words)]
 
 
 def split_words(text: str) -> list[str]:

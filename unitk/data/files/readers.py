@@ -54,7 +54,8 @@ class Record:
     def need(self, *names: str, option: str = "") -> None:
         """Raise DataError unless there is one of these fields, which `option` names."""
         if not any(name in self for name in names):
-            wanted, see = " or ".join(map(repr, names)), f", see {option}" * bool(option)
+            wanted = " or ".join(map(repr, names))
+            see = f", see {option}" if option else ""
             raise DataError(f"{self.place}: no field {wanted}{see}; there are {self.names(*names)}")
 
     def text(self, name: str, option: str = "", blank: bool = True) -> str:
@@ -86,7 +87,8 @@ class Record:
         every = (name if len(name) <= 30 else f"{name[:30]}..." for name in _names(self.values))
         names = [*dict.fromkeys(every)]
         near = "".join(registry.nearest(name, names) for name in missing[:1])
-        return ", ".join(names[:12] + ["..."] * (len(names) > 12)) + near
+        shown = names if len(names) <= 12 else [*names[:12], "..."]
+        return ", ".join(shown) + near
 
 
 def _inside(node: Any, name: str) -> list[Any]:

@@ -109,7 +109,7 @@ def around_answer(
     """
     answer, passage = in_form(parts, form)
     first = passage.find(answer)
-    if not answer or first < 0 and focus is None:
+    if not answer or (first < 0 and focus is None):
         return parts
     pair = PairText([answer, passage], "", focus=focus or (first, first + len(answer)))
     return arrange(cut_window(pair, limit, vocab, form).source, form)

@@ -95,7 +95,7 @@ class WordTable:
             if not known:
                 raise DataError(f"{hypotheses} has no vectors for any line of {path}")
             for section, value in self.measure(words.unit_VD, known, numbers).items():
-                figures[name + stem + f":{section}" * bool(section)] = 100 * value
+                figures[f"{name}{stem}:{section}" if section else name + stem] = 100 * value
             figures |= {f"lines{stem}": len(known), f"left_out{stem}": len(rows) - len(known)}
         return Score(figures, f"{self.about}; left_out: lines with a word that has no vector")
 

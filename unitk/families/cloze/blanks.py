@@ -46,7 +46,8 @@ def answers_of(pattern: Pattern, vocab: Vocab, single: bool) -> list[Ids]:
     """
     before, answers = pattern.text.partition(BLANK)[0], pattern.answers
     found: list[Ids] = []
-    for text in answers.values() if isinstance(answers, dict) else ():
+    texts = answers.values() if isinstance(answers, dict) else ()
+    for text in texts:
         found.append(ids := answer_of(vocab, text, before))
         spelt = " ".join(vocab.pieces(ids))
         what = f"the answer {str(text)!r} is {len(ids)} tokens of this vocabulary ({spelt})"

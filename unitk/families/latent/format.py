@@ -104,7 +104,7 @@ def find_folders(path: Path) -> dict[str, Path]:
         folders["full"] = inner
     elif "full" in folders and not (folders["full"] / FULL).exists():
         del folders["full"]
-    if not path.exists() or "full" not in folders and len(folders) < 2:
+    if not path.exists() or ("full" not in folders and len(folders) < 2):
         names = f"checkpoint-encoder-N and checkpoint-decoder-N, or {FULL}"
         raise CheckpointError(f"{path} is not a checkpoint of Optimus: looked for {names}")
     return folders

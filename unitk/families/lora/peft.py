@@ -187,7 +187,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     tuned = any(":label" in head for head in base.config.heads)
     for name, first in copies.items():
         alike = name in tensors and same(tensors[name], tensors[first])
-        if name not in base.tensors and (alike or tuned and name == output):
+        if name not in base.tensors and (alike or (tuned and name == output)):
             tensors.pop(name, None)
     config = replace(base.config, tied=base.config.tied and output not in tensors)
     return replace(base, tensors=tensors, config=config)

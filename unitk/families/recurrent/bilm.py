@@ -98,8 +98,8 @@ class BiLM(Task):
         cls, sep = [self.vocab.cls] * first, [self.vocab.sep] * last
         tokens = np.concatenate([cls, text.ids, sep]).astype(np.int64)
         # words of other documents are asked for where what was read of these is carried on
-        before = text.before if not text.begins or text.carried and not first else NOTHING
-        behind = text.behind if not text.ends or text.carried and not last else NOTHING
+        before = text.before if not text.begins or (text.carried and not first) else NOTHING
+        behind = text.behind if not text.ends or (text.carried and not last) else NOTHING
         return layout(tokens, self.chars[tokens], before, behind)
 
     def to_embed(self, source: list[Ids]) -> Example:

@@ -71,7 +71,7 @@ class Ranking:
             short = (most or len(wanted[query])) - len(gains)
             values.append(self.measure(np.pad(gains, (0, max(short, 0))), wanted[query]))
         nothing = sum(query not in run for query in asked)
-        about = f"{self.about}; nothing was found for {nothing:,} queries" * (nothing > 0)
+        about = f"{self.about}; nothing was found for {nothing:,} queries" if nothing else ""
         figures = {name: 100 * float(np.mean(values)), "queries": len(asked)}
         return Score(figures, about or self.about)
 

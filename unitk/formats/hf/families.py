@@ -280,4 +280,6 @@ def is_tied(layout: Layout, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a checkpoint's output matrix is its token embedding."""
     output = layout.names["heads.lm.weight"]
     first = layout.copies[str(output)]
-    return output not in tensors or first in tensors and same(tensors[str(output)], tensors[first])
+    return output not in tensors or (
+        first in tensors and same(tensors[str(output)], tensors[first])
+    )

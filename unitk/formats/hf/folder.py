@@ -246,7 +246,7 @@ def write(parts: Loaded, folder: Path, embeds: bool = False) -> None:
     theirs = ({} if parts.task.head else family.buffers(rows)) | translate(parts, tensors)
     about = _settings_of(parts, kind, family, rows)
     # a class of left-to-right models fills masks, too, if it is told to see both sides
-    fills = family.task == "mlm" or family.both_ways and sight_of(parts.task) == BOTH
+    fills = family.task == "mlm" or (family.both_ways and sight_of(parts.task) == BOTH)
     if fills and family.task != "mlm":
         about |= family.opens(config)
     left = [flag(name) for name in parts.decoding]
@@ -278,7 +278,7 @@ def _warn_of_lost(parts: Loaded, family: Family, tensors: Mapping[str, Tensor]) 
         lacks = "no class of transformers has the output layer %s; it is left out"
         log.warning(lacks, " ".join(lost))
     if apart := [name for name in tensors if not family.keeps(name, config)]:
-        named = re.findall(r"^(heads\.\w+|\w+)", "\n".join(apart), re.M)
+        named = re.findall(r"^(heads\.\w+|\w+)", "\n".join(apart), re.MULTILINE)
         lacks = "no class of transformers has all parts of the model; left out: %s"
         log.warning(lacks, ", ".join(sorted({*named})))
     return lost
@@ -398,7 +398,7 @@ def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
         require(not parts.task.virtual, f"{needs}, which task {parts.task.name} reads")
         del ours[VIRTUAL]
     double = bool(head) and ending_of(family, head) == DOUBLE
-    kept = (f"heads.{head}:label." if head else "heads.", *["heads.lm."] * double)
+    kept = (f"heads.{head}:label." if head else "heads.", *(["heads.lm."] if double else []))
     for name in [name for name in ours if name.startswith("heads.")]:
         # few classes of transformers have other outputs beside a fine-tuned head
         if not name.startswith(kept) or not name.startswith(("heads.lm.", *layout.names)):

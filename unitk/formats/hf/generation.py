@@ -81,7 +81,8 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     for theirs, ours in (BOTH | SEARCH | DRAWS).items():
         if theirs in given:  # checked even if the other kind of decoding would read it
             value = check_value(given[theirs], float if ours in FLOATS else int, theirs, file)
-            found |= {ours: value} if theirs in used else {}
+            if theirs in used:
+                found[ours] = value
     stop = given.get("early_stopping", False)
     several = found.get("nbest", 1) > 1
     # with True, the search of fairseq finds the same best output, but not the same others
@@ -274,7 +275,8 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
     stop = stops.get(options.get("search", "likely"))
     numbers = {name: length for name, length in options.items() if isinstance(length, int)}
     known = {"sampling", "end_symbols", *names, *numbers.keys() & {"min_len", "max_len"}}
-    known |= {"search"} if stop is not None else set()
+    if stop is not None:
+        known.add("search")
     ends = word_rules(GenerateConfig(end_symbols=options.get("end_symbols", "")), vocab).ends
     opened = len(start or [0]) - 1  # symbols behind the first one count as new tokens there
     found: dict[str, Any] = {

@@ -162,7 +162,8 @@ def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, 
     require(not twice, f"--to hf: {name} reads a pair in one order, not --task.both-orders")
     about: dict[str, Any] = {"architectures": [name]} | (SUMMARY if ending == DOUBLE else {})
     theirs = {ours: theirs for theirs, ours in family.poolings.items()}
-    about |= {POOLING: theirs[pooling]} if theirs and ending in (TEXTS, CHOICES) else {}
+    if theirs and ending in (TEXTS, CHOICES):
+        about[POOLING] = theirs[pooling]
     if task.head in (*PROBLEMS, "tag"):  # the others have a fixed number of outputs
         labels = task.trained.labels or ("LABEL_0",)
         about["id2label"] = dict(enumerate(labels))

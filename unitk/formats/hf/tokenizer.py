@@ -47,7 +47,7 @@ def tokenizer_settings(parts: Loaded, family: Family, fills: bool) -> dict[str, 
         "model_input_names": ["input_ids", "attention_mask"],
         "padding_side": "right",
     }
-    if family.ends or family.task == "lm" and not (parts.task.head or fills):
+    if family.ends or (family.task == "lm" and not (parts.task.head or fills)):
         reads["padding_side"] = "left"
     if family.ends or config.num_segments > 1:
         reads["model_input_names"] += ["token_type_ids"]
@@ -213,7 +213,8 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
             pattern = R("|".join(cuts))
             tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "merged_with_previous")
     steps += [normalizers.Replace(*one) for one in blanks]
-    steps += [normalizers.Prepend("▁")] * bool(rules.get(3, 1))  # add_dummy_prefix
+    if rules.get(3, 1):  # add_dummy_prefix
+        steps.append(normalizers.Prepend("▁"))
     tokenizer.normalizer = normalizers.Sequence(steps)
     strip = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *strip])

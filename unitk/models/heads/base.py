@@ -127,8 +127,7 @@ class Head(nn.Module):
 class Categorical(Head):
     """A head with logits [K, C] as output, of which the label's should be the largest."""
 
-    compiled = False
-    """Whether a compiled kernel compares logits and labels, as in a compiled model on a GPU."""
+    compiled = False  # whether a compiled kernel compares logits and labels, as --compile on a GPU
 
     def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
         own = smoothed if self.words else ()

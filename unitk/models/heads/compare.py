@@ -157,8 +157,7 @@ def compare(
     """Each row's loss times its price, its nll, and whether its label is on top, [K] each.
 
     To the loss is added `z_loss` times the square of the logarithm of the softmax's denominator.
-    A label that is the `pad` costs nothing (UniLM). With `compiled`, a kernel is made for it, where
-    there is no smoothing.
+    A label that is the `pad` costs nothing (UniLM). `compiled`: by a kernel, without smoothing.
 
     The logits are overwritten: by their gradient if they need one.
     """

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from unitk.data.files.labels import split_words
+from unitk.data.files.labels import spaced_words, split_words
 from unitk.errors import require
 from unitk.metrics.labels import spans
 from unitk.registry import register
@@ -133,8 +133,7 @@ class Tag(Labelling):
 
     def texts(self, parts: Sequence[str]) -> list[str]:
         """Each word with the blank before it."""
-        words = split_words(parts[0]) if len(parts) == 1 else parts
-        return [" " * (i > 0) + word for i, word in enumerate(words)]
+        return spaced_words(split_words(parts[0]) if len(parts) == 1 else parts)
 
     def asking(self, parts: list[Ids]) -> Example:
         """Words, each of them a part, laid out as one text; one without tokens is unknown."""

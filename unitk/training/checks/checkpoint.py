@@ -25,9 +25,10 @@ def of_same_tasks(there: Settings, tasks: Mapping[str, str]) -> Settings:
     """The options that a checkpoint has for the run's task or tasks, under this run's keys."""
     trained = there.tasks()
     found: dict[str, Setting] = {}
-    for name in [name for name in tasks if name in trained]:
-        own = there.of(trained[name])
-        found |= {f"{tasks[name]}.{key}": setting for key, setting in own.items()}
+    for name, part in tasks.items():
+        if name in trained:
+            own = there.of(trained[name])
+            found |= {f"{part}.{key}": setting for key, setting in own.items()}
     return Settings(found)
 
 
@@ -75,7 +76,7 @@ def check_frozen(
     # an option the run did not know yet has its default there
     there, here = parsed.differing(recorded_options(state)), parsed.settings
     components = here.only(*COMPONENTS)
-    changed = {key for key in (CUT if parsed.main.new_data else ()) if key in there}
+    changed = there.keys() & CUT if parsed.main.new_data else set()
     for key in sorted(there, key=lambda key: (key not in COMPONENTS, key)):
         fixed = key in FROZEN or key in components
         # a schedule of the block size counts epochs up to the last one

@@ -153,7 +153,8 @@ def _scores(files: Sequence[Path]) -> Iterator[str]:
         of = found.get("data", file.stem)
         for name, value in _numbers(found):
             yield f"| {_cell(of)} | {_cell(name)} | {value:.6g} |"
-    yield from [""] * bool(files)
+    if files:
+        yield ""
 
 
 def _cell(value: object) -> str:

@@ -114,7 +114,10 @@ class Journal:
 
     def _show(self, step: int, line: str) -> None:
         self._last = step
-        self.show(line) if talks() else self._print(step, line)  # a bar shows them
+        if talks():
+            self.show(line)  # beside the bar
+        else:
+            self._print(step, line)
 
     def _print(self, step: int, line: str) -> None:
         place = f"{step:,}" + (f"/{self.total:,}" if self.total else "")

@@ -281,7 +281,7 @@ def use(run: Run) -> str:
     ways["--infill TEXT"] = [one for one in tasks if one.infills]
     for given, able in ways.items():
         if able:
-            chosen = f" --task {able[0].name}" * bool(named)
+            chosen = f" --task {able[0].name}" if named else ""
             return f"unitk generate --checkpoint {{}}{chosen} {given}"
     return "unitk evaluate --checkpoint {} --data DIR"
 

@@ -219,7 +219,9 @@ def open_sinks(folder: Path, loggers: Sequence[str], step: int) -> list[Sink]:
 
 
 def read_events(path: Path) -> list[Event]:
-    """The events of a log.jsonl, without an unfinished last line."""
+    """The events of a log.jsonl, without an unfinished last line; none if there is no file."""
+    if not path.exists():
+        return []
     found = []
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
@@ -231,8 +233,8 @@ def read_events(path: Path) -> list[Event]:
 
 def validation_at(folder: Path, step: int | None) -> dict[str, float | None]:
     """The values of a run's validation after so many updates; none if log.jsonl lacks it."""
-    path, found = folder / LOG, dict[str, float | None]()
-    for one in read_events(path) if path.exists() else []:
+    found = dict[str, float | None]()
+    for one in read_events(folder / LOG):
         if (one["kind"], one["step"]) == ("valid", step):
             found |= {name: one[name] for name in one if name not in ("kind", "step")}
     return found

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -261,7 +261,10 @@ def _complete(
         if name.partition(".")[0] in model.additions:
             there.setdefault(name, tensor)
     add_rows(there, here, task)
-    _copy_towers(there, here, model.copied)
+    for name in here:
+        tower, _, rest = name.partition(".")
+        if tower in model.copied and rest in there:
+            there.setdefault(name, there[rest])
     _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.trained.labels)
     _heads_begin(there, here, folder)
 
@@ -274,14 +277,6 @@ def add_rows(there: dict[str, Tensor], here: dict[str, Tensor], task: Task) -> N
         if count and len(drawn) - len(table) == count:
             more = table.float().mean(0) + drawn[len(table) :] / 10
             there[name] = torch.cat([table, more])
-
-
-def _copy_towers(there: dict[str, Tensor], names: Iterable[str], copied: tuple[str, ...]) -> None:
-    """Begin the `copied` towers as the decoded one, where a checkpoint has that alone."""
-    for name in names:
-        tower, _, rest = name.partition(".")
-        if tower in copied and rest in there:
-            there.setdefault(name, there[rest])
 
 
 def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:

@@ -188,7 +188,8 @@ def hold(checkpoint: Path, alone: bool = False) -> AbstractContextManager[Any] |
     except (FileNotFoundError, NotADirectoryError):
         return nullcontext() if checkpoint.exists() else None
     if fcntl is None:  # Windows removes no file that a process has open
-        file.close() if alone else None
+        if alone:
+            file.close()
         return nullcontext() if alone else file
     try:
         fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)

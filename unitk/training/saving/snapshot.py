@@ -86,12 +86,15 @@ def take_snapshot(
                     numbers.setdefault(name, {})[part] = value
     state = asdict(progress) | asdict(identity) | {"optimizer": numbers, "versions": versions}
     kept = base.tensors if base is not None else {}
-    state |= {"base": base.about} if base is not None else {}
+    if base is not None:
+        state["base"] = base.about
     own = {name: tensor for name, tensor in tensors_of(model).items() if name not in kept}
     parts = {weights.WEIGHTS: own, OPTIMIZER: tensors}
-    parts |= {} if averages is None else {weights.EMA: averages}
+    if averages is not None:
+        parts[weights.EMA] = averages
     files = {file: {name: copy(one) for name, one in part.items()} for file, part in parts.items()}
-    files |= {CARRY: carry} if carry else {}
+    if carry:
+        files[CARRY] = carry
     text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
     return Snapshot(progress.step, files, text, task, base)
 

@@ -139,9 +139,12 @@ def open_tensors(path: Path) -> dict[str, KeptTensor]:
     """
     folder, found = path.with_suffix(SHARDED), dict[str, dict[int, Any]]()
     try:
-        if not folder.is_dir():
+        files = [path]
+        if folder.is_dir():
+            files = sorted(folder.glob("*.safetensors"))
+        else:
             require_file(path)
-        for file in sorted(folder.glob("*.safetensors")) if folder.is_dir() else [path]:
+        for file in files:
             opened: Any = safe_open(file, "pt")
             places = json.loads((opened.metadata() or {}).get(SHARDS, "{}"))
             for name in opened.keys():

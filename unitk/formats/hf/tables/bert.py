@@ -10,16 +10,7 @@ import torch
 from torch import Tensor
 
 from unitk.errors import CheckpointError
-from unitk.formats.hf.families import (
-    BARE,
-    CHOICES,
-    SLOTS,
-    TEXTS,
-    Changes,
-    Checkpoint,
-    Family,
-    Told,
-)
+from unitk.formats.hf.families import BARE, CHOICES, SLOTS, TEXTS, Changes, Checkpoint, Family, Told
 from unitk.formats.names import Layout, Names, class_head, layer, prefix_names
 from unitk.formats.settings import check_value, keys, layers_of, sizes_of
 from unitk.models.config import ModelConfig
