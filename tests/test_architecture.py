@@ -162,7 +162,7 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
     assert done.returncode == 0, f"imported: {done.stderr}"
 
 
-SPINE = 28_180
+SPINE = 28_024
 """Lines of the core that serve everybody; may fall, never rise."""
 PRICE = {"task": 170, "head": 80, "criterion": 100, "reader": 40, "evaluation": 110, "verb": 90}
 PRICE |= {"route": 40}
