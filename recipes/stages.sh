@@ -215,15 +215,14 @@ beginnings() { # HELDOUT: what learns labels begins with: the arrays `init` and 
   pretrain --task "$OBJECTIVE" --arch "$arch" --data "$RUN/data/text" --block-size "$BLOCK"
 }
 
-learnt() { # SET TASK LABELS TRAIN DEV words...: RUN/SET/ROW.json, the scores on DEV of both models
+learnt() { # SET TASK LABELS TEST words...: RUN/SET/ROW.json, the scores on TEST of both models, which learn RUN/data/SET
   # words: options of training; the arrays `from` and `to`: the fields of texts and labels; `asked`:
   # options of predict
   local row begins
-  labelled "$1" "$3" "$4" "$5"
   for row in pretrained ${scratch[0]:+scratch}; do
     begins=("${init[@]}")
     [ "$row" = pretrained ] || begins=("${scratch[@]}")
-    judged "$1" "$RUN/$1/$row" "$2" "$3" "$5" "${begins[@]}" "${optimizer[@]}" "${@:6}"
+    judged "$1" "$RUN/$1/$row" "$2" "$3" "$4" "${begins[@]}" "${optimizer[@]}" "${@:5}"
   done
 }
 
@@ -232,12 +231,15 @@ labelled() { # SET LABELS TRAIN DEV: RUN/data/SET
     --vocab "$vocab" --dest "$RUN/data/$1" --overwrite
 }
 
-judged() { # SET OUT TASK LABELS DEV words...: OUT, a model that learnt the set, and OUT.json, its scores
+judged() { # SET OUT TASK LABELS TEST words...: OUT, a model that learnt the set, and OUT.json, its scores
   local folder=${2%/*} row=${2##*/} best=() length=("${own[@]}")
   [ -n "${PAPER:-}" ] || length=(--batch-texts 32 --max-steps "$FINETUNE_STEPS" --lr "$FINETUNE_LR"
     --valid-every "$(((FINETUNE_STEPS + 3) / 4))")
   # few updates overfit: the loss is lowest long before most labels are right
-  [ "$3" != classify ] || best=(--best-metric valid/class/correct)
+  case $3 in
+    classify) best=(--best-metric valid/class/correct) ;;
+    tag) best=(--best-metric valid/spans/f1) ;;
+  esac
   echo "== ${2#"$RUN/"}"
   [ -n "${DRY:-}" ] || mkdir -p "$folder"
   once "$folder/.$row" fresh "$2" unitk train --task "$3" "${@:6}" --data "$RUN/data/$1" --save-dir "$2" \

@@ -47,7 +47,8 @@ for set in $SETS; do
   task=classify labels=class from=(--source-field sentence1,sentence2) to=(--label-field label) asked=()
   case $set in cola | sst2) from=(--source-field sentence) ;; stsb) task=regress labels=number ;; esac
   [ -z "${PAPER:-}" ] || labels_as_published "$set"
-  learnt "$set" $task $labels "$RUN/text/$set.train.jsonl" "$RUN/text/$set.dev.jsonl"
+  labelled "$set" $labels "$RUN/text/$set.train.jsonl" "$RUN/text/$set.dev.jsonl"
+  learnt "$set" $task $labels "$RUN/text/$set.dev.jsonl"
 done
 if [ -n "${TOGETHER:-}" ]; then # MT-DNN: all sets at once, a head each; then each goes on by itself
   [ -z "${PAPER:-}" ] || { echo "TOGETHER: PAPER has no settings for all sets at once" >&2; exit 2; }

@@ -2,10 +2,11 @@
 
     python3 collect.py FOLDER DEST SETS... [--rows N]
 
-FOLDER/SET has train.conll and test.conll, each also as .gz. A set that was published as one file
-has all.conll instead, the last fifth of whose sentences are its test. DEST/SET.train.jsonl has the
-first N sentences of train, or all of them. A record has the lists words (the first column) and tags
-(the last one).
+FOLDER/SET has train.conll, test.conll and maybe dev.conll, each also as .gz. A set that was
+published as one file has all.conll instead, the last fifth of whose sentences are its test. Without
+dev.conll, the last tenth of the sentences before the test are held out for validation.
+DEST/SET.train.jsonl has the first N sentences of the others, or all of them. A record has the lists
+words (the first column) and tags (the last one).
 """
 
 from __future__ import annotations
@@ -28,18 +29,20 @@ def read(folder: Path, part: str) -> Sentences | None:
     return None
 
 
-def split(folder: Path) -> tuple[Sentences, Sentences]:
-    """What is learnt and what is judged of a set."""
-    train, test, every = (read(folder, part) for part in ("train", "test", "all"))
-    if train is not None and test is not None:
-        return train, test
-    if every is None:
-        raise SystemExit(f"DATA: {folder} has neither train.conll and test.conll nor all.conll")
-    return every[: len(every) * 4 // 5], every[len(every) * 4 // 5 :]
+def split(folder: Path) -> dict[str, Sentences]:
+    """The parts train, dev and test of a set."""
+    train, dev, test, every = (read(folder, part) for part in ("train", "dev", "test", "all"))
+    if train is None or test is None:
+        if every is None:
+            raise SystemExit(f"DATA: {folder} has neither train.conll and test.conll nor all.conll")
+        train, test = every[: len(every) * 4 // 5], every[len(every) * 4 // 5 :]
+    if dev is None:
+        train, dev = train[: len(train) * 9 // 10], train[len(train) * 9 // 10 :]
+    return {"train": train, "dev": dev, "test": test}
 
 
 def main() -> None:
-    """Write both parts of each set."""
+    """Write the parts of each set."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("dest", type=Path)
@@ -48,8 +51,8 @@ def main() -> None:
     given = parser.parse_args()
     given.dest.mkdir(parents=True, exist_ok=True)
     for name in given.sets:
-        train, test = split(given.folder / name)
-        for part, some in (("train", train[: given.rows]), ("test", test)):
+        for part, some in split(given.folder / name).items():
+            some = some[: given.rows] if part == "train" else some
             lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in some)
             (given.dest / f"{name}.{part}.jsonl").write_text("".join(lines), encoding="utf-8")
 

@@ -33,7 +33,8 @@ done
 beginnings "$sample/openstax.valid.jsonl.gz"
 from=(--source-field words) to=(--label-field tags) asked=()
 for set in $SETS; do
-  learnt "$set" tag tags "$RUN/text/$set.train.jsonl" "$RUN/text/$set.test.jsonl"
+  labelled "$set" tags "$RUN/text/$set.train.jsonl" "$RUN/text/$set.dev.jsonl"
+  learnt "$set" tag tags "$RUN/text/$set.test.jsonl"
 done
 # shellcheck disable=SC2086
 unless_dry python3 "$here/report.py" "$RUN" $SETS

@@ -42,5 +42,6 @@ fi
 # in SQuAD 1.1 every question has an answer, though not in every window
 from=() to=() asked=(--null-threshold inf)
 grep -qs '"is_impossible": true' "$RUN/text/train.json" && asked=()
-learnt squad span span "$RUN/text/train.json" "$RUN/text/dev.json" "${words[@]}"
+labelled squad span "$RUN/text/train.json" "$RUN/text/dev.json"
+learnt squad span span "$RUN/text/dev.json" "${words[@]}"
 unless_dry python3 "$here/report.py" "$RUN"

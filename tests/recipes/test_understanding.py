@@ -61,9 +61,11 @@ def test_a_set_in_one_file_is_divided(tmp_path):
         return [json.loads(line)["words"][0] for line in lines]
 
     assert collected("ner", tmp_path, "one").returncode == 0
-    assert words("train") == [f"w{i}" for i in range(8)] and words("test") == ["w8", "w9"]
+    assert words("train") == [f"w{i}" for i in range(7)]
+    assert words("dev") == ["w7"] and words("test") == ["w8", "w9"]
     assert collected("ner", tmp_path, "one", "--rows", "3").returncode == 0
-    assert words("train") == ["w0", "w1", "w2"] and words("test") == ["w8", "w9"]
+    assert words("train") == ["w0", "w1", "w2"]
+    assert words("dev") == ["w7"] and words("test") == ["w8", "w9"]
     assert "two has neither train.conll and test.conll" in collected("ner", tmp_path, "two").stderr
 
 
