@@ -401,8 +401,7 @@ class Attention(HeadParts):
             query = F.linear(x_BTD, weight[:width], first)
             key, value = F.linear(x_BTD[:, :num_keys], weight[width:], rest).chunk(2, dim=-1)
         seen = rotation_B1TP if rotation_B1TP is None else rotation_B1TP[:, :, :num_keys]
-        queries = self.queries(query, rotation_B1TP)
-        return queries, self.keys(key, seen), self.split(value)
+        return self.queries(query, rotation_B1TP), self.keys(key, seen), self.split(value)
 
 
 class CrossAttention(HeadParts):

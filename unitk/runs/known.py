@@ -18,7 +18,8 @@ def parse_experiment(verb: str, options: type[Any], argv: Sequence[str]) -> tupl
     given = parse(verb, options, words[:at]).main
     base = [*words[at + 1 :]]
     base = base[1:] if base[:1] == ["train"] else base
-    example = f"unitk {verb} ... -- --task lm --data DIR"
+    needs = "--data DIR --max-steps N" if verb == "mix" else "--task lm --data DIR"
+    example = f"unitk {verb} ... -- {needs}"
     require(bool(base), f"{verb} needs a training behind --: {example}")
     return given, base
 

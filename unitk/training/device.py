@@ -145,8 +145,7 @@ def choose_precision(config: TrainConfig, device: torch.device) -> str:
 
 def mix(seed: int, *numbers: int) -> int:
     """A seed for torch, made from the run's seed and a purpose (step, micro-batch)."""
-    sequence = np.random.SeedSequence(seed, spawn_key=numbers)
-    return int(sequence.generate_state(1, np.uint64)[0])
+    return int(np.random.SeedSequence(seed, spawn_key=numbers).generate_state(1, np.uint64)[0])
 
 
 def reseed(device: torch.device, seed: int) -> None:

@@ -1,6 +1,7 @@
 """Files as lines: packed, damaged, too long, or no text."""
 
 import gzip
+import lzma
 import os
 import zlib
 
@@ -57,7 +58,8 @@ def test_a_file_that_is_cut_while_it_is_read_is_named(tmp_path):
     [
         ("h\u00e4".encode("utf-16"), "x.txt is UTF-16, not UTF-8 text; `iconv -f UTF-16"),
         (b"PAR1 and so on", "x.txt is parquet, not UTF-8 text"),
-        (gzip.compress(b"a", mtime=0), "x.txt is gzip, not UTF-8 text"),
+        (gzip.compress(b"a", mtime=0), "x.txt is gzip, .* in .gz it is unpacked"),
+        (lzma.compress(b"a"), "x.txt is xz, .* in .xz it is unpacked"),
     ],
 )
 def test_what_is_no_text_is_named(tmp_path, data, message):

@@ -90,10 +90,15 @@ def test_stored_vectors_find_the_same(run, files):
         ("--documents docs --pool none", "--pool none"),
         ("--documents docs/b.jsonl --documents docs/b.jsonl", "id 'x0' comes twice"),
         ("--documents docs/b.jsonl --document-field body", "field 'body'"),
+        ("--documents docs/b.jsonl --id-field number", "line 1: .*'number', see --id-field"),
+        ("--documents some.jsonl", "some.jsonl, line 2: .*'id', see --id-field"),
+        ("--documents null.jsonl", "null.jsonl, line 1: field 'id'"),
         ("--documents docs/a.txt --dimensions 65", "--dimensions 65"),
     ],
 )
 def test_what_cannot_be_meant_is_named(run, files, monkeypatch, words, message):
     monkeypatch.chdir(files)
+    (files / "some.jsonl").write_text('{"text": "a", "id": 1}\n{"text": "b"}\n')
+    (files / "null.jsonl").write_text('{"text": "a", "id": null}\n')
     with pytest.raises((UsageError, DataError), match=message):
         search.run(["--checkpoint", str(run), "Kasa.", *words.split()])

@@ -63,7 +63,12 @@ def _texts(
             yield None, [part.strip() for part in line.split("\t")], where
         return
     read = Fields(fields or (usual,), ())
+    needed = id_field != "id" and option == "--documents"  # queries may have none
     for record in records(path, (*read.source, id_field)):
+        needed = needed or id_field in record
+        if needed and record.get(id_field) is None:
+            record.need(id_field, option="--id-field")
+            raise DataError(f"{record.where(id_field)} is empty")
         yield record.get(id_field), source_of(record, read), record.place
 
 

@@ -275,8 +275,7 @@ def add_rows(there: dict[str, Tensor], here: dict[str, Tensor], task: Task) -> N
     for name in OF_WORDS & there.keys() & here.keys():
         table, drawn = there[name], here[name]
         if count and len(drawn) - len(table) == count:
-            more = table.float().mean(0) + drawn[len(table) :] / 10
-            there[name] = torch.cat([table, more])
+            there[name] = torch.cat([table, table.float().mean(0) + drawn[len(table) :] / 10])
 
 
 def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
