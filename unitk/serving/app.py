@@ -47,9 +47,8 @@ SAFE = {
 }
 UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 """Headers of a stream, for proxies."""
-READERS, UNREAD = 8, 16
-"""Threads that read the texts of requests; lines of a stream that a slow client may leave unread,
-of which the older ones are dropped."""
+READERS = 8  # threads that read the texts of requests
+UNREAD = 16  # lines of a stream that wait for a slow client; older ones are dropped
 HELD = 2  # batches whose slots all searches may hold together
 PIECE = 65_536  # bytes of an answer that are sent at a time
 LONGEST = 1000
@@ -70,10 +69,13 @@ class Server:
         keys: Sequence[str] = (),
         write: Callable[[str], None] | None = None,
     ) -> None:
-        self.services, self.replaced, self.limits = services, replaced, services[0].limits
-        self.keys, self.write, limits = keys, write, self.limits
-        self.batcher = Batcher(limits.max_queue, HELD * limits.max_tokens)
-        self.room = batching.Room(limits.max_work)
+        self.services = services
+        self.limits = services[0].limits
+        self.replaced = replaced
+        self.keys = keys
+        self.write = write
+        self.batcher = Batcher(self.limits.max_queue, HELD * self.limits.max_tokens)
+        self.room = batching.Room(self.limits.max_work)
         self.readers = ThreadPoolExecutor(READERS, "unitk-reader")
         self.figures = Figures()
 

@@ -49,12 +49,15 @@ class Trainer(Run):
 
     def __init__(self, start: Start) -> None:
         super().__init__(start)
-        self.watch, self.saver = Watch(self), Saver(start.run, self.config.keep_last)
+        self.watch = Watch(self)
+        self.saver = Saver(start.run, self.config.keep_last)
         self.saved = self.logged = self.progress.step
         self.late = Late(self, self) if can_defer(self) else None
         need = "--capture needs CUDA, and an optimizer that can skip an update there: adamw or muon"
         require(self.late is not None or not self.config.capture, need)
-        self.signals, self.stopped, self.began = Signals(), 0, time.perf_counter()
+        self.signals = Signals()
+        self.stopped = 0  # the signal that ended the run, or 0
+        self.began = time.perf_counter()
         wanted = self.config.valid_generate
         self.written = registry.get("measure", "written")(self) if wanted else None
 

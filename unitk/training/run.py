@@ -63,9 +63,15 @@ class Run:
         self.model, self.base = begin(start, self.device, self.ranks)
         self.criterion = parts["criterion"].config.build(self.data.vocab)
         optimizer = parts["optimizer"].config
-        rules, fused = parse_rules(config.group, optimizer), fused_parameters(self.model)
-        lr, schedule = config.lr, config.lr_schedule
-        self.plan = OptimPlan(self.model, optimizer, lr, schedule, rules, config.thaw, fused)
+        self.plan = OptimPlan(
+            self.model,
+            optimizer,
+            config.lr,
+            config.lr_schedule,
+            rules=parse_rules(config.group, optimizer),
+            thaw=config.thaw,
+            fused=fused_parameters(self.model),
+        )
         self.ranks.prepare(self.plan.optimizers)
         averaged = config.ema, config.average_last
         self.average = Average(self.model, *averaged) if any(averaged) else None
@@ -78,13 +84,25 @@ class Run:
         carried = snapshot.load_carry(resumed, self.device)
         self.stateful = StatefulRows(config.stateful_rows, carried)
         self.progress.products = self._choose_products()
-        self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
+        self.means = Means(**self.progress.means)
+        self.speed, self.spent = Speed(), Speed()
         self.noise = Noise(self.progress.noise)
-        # the norm of the last update, the last losses, and the seconds of the last validation
-        self.norm, self.last, self.validation_seconds = math.nan, "", 0.0
-        # (source, target, output) of a validation set, and the step at which they were written
-        self.samples, self.sampled = list[tuple[str, str, str]](), 0
-        self.feed = Feed(
+        self.norm = math.nan  # of the gradient of the last update
+        self.last = ""  # the last losses
+        self.validation_seconds = 0.0  # of the last validation
+        self.samples = list[tuple[str, str, str]]()
+        """Sources, targets and outputs of a validation set."""
+        self.sampled = 0  # the step at which they were written
+        self.feed = self._feed()
+        self.feed.check_whole(undivided(self.criterion))
+        self.per_epoch = self.feed.updates_per_epoch()
+        self.total = self._count_updates()
+        self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
+
+    def _feed(self) -> Feed:
+        """The updates of this process."""
+        config = self.config
+        return Feed(
             examples=self.data.train,
             seed=config.seed,
             max_tokens=config.max_tokens,
@@ -97,10 +115,6 @@ class Run:
             rank=self.ranks.rank,
             world=self.ranks.world,
         )
-        self.feed.check_whole(undivided(self.criterion))
-        self.per_epoch = self.feed.updates_per_epoch()
-        self.total = self._count_updates()
-        self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
 
     def _choose_products(self) -> list[str] | None:
         """What multiplies matrices on a CPU; all ranks compute as the first one does."""
