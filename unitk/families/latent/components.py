@@ -43,13 +43,13 @@ class LatentConfig(ModelConfig):
     towers = ("enc", "dec")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        plain = type(get("arch", self.encoder, "--arch.encoder")()) is ModelConfig
+        self._require("encoder", plain, "an architecture of a single tower")
+        super().__post_init__()  # which looks at the towers
         for name in ("embedding_width", "num_tasks"):
             self._require(name, not getattr(self, name), "0 with a latent")
         alone = not (self.head_latent and self.head_layers)
         self._require("head_layers", alone, "left out with --arch.head-latent")
-        plain = type(get("arch", self.encoder, "--arch.encoder")()) is ModelConfig
-        self._require("encoder", plain, "an architecture of a single tower")
 
     @property
     def memory(self) -> bool:
