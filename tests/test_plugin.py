@@ -53,6 +53,7 @@ def test_an_entry_point_loads_it_without_a_flag(tmp_path):
     assert "prefix_lm" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_property_tests_cover_it():
     words = [
         "-m",
@@ -60,6 +61,8 @@ def test_the_property_tests_cover_it():
         "-q",
         "-p",
         "no:cacheprovider",
+        "-m",
+        "",
         "-k",
         "prefix_lm or permutation_lm",
         "tests/properties",
@@ -69,6 +72,7 @@ def test_the_property_tests_cover_it():
     assert "passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_an_option_with_the_help_of_its_docstring(tmp_path):
     """Bits per byte of each text, and of all, are those of its log-probabilities."""
     plugin = ["evaluate", "--user-dir", str(PLUGIN)]
@@ -148,6 +152,7 @@ def test_the_components_of_the_page_train(tmp_path):
     assert all(one < other for one, other in zip(focal, plain, strict=True))
 
 
+@pytest.mark.slow
 def test_a_format_in_one_file_goes_both_ways(tmp_path, own_registry):
     """The weights come back bit for bit, and what cannot be read is one line."""
     plugin = ["--user-dir", str(PLUGIN / "formats")]

@@ -176,6 +176,7 @@ def test_a_beginning_is_the_nearest():
     assert registry.nearest("mml", ["lm", "mlm", "glm_infill"]).startswith("; did you mean mlm")
 
 
+@pytest.mark.slow
 def test_a_kind_is_found_without_the_others():
     # in a process of its own, which forks for each kind: here other tests have imported everything
     code = """

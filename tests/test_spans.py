@@ -177,6 +177,7 @@ def test_laws_hold_for_very_short_texts(size):
             assert len(ngram_places(free(size), budget, 0.2, 3, rng)) == min(budget, size)
 
 
+@pytest.mark.slow
 def test_ngrams_of_unilm_reach_the_budget_and_stop_at_walls():
     rng = np.random.default_rng(0)
     runs = []

@@ -73,6 +73,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("stop", [left, raised])
 def test_who_leaves_the_loop_leaves_a_checkpoint(stop, short, whole, tmp_path):
     before = signal.getsignal(signal.SIGINT)

@@ -63,6 +63,7 @@ def judge(runs, toy_data, capsys):
     return call
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "words",
     [
@@ -141,6 +142,7 @@ def records(path, rows):
             table.writerows(rows)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("name", "ending"),
     [(name, ending) for name in ("lm", "vae") for ending in ("txt", "csv", "jsonl", "parquet")]

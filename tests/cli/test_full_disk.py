@@ -32,6 +32,7 @@ def models(make_checkpoint, tmp_path_factory):
     return {"run": run} | {task: make_checkpoint(task, name) for task, name in arch.items()}
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("line", "code"),
     [

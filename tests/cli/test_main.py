@@ -104,6 +104,7 @@ main.main()
     assert (done.returncode, done.stderr) == (code, said)
 
 
+@pytest.mark.slow
 def test_a_start_never_searches_all_objects_for_garbage():
     program = """
 import atexit, gc
@@ -158,6 +159,7 @@ def test_a_notebook_returns_what_it_frees():
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("streams", [">&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_are_no_fault(tmp_path, streams):
     """Nothing that is written has the number of one of them, and the code is that of the work."""

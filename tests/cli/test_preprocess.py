@@ -235,6 +235,7 @@ def test_a_line_that_cannot_be_meant(here, line, message):
     assert not (here / "d").exists()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("line", "code", "message"),
     [

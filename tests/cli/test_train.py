@@ -225,6 +225,7 @@ KINDS_OF_RUN = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("kind", KINDS_OF_RUN)
 def test_the_command_of_a_runs_readme_continues_it(
     unitk, base, toy_data, tmp_path, monkeypatch, kind

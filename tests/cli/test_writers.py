@@ -78,6 +78,7 @@ def test_nothing_is_written_through_a_link(verb, name, inputs, tmp_path):
     assert [path.name for path in (tmp_path / "d").iterdir()] == [name]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["log.jsonl", "values.csv", ".lock", "README.md", "config.yaml"])
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_run_that_somebody_packed_harms_no_other_file(name, hard, toy_data, tmp_path):

@@ -232,6 +232,7 @@ def test_capped_logits_and_the_z_loss_have_the_gradients_of_their_formulas(batch
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("z_loss", [0.0, 0.2])
 def test_what_is_compiled_computes_the_same(dtype, z_loss, monkeypatch):

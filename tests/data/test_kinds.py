@@ -105,6 +105,7 @@ def begin(corpora, form, words="", run="run", task="sorts --arch.class-heads y:2
     return prepare(parse_train(base.split()))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_kind_trains_evaluates_and_resumes(corpora, form):
     from unitk.training.loop import train

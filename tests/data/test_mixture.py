@@ -92,6 +92,7 @@ def test_what_is_best_is_judged_by_the_shares_of_the_step(begin, tmp_path):
         assert judged[step]["valid/loss"] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_run_logs_and_validates_every_task_and_resumes(begin, tmp_path, toy_data):
     from unitk.training.loop import train
     from unitk.training.saving.checkpoint import load

@@ -30,6 +30,7 @@ def same(found, expected):
         near([one.score for one in some], [o.score for o in others])
 
 
+@pytest.mark.every(2)
 def test_batches_change_nothing(toy, kind):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(9)
@@ -41,6 +42,7 @@ def test_batches_change_nothing(toy, kind):
     assert toy.least_gap(case, prompts, CONFIG) > CLEAR
 
 
+@pytest.mark.every(2)
 def test_compaction_changes_nothing(toy, kind, monkeypatch):
     # settings with which inputs are done at different steps
     scale, likely = (0.3, 2.0) if kind == "cross" else (1.0, 0.0)

@@ -40,6 +40,7 @@ def test_a_model_with_itself_is_the_model(toy, kind):
         near([one.score for one in some], [o.score for o in others])
 
 
+@pytest.mark.every(2)
 def test_the_mean_of_probabilities_is_searched(toy, two, monkeypatch):
     one, other, prompts = two
     alone, both = one.log_probs, Ensemble([one.model, other.model])

@@ -28,6 +28,7 @@ def same(hypotheses, expected):
     near(scores, [score for _, score in expected])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("lenpen", [-1.0, 0.0, 0.6, 1.0, 2.0])
 @pytest.mark.parametrize("name", ["shift", "slot"])
 def test_a_wide_beam_is_brute_force(toy, name, lenpen):
@@ -44,6 +45,7 @@ def test_a_wide_beam_is_brute_force(toy, name, lenpen):
             same(found, expected[:nbest])
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("beam", [1, 3, 4])
 def test_equals_a_naive_beam(toy, kind, beam):
     shared = 0
@@ -166,6 +168,7 @@ def test_logits_that_are_not_finite_are_refused(toy):
         generate(case.model, case.prompts(2), case.protocol, GenerateConfig(beam=2, max_len=3))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("search", SEARCH_PRESETS)
 def test_ways_to_search(toy, search):
     """Against the naive beam, stopped by the preset's own words."""
@@ -298,6 +301,7 @@ def all_outputs(table, end, blanks, config):
     return sorted(found, key=lambda one: -one[1])
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("lenpen", [-1.5, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0])
 def test_the_exact_stop_loses_nothing_and_saves_steps(lenpen):
     """A beam that holds everything finds the best outputs of all, whatever the length penalty."""

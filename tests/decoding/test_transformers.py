@@ -86,6 +86,7 @@ def outputs(theirs, words, beam, **options):
     return [(row[: row.index(END) + 1], s) for row, s in zip(rows, scores, strict=True)]
 
 
+@pytest.mark.every(6)
 @pytest.mark.parametrize("lenpen", [0.0, 0.7, 1.0, 1.5])
 @pytest.mark.parametrize("beam", [1, 3, 5])
 def test_searches(twins, beam, lenpen):

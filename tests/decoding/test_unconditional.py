@@ -45,6 +45,7 @@ def made(name, vocab, options=None, **more):
     return Generator(model, task)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", LAWS)
 def test_words_are_as_frequent_as_the_model_says(name, toy_vocab):
     """In a model that has but the biases of its output, no word depends on another."""

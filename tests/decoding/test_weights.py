@@ -33,6 +33,7 @@ def scores(found):
     return np.array([one.score for some in found for one in some])
 
 
+@pytest.mark.every(2)
 @needs_onednn
 def test_packed_weights_change_nothing(toy, kind):
     case = toy.Case(kind, words=8)

@@ -222,6 +222,7 @@ def test_roberta(kit, store, tmp_path, old):
     assert type(loaded.task).__name__ == "MLM" and loaded.vocab.mask == V - 1
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("kind", ["bart", "transformer", "untied", "prenorm"])
 def test_encoder_decoder(kit, store, tmp_path, kind):
     rng = np.random.default_rng(1)

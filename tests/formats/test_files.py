@@ -219,6 +219,7 @@ def fuzz(tmp_path, kit, vocab_txt, kind, count, seed=0):
     return ended
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files_end_in_one_line(tmp_path, kit, vocab_txt, kind):
     assert fuzz(tmp_path, kit, vocab_txt, kind, 6) > 2
@@ -250,6 +251,7 @@ def other_values(tmp_path, vocab_txt, kind, values, chosen=()):
         path.write_bytes(files[path])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("kind", ["hf", "t5", "mdlm"])
 def test_settings_of_any_type_raise_nothing_else(tmp_path, vocab_txt, kind):
     chosen = ("model_type", "architectures", "feed_forward_proj", "bad_words_ids")

@@ -309,6 +309,7 @@ def said(out):
     return found[0]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_both_ways(hf, kit, make, tmp_path, family):
     model, there = make(family)

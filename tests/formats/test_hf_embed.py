@@ -15,6 +15,7 @@ from unitk.registry import get
 from unitk.training.saving.checkpoint import Loaded, load
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("arch", "task"),
     [

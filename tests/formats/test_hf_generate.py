@@ -77,6 +77,7 @@ def test_the_defaults_are_those_of_generate():
     assert ours == {name: getattr(config, name) for name in ours}
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("arch", "task", "options", "lenpen"),
     [
@@ -265,6 +266,7 @@ def test_their_options_of_decoding_come_in(exported, arch, options, given, read)
     assert compared >= 6
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("arch", "task", "options", "decoding"),
     [

@@ -268,6 +268,7 @@ def theirs_of(model, task, parts, laid):
     return logits, out.loss, given["input_ids"]
 
 
+@pytest.mark.every(6)
 @pytest.mark.parametrize(("family", "kind"), PAIRS)
 def test_both_ways(hf, kit, make, tmp_path, family, kind):
     model, there = make(family, kind)

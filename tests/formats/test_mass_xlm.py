@@ -147,6 +147,7 @@ def words(rng, n):
     return rng.integers(len(FIRST), V, n)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_logits_decoding_and_the_way_back(kit, store, tmp_path, count):
     found = original(count)

@@ -162,6 +162,7 @@ def store(tmp_path, vocab_txt):
     return stored
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("inject", ["both", "memory", "embedding"])
 @pytest.mark.parametrize("sides", [("encoder", "decoder"), ("encoder", "decoder", "full")])
 def test_both_ways(kit, store, tmp_path, inject, sides):

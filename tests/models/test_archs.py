@@ -104,6 +104,7 @@ def test_parameters_of_encoders_without_a_preset():
     assert round((counts[1] + poolers[1]) / 1e6, 1) == 33.5
 
 
+@pytest.mark.slow
 def test_every_preset_builds():
     for name in registry.names("arch"):
         with torch.device("meta"):

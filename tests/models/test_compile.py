@@ -30,6 +30,7 @@ def slots(length):
     return collate([[Example({"x": stay(range(length), range(length))})]]).to("cpu").towers["x"]
 
 
+@pytest.mark.every(6)
 @pytest.mark.parametrize(
     "arch",
     [

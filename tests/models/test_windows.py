@@ -58,6 +58,7 @@ def test_a_window_hides_what_stands_further_away():
     assert torch.equal(torch.as_tensor(dense(table.numpy(), table.numpy(), WINDOW)), wanted)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("heads", [4, 2, 1])
 @pytest.mark.parametrize("window", [0, WINDOW])
 @pytest.mark.parametrize("products", [None, torch.float32])

@@ -88,6 +88,7 @@ def setting(request, toy_vocab):
     return task, model, prompts
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("precision", ["fp32", "bf16", *["int8"] * has_onednn()])
 def test_every_task_decodes_in_every_precision(setting, precision):
     """In fp32 the packed weights write the same words; in fewer bits some n best of theirs."""
@@ -132,6 +133,7 @@ def asked(model, prompt, protocol, written):
     return model.head(states[ask.tower].flatten(0, 1)[ask.rows[:, 0]])
 
 
+@pytest.mark.every(8)
 def test_finished_outputs(setting):
     task, model, prompts = setting
     found = generate(model, prompts, task.protocol, CONFIG)
@@ -148,6 +150,7 @@ def test_finished_outputs(setting):
     assert len(lengths) > (6 if task.protocol.begin is not None else 2)
 
 
+@pytest.mark.every(14)
 @torch.inference_mode()
 def test_open_hypotheses(setting):
     task, model, prompts = setting

@@ -172,6 +172,7 @@ def towers(batch):
         yield slots, keys, cross(slots, keys), render_flex_cross(slots, keys).blocks
 
 
+@pytest.mark.every(9)
 @pytest.mark.parametrize("name", TASKS)
 def test_the_block_mask_is_the_dense_mask(name, toy_vocab):
     task, _ = build(name, toy_vocab)
@@ -206,6 +207,7 @@ def in_rendering(model, choice):
     return model
 
 
+@pytest.mark.every(4)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("name", [name for name in TASKS if name not in [*DENSE, *RECURRENT]])
 def test_flex_attention_gives_the_numbers_of_the_dense_mask(name, toy_vocab):

@@ -95,6 +95,7 @@ def test_a_value_that_the_host_asks_for_raises():
         assert flags[0]
 
 
+@pytest.mark.every(12)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_recorded_step_of_every_architecture(arch, toy_vocab):
     own = registry.get("arch", arch)()
@@ -124,6 +125,7 @@ RULES = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", [*RULES, "phrases"])
 def test_a_step_of_every_search(name, toy_vocab):
     task, own, batch = prompted("lm", toy_vocab)

@@ -265,6 +265,7 @@ def test_texts_with_separators_inside_are_laid_out_and_restored(name, toy_vocab)
     assert seen
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", LAID)
 def test_no_draw_exceeds_the_declared_bound_and_each_asks_something(name, toy_vocab):
     task = build(name, toy_vocab)

@@ -56,6 +56,7 @@ def test_renderings_of_the_mask_are_measured(script):
         assert len(milliseconds) == 3 and all(float(one) >= 0 for one in milliseconds)
 
 
+@pytest.mark.slow
 def test_the_start_of_a_command_is_measured(script):
     head, torch, unitk = script("start.py --rounds 1 -- --version").splitlines()
     for name, line in (("import torch", torch), ("unitk --version", unitk)):

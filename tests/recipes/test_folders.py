@@ -76,6 +76,7 @@ def test_a_folder_of_somebody_else_is_refused_and_kept(name, tmp_path):
     assert not (tmp_path / "calls").exists()
 
 
+@pytest.mark.slow
 def test_the_published_grid_has_a_model_for_each_setting(tmp_path):
     done = start("vae_grid", tmp_path, SETTING="published", RUN="run")
     assert done.returncode == 0, done.stderr
@@ -100,6 +101,7 @@ def test_the_published_grid_has_a_model_for_each_setting(tmp_path):
     assert done.returncode == 2 and "tiny or published, got huge" in done.stderr
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_any_path_and_a_second_run(name, tmp_path):
     checkout = tmp_path / """a b'c"d$(touch INJ);e"""
@@ -208,6 +210,7 @@ def test_several_texts(tmp_path):
     assert first[:3] == ["preprocess", "--input=one.jsonl", "--input=two.jsonl"]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["glue", "ner", "superglue_cloze", "ulmfit", "compare"])
 def test_sets_may_be_added(name, tmp_path):
     sets = {"ner": "wnut17 wikigold", "superglue_cloze": "rte cb", "ulmfit": "trec imdb"}
@@ -263,6 +266,7 @@ def test_rows_of_an_ablation(tmp_path):
     ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("name", "wrong", "message"),
     [
@@ -291,6 +295,7 @@ def test_a_wrong_variable_costs_no_finished_run(name, wrong, message, tmp_path):
     assert sorted(run.rglob("*")) == before and not (tmp_path / "calls").exists()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["ernie2", "lowdata", "mini", "summarize", "ulmfit", "vae_toy"])
 def test_what_is_kept_of_another_seed_is_named(name, tmp_path):
     assert start(name, tmp_path, RUN="run").returncode == 0

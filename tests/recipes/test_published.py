@@ -47,6 +47,7 @@ def test_a_record_byte_by_byte():
     assert record == example({"a": b"hi"}) and features(record) == {"a": b"hi"}
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), st.binary(max_size=300), max_size=4))
 def test_what_was_written_is_read(values):
     assert features(example(values)) == values

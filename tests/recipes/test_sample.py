@@ -71,6 +71,7 @@ def test_every_book_is_attributed():
             assert int(row[column]) == found.count(book)
 
 
+@pytest.mark.slow
 def test_the_script_makes_the_sample(shared_data, tmp_path):
     openstax, squad = shared_data("openstax-ccby"), shared_data("squad-v1.1-nqg-split")
     script = [sys.executable, RECIPE / "make_sample.py", "--dest", tmp_path]

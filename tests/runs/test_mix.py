@@ -33,6 +33,7 @@ def options(folder, **more):
     return parse("mix", mix.Options, [*words, f"--save-dir={folder}"]).main
 
 
+@pytest.mark.slow
 def test_mixtures_are_searched_verified_and_not_trained_again(base, tmp_path, monkeypatch):
     found = mix.search_mixtures(options(tmp_path / "m"), base)
     assert found == json.loads((tmp_path / "m/mix.json").read_text())

@@ -87,6 +87,7 @@ def test_what_is_no_list_and_no_range(over, named):
         drawn(over)
 
 
+@pytest.mark.slow
 def test_the_best_go_on_as_the_runs_that_they_are(base, tmp_path, capsys):
     folder = tmp_path / "sweep"
     words = f"--over lr=1e-9,1e-8,1e-2,2e-9 --halving 2 --rungs 3 --save-dir {folder} --".split()

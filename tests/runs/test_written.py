@@ -41,6 +41,7 @@ def test_metrics_are_those_of_unitk_score():
         assert not own or own & {*found[metric].figures}
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_what_the_checkpoint_generates(train, tmp_path, toy_data):
     progress = train(
         "--max-steps 40 --valid-generate 9 --valid-beam 2 --valid-metric rouge,chrf,qg"
@@ -61,6 +62,7 @@ def test_scores_are_those_of_what_the_checkpoint_generates(train, tmp_path, toy_
     assert found["valid/chrf"] > 0
 
 
+@pytest.mark.slow
 def test_two_ranks_write_what_one_writes(words, train, tmp_path):
     train("--max-steps 40 --valid none", run="first")
     more = "--max-steps 1 --valid-generate 7 --valid-metric stats,chrf --batch-tokens 800"

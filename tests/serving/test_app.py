@@ -92,6 +92,7 @@ def answered(response):
     return [[one["text"] for one in some] for some in response.json()["outputs"]]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -248,6 +249,7 @@ def test_the_latent_space(vae):
     assert refused.status_code == 400 and "numbers below 1e+09" in refused.json()["error"]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("options", [{"beam": 2}, {"sampling": True, "seed": 3}])
 def test_waiting_requests_are_joined_and_answered_as_alone(serve, mini, options):
     options |= {"max_len": 6}

@@ -178,6 +178,7 @@ def job(models, verb, **how):
     return service.job(verb, body, **how)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("verb", BODIES)
 def test_the_computation_of_every_verb_ends_when_nobody_waits(models, verb):
     made = job(models, verb)

@@ -106,6 +106,7 @@ def trickle(one, text, ended):
             return
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "begin, slowly, status",
     [

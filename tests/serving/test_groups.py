@@ -163,6 +163,7 @@ def test_what_nobody_waits_for_leaves():
     assert world.log.count((10**6,)) < 10**4
 
 
+@pytest.mark.slow
 def test_all_searches_together_have_a_limit():
     """60 requests of many kinds hold at most a batch and two small groups, and none is lost."""
     world = World()

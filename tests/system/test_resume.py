@@ -69,6 +69,7 @@ def how(precision, micro_batches, task=""):
     return f" --precision {precision} --batch-tokens 160 --max-tokens {160 // micro_batches}"
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("task", registry.names("task"))
 def test_stopped_after_each_of_a_few_updates(runs, tmp_path, task):
     words = runs.words(task) + how("fp32", 2, task) + " --valid-every 2"
@@ -97,6 +98,7 @@ SHARE = "--task.mask-ratio linear:value=0.3,floor=0.5"
 BLOCKS = "--blocks stream --block-size constant:value=48,warmup=3 --max-epochs 4"
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("fetched", ["ahead", pytest.param("when asked", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "task, schedule",

@@ -99,6 +99,7 @@ def sentences_read(made, text, rng):
     return [int(np.flatnonzero(firsts == one)[0]) for one in read if one in firsts]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("share, moved", [(0.0, 0), (0.4, 4), (1.0, 10)])
 def test_sentences_change_places(toy_vocab, share, moved):
     made, rng = task(toy_vocab, permute_sentences=share), np.random.default_rng(0)

@@ -27,6 +27,7 @@ def test_layout_is_the_table(ids, labels, shift, label):
     assert [*weights(example).values()] == pytest.approx([5 / 3] * 3)
 
 
+@pytest.mark.slow
 def test_every_number_of_hidden_tokens_is_as_likely_and_so_is_every_place():
     rng, n, times = np.random.default_rng(0), 5, 20000
     counts, places = np.zeros(n + 1), np.zeros(n)

@@ -231,6 +231,7 @@ def test_a_layout_that_is_none_is_refused():
 BLANKS = ("", "  ", "\u00a0\n", "\t ")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", VOCABS)
 def test_an_answer_is_the_characters_of_its_passage(name, tmp_path):
     """Any tokens of any passage, with any blanks around it."""
@@ -318,6 +319,7 @@ def test_what_can_be_learnt_is_learnt_whole(labelled, tmp_path, task, layout):
     learns(labelled, tmp_path, task, layout, 150, 800)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("layout", ["mlm", "glm_infill"])
 def test_classes_are_learnt(labelled, tmp_path, layout):
     learns(labelled, tmp_path, "classify", layout, 80, 200)
@@ -486,6 +488,7 @@ def test_long_passages_are_read_in_windows(labelled, tmp_path, limit):
         assert said["answer"] == "lala"
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("layout", ["mlm", "glm_infill"])
 @pytest.mark.parametrize("limit", ["--arch.max-positions 24", "--max-source-len 20"])
 def test_predictions_read_the_windows_of_training(labelled, tmp_path, layout, limit):
@@ -553,6 +556,7 @@ def test_mistakes_are_told_in_a_line(labelled, tmp_path):
         generator.predict(["so"])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("task", ["classify", "regress", "tag"])
 def test_an_ensemble_is_the_mean_though_each_model_reads_in_its_own_order(
     labelled, tmp_path, task, capsys
@@ -643,6 +647,7 @@ def test_ensembles_find_answers_in_the_same_slots_only(toy_vocab):
     assert not first.alike(made("span", "mlm", toy_vocab, separators=2))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("task", ["choice", "classify"])
 def test_an_ensemble_truncates_texts_to_the_positions_of_all_its_layouts(labelled, tmp_path, task):
     """The second one lays out a symbol more."""

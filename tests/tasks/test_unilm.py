@@ -81,6 +81,7 @@ def test_the_masks_have_their_shares_and_half_of_the_asked_pairs_are_strangers(t
     assert np.mean(verdicts) == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("nsp", [True, False])
 def test_a_single_part_has_the_same_shares_and_is_split_for_seq2seq(toy_vocab, some_text, nsp):
     made, rng = task(toy_vocab, nsp=nsp), np.random.default_rng(0)

@@ -130,6 +130,7 @@ def test_of_512_slots_85_are_predicted(toy_vocab):
         assert len(example.asks[0].label) == 85 and len(example.towers["x"]) == 512 + 85
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("beside", [0, 2, 3])
 @pytest.mark.parametrize("share", [2, 3, 6])
 def test_one_token_of_so_many_is_predicted_and_any_is_as_likely(share, beside):

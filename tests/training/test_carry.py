@@ -97,6 +97,7 @@ def test_updates_over_rows_are_one_long_pass(words, tmp_path, backward):
     assert torch.allclose(carried["cell.1"][-1], last[0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_is_uninterrupted(words, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     train(words(whole, "--max-steps 40 --save-every 1 --keep-last 99"))
@@ -113,6 +114,7 @@ def test_stopped_and_resumed_is_uninterrupted(words, tmp_path):
     assert (first["cell.0"] != second["cell.0"]).all() and len(first["cell.0"]) == ROWS
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("micro", [1, 2])
 def test_two_ranks_are_one_run_and_continue_as_one(words, tmp_path, micro):
     more = f"--max-tokens {32 * ROWS // 2 // micro} --max-steps"
@@ -130,6 +132,7 @@ def test_two_ranks_are_one_run_and_continue_as_one(words, tmp_path, micro):
         assert all(torch.allclose(a[key], b[key], atol=1e-4) for key in a), name
 
 
+@pytest.mark.slow
 def test_two_ranks_resume_bit_for_bit(words, tmp_path):
     for run, stops in (("whole", [6]), ("parts", [3, 6])):
         for stop in stops:

@@ -23,6 +23,7 @@ def corpora(tmp_path_factory, toy_vocab):
     return labelled.write(tmp_path_factory.mktemp("labelled"), toy_vocab)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_and_its_features_stay_frozen(toy_data, corpora, tmp_path):
     words = f"--task bilm --arch elmo_tiny --data {toy_data / 'text'}"
     train(f"{words} --save-dir {tmp_path / 'whole'} --max-steps 4")

@@ -53,6 +53,7 @@ def log(folder):
     return [event for event in events if "train/loss" in event]
 
 
+@pytest.mark.slow
 def test_vectors_are_those_of_the_file_whatever_is_trained(train, linked, tmp_path):
     folder = train(asked(linked), "run")
     names, vectors = read_vectors(tmp_path / "given" / "vectors.txt")
@@ -74,6 +75,7 @@ def test_a_bert_is_where_it_begins(train, linked, tmp_path):
     assert {name.partition(".")[0] for name in two.keys() - one.keys()} == {"fusions", "heads"}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_needs_no_file_of_the_user(train, linked, tmp_path, toy_vocab):
     folder = train(asked(linked), "first")
     classes = write(tmp_path / "labelled", toy_vocab) / "class"
@@ -94,6 +96,7 @@ def test_a_checkpoint_needs_no_file_of_the_user(train, linked, tmp_path, toy_voc
     assert load(again).task.layout.files == found.task.layout.files
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_and_keeps_its_files(train, linked, tmp_path):
     whole = train(asked(linked), "whole", steps=4)
     train(asked(linked), "parts", steps=2)

@@ -22,6 +22,7 @@ def trained(words):
     loop.train(prepare(parse_train(f"{words} --precision fp32 --writers none".split())))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("task", "how"),
     [

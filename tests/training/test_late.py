@@ -42,6 +42,7 @@ def poison(monkeypatch):
     return set_steps
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("steps", [set(), {0, 1, 6}])
 @pytest.mark.parametrize(
     "words",
@@ -101,6 +102,7 @@ def test_what_keeps_the_host_waiting(start):
     assert not Trainer(start("--max-steps 3 --optimizer lamb", run="b")).plan.skips
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("words", ["--task mlm --arch bert_tiny", "--task lm --arch modern_tiny"])
 @pytest.mark.parametrize("optimizer", ["adamw", "muon --optimizer.precision fp32"])
 def test_a_recorded_update_is_the_same(

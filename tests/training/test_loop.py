@@ -117,6 +117,7 @@ OPTIMIZERS = ["adamw", "adamw --optimizer.state bf16", "bert_adam", "lamb", "muo
 OPTIMIZERS += ["muon --optimizer.state bf16"]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_stopped_run_continues_bit_for_bit(train, curve, tmp_path, monkeypatch, long, optimizer):
     words = f"{long} --optimizer {optimizer}"
@@ -496,6 +497,7 @@ def test_the_last_line_names_loss_and_checkpoint(train, curve, tmp_path, toy_dat
     assert caplog.messages[-1].startswith(f"loss {curve()[-1][1]:.4g}; {last}")
 
 
+@pytest.mark.slow
 def test_validations_count_in_the_time_that_is_left(train, toy_data, monkeypatch, caplog):
     caplog.set_level("INFO")
     measure = Trainer.measure
@@ -627,6 +629,7 @@ def test_one_process_at_a_time(start, train, tmp_path):
     train("--max-steps 1")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("arch", ["glm_tiny", "modern_tiny", "gemma3_tiny"])
 def test_less_memory_and_anomalies_change_nothing(train, curve, arch):
     for number, words in enumerate(["", "--recompute", "--detect-anomaly"]):
@@ -666,6 +669,7 @@ def test_a_run_folder_explains_itself(train, tmp_path):
     assert "Licence of the model: not stated." in page and "## Scores" not in page
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("words", "use"),
     [
@@ -736,6 +740,7 @@ def test_the_average_of_the_weights_is_what_is_judged_and_used(
     assert same(*(load_file(tmp_path / run / "last/ema.safetensors") for run in ("whole", "again")))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("late", [False, True])
 def test_the_last_updates_are_averaged(train, tmp_path, toy_data, monkeypatch, late):
     """Of eight updates the last half; before it the average is what was trained."""

@@ -56,6 +56,7 @@ def test_rows_read_the_texts_from_both_ends(words, tmp_path):
         assert (np.diff(contents[0].pos) == 1).all() and (np.diff(contents[1].pos) == -1).all()
 
 
+@pytest.mark.slow
 def test_killed_within_a_document_it_goes_on_bit_for_bit(words, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     more = "--max-steps 12 --save-every 1 --keep-last 99 --device cpu"
@@ -91,6 +92,7 @@ def test_two_ranks_resume_bit_for_bit_and_are_one_run(words, tmp_path, shard):
     assert losses(tmp_path / "alone") == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_evaluation_has_the_memory_where_rows_are_given(words, tmp_path, toy_data):
     """As each row is read by itself; without rows each text is read alone."""
     run = tmp_path / "run"

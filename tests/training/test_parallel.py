@@ -88,6 +88,7 @@ def test_two_ranks_are_one_run(words, toy_data, tmp_path, task):
     }
 
 
+@pytest.mark.slow
 def test_a_share_that_is_a_schedule_on_two_ranks(words, tmp_path):
     """The same run on one rank, and bit for bit after a stop in the midst of an epoch."""
     more = "--max-steps 5 --task.mask-ratio linear:value=0.3,floor=0.1"

@@ -38,6 +38,7 @@ def runs(tmp_path_factory, toy_data, toy_vocab):
     return folder
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("pooling", ["concat", "attention"])
 def test_a_classifier_goes_on_where_it_stopped(runs, tmp_path, pooling):
     """With layers thawed one by one, at rates that fall by 2.6 from layer to layer (ULMFiT)."""

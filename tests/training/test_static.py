@@ -22,6 +22,7 @@ WORDS = [
 RUN = "--max-steps 9 --arch.dropout 0 --batch-tokens 1600 --max-tokens 1600"
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("words", WORDS)
 def test_losses_and_gradients_are_those_of_fewer_pads(start, words):
     given = [Trainer(start(f"{RUN} {words} {more}", run=more)) for more in ("", "--static")]
@@ -47,6 +48,7 @@ def by_hand(line, packed, longest, dropout, scale):
     return line[0] + line[2]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("words", WORDS[:3])
 def test_batches_of_all_sizes_are_one_graph(start, words, monkeypatch):
     torch._dynamo.reset()

@@ -96,6 +96,7 @@ CASES = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("arch", "blocks", "opening", "ends", "backward"), CASES)
 def test_chunks_are_the_stream_and_ask_for_every_token_once(
     trainer, toy_data, toy_vocab, arch, blocks, opening, ends, backward
@@ -123,6 +124,7 @@ def test_chunks_are_the_stream_and_ask_for_every_token_once(
     assert words == every
 
 
+@pytest.mark.slow
 def test_both_directions_are_asked_for_every_word_once(trainer, toy_data, toy_vocab):
     made = trainer("--task bilm --arch elmo_tiny --blocks stream --block-size 20 --task.ends off")
     read, labels, gains, words = epoch(made, "fwd")
@@ -144,6 +146,7 @@ def test_both_directions_are_asked_for_every_word_once(trainer, toy_data, toy_vo
     torch.testing.assert_close(gains, near, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_words_of_cut_documents_are_asked_for_by_their_neighbours(trainer, toy_data, toy_vocab):
     made = trainer("--task bilm --arch elmo_tiny --block-size 20")
     docs, _ = documents(toy_data, turned=False)

@@ -324,6 +324,7 @@ def test_lower_casing_is_a_normalization():
     assert vocab.encode("THE CAT") == vocab.encode("the cat")
 
 
+@pytest.mark.slow
 def test_very_long_lines_are_trained_on():
     assert train_vocab([" ".join(LINES) * 3], 200).encode("Zoë") != []
 

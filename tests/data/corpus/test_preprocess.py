@@ -192,6 +192,7 @@ def several_workers(monkeypatch):
     monkeypatch.setattr(encode, "WORTH_A_PROCESS", 1000)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("kind", ["text", "pairs"])
 def test_workers_change_nothing(here, vocab, kind, several_workers):
     if kind == "text":
@@ -220,7 +221,7 @@ def test_a_worker_names_the_line(here, vocab, several_workers):
     block=st.sampled_from([32, 500, 5000]),
     how=st.sampled_from(["blank", "line", "gz", "jsonl", "pairs", "squad"]),
 )
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_shards_joined_equal_the_whole(tmp_path_factory, vocab, shards, seed, block, how):
     here = tmp_path_factory.mktemp("x")
     given = write_files(here, how, seed)

@@ -103,6 +103,7 @@ def test_an_answer_that_is_nowhere_is_an_error():
         cut_window(one, 4, Words())
 
 
+@pytest.mark.every(2)
 @given(
     words=st.lists(st.sampled_from("a bb ccc 国 国国 d(e) ,".split()), min_size=1, max_size=40),
     ends=st.tuples(st.integers(0, 39), st.integers(0, 39)),

@@ -35,6 +35,7 @@ def outputs(found):
     ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", ["shift", "slot", "cross"])
 @pytest.mark.parametrize("way", ["exact", "fairseq", "glm", "unilm"])
 def test_a_wide_beam_is_brute_force(toy, name, way):

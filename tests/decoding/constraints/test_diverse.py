@@ -71,6 +71,7 @@ def naive(case, prompt, config):
     return sorted(sum(pools, []), key=lambda one: -one[1])[: config.nbest]
 
 
+@pytest.mark.every(2)
 def test_equals_a_naive_diverse_beam(toy, kind):
     differs = 0
     for seed, strength in enumerate((0.3, 2.0)):
@@ -99,6 +100,7 @@ def test_cost_makes_first_words_differ(toy):
         assert len({one.ids[0] for one in some}) == 6
 
 
+@pytest.mark.every(2)
 def test_batches_and_compaction_change_nothing(toy, kind, monkeypatch):
     case = toy.Case(kind, words=8, scale=1.0)
     prompts = case.prompts(9)

@@ -132,6 +132,7 @@ def test_blocks_of_one_token_write_what_lm_writes(toy_vocab, seed):
         assert one.hypothesis.ids.tolist() == ids and one.text == other.text
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "how",
     [{}, {"order": "random", "steps": 3}, {"order": "ancestral", "steps": 12}, {"block_length": 4}],

@@ -129,6 +129,7 @@ def some_texts(task, count=9):
     return [texts[i] for i in rng.permutation(len(texts))]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("words", [0, 3])
 @pytest.mark.parametrize("name", TASKS)

@@ -90,12 +90,14 @@ def check(recorder, case, prompts, config, how=None):
     assert Recorded.made == before > 0
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", PLAIN)
 def test_recorded_steps_change_nothing(toy, kind, name, recorder):
     case = toy.Case(kind, words=8)
     check(recorder, case, case.prompts(7), PLAIN[name])
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", SEARCHES)
 def test_every_search_is_recorded(toy, name, recorder):
     case = toy.Case("shift", words=8)

@@ -42,6 +42,7 @@ def test_other_words_are_the_longest_that_the_part_lacks(toy_vocab):
     assert len(words(toy_vocab, ["dog", many])) == OTHERS
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("c", [0.1, 3.0])
 def test_the_beam_is_ranked_by_what_outputs_lose(generator, c):
     beams = generator.generate(SOURCES, nbest=4, **HOW)

@@ -148,6 +148,7 @@ def test_the_best_of_several_draws(base):
     assert [one.text for one in with_fewer[0]] == [one.text for one in every]
 
 
+@pytest.mark.slow
 def test_sentences_of_a_model(base):
     """What is left are the first tokens of the same draw; a stream brings whole sentences."""
     how = {"max_len": 60, "best_of": 1, "seed": 1}

@@ -64,6 +64,7 @@ def written(evaluation, gates, folder):
     return open_setup(folder, evaluation.corpus, CPU)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["lm", "modern", "bart"])
 def test_open_gates_change_no_bit(run, name):
     evaluation = run(name)
@@ -91,6 +92,7 @@ def test_a_shut_gate_is_a_map_without_the_heads_columns(run, name):
             out.weight.copy_(kept)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["lm", "modern", "bart"])
 def test_importance_is_the_gradient_by_finite_differences(run, name):
     evaluation = run(name)

@@ -274,6 +274,7 @@ def said_of(save, form):
     return [one["label"] for one in found], [one["y"] for one in some]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("layout", ["glm_infill", "mlm"])
 @pytest.mark.parametrize(
     ("form", "more"),

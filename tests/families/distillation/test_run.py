@@ -13,6 +13,7 @@ def teacher(train, tmp_path):
     return tmp_path / "teacher"
 
 
+@pytest.mark.slow
 def test_a_student_comes_nearer_to_its_teacher_and_goes_on(train, teacher, curve):
     words = f"{LM} --arch.width 32 --arch.num-heads 2 --arch.ffn-width 64 --criterion distill"
     words += f" --criterion.teacher {teacher} --criterion.states-weight 0.1"
@@ -25,6 +26,7 @@ def test_a_student_comes_nearer_to_its_teacher_and_goes_on(train, teacher, curve
     assert curve("parts") == curve("student")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

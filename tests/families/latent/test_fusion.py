@@ -127,6 +127,7 @@ def start(tmp_path, toy_data):
 FUSION = "--task.fusion on --criterion fusion --batch-texts 16 --max-tokens 4096"
 
 
+@pytest.mark.slow
 def test_training_draws_contexts_to_their_responses(start, tmp_path):
     train(start(f"{FUSION} --max-steps 80"))
     lines = map(json.loads, (tmp_path / "run/log.jsonl").read_text().splitlines())

@@ -58,6 +58,7 @@ def test_the_loss_is_the_mean_of_logistic_losses():
     assert mean.flatten().tolist() == pytest.approx([0.5] * 6)
 
 
+@pytest.mark.slow
 def test_sets_are_learnt_predicted_and_scored(corpus, tmp_path):
     words = f"--task multi_label --arch bert_tiny --data {corpus / 'data'} --max-steps 60"
     words += " --batch-tokens 1200 --lr 4e-3 --device cpu --precision fp32 --seed 1"

@@ -142,6 +142,7 @@ def test_in_16_bits_all_weights_have_gradients(run):
     assert all(p.grad is not None for p in model.parameters())
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("more", ["", "--criterion.temperature 1", "--task mass_translation=0.5"])
 def test_a_stopped_run_goes_on_as_if_it_had_not_been(start, tmp_path, more):
     words = (

@@ -117,6 +117,7 @@ def there(hf, name, folder):  # noqa: F811
     return model
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_model_comes_in_and_goes_back(hf, kit, tmp_path, name):  # noqa: F811
     model = there(hf, name, tmp_path / "there")

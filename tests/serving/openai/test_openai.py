@@ -157,6 +157,7 @@ def approximately(values):
     return [pytest.approx(one, rel=1e-4) if isinstance(one, kinds) else one for one in values]
 
 
+@pytest.mark.slow
 def test_a_stream_adds_up_to_the_answer(services):
     draws = {"model": "mini", "prompt": PROMPT, "max_tokens": 12, "n": 2, "seed": 3}
     beam, told = {**CELL, "best_of": 3}, {"stream": True, "stream_options": {"include_usage": True}}

@@ -43,6 +43,7 @@ def stop_after(monkeypatch, steps):
     monkeypatch.setattr(Trainer, "update", counted)
 
 
+@pytest.mark.slow
 def test_the_panel_changes_nothing_and_survives_a_stop(train, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     words = f"{VAE} --panel-texts 8 --max-steps 5"

@@ -176,6 +176,7 @@ def test_state_is_readable(train, tmp_path):
     json.dumps(state, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_plug_in_comes_along_only_when_its_user_says_so(tmp_path, start, toy_data):
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "mine.py").write_text(PLUGIN)

@@ -53,6 +53,7 @@ def test_each_is_the_first_to_reach_its_words_and_none_is_removed(train, tmp_pat
         train(f"{RUN} --resume")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_checkpoints(train, tmp_path):
     train(RUN, run="whole")
     train(RUN.replace("3k --save", "1300 --save") + " --lr-schedule constant", run="parts")
