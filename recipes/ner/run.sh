@@ -21,8 +21,12 @@ OBJECTIVE=${OBJECTIVE:-$objective}
 SETS=${SETS:-wnut17 wikigold}
 RUN=${RUN:-runs/ner-$OBJECTIVE-$SIZE}
 SEED=${SEED:-1}
-[ "$SIZE" != small ] || : "${FINETUNE_LR:=1e-3}"
+case $SIZE in
+  small) : "${FINETUNE_LR:=1e-3}" ;;
+  mini) : "${FINETUNE_LR:=5e-4}" "${FINETUNE_STEPS:=200}" ;;
+esac
 settings
+[ "$SIZE" != mini ] || optimizer=(--optimizer adamw) # Muon learns few sentences by heart sooner
 sample=$here/../quickstart/data/openstax-ccby
 DATA=${DATA:-$here/data}
 begin "$sample/openstax.train.jsonl.gz"
