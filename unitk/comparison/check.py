@@ -103,8 +103,7 @@ def _open(path: Path) -> list[TrainedRun | DataSplit | Path]:
     if deeper := sorted({one.parents[1] for one in path.glob("*/*/checkpoints")}):
         names = " ".join(map(str, deeper))
         raise DataError(f"--paths {path} holds folders of runs: name {names}")
-    what = "a corpus, a run, a folder of runs or a file of scores"
-    raise DataError(f"--paths {path} is not {what}")
+    raise DataError(f"--paths {path} is not a corpus, a run, a folder of runs or a file of scores")
 
 
 def print_findings(findings: Sequence[Finding], form: str) -> None:

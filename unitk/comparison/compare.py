@@ -87,8 +87,7 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
     names = [str(path) for path in given.runs]
     require(len(names) > 1, f"--runs: name two models or more, got {', '.join(names) or 'none'}")
     written = given.output is not None or given.table is not None
-    idle = "--overwrite has no effect without --output or --table"
-    require(written or not given.overwrite, idle)
+    require(written or not given.overwrite, "--overwrite has no effect without --output or --table")
     twice = next((name for name in names if names.count(name) > 1), None)
     require(twice is None, f"--runs names {twice} twice")
     from unitk.comparison.side_by_side import csv_of, page_of, page_record, rows_of

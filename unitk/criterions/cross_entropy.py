@@ -66,8 +66,8 @@ class CrossEntropy:
 
         States "TOWER/raw" are those before dropout, where a model gives any.
         """
-        name, several = batch.decoded, "--criterion.ar and tar are for models of one tower"
-        require(len(batch.towers) == 1, several)
+        name = batch.decoded
+        require(len(batch.towers) == 1, "--criterion.ar and tar are for models of one tower")
         slots, raw_BTD = batch.towers[name], states.get(f"{name}/raw", states[name])
         real_BT = slots[BORN] < NEVER
         both_BT = real_BT[:, 1:] & real_BT[:, :-1] & (slots[DOC].diff() == 0)

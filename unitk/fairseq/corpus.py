@@ -79,10 +79,10 @@ class SplitFiles:
                 raise DataError(f"{path} is missing")
         if len({digest_files([path]) for path in found}) > 1:
             what = f"{found[0]} and {found[1].name} differ, but unitk reads pairs of one vocabulary"
-            how = (
-                "fairseq-preprocess --joined-dictionary, or with unitk preprocess --format fairseq"
+            raise DataError(
+                f"{what}: make them with fairseq-preprocess --joined-dictionary, or with unitk "
+                "preprocess --format fairseq"
             )
-            raise DataError(f"{what}: make them with {how}")
         return open_dictionary(found[0])
 
     def open(self) -> Corpus | Pairs:
@@ -235,8 +235,10 @@ def _read_header(path: Path, file: io.BufferedReader) -> tuple[np.dtype[Any], in
     head = file.read(HEADER.size)
     for begin, name in OTHERS.items():
         if head.startswith(begin):
-            cure = "preprocess the text again with --dataset-impl mmap"
-            raise DataError(f"{path} is of fairseq's format {name}, but unitk reads mmap: {cure}")
+            raise DataError(
+                f"{path} is of fairseq's format {name}, but unitk reads mmap: preprocess the text "
+                "again with --dataset-impl mmap"
+            )
     magic, version, code, count = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
     if magic != MAGIC or version != 1:
         raise DataError(f"{path} does not begin as an index of fairseq's format mmap")
@@ -244,8 +246,10 @@ def _read_header(path: Path, file: io.BufferedReader) -> tuple[np.dtype[Any], in
     beyond = size - HEADER.size - 12 * count
     # Megatron has the number of documents after the header, their offsets at the end
     if beyond and beyond == 8 + 8 * int.from_bytes(file.read(8), "little"):
-        what = f"{path} is Megatron's index, which counts documents too"
-        raise DataError(f"{what}; unitk reads fairseq's: preprocess the text instead")
+        raise DataError(
+            f"{path} is Megatron's index, which counts documents too; unitk reads fairseq's: "
+            "preprocess the text instead"
+        )
     if beyond:
         raise DataError(f"{path} has {size:,} bytes, which are not {count:,} items")
     if code not in CODES:
@@ -272,8 +276,11 @@ def write(options: Options, parts: dict[str, Files]) -> dict[str, dict[str, Coun
         sides = langs
         for lang in langs:
             good = re.fullmatch(r"[^.\-/\s]+", lang) and langs[0] != langs[1]
-            what = "--source-lang and --target-lang must differ and have no blank . - or /"
-            require(bool(good), f"{what}, got {' and '.join(map(repr, langs))}")
+            require(
+                bool(good),
+                "--source-lang and --target-lang must differ and have no blank . - or /, got "
+                f"{' and '.join(map(repr, langs))}",
+            )
     with building(options.dest, options.overwrite) as folder:
         words = _dictionary(options, parts)
         for name in {f"dict.{lang}.txt" if lang else "dict.txt" for lang in sides}:

@@ -86,8 +86,9 @@ def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
             return found[0]
     for name, (framework, cure) in OTHERS.items():
         if found := sorted(path.glob(name)):
-            other = f"{path} has weights of {framework} ({found[0].name}), not of PyTorch"
-            raise CheckpointError(f"{other}; {cure}")
+            raise CheckpointError(
+                f"{path} has weights of {framework} ({found[0].name}), not of PyTorch; {cure}"
+            )
     raise CheckpointError(f"{path} has no {what}: looked for {', '.join(names)}")
 
 
@@ -145,8 +146,10 @@ def tensors_of(found: Any, path: Path) -> dict[str, Tensor]:
 
 def _check_tensors(found: Any, path: Path) -> dict[str, Tensor]:
     if isinstance(found, StandIn):
-        cure = "save its state_dict() instead"
-        raise CheckpointError(f"{path} holds an object of class {found.of}, not tensors: {cure}")
+        raise CheckpointError(
+            f"{path} holds an object of class {found.of}, not tensors: save its state_dict() "
+            "instead"
+        )
     if not isinstance(found, dict) or not found:
         raise CheckpointError(f"{path} holds no tensors by name")
     for name, value in found.items():
@@ -206,8 +209,9 @@ def reading(path: Path) -> Iterator[None]:
         foreign.require_file(path)
         with path.open("rb") as file:
             if file.read(len(POINTER)) == POINTER:
-                what = "is a pointer of Git LFS; `git lfs pull` fetches the file itself"
-                raise CheckpointError(f"{path} {what}")
+                raise CheckpointError(
+                    f"{path} is a pointer of Git LFS; `git lfs pull` fetches the file itself"
+                )
         yield
     except CheckpointError:
         raise

@@ -265,8 +265,10 @@ class Assembled:
                 more = len(self.vocab) - self.rows
                 tensors[name] = tensor = _grow(tensor, more, 0.02, generator)
             if tensor.shape != shapes[name]:
-                need = f"but its options need {list(shapes[name])}"
-                raise CheckpointError(f"{self.path}: {name} has shape {list(tensor.shape)}, {need}")
+                raise CheckpointError(
+                    f"{self.path}: {name} has shape {list(tensor.shape)}, but its options need "
+                    f"{list(shapes[name])}"
+                )
         model.load_state_dict(tensors, strict=False)
         counts = {name: self.rows for name in shapes if name in ROWS}
         model.leave_out(counts)
@@ -309,8 +311,9 @@ def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
     state = found.layout.to_ours(found.tensors, shapes, arch, found.path)
     for name, tensor in state.items():
         if not tensor.isfinite().all():
-            what = f"{name} has NaN or infinity, so it is not a weight"
-            raise CheckpointError(f"{found.path}: {what}")
+            raise CheckpointError(
+                f"{found.path}: {name} has NaN or infinity, so it is not a weight"
+            )
     return {name: tensor.to(torch.float32) for name, tensor in state.items()}
 
 

@@ -107,9 +107,9 @@ class FairseqDictionary(Dictionary):
         found = dictionaries(path) if path.is_dir() else [path]
         if len({one.read_bytes() for one in found}) > 1:
             names = " and ".join(one.name for one in found)
-            how = "as fairseq-preprocess --joined-dictionary makes them"
             raise DataError(
-                f"has {names}, which differ: unitk reads pairs of one vocabulary, {how}"
+                f"has {names}, which differ: unitk reads pairs of one vocabulary, as "
+                "fairseq-preprocess --joined-dictionary makes them"
             )
         return found[0].read_bytes()
 

@@ -36,8 +36,9 @@ def hf_folder(
         check(kind_of(parts.model.config, parts.config.get("arch", ""), head), head)
     for name in (target, "transformers"):
         if importlib.util.find_spec(name) is None:
-            cure = f"pip install 'unitk[{target}]'"
-            raise UsageError(f"--to {target} needs the package {name}: {cure}")
+            raise UsageError(
+                f"--to {target} needs the package {name}: pip install 'unitk[{target}]'"
+            )
     from transformers.utils import logging as talk
 
     shown, level = talk.is_progress_bar_enabled(), talk.get_verbosity()

@@ -254,8 +254,10 @@ def config_of(
         # both towers have the positions of one setting here
         rows = count_positions(tensors, "encoder.", given, path, first)
         if rows != changes["max_positions"]:
-            both = f"{rows} and {changes['max_positions']}"
-            raise CheckpointError(f"{path}: the towers have {both} positions, not the same")
+            raise CheckpointError(
+                f"{path}: the towers have {rows} and {changes['max_positions']} positions, not "
+                "the same"
+            )
         if given.get("encoder_attention_heads") != given.get("decoder_attention_heads"):
             raise CheckpointError(f"{path}: both towers need the same number of heads")
         shared = same(tensors["encoder.embed_tokens.weight"], words)

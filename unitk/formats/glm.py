@@ -118,8 +118,10 @@ def write(parts: Loaded, folder: Path) -> None:
     """Write the file that GLM's code loads, config.json and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
     settings.check_family(config, PRESETS[0], SIZES, "--to glm: a GLM")
-    second = "--to glm: a GLM has --arch.max-positions2 above 0, but this model has 0"
-    require(config.max_positions2 > 0, second)
+    require(
+        config.max_positions2 > 0,
+        "--to glm: a GLM has --arch.max-positions2 above 0, but this model has 0",
+    )
     files.save_pickle({"module": GLM.to_theirs(tensors, config)}, folder / CHECKPOINT)
     rows = len(tensors["embed.tokens.weight"])
     about = {

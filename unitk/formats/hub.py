@@ -53,8 +53,10 @@ def fetch(name: str, part: str) -> Path:
     full = f"hf://{name.lstrip('/')}" if is_data else f"hf:{name}"
     found = (DATA if is_data else MODEL).fullmatch(name)
     if found is None:
-        names = "hf:ORG/NAME@REVISION, or hf://datasets/ORG/NAME/FILE"
-        raise UsageError(f"{full} is no name on the Hugging Face hub: {names}")
+        raise UsageError(
+            f"{full} is no name on the Hugging Face hub: hf:ORG/NAME@REVISION, or "
+            "hf://datasets/ORG/NAME/FILE"
+        )
     if importlib.util.find_spec("huggingface_hub") is None:
         raise UsageError(f"{full} needs the package huggingface_hub: pip install 'unitk[hub]'")
     if is_data:
@@ -66,8 +68,9 @@ def fetch(name: str, part: str) -> Path:
     if part == "vocab" and not (weights and _is_read(folder)):
         return folder
     if not weights:
-        pickles = "unitk fetches no pickles, which may run code"
-        raise CheckpointError(f"{full} has no file model*.safetensors; {pickles}")
+        raise CheckpointError(
+            f"{full} has no file model*.safetensors; unitk fetches no pickles, which may run code"
+        )
     return folder if part == "files" else _checkpoint(full, found["repo"], folder)
 
 

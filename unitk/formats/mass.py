@@ -91,9 +91,10 @@ def write(parts: Loaded, folder: Path) -> None:
         return registry.get("format", TRANSLATION).write(parts, folder)
     check_family(config, KIND.presets[0], {"position_offset", "activation"}, "--to mass: a MASS")
     begins = opening(parts.task) == [vocab.sep]
-    need = "--to mass: MASS reads [SEP] before a target and nothing before a source, and this model"
     require(
-        begins or not parts.task.trained.pairs, f"{need} was trained without --task.opening sep"
+        begins or not parts.task.trained.pairs,
+        "--to mass: MASS reads [SEP] before a target and nothing before a source, and this model "
+        "was trained without --task.opening sep",
     )
     if config.num_heads != config.width // 64:
         heads = f"{FILE} does not say how many heads a layer has: --arch.num-heads"

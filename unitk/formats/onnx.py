@@ -42,8 +42,10 @@ def write(parts: Loaded, folder: Path) -> None:
         [name] = about["architectures"]
         import transformers
 
-        own = f"--to onnx: transformers itself has no {name}, whose code is the release's"
-        require(hasattr(transformers, name), own)
+        require(
+            hasattr(transformers, name),
+            f"--to onnx: transformers itself has no {name}, whose code is the release's",
+        )
         model = getattr(transformers, name).from_pretrained(there).eval()
         inputs = ["input_ids", "attention_mask"]
         if parts.model.config.num_segments > 1:

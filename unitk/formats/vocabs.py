@@ -62,8 +62,10 @@ def fit_vocab(
     pieces = vocab.model.size
     own = {name: index for name, index in vocab.symbols.items() if index < pieces}
     if rows < pieces and set(range(rows, pieces)) - set(own.values()):
-        what = f"the vocabulary has {pieces:,} pieces, but the checkpoint has {rows:,} rows"
-        raise DataError(f"{what}: it was trained with another vocabulary")
+        raise DataError(
+            f"the vocabulary has {pieces:,} pieces, but the checkpoint has {rows:,} rows: it was "
+            "trained with another vocabulary"
+        )
     fixed = own | dict(symbols or {})
     by_id: dict[int, str] = {}
     for name, index in fixed.items():

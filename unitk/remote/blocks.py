@@ -87,8 +87,10 @@ class Blocks:
         stop = min(start + BLOCK, self.nbytes)
         data = store_of(self.address).read(self.address, start, stop)
         if hashlib.sha256(data).digest() != self.hashes[number]:
-            where = f"its bytes from {start:,} on are not those of {copies.BLOCKS}"
-            raise DataError(f"{self.address} was altered: {where}")
+            raise DataError(
+                f"{self.address} was altered: its bytes from {start:,} on are not those of "
+                f"{copies.BLOCKS}"
+            )
         # not synced: a block is hashed before it is used
         copies.make_room(len(data))
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -54,8 +54,10 @@ def check_address(address: str) -> None:
     # not even the error may have them: it is logged
     if USER.match(address) or any(map(SECRET.search, query)):
         shown = QUERY.sub(r"\1?...", USER.sub("...@", address))
-        where = "the environment or its tool's own files have them (AWS_PROFILE, ...)"
-        raise UsageError(f"{shown}: an address has no credentials in it; {where}")
+        raise UsageError(
+            f"{shown}: an address has no credentials in it; the environment or its tool's own "
+            "files have them (AWS_PROFILE, ...)"
+        )
 
 
 def filesystem(protocol: str) -> Any:
@@ -106,8 +108,7 @@ def _one_line(error: BaseException, address: str, tries: int, seconds: float) ->
         return type(error)(error.errno or errno.EINVAL, reason(error), address)
     # a disk that is full says so by its number, on which callers act
     number = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
-    said = f"{reason(error)}; tried {tries} times in {seconds:.0f} s"
-    return OSError(number, said, address)
+    return OSError(number, f"{reason(error)}; tried {tries} times in {seconds:.0f} s", address)
 
 
 def reason(error: BaseException) -> str:

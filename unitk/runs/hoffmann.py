@@ -68,8 +68,10 @@ class Fit:
 
 def check_rungs(sizes: Collection[object], budgets: Collection[object]) -> None:
     """Raise a UsageError for fewer rungs than `LEAST`, or sizes or budgets that are all one."""
-    few = f"--sizes, --tokens: a fit needs {LEAST} rungs beside the held-out one, got {len(sizes)}"
-    require(len(sizes) >= LEAST, few)
+    require(
+        len(sizes) >= LEAST,
+        f"--sizes, --tokens: a fit needs {LEAST} rungs beside the held-out one, got {len(sizes)}",
+    )
     for each, name in ((sizes, "--sizes"), (budgets, "--tokens")):
         require(len({*each}) > 1, f"a fit needs several {name}, got one")
 

@@ -78,9 +78,12 @@ def check_memory(plan: Sequence[dict[str, Any]], at_a_time: int, device: str) ->
     there = free_memory(choose_device(device))
     # the largest runs may meet
     sizes = sorted((row["bytes"] for row in plan), reverse=True)[:at_a_time]
-    need, have = f"{sum(sizes) / 1e9:.2g} GB", f"{there / 1e9:.2g} GB"
     fits = sum(sizes) <= there
-    require(fits, f"--jobs {at_a_time} needs {need} of memory, but {have} are free")
+    require(
+        fits,
+        f"--jobs {at_a_time} needs {sum(sizes) / 1e9:.2g} GB of memory, but {there / 1e9:.2g} GB "
+        "are free",
+    )
 
 
 def plan_lines(plan: Sequence[dict[str, Any]], at_a_time: int) -> list[str]:
@@ -134,8 +137,10 @@ def train_all(jobs: Sequence[TrainingJob], at_a_time: int) -> None:
             # the longest come first, so that none is left alone at the end
             list(pool.map(train_job, sorted(left, key=lambda job: -job.tokens)))
         except BrokenProcessPool as error:
-            gone = "one of --jobs was killed, perhaps for want of memory: lower --jobs"
-            raise RanksError(f"{gone}; the same command goes on") from error
+            raise RanksError(
+                "one of --jobs was killed, perhaps for want of memory: lower --jobs; the same "
+                "command goes on"
+            ) from error
 
 
 def train_job(job: TrainingJob) -> None:

@@ -19,8 +19,7 @@ def parse_experiment(verb: str, options: type[Any], argv: Sequence[str]) -> tupl
     base = [*words[at + 1 :]]
     base = base[1:] if base[:1] == ["train"] else base
     needs = "--data DIR --max-steps N" if verb == "mix" else "--task lm --data DIR"
-    example = f"unitk {verb} ... -- {needs}"
-    require(bool(base), f"{verb} needs a training behind --: {example}")
+    require(bool(base), f"{verb} needs a training behind --: unitk {verb} ... -- {needs}")
     return given, base
 
 
@@ -39,8 +38,10 @@ def read_experiment(
     runs = (one.parent for name in ("*", "*/*") for one in folder.glob(f"{name}/checkpoints"))
     found = next(iter(sorted(runs)), None)
     if not path.exists():
-        has = f"--save-dir {folder} has the run {found}, but no {path.name}: name another folder"
-        require(found is None, has)
+        require(
+            found is None,
+            f"--save-dir {folder} has the run {found}, but no {path.name}: name another folder",
+        )
         return {}
     known = read_json(path, UsageError)
     was = known.get(verb)

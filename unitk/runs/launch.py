@@ -82,8 +82,10 @@ class Options(Checked):
         """Refuse what no scheduler takes."""
         fits = LIMIT.fullmatch(self.time) is not None
         require(fits, f"--time must be minutes, HH:MM:SS or D-HH:MM:SS, got {self.time!r}")
-        form = "small letters, digits and hyphens"
-        require(NAME.fullmatch(self.name) is not None, f"--name must be {form}, got {self.name!r}")
+        require(
+            NAME.fullmatch(self.name) is not None,
+            f"--name must be small letters, digits and hyphens, got {self.name!r}",
+        )
         for one in self.add:
             option = one.startswith("--") and "\n" not in one
             require(
@@ -136,8 +138,10 @@ def check_command(given: Options, verb_name: str, behind: Sequence[str]) -> None
         of_preprocess([*behind, f"--shard=0/{given.shards}"])
         return
     require(given.shards is None, "--shards has no effect on train: it is for preprocess")
-    cure = "--nodes and --gpus say how many processes there are"
-    require("--nproc" not in names, f"--nproc is for one machine; {cure}")
+    require(
+        "--nproc" not in names,
+        "--nproc is for one machine; --nodes and --gpus say how many processes there are",
+    )
     if behind:  # of a script without options, these are given to it
         parse_train([word for word in behind if word.partition("=")[0] != "--resume"])
     elif given.scheduler != "slurm":
@@ -156,8 +160,10 @@ def submit(command: list[str]) -> None:
     try:
         done = subprocess.run(command)
     except FileNotFoundError:
-        cure = f"run it where {command[0]} is: {shlex.join(command)}"
-        raise DataError(f"--submit: there is no command {command[0]}; {cure}") from None
+        raise DataError(
+            f"--submit: there is no command {command[0]}; run it where {command[0]} is: "
+            f"{shlex.join(command)}"
+        ) from None
     if done.returncode:
         raise DataError(f"--submit: `{shlex.join(command)}` ended with code {done.returncode}")
 

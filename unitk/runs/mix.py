@@ -164,8 +164,10 @@ class MixtureSearch:
         own = {one: found for one in mixtures if (found := losses[f"{kind}/{shares_text(one)}"])}
         for name, one in zip(self.given.tasks, self.singles, strict=True):
             if one not in own:
-                lost = f"{name} alone has no finite loss ({kind}/{shares_text(one)})"
-                raise NonFiniteError(f"{lost}, so that nothing is compared: lower --lr")
+                raise NonFiniteError(
+                    f"{name} alone has no finite loss ({kind}/{shares_text(one)}), so that "
+                    "nothing is compared: lower --lr"
+                )
         alone = {n: own[one][n] for n, one in zip(self.given.tasks, self.singles, strict=True)}
         rows = list[dict[str, Any]]()
         for one, found in own.items():
@@ -246,10 +248,12 @@ def open_search(given: Options, base: Sequence[str]) -> MixtureSearch:
     """Check the options and the data of all runs."""
     options = read_options(base, TrainConfig)
     for name in ("task", "save_dir", "max_epochs", "max_words", "max_hours", "seeds"):
-        has = f"{flag(name)} excludes mix: it has --tasks, --save-dir, --max-steps"
         # a file's task and folder would not count, its limits would
         origin = Origin.FLAG if name in ("task", "save_dir") else Origin.FILE
-        require(not options.given(name, origin), has)
+        require(
+            not options.given(name, origin),
+            f"{flag(name)} excludes mix: it has --tasks, --save-dir, --max-steps",
+        )
     require("dry_run" not in options, "--dry-run excludes mix: --plan measures what it costs")
     require("max_steps" in options, "--max-steps is needed behind --")
     names = given.tasks
@@ -261,11 +265,11 @@ def open_search(given: Options, base: Sequence[str]) -> MixtureSearch:
     require(parsed.main.nproc == 1, "mix takes no --nproc")
     whole = prepare(parsed)
     steps = whole.config.max_steps or 0
-    least = f"--max-steps {LEAST * given.divide} or more behind --"
-    few = (
-        f"--divide {given.divide} leaves too few updates of a run: give {least}, or divide by less"
+    require(
+        steps // given.divide >= LEAST,
+        f"--divide {given.divide} leaves too few updates of a run: give --max-steps "
+        f"{LEAST * given.divide} or more behind --, or divide by less",
     )
-    require(steps // given.divide >= LEAST, few)
     require(whole.data.kind == "text", f"mix divides texts, and --data holds {whole.data.kind}")
     require(bool(whole.data.valid), "mix compares losses of held-out texts: give --valid")
     for place, _ in corpora_of(whole.config)[0]:

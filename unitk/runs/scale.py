@@ -158,8 +158,10 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     files.write(path, json.dumps(found, indent=1) + "\n")
     lost = [f"{row['task']}/{row['rung']}" for row in found["rungs"] if row["loss"] is None]
     if any(not row["held_out"] for row in found["rungs"] if row["loss"] is None):
-        what = f"{', '.join(lost[:3])} of {len(lost)} in {given.save_dir}"
-        raise NonFiniteError(f"no finite loss, so that nothing is fitted: {what}; lower --lr")
+        raise NonFiniteError(
+            f"no finite loss, so that nothing is fitted: {', '.join(lost[:3])} of {len(lost)} in "
+            f"{given.save_dir}; lower --lr"
+        )
     found["fits"] = {task: fit_task(found["rungs"], task) for task in tasks_of(rungs)}
     files.write(path, json.dumps(found, indent=1) + "\n")
     files.write(given.save_dir / PAGE, "\n".join(ladder_page(found)) + "\n")
@@ -231,8 +233,9 @@ def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
     start = prepare(parsed)
     require(bool(start.data.valid), "scale compares validations: give --valid")
     steps = round(tokens / (start.config.batch_tokens or 1))
-    few = f"--tokens {tokens} is less than 2 updates of {start.config.batch_tokens} slots"
-    require(steps > 1, few)
+    require(
+        steps > 1, f"--tokens {tokens} is less than 2 updates of {start.config.batch_tokens} slots"
+    )
     return Rung(task, f"{size}-{tokens}", tokens, steps, (*own, f"--max-steps={steps}"), size)
 
 

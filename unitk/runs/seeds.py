@@ -38,8 +38,10 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
     config: TrainConfig = parsed.main
     assert config.seeds is not None
     folder = config.save_dir
-    single = f"--save-dir {folder} holds a single run: --seeds needs another folder"
-    require(not any((folder / mark).exists() for mark in (LOG, "checkpoints")), single)
+    require(
+        not any((folder / mark).exists() for mark in (LOG, "checkpoints")),
+        f"--save-dir {folder} holds a single run: --seeds needs another folder",
+    )
     seeds, found = range(config.seed, config.seed + config.seeds), list[dict[str, Any]]()
     for seed in seeds:
         own = replace(config, seed=seed, seeds=None, save_dir=folder / f"seed-{seed}")

@@ -247,17 +247,26 @@ def check_comparable(trials: Sequence[Trial]) -> None:
         differ = [option for option, text in other.values.items() if text != first.values[option]]
         over, theirs = f"--over {' '.join(differ)}", other.start.metric
         require(theirs == metric, f"{over}: one --best-metric ranks trials, not {metric}, {theirs}")
-        texts = f"{over}: {first.name} and {other.name} are validated on different texts"
-        require(first.texts == other.texts, f"{texts}: give one --valid behind --")
+        require(
+            first.texts == other.texts,
+            f"{over}: {first.name} and {other.name} are validated on different texts: give one "
+            "--valid behind --",
+        )
         if not (first.has_loss or other.has_loss):
             continue
         one, two = (trial.start.parsed.settings for trial in (first, other))
-        tasks = f"--over task: {metric} of {one['task'].text} and {two['task'].text} do not compare"
         cure = "rank by another --best-metric, such as valid/rouge1, or sweep one task at a time"
-        require(one["task"].text == two["task"].text, f"{tasks}: {cure}")
-        adds = f"{over}: {metric} has what the criterion adds"
+        require(
+            one["task"].text == two["task"].text,
+            f"--over task: {metric} of {one['task'].text} and {two['task'].text} do not compare: "
+            f"{cure}",
+        )
         alike = figure(metric) != "loss" or one.only("criterion") == two.only("criterion")
-        require(alike, f"{adds}: rank by another --best-metric, such as valid/lm/ppl")
+        require(
+            alike,
+            f"{over}: {metric} has what the criterion adds: rank by another --best-metric, such "
+            "as valid/lm/ppl",
+        )
     asked = sorted({option for one in trials for option in one.values if option[:5] == "task."})
     if asked and first.has_loss:
         what = "--over %s: if trials are asked for other words, %s does not compare them"

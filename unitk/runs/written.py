@@ -50,8 +50,10 @@ class WrittenScores:
         best, there = figure(config.best_metric or ""), as_values("valid", scores)
         about = "; ".join(f"{name}: {score.about}" for name, score in scores.items())
         known = ", ".join(name.removeprefix("valid/") for name in there)
-        lacks = f"--best-metric {config.best_metric}: figures here are {known} ({about})"
-        require(best not in RANKING or f"valid/{best}" in there, lacks)
+        require(
+            best not in RANKING or f"valid/{best}" in there,
+            f"--best-metric {config.best_metric}: figures here are {known} ({about})",
+        )
 
     def values(
         self, name: str, examples: Any, stopped: Callable[[], bool], show: Callable[[str], None]

@@ -350,10 +350,10 @@ class Task:
         every = {n: getattr(registry.get("task", n), method) for n in registry.names("task")}
         # who overrides the method can do it
         able = [name for name, own in every.items() if own is not getattr(Task, method)]
-        name, can = self.name, f"{', '.join(able) or 'no task'} can"
+        name = self.name
         learns = [LEARNS[one] for one in LEARNS if getattr(type(self), one) != getattr(Task, one)]
         own = f"it learns from {' and '.join(learns)}; " if learns else ""
-        return UsageError(f"--task {name} cannot {what}; {own}{can}")
+        return UsageError(f"--task {name} cannot {what}; {own}{', '.join(able) or 'no task'} can")
 
 
 def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:

@@ -130,8 +130,7 @@ def measure_model(
         for other, kind in possible.items():
             for option in names_of(kind):
                 if parsed.settings.given(option) and option not in names_of(possible[name]):
-                    why = f"has no effect: the checkpoint has no {other}"
-                    raise UsageError(f"{flag(option)} {why}")
+                    raise UsageError(f"{flag(option)} has no effect: the checkpoint has no {other}")
         judged = possible[name].of(given).judge(setup, progress)
     # a file's own name, not that of the folder it is encoded into
     data = setup.corpus if corpus == given.data else given.data

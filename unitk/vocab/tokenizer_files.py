@@ -195,8 +195,7 @@ class TokenizerFiles:
         for piece, index in slow.ids.items():
             if fast.ids.get(piece, index) != index:
                 what = f"{piece!r} has the id {fast.ids[piece]:,} in model.vocab"
-                other = f"but {index:,} in {self.slow_file}"
-                raise DataError(f"{self.fast_file}: {what}, {other}")
+                raise DataError(f"{self.fast_file}: {what}, but {index:,} in {self.slow_file}")
         return fast
 
     @property

@@ -226,9 +226,8 @@ def _check_text(path: Path, start: bytes) -> None:
 def check_ends(path: Path, start: bytes) -> None:
     """Refuse a beginning, or a whole file, whose lines end in carriage returns alone."""
     if b"\r" in start.strip() and b"\n" not in start:
-        cure = "`tr '\\r' '\\n'` converts it"
         ends = "lines end in carriage returns (\\r) alone, not in newlines"
-        raise DataError(f"{name_file(path)}: {ends}; {cure}")
+        raise DataError(f"{name_file(path)}: {ends}; `tr '\\r' '\\n'` converts it")
 
 
 def lines_of(block: Block) -> list[str]:

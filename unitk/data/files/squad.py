@@ -49,8 +49,7 @@ def check_form(form: str) -> None:
     """Refuse a form of the source that lacks the answer, or passage and sentence, or has both."""
     one = ("{passage}" in form) != (SENTENCE in form)
     fits = "{answer}" in form and one
-    wanted = "{answer}, and {passage} or {sentence}"
-    require(fits, f"--squad-source needs {wanted}, got {form!r}")
+    require(fits, f"--squad-source needs {{answer}}, and {{passage}} or {{sentence}}, got {form!r}")
 
 
 def arrange(source: Sequence[str], form: str) -> list[str]:

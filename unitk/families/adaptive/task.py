@@ -43,8 +43,11 @@ class AdaptiveMLM(MLM):
         def __post_init__(self) -> None:
             super().__post_init__()
             several = self.whole_words or self.max_span > 1
-            what = "--task.whole-words and --task.max-span hide several tokens at once"
-            require(not several, f"{what}; task adaptive_mlm weighs each token")
+            require(
+                not several,
+                "--task.whole-words and --task.max-span hide several tokens at once; task "
+                "adaptive_mlm weighs each token",
+            )
 
     config: Config
     criterion = needs_criterion = "adaptive"

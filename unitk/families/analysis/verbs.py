@@ -256,8 +256,11 @@ def importance_over_run(given: HeadOptions, opened: Callable[[Path], Any]) -> di
 
     run = RunFolder.at(given.checkpoint, resume=True)
     steps = sorted(run.steps())
-    kept = f"--over-run needs a run with several checkpoints, but {run.path} has {len(steps)}"
-    require(len(steps) > 1, f"{kept} (unitk train --save-every 100 --keep-last 1000)")
+    require(
+        len(steps) > 1,
+        f"--over-run needs a run with several checkpoints, but {run.path} has {len(steps)} (unitk "
+        "train --save-every 100 --keep-last 1000)",
+    )
     found = dict[int, analysis.Gates]()
     with progress(len(steps), unit="checkpoints") as report:
         for step in steps:

@@ -50,12 +50,17 @@ def answers_of(pattern: Pattern, vocab: Vocab, single: bool) -> list[Ids]:
     for text in texts:
         found.append(ids := answer_of(vocab, text, before))
         spelt = " ".join(vocab.pieces(ids))
-        what = f"the answer {str(text)!r} is {len(ids)} tokens of this vocabulary ({spelt})"
         one = not single or (len(ids) == 1 and ids[0] != vocab.unk)
         where = f"{pattern.path}, line {text.line}"
-        require(one, f"{where}: {what}; one is needed, or --task.multi-token on")
-    alike = f"{pattern.place}: two of its answers are the same tokens"
-    require(len({tuple(ids) for ids in found}) == len(found), alike)
+        require(
+            one,
+            f"{where}: the answer {str(text)!r} is {len(ids)} tokens of this vocabulary "
+            f"({spelt}); one is needed, or --task.multi-token on",
+        )
+    require(
+        len({tuple(ids) for ids in found}) == len(found),
+        f"{pattern.place}: two of its answers are the same tokens",
+    )
     return found
 
 

@@ -36,8 +36,11 @@ class ClozeCriterion:
         states, carry = model(batch, model.condition(batch))
         if ask.among is not None:
             vague = self.loss not in ("cross_entropy", "hinge")
-            whole = f"--criterion.loss {self.loss} needs --task.multi-token on: the score of one"
-            require(not vague, f"{whole} token is relative to the other answers' alone")
+            require(
+                not vague,
+                f"--criterion.loss {self.loss} needs --task.multi-token on: the score of one "
+                "token is relative to the other answers' alone",
+            )
             scores_KC = self.relative(model, states, batch, ask)
         else:
             scores_KC = self.summed(model, states, batch, ask)

@@ -121,8 +121,10 @@ def _read(path: Path, named: str) -> list[Pattern]:
     good = isinstance(tree, dict) and {"fields", "patterns"} <= tree.keys() <= KEYS
     lists = good and all(isinstance(tree[name], list) for name in ("fields", "patterns"))
     tables = lists and all(isinstance(one, dict) for one in tree.get("words", {}).values())
-    shape = "the lists fields and patterns, and at most answers, words and blank"
-    require(tables, f"{named} must have {shape}")
+    require(
+        tables,
+        f"{named} must have the lists fields and patterns, and at most answers, words and blank",
+    )
     fields = tuple(map(str, tree["fields"]))
     second = CHOICES not in fields or fields.index(CHOICES) == 1
     require(second, f"{named}: choices must be the second of the fields")

@@ -58,8 +58,10 @@ class Cloze(Understanding):
         super().__init__(config, vocab)
         self.filling = self.layout.protocol
         blanks = self.filling is None or self.filling.begin is not None
-        lacks = f"--task.layout {config.layout} has no blank; glm_infill and mlm have one"
-        require(self.layout.infills and blanks, lacks)
+        require(
+            self.layout.infills and blanks,
+            f"--task.layout {config.layout} has no blank; glm_infill and mlm have one",
+        )
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -67,8 +69,11 @@ class Cloze(Understanding):
         found, c = read_pattern(self.config.patterns, self.config.pattern), self.config
         if found.path.parent != SETS:
             self.files = {"patterns.yaml": found.path.read_text(encoding="utf-8")}
-        idle = f"has no effect: {found.place} has choices, which are always scored in full"
-        require(bool(found.labels) or not c.multi_token, f"--task.multi-token {idle}")
+        require(
+            bool(found.labels) or not c.multi_token,
+            f"--task.multi-token has no effect: {found.place} has choices, which are always "
+            "scored in full",
+        )
         several = c.multi_token or not found.labels or not c.length_penalty
         require(several, "--task.length-penalty has no effect without --task.multi-token on")
         return found
@@ -124,8 +129,10 @@ class Cloze(Understanding):
     def asking(self, parts: list[Ids]) -> Example:
         least, given = len(self.fields), len(parts)
         if least > given or (self.form == "class" and least < given):
-            what = f"{self.pattern.path} reads {least} parts ({', '.join(self.fields)}), but a text"
-            raise DataError(f"{what} has {given}; --source-field names them")
+            raise DataError(
+                f"{self.pattern.path} reads {least} parts ({', '.join(self.fields)}), but a text "
+                f"has {given}; --source-field names them"
+            )
         return self.laid(parts)
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:

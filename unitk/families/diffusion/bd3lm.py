@@ -62,8 +62,10 @@ class BD3LM(Diffusion):
         def __post_init__(self) -> None:
             super().__post_init__()
             low, high = self.clip
-            given = f"--task.clip must be two rising shares in [0, 1], got {low:g},{high:g}"
-            require(0 <= low < high <= 1, given)
+            require(
+                0 <= low < high <= 1,
+                f"--task.clip must be two rising shares in [0, 1], got {low:g},{high:g}",
+            )
 
     config: Config
     hides = {"clip": "0,1"}

@@ -310,12 +310,16 @@ def kind_of(parts: Loaded) -> str:
             free = {*kind.keys, "output_bias"} if not llama else {*kind.keys}
             settings.check_family(config, kind.preset, free, what)
             wide = 4 * config.width
-            fits = f"{what} has --arch.ffn-width {wide}, but this model has {config.ffn_width}"
-            require(llama or config.ffn_width == wide, fits)
+            require(
+                llama or config.ffn_width == wide,
+                f"{what} has --arch.ffn-width {wide}, but this model has {config.ffn_width}",
+            )
             return name
-    one = f"{registry.name_of('task', type(task))} with --arch.norm {config.norm}"
     known = "mdlm with layer or rms, bd3lm with layer"
-    raise UsageError(f"--to diffusion takes the tasks {known}, not {one}")
+    raise UsageError(
+        f"--to diffusion takes the tasks {known}, not {registry.name_of('task', type(task))} with "
+        f"--arch.norm {config.norm}"
+    )
 
 
 register("format", "diffusion")(

@@ -113,8 +113,10 @@ def _deberta(checkpoint: Checkpoint) -> Changes:
     types = given.get("pos_att_type")
     types = types.split("|") if isinstance(types, str) else types
     if not isinstance(types, list) or {str(one).strip() for one in types} != TYPES:
-        what = f"pos_att_type must have {' and '.join(sorted(TYPES))}"
-        raise CheckpointError(f"{where}: {what}, got {given.get('pos_att_type')!r}")
+        raise CheckpointError(
+            f"{where}: pos_att_type must have {' and '.join(sorted(TYPES))}, got "
+            f"{given.get('pos_att_type')!r}"
+        )
     # the same layer as in older files
     for name in [name for name in tensors if name.startswith(V3_HEAD)]:
         part = name.removeprefix(V3_HEAD)
@@ -229,8 +231,11 @@ FREE = (*BARE, "position_rows", "relative_distance", "position_norm")
 def _check_rows(odd: bool, config: Any) -> None:
     """Refuse a number of distances that the class cannot have: of 2 n buckets, or of 2 n - 1."""
     kind = "an odd" if odd else "an even"
-    what = f"--to hf: the class has {kind} number of distances, but --arch.position-rows is"
-    require(config.position_rows % 2 == odd, f"{what} {config.position_rows}")
+    require(
+        config.position_rows % 2 == odd,
+        f"--to hf: the class has {kind} number of distances, but --arch.position-rows is "
+        f"{config.position_rows}",
+    )
 
 
 def _is_ltg(config: ModelConfig, arch: str) -> bool:

@@ -66,15 +66,20 @@ class DistillConfig(Checked):
         require(some, "--criterion distill: all weights are 0, so nothing is learned")
         # a map of depths is for what is compared by depth
         deep = self.states_weight > 0 or self.attention_weight > 0
-        what = "--criterion.layers has no effect without a weight of states or attention"
-        require(deep or not self.layers, what)
+        require(
+            deep or not self.layers,
+            "--criterion.layers has no effect without a weight of states or attention",
+        )
         chosen = {"states": ("states_loss", "states_of"), "attention": ("attention_loss",)}
         for part, names in chosen.items():
             for name in names:
                 idle = getattr(self, name) != getattr(type(self), name)
                 idle = idle and not getattr(self, f"{part}_weight")
-                option = f"--criterion.{name.replace('_', '-')}"
-                require(not idle, f"{option} has no effect without --criterion.{part}-weight")
+                require(
+                    not idle,
+                    f"--criterion.{name.replace('_', '-')} has no effect without "
+                    f"--criterion.{part}-weight",
+                )
 
     @property
     def pairs(self) -> list[tuple[int, int]]:

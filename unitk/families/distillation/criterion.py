@@ -112,15 +112,21 @@ class Distillation:
             same = loaded.task.vocab.hash == self.vocab
             require(same, f"{given} has another vocabulary than --data")
             theirs, ours = loaded.model.config, model.config
-            both = f"{given} reads {' and '.join(theirs.towers)}"
-            require(theirs.towers == ours.towers, f"{both}, but --arch {' and '.join(ours.towers)}")
+            require(
+                theirs.towers == ours.towers,
+                f"{given} reads {' and '.join(theirs.towers)}, but --arch "
+                f"{' and '.join(ours.towers)}",
+            )
             longer = not theirs.room or 0 < ours.room <= theirs.room
             require(longer, f"{given} has {theirs.room} positions: give {name} {theirs.room}")
             # rows that a teacher lacks would be read all the same
             for table in ("num_segments", "num_virtual"):
                 more = getattr(ours, table) <= max(getattr(theirs, table), 1)
-                fewer = f"{given} has --arch.{table.replace('_', '-')} {getattr(theirs, table)}"
-                require(more, f"{fewer}, and the model {getattr(ours, table)}")
+                require(
+                    more,
+                    f"{given} has --arch.{table.replace('_', '-')} {getattr(theirs, table)}, and "
+                    f"the model {getattr(ours, table)}",
+                )
             self.teacher = loaded.model.requires_grad_(False)
         return self.teacher
 
@@ -130,8 +136,10 @@ class Distillation:
         """Sums over an ask's rows: the loss of the labels, the divergence from the teacher's
         outputs, the nll and how many are right."""
         if ask.head not in teacher.heads:
-            lacks = f"--criterion.teacher {self.config.teacher} has no output layer {ask.head}"
-            raise UsageError(f"{lacks}, which the task asks")
+            raise UsageError(
+                f"--criterion.teacher {self.config.teacher} has no output layer {ask.head}, which "
+                "the task asks"
+            )
 
         def chunk(ours: Asked, theirs: Asked, label: Tensor, price_K: Tensor) -> list[Any]:
             output = model.head(ours, ask.head)
@@ -167,8 +175,10 @@ class Distillation:
         pairs = self.config.pairs
         for a, b in pairs:
             fits = a <= ours and b <= theirs
-            has = f"--criterion.layers {a}={b}: the model has {ours} layers, the teacher {theirs}"
-            require(fits, has)
+            require(
+                fits,
+                f"--criterion.layers {a}={b}: the model has {ours} layers, the teacher {theirs}",
+            )
         # 3 of 6 layers: 0=0, 1=2, 2=4, 3=6
         return pairs or [(n, round(n * theirs / ours)) for n in range(ours + 1)]
 
@@ -190,9 +200,9 @@ class Distillation:
                 flat = Asked(a_BTD.flatten(0, 1)[:, None])
                 a_BTD = model.heads.named(PROJECT)(flat, flat.states).unflatten(0, b_BTD.shape[:2])
             if (width := a_BTD.shape[-1]) != wide:
-                what = f"the model's states are {width} wide and the teacher's {wide}"
                 raise UsageError(
-                    f"--criterion.states-weight: {what}: add --arch.heads {PROJECT}:{wide}"
+                    f"--criterion.states-weight: the model's states are {width} wide and the "
+                    f"teacher's {wide}: add --arch.heads {PROJECT}:{wide}"
                 )
             sums.append((distance(a_BTD, b_BTD, self.config.states_loss) * slots_BT).sum())
         return torch.stack(sums).mean()
@@ -288,8 +298,10 @@ def differ(
     for ours, theirs in layers:
         a_BHTS, b_BHTS = found.attention[ours], wanted.attention[theirs]
         heads, others = a_BHTS.shape[1], b_BHTS.shape[1]
-        both = f"--criterion.attention-weight: the model has {heads} heads, the teacher {others}"
-        require(heads == others, both)
+        require(
+            heads == others,
+            f"--criterion.attention-weight: the model has {heads} heads, the teacher {others}",
+        )
         sums.append((score_distance(a_BHTS, b_BHTS, kind).mean(1) * real_BT).sum())
     return torch.stack(sums).mean()
 

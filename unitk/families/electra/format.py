@@ -95,8 +95,11 @@ def _entries(config: ModelConfig) -> Changes:
 
 
 def _check(config: ModelConfig) -> None:
-    what = f"--to hf: an electra model whose embeddings are {config.width} wide has no map of them"
-    require(config.embedding_width != config.width, f"{what} (--arch.embedding-width)")
+    require(
+        config.embedding_width != config.width,
+        f"--to hf: an electra model whose embeddings are {config.width} wide has no map of them "
+        "(--arch.embedding-width)",
+    )
 
 
 def of_discriminator(name: str, config: ModelConfig) -> bool:

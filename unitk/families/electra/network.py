@@ -59,8 +59,9 @@ class Generating(Model):
         tower = self.decoder if self.generator is None else self.generator
         # a released generator is a tower of its own, a discriminator has no output over words
         fills = tower is not self.decoder or self.config.head_transform
-        lacks = "this model has no generator (--arch.generator-divisor 0)"
-        require(fills, f"{lacks}, so it fills no masks")
+        require(
+            fills, "this model has no generator (--arch.generator-divisor 0), so it fills no masks"
+        )
         self.check_tower("x", batch)
         condition = Condition(bias=tower.embed.of_tasks(batch))
         return {"x": tower.encode(Reading.of(batch, "x", condition))}

@@ -56,8 +56,9 @@ class Electra(MLM):
         def __post_init__(self) -> None:
             super().__post_init__()
             require(not self.nsp, "--task.nsp on: task electra has no next-sentence prediction")
-            there = "--task.shift on: task electra replaces tokens at their own slots"
-            require(not self.shift, there)
+            require(
+                not self.shift, "--task.shift on: task electra replaces tokens at their own slots"
+            )
 
     config: Config
     arch, criterion = "electra_mini", "electra"

@@ -153,9 +153,11 @@ class ELBOConfig(OfTask):
         # at the end of a run of a million updates
         name, end = type(self.beta).__name__.lower(), self.beta(1 << 20, 1 << 20)
         if end < self.beta.value:
-            what = f"{name} falls to {end:g}, which leaves the divergence free"
             cure = "constant:warmup=0.5 rises over half of the run"
-            raise UsageError(f"--criterion.beta {what}; {cure}")
+            raise UsageError(
+                f"--criterion.beta {name} falls to {end:g}, which leaves the divergence free; "
+                f"{cure}"
+            )
 
     def build(self, vocab: Vocab) -> Criterion:
         return import_object("unitk.families.latent.elbo:ELBO")(self)

@@ -96,8 +96,10 @@ def find_folders(path: Path) -> dict[str, Path]:
     for side in (*SIDES, "full"):
         matching = sorted(parent.glob(f"checkpoint-{side}-{number}"))
         if len(matching) > 1:
-            both = f"{matching[0]} or {matching[1]}"
-            raise CheckpointError(f"{path} holds several checkpoints; give one, such as {both}")
+            raise CheckpointError(
+                f"{path} holds several checkpoints; give one, such as {matching[0]} or "
+                f"{matching[1]}"
+            )
         if matching:
             folders[side] = matching[0]
     if (inner / FULL).exists():
@@ -105,8 +107,10 @@ def find_folders(path: Path) -> dict[str, Path]:
     elif "full" in folders and not (folders["full"] / FULL).exists():
         del folders["full"]
     if not path.exists() or ("full" not in folders and len(folders) < 2):
-        names = f"checkpoint-encoder-N and checkpoint-decoder-N, or {FULL}"
-        raise CheckpointError(f"{path} is not a checkpoint of Optimus: looked for {names}")
+        raise CheckpointError(
+            f"{path} is not a checkpoint of Optimus: looked for checkpoint-encoder-N and "
+            f"checkpoint-decoder-N, or {FULL}"
+        )
     return folders
 
 
@@ -155,8 +159,10 @@ def find_arch(encoder: ModelConfig, path: Path) -> str:
         ):
             return name
     size = f"{encoder.num_layers} layers of {encoder.width}, {encoder.num_heads} heads"
-    what = f"{path}: no registered architecture equals the encoder ({size})"
-    raise CheckpointError(f"{what}: register one in --user-dir")
+    raise CheckpointError(
+        f"{path}: no registered architecture equals the encoder ({size}): register one in "
+        "--user-dir"
+    )
 
 
 def symbols_of(vocab: Vocab, rows: int) -> dict[str, int]:

@@ -116,8 +116,10 @@ class Optimus(Seq2Seq):
         return Example({"enc": enc, "dec": dec}, example.asks)
 
     def likelihood(self, before: Ids, text: Ids) -> Example:
-        why = "an autoencoder bounds the likelihood of a text, which unitk evaluate --data measures"
-        raise UsageError(f"--task optimus gives no log-probability of a text: {why}")
+        raise UsageError(
+            "--task optimus gives no log-probability of a text: an autoencoder bounds the "
+            "likelihood of a text, which unitk evaluate --data measures"
+        )
 
     def encoded(self, parts: list[Ids]) -> Encoded:
         """As BERT: the encoder's first slot, of which the latent is made."""

@@ -67,15 +67,20 @@ def apply(config: LoRA, model: Model) -> None:
     }
     require(len(found) > 0, "--adapter lora: this architecture has no matrix that is adapted")
     for one in config.on.split("+"):
-        what = f"--adapter: on={one} fits no matrix of this model"
-        cure = f"{', '.join(PLACES)}, or patterns of names such as {next(iter(found))}"
-        require(any(replace(config, on=one).adapts(name) for name in found), f"{what}; use {cure}")
+        require(
+            any(replace(config, on=one).adapts(name) for name in found),
+            f"--adapter: on={one} fits no matrix of this model; use {', '.join(PLACES)}, or "
+            f"patterns of names such as {next(iter(found))}",
+        )
     adapted = [one for name, one in found.items() if config.adapts(name)]
     # a matrix that is stacked of several is as high as one of them
     heights = (len(one.weight) // getattr(one, "count", 1) for *_, one in adapted)
     most = max(map(min, heights, (one.in_features for *_, one in adapted)))
-    fits = f"at most {most}, the rank of the largest matrix that is adapted, got {config.rank}"
-    require(config.rank <= most, f"--adapter: rank must be {fits}")
+    require(
+        config.rank <= most,
+        f"--adapter: rank must be at most {most}, the rank of the largest matrix that is adapted, "
+        f"got {config.rank}",
+    )
     for module, child, linear in adapted:
         setattr(module, child, LowRank(linear, config).train(linear.training))
 

@@ -220,8 +220,10 @@ def add(
         if layout.form(matrix) is TURNED or leaf.startswith("embedding"):
             added = added.mT
         if added.shape != tensors[matrix].shape:
-            shapes = f"{list(added.shape)}, but {matrix} {list(tensors[matrix].shape)}"
-            raise CheckpointError(f"{path}: what {module} adds has shape {shapes}")
+            raise CheckpointError(
+                f"{path}: what {module} adds has shape {list(added.shape)}, but {matrix} "
+                f"{list(tensors[matrix].shape)}"
+            )
         tensors[matrix] = tensors[matrix].float() + added
         used |= {name, f"{module}.lora_{PAIRS[leaf]}"}
     if left := stored.keys() - used:
@@ -236,8 +238,10 @@ def _base(path: Path, about: Mapping[str, Any]) -> Path:
     for folder in (path / name, Path(name)):
         if (folder / "config.json").is_file():
             return folder
-    cure = f"put it into {path / BASE}, and write {BASE!r} there"
-    raise CheckpointError(f"{where}: {key} is {name!r}, which is no folder of a model here: {cure}")
+    raise CheckpointError(
+        f"{where}: {key} is {name!r}, which is no folder of a model here: put it into "
+        f"{path / BASE}, and write {BASE!r} there"
+    )
 
 
 def _full_name(name: str, tensors: Mapping[str, Tensor], path: Path) -> str:

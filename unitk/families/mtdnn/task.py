@@ -51,10 +51,15 @@ class MTDNN(Headed):
         found = dict[str, Labelling]()
         for name, (form, *labels) in self.trained.corpora.items():
             word = name.replace("-", "_").isidentifier() and name not in TAKEN
-            fault = f"--data: {name!r} names no head; rename that folder, to letters and digits"
-            require(word, f"{fault}, and not to {' or '.join(TAKEN)}")
-            wanted = f"task mtdnn learns labels of the forms {', '.join(TASKS)}, but {name} has"
-            require(form in TASKS, f"{wanted} {form}")
+            require(
+                word,
+                f"--data: {name!r} names no head; rename that folder, to letters and digits, and "
+                f"not to {' or '.join(TAKEN)}",
+            )
+            require(
+                form in TASKS,
+                f"task mtdnn learns labels of the forms {', '.join(TASKS)}, but {name} has {form}",
+            )
             trained = replace(self.trained, labels=tuple(labels), corpora={})
             found[name] = self.of_form(form).changed(trained=trained)
         return found

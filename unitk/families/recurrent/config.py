@@ -111,15 +111,19 @@ class RecurrentConfig(ArchConfig):
         super().__post_init__()
         projects = self.narrowing == "projection"
         for name in ("residual", "projection_clip"):
-            needs = f"{flag('arch.' + name)} needs --arch.narrowing projection"
-            require(projects or not getattr(self, name), needs)
-        same = "--arch.head-layers mixes states of one width: it needs --arch.narrowing projection"
-        require(projects or not self.head_layers, same)
-        require(self.bptt > 0 or not self.bptt_chunks, "--arch.bptt-chunks needs --arch.bptt")
-        both = (
-            "--arch.bptt-chunks ends at one end of a text, but this --arch reads it from both ends"
+            require(
+                projects or not getattr(self, name),
+                f"{flag('arch.' + name)} needs --arch.narrowing projection",
+            )
+        require(
+            projects or not self.head_layers,
+            "--arch.head-layers mixes states of one width: it needs --arch.narrowing projection",
         )
-        require(len(self.towers) == 1 or not self.bptt_chunks, both)
+        require(self.bptt > 0 or not self.bptt_chunks, "--arch.bptt-chunks needs --arch.bptt")
+        require(
+            len(self.towers) == 1 or not self.bptt_chunks,
+            "--arch.bptt-chunks ends at one end of a text, but this --arch reads it from both ends",
+        )
         filters = [re.fullmatch(r"[1-9]\d*:[1-9]\d*", one) for one in self.char_filters]
         self._require("char_filters", all(filters) and bool(filters), "WIDTH:COUNT,...")
         spells = "--arch.char-width makes words of characters: it needs"

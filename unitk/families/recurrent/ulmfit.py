@@ -47,8 +47,10 @@ def find(path: Path, vocab: Path | None) -> Assembled:
         log.warning("%s is an encoder: its embedding predicts words, without their biases", file)
     # words without [UNK] have it behind all rows
     if not len(table) <= words.model.size <= len(table) + 1:
-        what = f"{len(table):,} rows, but the vocabulary has {words.model.size:,} words"
-        raise CheckpointError(f"{file} has {what} (--vocab names another one)")
+        raise CheckpointError(
+            f"{file} has {len(table):,} rows, but the vocabulary has {words.model.size:,} words "
+            "(--vocab names another one)"
+        )
     options = {
         "task": "lm",
         "task.opening": "cls" if words.cls < len(table) else "none",

@@ -47,8 +47,10 @@ class Contrast:
         each_EDW = self.vectors(states, batch)
         width, key_ED = each_EDW.shape[-1], batch.inputs["key"][:: docs_of(batch)]
         widths = self.config.widths or (width,)
-        most = f"--criterion.widths: vectors have {width} dimensions, got {widths[-1]}"
-        require(widths[-1] <= width, most)
+        require(
+            widths[-1] <= width,
+            f"--criterion.widths: vectors have {width} dimensions, got {widths[-1]}",
+        )
         if key_ED.shape == (1, 2):
             warn_alone()
         losses = []

@@ -109,8 +109,9 @@ def run(parsed: Parsed) -> None:
 def find_passages(given: Options) -> list[Hits]:
     """The nearest documents of each query, in the order of the queries."""
     check_words(given.texts)
-    idle = "--side has no effect: queries are sources, documents are targets"
-    require(given.side == "source", idle)
+    require(
+        given.side == "source", "--side has no effect: queries are sources, documents are targets"
+    )
     require(given.pool != "none", "--pool none makes no vector of a text")
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
     if given.input is None:
@@ -128,9 +129,11 @@ def find_passages(given: Options) -> list[Hits]:
     blocks = vectors_of(replace(given, side=last), generator, documents)
     if stored is not None:
         width = given.dimensions or stored.shape[1]
-        has = f"--vectors {given.vectors} has {stored.shape[1]} dimensions"
-        narrow = f"{has}, and those of the queries have {queries_QW.shape[1]}"
-        require(queries_QW.shape[1] == width <= stored.shape[1], narrow)
+        require(
+            queries_QW.shape[1] == width <= stored.shape[1],
+            f"--vectors {given.vectors} has {stored.shape[1]} dimensions, and those of the "
+            f"queries have {queries_QW.shape[1]}",
+        )
         blocks = (stored[at : at + TOGETHER, :width] for at in range(0, len(stored), TOGETHER))
     scores_QK, number_QK = rank_nearest(queries_QW, blocks, given.top)
     return [
@@ -156,8 +159,9 @@ def vectors_of(given: Options, generator: Any, texts: Sequence[Passage]) -> Iter
             model, task = generator.model, generator.task
             found = np.array(embed(model, task, sources, given, first=at, report=report))
             width, most = found.shape[1], given.dimensions
-            have = f"--dimensions {most}: vectors of this model have {width}"
-            require((most or 0) <= width, have)
+            require(
+                (most or 0) <= width, f"--dimensions {most}: vectors of this model have {width}"
+            )
             yield found[:, :most]
 
 

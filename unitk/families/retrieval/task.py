@@ -99,8 +99,11 @@ class Contrastive(Understanding):
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
         laid = self.layout.encoded([np.zeros(1, np.int64)]).example
-        one = f"--task.layout {config.layout}: task contrastive needs an objective of one tower"
-        require([*laid.towers] == ["x"] and not laid.inputs, f"{one}, and of tokens alone")
+        require(
+            [*laid.towers] == ["x"] and not laid.inputs,
+            f"--task.layout {config.layout}: task contrastive needs an objective of one tower, "
+            "and of tokens alone",
+        )
         self.pool = config.pool
         self.sides = SIDES if config.towers == "two" else SIDES[:1]
         numbers = range(1, config.negatives + 1)

@@ -36,8 +36,9 @@ class THUERNIEConfig(ModelConfig):
         fits = self.entity_layers <= self.num_layers
         self._require("entity_layers", fits, f"{self.num_layers} (--arch.num-layers) at most")
         divides = self.entity_width % self.entity_heads == 0
-        wanted = f"a divisor of --arch.entity-width {self.entity_width}"
-        self._require("entity_heads", divides, wanted)
+        self._require(
+            "entity_heads", divides, f"a divisor of --arch.entity-width {self.entity_width}"
+        )
         self._require("norm_first", not self.norm_first, "off where entities are mixed in")
         for name in ("embedding_skip", "norm_after"):
             self._require(name, not getattr(self, name), "off where entities are mixed in")

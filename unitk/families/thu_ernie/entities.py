@@ -41,8 +41,9 @@ class Forms:
         for number, line in enumerate(read_lines(Path(path)), 1):
             form, tab, entity = (part.strip() for part in line.partition("\t"))
             if line and not (form and entity):
-                where = f"{path}, line {number}"
-                raise DataError(f"{where}: a name, a tab and an entity must stand here")
+                raise DataError(
+                    f"{path}, line {number}: a name, a tab and an entity must stand here"
+                )
             # as it stands behind a blank, and behind a bracket
             for ids in (vocab.encode(form), vocab.encode_inside(form)):
                 if ids and vocab.unk not in ids:

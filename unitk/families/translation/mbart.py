@@ -58,8 +58,11 @@ class MBART(BART):
         # a vocabulary without languages gets an id for each that is named
         self.virtual = tuple(code for code, index in found.items() if index is None)
         have = [piece for piece in codes_of(vocab) if self.virtual]
-        has = f"the vocabulary has no language {', '.join(self.virtual)}; it has {' '.join(have)}"
-        require(not have, f"--task.languages: {has}")
+        require(
+            not have,
+            f"--task.languages: the vocabulary has no language {', '.join(self.virtual)}; it has "
+            f"{' '.join(have)}",
+        )
         beyond = {code: len(vocab) + place for place, code in enumerate(self.virtual)}
         own, other = (beyond.get(code, found[code]) for code in config.languages)
         assert own is not None and other is not None

@@ -100,8 +100,11 @@ def _windows(config: ModelConfig) -> dict[str, Any]:
     """The settings of layers some of which see a window, and have another base (Gemma 3)."""
     kinds = config.layer_kinds
     near, far = ({kind for kind in kinds if bool(kind[0]) == some} for some in (True, False))
-    one = "--to gguf: a gemma3 model has layers of one window, and others without"
-    require(len(near) == len(far) == 1, f"{one} (--arch.layer-windows, --arch.layer-rotary-bases)")
+    require(
+        len(near) == len(far) == 1,
+        "--to gguf: a gemma3 model has layers of one window, and others without "
+        "(--arch.layer-windows, --arch.layer-rotary-bases)",
+    )
     [(window, base)], [(_, wide_base)] = near, far
     return _rotary(config) | {
         "attention.sliding_window": window + 1,  # the slot itself is one of them there
@@ -223,8 +226,11 @@ def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
     tensors = parts.tensors()
     rows = len(tensors["embed.tokens.weight"])
     if tensors.pop(VIRTUAL, None) is not None:
-        needs = f"--to gguf: there is no row for {', '.join(task.virtual)}"
-        require(not task.virtual, f"{needs}, which task {task.name} reads")
+        require(
+            not task.virtual,
+            f"--to gguf: there is no row for {', '.join(task.virtual)}, which task {task.name} "
+            "reads",
+        )
     # all that can be refused is, before anything is written
     about = {"general.architecture": name, "general.name": parts.config.get("arch", name)}
     about |= {f"{name}.{key}": value for key, value in entries_of(config, rows).items()}

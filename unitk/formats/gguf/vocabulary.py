@@ -111,8 +111,11 @@ def _sentencepiece(model: SentencePiece) -> Entries:
         if BYTE in kinds:
             log.warning("llama.cpp reads characters without a piece as [UNK], not as bytes")
         return found | ({"precompiled_charsmap": table} if table else {})
-    bytes_ = "--to gguf: llama.cpp needs a piece for each byte beside merged pieces (BPE)"
-    require(BYTE in kinds, f"{bytes_}: preprocess with --byte-fallback on, or unigram pieces")
+    require(
+        BYTE in kinds,
+        "--to gguf: llama.cpp needs a piece for each byte beside merged pieces (BPE): preprocess "
+        "with --byte-fallback on, or unigram pieces",
+    )
     if table or merges:
         name = bytes(rules.get(1, b"")).decode() or "its blanks"
         log.warning("llama.cpp reads texts as they are written, not normalized (%s)", name)

@@ -68,8 +68,9 @@ def check_rows(
     """Raise `CheckpointError` if `vocab_size` is not the number of rows that the table has."""
     name, rows = str(family.layout.names["embed.tokens"]) + ".weight", given.get("vocab_size")
     if rows is not None and name in tensors and rows != len(tensors[name]):
-        has = f"{name} has {len(tensors[name]):,} rows"
-        raise CheckpointError(f"{where}: vocab_size is {rows:,}, but {has}")
+        raise CheckpointError(
+            f"{where}: vocab_size is {rows:,}, but {name} has {len(tensors[name]):,} rows"
+        )
 
 
 def check_ties(
@@ -102,9 +103,11 @@ def check_word_output(
 ) -> None:
     """Raise `CheckpointError` if an output over words has another activation than the layers."""
     if family.gelu_output and config.head_transform and config.activation != "gelu":
-        what = f"{family.name} has gelu in its output layer, whatever hidden_act says"
         got = given.get("hidden_act")
-        raise CheckpointError(f"{where}: hidden_act must be 'gelu', got {got!r}: {what}")
+        raise CheckpointError(
+            f"{where}: hidden_act must be 'gelu', got {got!r}: {family.name} has gelu in its "
+            "output layer, whatever hidden_act says"
+        )
 
 
 def check_decoder_start(task: Task, given: Mapping[str, Any], where: object) -> None:
@@ -114,5 +117,7 @@ def check_decoder_start(task: Task, given: Mapping[str, Any], where: object) -> 
         return
     towers = task.encoded([np.zeros(2, np.int64)]).example.towers
     if "dec" in towers and (first := int(towers["dec"].token[0])) != begins:
-        what = f"a text of task {task.name} begins with {first} in the decoder"
-        raise CheckpointError(f"{where}: decoder_start_token_id is {begins!r}, but {what}")
+        raise CheckpointError(
+            f"{where}: decoder_start_token_id is {begins!r}, but a text of task {task.name} "
+            f"begins with {first} in the decoder"
+        )

@@ -130,8 +130,9 @@ class Family:
                 found[own] = value if found.get(own) is None else found[own]
                 # tensors show other sizes, and older versions wrote layers of another model
                 if common.endswith("heads") and found[own] != value:
-                    both = f"{own} is {found[own]!r}, but {common} is {value!r}"
-                    raise CheckpointError(f"{where}: {both}")
+                    raise CheckpointError(
+                        f"{where}: {own} is {found[own]!r}, but {common} is {value!r}"
+                    )
         lacking = (
             key
             for key in self.usual
@@ -197,8 +198,10 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = ""
     Raises `UsageError` with the first setting that no family has. A model that is fine-tuned with a
     `head` has no other output layers in transformers.
     """
-    lacks = "--to hf: no class of transformers has the latent that this autoencoder writes from"
-    require(not config.latent, lacks)
+    require(
+        not config.latent,
+        "--to hf: no class of transformers has the latent that this autoencoder writes from",
+    )
     known = families()
     of_type = {name: type(config_of_preset(family.presets[0])) for name, family in known.items()}
     # an architecture may extend another one's settings: the closest of those that are known
@@ -261,8 +264,10 @@ def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
 def ending_of(family: Family, head: str) -> str:
     """The suffix of the family's class with this kind of head, such as ForTokenClassification."""
     endings = [ending for ending, kinds in CLASSES.items() if head in kinds]
-    lacks = f"--to hf: transformers has no class with head {head}; use --task.pooling slot"
-    require(len(endings) > 0, lacks)
+    require(
+        len(endings) > 0,
+        f"--to hf: transformers has no class with head {head}; use --task.pooling slot",
+    )
     return next((ending for ending in endings if ending in family.heads), endings[0])
 
 

@@ -107,8 +107,10 @@ def pooling_of(family: Family, ending: str, given: Mapping[str, Any], where: Pat
     # a choice is scored by one slot of each text
     known = {a: b for a, b in family.poolings.items() if b == "slot" or ending == TEXTS}
     if theirs not in known:
-        what = f"{POOLING} of {family.name}{ending} must be {' or '.join(known)}"
-        raise CheckpointError(f"{where}: {what}, got {theirs!r}")
+        raise CheckpointError(
+            f"{where}: {POOLING} of {family.name}{ending} must be {' or '.join(known)}, got "
+            f"{theirs!r}"
+        )
     return known[theirs]
 
 

@@ -38,8 +38,10 @@ def ropes(given: Mapping[str, Any], where: object) -> dict[str, Any]:
         )
         for key in (first.keys() | second.keys()) - {"type"}:
             if first.get(key) != second.get(key):
-                both = f"{key} is {first.get(key)!r} in rope_scaling, but {second.get(key)!r}"
-                raise CheckpointError(f"{where}: {both} in rope_parameters: remove one entry")
+                raise CheckpointError(
+                    f"{where}: {key} is {first.get(key)!r} in rope_scaling, but "
+                    f"{second.get(key)!r} in rope_parameters: remove one entry"
+                )
     return older | found
 
 
@@ -132,8 +134,10 @@ def layer_types(
         return list(default)
     found = check_value(found, list, key, where)
     if len(found) != len(default) or not {*map(str, found)} <= {*TYPES}:
-        what = f"{' or '.join(TYPES)} for each of {len(default)} layers"
-        raise CheckpointError(f"{where}: {key} must have {what}, got {found!r}")
+        raise CheckpointError(
+            f"{where}: {key} must have {' or '.join(TYPES)} for each of {len(default)} layers, "
+            f"got {found!r}"
+        )
     return found
 
 
@@ -160,15 +164,21 @@ def about_windows(config: ModelConfig, *, causal: bool = True) -> dict[str, Any]
 def check_windows(config: ModelConfig) -> None:
     """Refuse a model whose layers have several windows, for which transformers has no class."""
     alike = len({*config.layer_windows} - {0}) <= 1
-    what = "--to hf: transformers has the same window in each layer that has one"
-    require(alike, f"{what}, but --arch.layer-windows is {render(config.layer_windows)}")
+    require(
+        alike,
+        "--to hf: transformers has the same window in each layer that has one, but "
+        f"--arch.layer-windows is {render(config.layer_windows)}",
+    )
 
 
 def check_bases(config: ModelConfig, bases: Iterable[Collection[float]]) -> None:
     """Refuse a model with more than one base in a group of layers."""
     alike = all(len(own) <= 1 for own in bases)
-    what = "--to hf: transformers has one base of rotary positions for layers of one type"
-    require(alike, f"{what}, but --arch.layer-rotary-bases is {render(config.layer_rotary_bases)}")
+    require(
+        alike,
+        "--to hf: transformers has one base of rotary positions for layers of one type, but "
+        f"--arch.layer-rotary-bases is {render(config.layer_rotary_bases)}",
+    )
 
 
 def period(values: Sequence[T]) -> tuple[T, ...]:

@@ -51,8 +51,10 @@ class Chat(WritingRoute):
     def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in given.items() if value is not None}
         if "max_completion_tokens" in given:  # the newer name of the same
-            both = "max_tokens must be left out beside max_completion_tokens"
-            require("max_tokens" not in given, both)
+            require(
+                "max_tokens" not in given,
+                "max_tokens must be left out beside max_completion_tokens",
+            )
             given["max_tokens"] = given.pop("max_completion_tokens")
         if "max_tokens" in given:
             whole(given, "max_tokens", 1, 1)
@@ -107,8 +109,10 @@ def parts_of(messages: Any) -> list[str]:
     require(right, f"messages must be {SHAPE}")
     for message in messages:
         role = message.get("role")
-        what = f"messages: a message of role {role!r}; models here read one of role 'user'"
-        require(role == "user", what)
+        require(
+            role == "user",
+            f"messages: a message of role {role!r}; models here read one of role 'user'",
+        )
     require(len(messages) == 1, f"messages: {len(messages)} given; models here read one")
     content = messages[0].get("content")
     if isinstance(content, str):

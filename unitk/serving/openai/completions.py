@@ -71,8 +71,10 @@ class Completions(WritingRoute):
     def echoes(self) -> bool:
         """Whether answers begin with their prompts."""
         found = read_flag(self.given, "echo")
-        what = "echo must be false: outputs of this model do not continue their prompts"
-        require(self.continues or not found, what)
+        require(
+            self.continues or not found,
+            "echo must be false: outputs of this model do not continue their prompts",
+        )
         return found
 
     @cached_property
@@ -90,8 +92,10 @@ class Completions(WritingRoute):
         return self.read_texts("prompt", split)
 
     def sources(self) -> tuple[list[list[Ids]], GenerateConfig]:
-        what = "key_phrases must be left out: outputs of this model continue their prompts"
-        require(not (self.continues and self.config.key_phrases), what)
+        require(
+            not (self.continues and self.config.key_phrases),
+            "key_phrases must be left out: outputs of this model continue their prompts",
+        )
         if self.ids is None:
             return self.read()
         most = self.generator.task.trained.max_source

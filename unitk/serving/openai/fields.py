@@ -90,8 +90,7 @@ def stops(given: Mapping[str, Any], most: int) -> list[str]:
     found = [value] if isinstance(value, str) else value
     right = isinstance(found, list) and all(isinstance(one, str) and one for one in found)
     require(right, f"stop must be a string or a list of strings, none empty, got {value!r}")
-    few = f"stop: {len(found)} strings; a request may have {MAX_STOPS}"
-    require(len(found) <= MAX_STOPS, few)
+    require(len(found) <= MAX_STOPS, f"stop: {len(found)} strings; a request may have {MAX_STOPS}")
     require(all(len(one) <= most for one in found), f"stop: a string has more than {most} letters")
     return list(found)
 

@@ -25,7 +25,9 @@ def given_ids(route: Route, name: str) -> list[Ids] | None:
         right = isinstance(ids, list) and all(type(one) is int for one in ids)
         require(right, f"{name}: text {number} must be a string or a list of token ids")
         wrong = next((one for one in ids if not 0 <= one < size), None)
-        what = f"{name}: text {number} has the token {wrong}; the vocabulary has 0 to {size - 1}"
-        require(wrong is None, what)
+        require(
+            wrong is None,
+            f"{name}: text {number} has the token {wrong}; the vocabulary has 0 to {size - 1}",
+        )
     route.few(name, len(each))
     return [np.array(ids, np.int64) for ids in each]

@@ -145,8 +145,10 @@ class WritingRoute(DecodingRoute):
         sources, config = self.sources()
         task = self.generator.task
         for place, source in enumerate(sources, 1):
-            what = f"text {place} is empty, and task {task.name} does not write from nothing"
-            require(count_tokens([source]) > 0 or (task.from_nothing and self.continues), what)
+            require(
+                count_tokens([source]) > 0 or (task.from_nothing and self.continues),
+                f"text {place} is empty, and task {task.name} does not write from nothing",
+            )
         check_parts(task, sources, 0)
         sources = [source if count_tokens([source]) else [] for source in sources]
         draws = whole(self.given, "best_of", 1, self.wanted) if config.sampling else 1

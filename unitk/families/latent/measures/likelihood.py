@@ -42,8 +42,9 @@ class Importance(Estimator):
                 numbers.append(number)
                 examples.append(plain.written([text], text, np.random.default_rng(0)))
                 if (over := beyond(examples[-1], model.config)) > 0:
-                    why = f"is too long by {over} for this model's positions"
-                    raise DataError(f"{how.name(number)} {why}")
+                    raise DataError(
+                        f"{how.name(number)} is too long by {over} for this model's positions"
+                    )
         [network] = model.members
         network.eval()
         # draws are those of a text's place in this order, whatever it shares a batch with

@@ -63,9 +63,11 @@ def probe_classes(
     label = np.array([names.index(name) for name in train[1]])
     sizes = np.bincount(label)
     if len(names) < 2 or per_class > sizes.min():
-        fewest = f"{sizes.min()} texts of {names[sizes.argmin()]!r}"
         wanted = f"{per_class} of each class" if len(names) > 1 else "two classes at least"
-        raise DataError(f"--input has {fewest}, which is too few for {wanted}")
+        raise DataError(
+            f"--input has {sizes.min()} texts of {names[sizes.argmin()]!r}, which is too few for "
+            f"{wanted}"
+        )
     mean, std = train[0].mean(0), train[0].std(0)
     scale = np.where(std > 0, std, 1)
     x, x_test = (torch.from_numpy((each - mean) / scale).double() for each in (train[0], test[0]))

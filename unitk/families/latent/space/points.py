@@ -174,6 +174,8 @@ class LatentSpace:
 
         _, prompt, _ = shorten_source([ids.astype(np.int64)], self.task.prompt, over, truncate)
         if over(prompt) > 0:
-            what = f"{text[:40]!r}... is too long for the encoder by {over(prompt)} tokens"
-            raise DataError(f"{what}; --truncate shortens it")
+            raise DataError(
+                f"{text[:40]!r}... is too long for the encoder by {over(prompt)} tokens; "
+                "--truncate shortens it"
+            )
         return prompt

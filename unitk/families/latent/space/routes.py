@@ -113,8 +113,10 @@ class DecodeRoute(LatentRoute):
         fits = all(isinstance(point, list) and len(point) == size for point in points)
         numbered = (type(x) in (int, float) and abs(x) < LARGEST for p in points for x in p)
         fits = fits and all(numbered)
-        what = f"points must be a list of lists of {size} numbers below {LARGEST:g}"
-        require(fits and points != [], what)
+        require(
+            fits and points != [],
+            f"points must be a list of lists of {size} numbers below {LARGEST:g}",
+        )
         self.few("points", len(points))
         return self.walk(lambda: np.array(points, np.float32), len(points))
 

@@ -191,9 +191,11 @@ def same_ids(told: Told) -> dict[str, str]:
     """
     first = told.given.get("bos_token_id")
     if told.vocab is not None and isinstance(first, int) and told.vocab.cls != first:
-        what = f"bos_token_id is {first}, but the vocabulary has {told.vocab.cls} for it"
         cure = "save a tokenizer.json with transformers' AutoTokenizer (save_pretrained)"
-        raise CheckpointError(f"{told.folder}: {what}: {cure}")
+        raise CheckpointError(
+            f"{told.folder}: bos_token_id is {first}, but the vocabulary has {told.vocab.cls} for "
+            f"it: {cure}"
+        )
     return {}
 
 

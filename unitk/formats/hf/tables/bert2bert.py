@@ -61,9 +61,11 @@ def unpack_berts(given: Changes, where: Path) -> Changes:
     towers = {side: check_value(given.get(side) or {}, dict, side, where) for side in SIDES}
     for side, tower in towers.items():
         if (kind := tower.get("model_type")) != "bert":
-            cure = "convert the towers one by one and train with --init-encoder and --init-decoder"
             what = f"{side}.model_type must be bert, got {kind!r}"
-            raise CheckpointError(f"{where}: {what}; of others, {cure}")
+            raise CheckpointError(
+                f"{where}: {what}; of others, convert the towers one by one and train with "
+                "--init-encoder and --init-decoder"
+            )
     for key, usual in USUAL.items():
         encoder, decoder = (towers[side].get(key, usual) for side in SIDES)
         if encoder != decoder:

@@ -77,8 +77,11 @@ def _gpt2(checkpoint: Checkpoint) -> Changes:
 
 
 def _about_gpt(config: ModelConfig) -> Changes:
-    what = f"--to hf: transformers' GPT has --arch.ffn-width {4 * config.width}"
-    require(config.ffn_width == 4 * config.width, f"{what}, but this model has {config.ffn_width}")
+    require(
+        config.ffn_width == 4 * config.width,
+        f"--to hf: transformers' GPT has --arch.ffn-width {4 * config.width}, but this model has "
+        f"{config.ffn_width}",
+    )
     return {"embd_pdrop": config.dropout}
 
 

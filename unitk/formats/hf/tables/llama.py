@@ -175,8 +175,9 @@ def _smollm3(checkpoint: Checkpoint) -> Changes:
     usual = [int(every < 1 or (n + 1) % every > 0) for n in range(count)]
     turns = check_value(usual if given.get(key) is None else given[key], list, key, where)[:count]
     if len(turns) < count or not {*map(repr, turns)} <= {"0", "1"}:
-        what = f"0 or 1 for each of {count} layers"
-        raise CheckpointError(f"{where}: {key} must have {what}, got {turns!r}")
+        raise CheckpointError(
+            f"{where}: {key} must have 0 or 1 for each of {count} layers, got {turns!r}"
+        )
     changes = complete_llama(checkpoint)
     used = given.get("use_sliding_window") and given.get("sliding_window") is not None
     # the flag counts only where no list says more: transformers makes the masks by the list
@@ -200,9 +201,11 @@ def _gemma3(checkpoint: Checkpoint) -> Changes:
     """Gemma 3's layers with a window and those without have bases of their own."""
     config, _, given, where = checkpoint
     if given.get("query_pre_attn_scalar", 256) != config.key_width:
-        what = f"query_pre_attn_scalar equal to head_dim {config.key_width}"
         got = given.get("query_pre_attn_scalar", 256)
-        raise CheckpointError(f"{where}: unitk reads only {what}, got {got!r}")
+        raise CheckpointError(
+            f"{where}: unitk reads only query_pre_attn_scalar equal to head_dim "
+            f"{config.key_width}, got {got!r}"
+        )
     every = check_value(
         given.get("sliding_window_pattern", 6), int, "sliding_window_pattern", where
     )
@@ -247,10 +250,10 @@ def _opens_gemma3(config: ModelConfig) -> Changes:
 
 def _check_mistral(config: ModelConfig) -> None:
     windows = {*config.layer_windows}
-    what = "--to hf: all layers of a mistral model have one window"
     require(
         len(windows) <= 1,
-        f"{what}, but --arch.layer-windows is {render(config.layer_windows)}",
+        "--to hf: all layers of a mistral model have one window, but --arch.layer-windows is "
+        f"{render(config.layer_windows)}",
     )
 
 

@@ -85,8 +85,11 @@ def _opt(checkpoint: Checkpoint) -> Changes:
 
 def _check_opt(config: ModelConfig) -> None:
     normed = not config.final_norm or config.norm_first
-    need = "--to hf: transformers' OPT has --arch.final-norm on with --arch.norm-first alone"
-    require(normed, f"{need}, but this model has it without")
+    require(
+        normed,
+        "--to hf: transformers' OPT has --arch.final-norm on with --arch.norm-first alone, but "
+        "this model has it without",
+    )
 
 
 def _neo(checkpoint: Checkpoint) -> Changes:
@@ -106,8 +109,10 @@ def _neo(checkpoint: Checkpoint) -> Changes:
         or len(kinds) != config.num_layers
         or not ({*map(str, kinds)} <= {GLOBAL, LOCAL})
     ):
-        what = f"{GLOBAL} or {LOCAL} for each of {config.num_layers} layers"
-        raise CheckpointError(f"{where}: {key} must have {what}, got {given.get(key)!r}")
+        raise CheckpointError(
+            f"{where}: {key} must have {GLOBAL} or {LOCAL} for each of {config.num_layers} "
+            f"layers, got {given.get(key)!r}"
+        )
     window = check_value(given.get("window_size", 256), int, "window_size", where)
     if LOCAL in kinds and window < 2:
         raise CheckpointError(f"{where}: window_size must show another slot, got {window}")

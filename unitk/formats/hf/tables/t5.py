@@ -104,8 +104,10 @@ def _about_t5(config: ModelConfig) -> Changes:
 
 
 def _check_t5(config: ModelConfig) -> None:
-    what = "--to hf: T5 has a bias of distances, but --arch.relative-buckets is 0"
-    require(config.relative_buckets > 0, what)
+    require(
+        config.relative_buckets > 0,
+        "--to hf: T5 has a bias of distances, but --arch.relative-buckets is 0",
+    )
 
 
 def begins_with(told: Told) -> dict[str, str]:

@@ -89,8 +89,10 @@ def unpack_towers(given: Changes, where: Path) -> Changes:
     for key, usual in USUAL.items():
         encoder, decoder = (towers[side].get(key, usual) for side in SIDES)
         if encoder != decoder:
-            what = f"encoder and decoder must have the same {key}"
-            raise CheckpointError(f"{where}: {what}, got {encoder!r} and {decoder!r}")
+            raise CheckpointError(
+                f"{where}: encoder and decoder must have the same {key}, got {encoder!r} and "
+                f"{decoder!r}"
+            )
     # what a file leaves out has transformers' default, not that of a preset
     found = {DEPTH: 26, "final_logit_softcapping": 30.0, **USUAL, **towers["decoder"]}
     for side in SIDES:
@@ -109,8 +111,10 @@ def unpack_towers(given: Changes, where: Path) -> Changes:
 def pack_towers(about: Changes) -> Changes:
     """The inverse of `unpack_towers`."""
     start = about.get("decoder_start_token_id")
-    clash = "--to hf: T5Gemma's decoder begins with no [PAD]: give --task.opening cls"
-    require(start is None or start != about["pad_token_id"], clash)
+    require(
+        start is None or start != about["pad_token_id"],
+        "--to hf: T5Gemma's decoder begins with no [PAD]: give --task.opening cls",
+    )
     depth = about.pop(f"decoder_{DEPTH}")
     own = {key: about[key] for key in sorted(WRITTEN & about.keys())}
     # from labels, transformers makes what a decoder reads with its own entry
