@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what --deterministic needs
 settings.register_profile("unitk", deadline=None)  # a busy machine fails no test
 settings.load_profile("unitk")
+os.fsync = lambda descriptor: None  # no test is about a power cut, and waiting takes its time
 UnitkError.with_flags = True  # messages as the command line shows them
 
 
@@ -103,15 +105,17 @@ def toy_vocab() -> Vocab:
 
 def toy_lines(count: int) -> list[str]:
     """Sentences of made-up words; every line is a function of its number."""
+    return [toy_line(i) for i in range(count)]
+
+
+@cache
+def toy_line(i: int) -> str:
+    """One of `toy_lines`."""
     stems = [a + b for a in "b d f g k l m n p r s t".split() for b in "a e i o u".split()]
-    lines = []
-    for i in range(count):
-        words = [
-            stems[(i * 31 + j * 17) % 60] + stems[(i * 7 + j * j * 13) % 60]
-            for j in range(4 + i % 7)
-        ]
-        lines.append(" ".join(["the", *words]).capitalize() + ".")
-    return lines
+    words = [
+        stems[(i * 31 + j * 17) % 60] + stems[(i * 7 + j * j * 13) % 60] for j in range(4 + i % 7)
+    ]
+    return " ".join(["the", *words]).capitalize() + "."
 
 
 @pytest.fixture(scope="session")

@@ -52,6 +52,12 @@ def tree(name: str) -> ast.Module:
     return ast.parse(text(name))
 
 
+@cache
+def nodes(name: str) -> tuple[ast.AST, ...]:
+    """All nodes of a file's syntax tree."""
+    return tuple(ast.walk(tree(name)))
+
+
 def lines(names: tuple[str, ...]) -> int:
     """Lines of some files."""
     return sum(len(text(name).splitlines()) for name in names)
@@ -98,12 +104,12 @@ def imports(name: str, types: bool = True) -> Iterator[str]:
     """Dotted names of everything a file imports, or of all but what it imports for types only."""
     typed = {
         id(inner)
-        for node in ast.walk(tree(name))
+        for node in nodes(name)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
     package = module(name) if name.endswith("__init__.py") else module(name).rpartition(".")[0]
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if id(node) in typed and not types:
             continue
         if isinstance(node, ast.Import):
@@ -119,7 +125,7 @@ def imports(name: str, types: bool = True) -> Iterator[str]:
 def named(name: str) -> Iterator[str]:
     """Files that a file names by a string "module:name", for `registry.import_object`."""
     by_module = {module(one): one for one in files()}
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if re.fullmatch(r"unitk\.[\w.]+:\w+", node.value):
                 yield by_module[node.value.partition(":")[0]]
@@ -186,7 +192,7 @@ def comments() -> tuple[int, int]:
             remarks += token.type == tokenize.COMMENT
             if token.type not in kept and token.type != tokenize.ENDMARKER:
                 rows.update(range(token.start[0], token.end[0] + 1))
-        for node in ast.walk(tree(name)):  # strings that stand alone are docstrings
+        for node in nodes(name):  # strings that stand alone are docstrings
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 rows.difference_update(range(node.lineno, (node.end_lineno or 0) + 1))
         code += len(rows)
@@ -197,7 +203,7 @@ def calls(attributes: set[str]) -> Counter[str]:
     """File -> calls of methods or module functions of these names, as in `os.replace(...)`."""
     found: Counter[str] = Counter()
     for name in files():
-        for node in ast.walk(tree(name)):
+        for node in nodes(name):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 found[name] += node.func.attr in attributes
     return +found
@@ -207,7 +213,7 @@ def writers() -> Counter[str]:
     """Files that rename what they have written, beside `unitk/files.py`."""
     found: Counter[str] = Counter()
     for name in files():
-        for node in ast.walk(tree(name)):
+        for node in nodes(name):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 owner = ast.unparse(node.func.value)
                 moved = node.func.attr == "rename" or (owner, node.func.attr) == ("os", "replace")
@@ -244,7 +250,7 @@ def wide() -> list[str]:
     """Functions with more than six parameters, `self` and `cls` left out: "FILE:NAME"."""
     found = []
     for name in files():
-        for node in ast.walk(tree(name)):
+        for node in nodes(name):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 if len([one for one in given if one.arg not in ("self", "cls")]) > 6:

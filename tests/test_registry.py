@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_imported_names_its_line(tmp_path, own_registry, s
 
 def test_an_installed_plugin_that_cannot_be_imported_is_named(monkeypatch):
     broken = EntryPoint("mine", "nothing_of_this_name", "unitk.plugins")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [broken])
+    monkeypatch.setattr(registry, "_installed", lambda: [broken])
     with pytest.raises(UsageError, match="plug-in mine .*imported"):
         registry.load_plugins()
 
