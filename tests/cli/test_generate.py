@@ -20,6 +20,7 @@ from unitk.data.files.pairs import Fields
 from unitk.decoding.files import outputs as outputs_module
 from unitk.decoding.files.inputs import arriving, read_inputs
 from unitk.decoding.generator import Generator
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.options import config
 from unitk.training.saving import checkpoint
@@ -477,7 +478,7 @@ def test_a_source_that_is_too_long(decode, files, capsys, caplog, generator, toy
     assert "shortened 1 of 2 sources" in caplog.text
     source = generator.encode([["a dog", passage]])[0]
     room = 64 - 4 - len(source[0])  # start, blank, separator, end
-    short = generator.outputs([[source[0], source[1][:room]]], generator_config())
+    short = generator.outputs(Sources([[source[0], source[1][:room]]]), generator_config())
     assert capsys.readouterr().out.splitlines()[1] == texts(short)[0]
 
 

@@ -13,6 +13,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.drivers import Watcher
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.generator import Generator
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import DataError, NonFiniteError, UsageError
 from unitk.tasks.base import Task
 
@@ -46,7 +47,7 @@ def make_end_likely(one, some):
     """Raise the logit of the end to that of the best first word: outputs differ in length."""
     head, logits, likely = one.model.head, [], torch.zeros(len(one.vocab))
     one.model.head = lambda states, name="lm": logits.append(head(states, name)) or logits[-1]
-    one.outputs(some, GenerateConfig(max_len=1, beam=1))
+    one.outputs(Sources(some), GenerateConfig(max_len=1, beam=1))
     likely[one.protocol.end] = (logits[0].amax(1) - logits[0][:, one.protocol.end]).mean()
     one.model.head = lambda states, name="lm": head(states, name) + likely
 
@@ -66,17 +67,19 @@ def test_scores_are_those_of_the_search(one, search):
     )
     some, done = sources(one), []
     make_end_likely(one, some)
-    found = one.outputs(some, config)
+    found = one.outputs(Sources(some), config)
     pairs = [(source, output) for source, n in zip(some, found, strict=True) for output in n]
     lengths = {len(output.hypothesis.ids) for _, output in pairs}
     assert len(pairs) == 21 and min(lengths) < max(lengths) == 3
     given = [output.hypothesis.ids for _, output in pairs]
-    scored = one.scores([source for source, _ in pairs], given, config, watch=Watcher(done.append))
+    scored = one.scores(
+        Sources([source for source, _ in pairs]), given, config, watch=Watcher(done.append)
+    )
     for (_, output), (again,) in zip(pairs, scored, strict=True):
         same(again, output)
     assert sum(done) == 21 and len(done) > 1
     # the last end need not be given
-    ((open_,),) = one.scores([pairs[0][0]], [given[0][:-1]], config)
+    ((open_,),) = one.scores(Sources([pairs[0][0]]), [given[0][:-1]], config)
     same(open_, pairs[0][1])
 
 
@@ -87,11 +90,11 @@ def test_each_symbol_that_ends_a_search_ends_a_given_output(one):
     head, likely = one.model.head, torch.zeros(len(one.vocab))
     likely[symbols["mask"]] = 5.0  # likelier than the usual end
     one.model.head = lambda states, name="lm": head(states, name) + likely
-    found = [best for (best,) in one.outputs(some, config)]
+    found = [best for (best,) in one.outputs(Sources(some), config)]
     given = [output.hypothesis.ids for output in found]
-    for (again,), output in zip(one.scores(some, given, config), found, strict=True):
+    for (again,), output in zip(one.scores(Sources(some), given, config), found, strict=True):
         same(again, output)
-    plain = one.scores(some, given, replace(config, end_symbols=""))
+    plain = one.scores(Sources(some), given, replace(config, end_symbols=""))
     gains = [
         best.hypothesis.log_prob - own.hypothesis.log_prob
         for best, (own,) in zip(found, plain, strict=True)
@@ -112,10 +115,10 @@ def test_several_blanks(toy_vocab):
     text = "The [MASK] of [MASK]."
     config = GenerateConfig(beam=3, nbest=3, max_len=4, search="glm")
     source = glm.encode_blanks(text)
-    for output in glm.outputs([source], config)[0]:
-        same(glm.scores([source], [output.hypothesis.ids], config)[0][0], output)
+    for output in glm.outputs(Sources([source]), config)[0]:
+        same(glm.scores(Sources([source]), [output.hypothesis.ids], config)[0][0], output)
     with pytest.raises(DataError, match="input 1: 1 targets for 2 blanks"):
-        glm.scores([source], [np.array([9, 9])], config)
+        glm.scores(Sources([source]), [np.array([9, 9])], config)
 
 
 def test_texts_in_python(toy_vocab):
@@ -155,12 +158,12 @@ def test_what_is_too_long(toy_vocab):
     source, target = [np.full(4, 50), np.full(9, 51)], np.full(8, 52)
     config = GenerateConfig()
     with pytest.raises(DataError, match="input 4 .*target.* 8 tokens.*too long.* 8 for"):
-        lm.scores([source], [target], config, first=3)
+        lm.scores(Sources([source], first=3), [target], config)
     short = [source[0], source[1][:1]]
-    ((one,),) = lm.scores([source], [target], config, truncate=True)
-    same(one, lm.scores([short], [target], config)[0][0])
+    ((one,),) = lm.scores(Sources([source], truncate=True), [target], config)
+    same(one, lm.scores(Sources([short]), [target], config)[0][0])
     with pytest.raises(DataError, match="target of 30 tokens"):
-        lm.scores([source], [np.full(30, 52)], config, truncate=True)
+        lm.scores(Sources([source], truncate=True), [np.full(30, 52)], config)
 
 
 def test_mistakes(toy_vocab):
@@ -207,15 +210,15 @@ def test_attention_is_that_of_the_layer(reader):
     some = sources(reader)
     for layer, number in ((0, 3), (2, 2)):
         config = GenerateConfig(beam=2, nbest=2, max_len=6, max_tokens=400)
-        found = reader.outputs(some, config, layer=layer)
+        found = reader.outputs(Sources(some), config, layer=layer)
         for source, outputs in zip(some, found, strict=True):
             for output in outputs:
                 expected = by_hand(reader, source, output.hypothesis.ids, number)
                 expected[:, len(source[0])] = 0  # the separator is no word
                 assert np.allclose(output.attention, expected, atol=1e-6)
-    plain = reader.outputs(some, config)
+    plain = reader.outputs(Sources(some), config)
     assert [o.text for n in plain for o in n] == [o.text for n in found for o in n]
-    scored = reader.scores(some, [n[0].hypothesis.ids for n in found], config, layer=2)
+    scored = reader.scores(Sources(some), [n[0].hypothesis.ids for n in found], config, layer=2)
     for (one,), (best, _) in zip(scored, found, strict=True):
         assert np.allclose(one.attention, best.attention, atol=1e-6)
 
@@ -225,7 +228,9 @@ def test_alignments_in_python(reader):
     found = reader.generate(texts, nbest=2, alignment_layer=2, **options)
     tables = [
         reader.outputs(
-            reader.encode([["The bade of a babe."]]), GenerateConfig(nbest=2, **options), layer=2
+            Sources(reader.encode([["The bade of a babe."]])),
+            GenerateConfig(nbest=2, **options),
+            layer=2,
         )[0]
     ]
     for one, other in zip(found[0], tables[0], strict=True):
@@ -246,8 +251,10 @@ def test_attention_of_an_ensemble_is_the_mean(toy_vocab):
     one, other = (generator("seq2seq", toy_vocab, seed) for seed in (0, 1))
     both = Generator(Ensemble([one.model, other.model]), one.task)
     some, config = sources(one, 2), GenerateConfig(max_len=4, beam=2)
-    ids = [output[0].hypothesis.ids for output in both.outputs(some, config)]
-    tables = [g.scores(some, ids, config, layer=1)[1][0].attention for g in (one, other, both)]
+    ids = [output[0].hypothesis.ids for output in both.outputs(Sources(some), config)]
+    tables = [
+        g.scores(Sources(some), ids, config, layer=1)[1][0].attention for g in (one, other, both)
+    ]
     assert np.allclose(tables[2], (tables[0] + tables[1]) / 2, atol=1e-6)
 
 
@@ -256,6 +263,6 @@ def test_where_there_is_no_cross_attention(toy_vocab, reader):
     for name in ("lm", "glm_infill", "optimus"):
         one = generator(name, toy_vocab)
         with pytest.raises(UsageError, match="--print-alignment: .*architecture"):
-            one.outputs(sources(one, 1), config, layer=0)
+            one.outputs(Sources(sources(one, 1)), config, layer=0)
     with pytest.raises(UsageError, match="--alignment-layer must be 0 to 3, got 4"):
-        reader.outputs(sources(reader, 1), config, layer=4)
+        reader.outputs(Sources(sources(reader, 1)), config, layer=4)

@@ -12,6 +12,7 @@ from unitk.api.text_model import TextModel
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.ensemble import Ensemble, join
 from unitk.decoding.generator import Generator
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import DataError, UsageError
 from unitk.slots import Protocol
 from unitk.tasks.base import Task
@@ -90,20 +91,20 @@ def test_only_the_last_part_is_shortened(generator, caplog):
     sources = [[rng.integers(9, 200, n) for n in sizes] for sizes in ((5, 60), (5, 4), (70,))]
     config = GenerateConfig(**QUICK)
     with pytest.raises(DataError, match="input 1 .*too long.* 29 for the 40 positions"):
-        generator.outputs(sources, config)
-    found = generator.outputs(sources, config, truncate=True)
+        generator.outputs(Sources(sources), config)
+    found = generator.outputs(Sources(sources, truncate=True), config)
     assert "shortened 2 of 3 sources" in caplog.text
     shorter = [[sources[0][0], sources[0][1][:31]], sources[1], [sources[2][0][:37]]]
-    assert texts(found) == texts(generator.outputs(shorter, config))
+    assert texts(found) == texts(generator.outputs(Sources(shorter), config))
 
 
 def test_sources_are_as_long_as_in_training(generator, caplog):
     rng = np.random.default_rng(0)
     sources = [[rng.integers(9, 200, n) for n in sizes] for sizes in ((5, 20), (5, 4), (30,))]
-    found = generator.outputs(sources, GenerateConfig(**QUICK, max_source_len=12))
+    found = generator.outputs(Sources(sources), GenerateConfig(**QUICK, max_source_len=12))
     assert "shortened 2 of 3 sources" in caplog.text
     shorter = [[sources[0][0], sources[0][1][:7]], sources[1], [sources[2][0][:12]]]
-    assert texts(found) == texts(generator.outputs(shorter, GenerateConfig(**QUICK)))
+    assert texts(found) == texts(generator.outputs(Sources(shorter), GenerateConfig(**QUICK)))
 
 
 def test_without_a_limit_sources_are_those_of_the_training_on_pairs(generator, caplog, monkeypatch):

@@ -12,6 +12,7 @@ from unitk.data.cuts import Text
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.likelihood import likelihoods
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import DataError, UsageError
 from unitk.models.archs import tiny
 from unitk.options.config import resolve
@@ -90,7 +91,9 @@ def test_a_text_has_the_likelihood_that_it_was_drawn_with(name, toy_vocab):
     pairs = [(NOTHING, ids[turned]) for ids in texts]
     found = likelihoods(generator.model, generator.task, pairs)
     assert any(len(ids) > 3 for ids in texts)
-    scored = generator.scores([[NOTHING]] * 6, [one.ids for one in outputs], GenerateConfig())
+    scored = generator.scores(
+        Sources([[NOTHING]] * 6), [one.ids for one in outputs], GenerateConfig()
+    )
     for one, (same,) in zip(outputs, scored, strict=True):
         assert same.hypothesis.log_prob == pytest.approx(one.log_prob, rel=1e-4)
     for one, (gains, _) in zip(outputs, found, strict=True):

@@ -12,6 +12,7 @@ from rounding import near
 
 import unitk
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.formats.dictionary import FairseqDictionary
 from unitk.formats.fairseq import vocab_of, write
@@ -243,7 +244,7 @@ def test_encoder_decoder(kit, store, tmp_path, kind):
     both_ways(kit, tmp_path, there, tensors, kit.pair(source, fed), wanted)
     # greedy decoding, from the end symbol (BART: and the begin symbol, which it would write itself)
     generator = unitk.load(there, format="fairseq")
-    [[best]] = generator.outputs([[source]], GenerateConfig(beam=1, max_len=5))
+    [[best]] = generator.outputs(Sources([[source]]), GenerateConfig(beam=1, max_len=5))
     given = [0, *source, 2] if kind == "bart" else [*source, 2]
     words = [2, 0] if kind == "bart" else [2]
     first = len(words)
@@ -273,7 +274,7 @@ def test_language_model(kit, store, tmp_path, norm_first):
         said[[index for index in loaded.task.protocol.banned if index < V]] = -1e9
         words.append(int(said.argmax()))
     [[best]] = unitk.load(there, format="fairseq").outputs(
-        [[tokens]], GenerateConfig(beam=1, max_len=5)
+        Sources([[tokens]]), GenerateConfig(beam=1, max_len=5)
     )
     assert best.hypothesis.ids.tolist()[: len(words) - first] == words[first:]
 

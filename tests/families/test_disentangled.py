@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tests.formats.conftest import goes_back, ids, logits, perturbed, single, to_unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, UsageError
 from unitk.families.disentangled.network import distance_rows
 from unitk.formats.hf.families import kind_of
@@ -269,10 +270,12 @@ def test_a_search_finds_what_a_full_pass_says(arch, toy_vocab):
     generator = Generator(model, task)
     config = GenerateConfig(beam=3, nbest=3, max_len=12)
     sources = generator.sources([[text] for text in ("a b c d", "e", "f g a")])
-    found = generator.outputs(sources, config)
+    found = generator.outputs(Sources(sources), config)
     for number in range(3):
         written = [best[number].hypothesis.ids for best in found]
-        for best, [one] in zip(found, generator.scores(sources, written, config), strict=True):
+        for best, [one] in zip(
+            found, generator.scores(Sources(sources), written, config), strict=True
+        ):
             score = best[number].hypothesis.score
             assert one.hypothesis.score == pytest.approx(score, rel=1e-4, abs=1e-6)
 

@@ -12,6 +12,7 @@ from rounding import near
 
 import unitk
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.formats import glm
 from unitk.formats.glm import GPT2, ROBERTA, WORDPIECE
@@ -120,7 +121,7 @@ def test_logits_decoding_and_the_way_back(kit, store, tmp_path):
     near(found, wanted)
     source = rng.integers(200, PIECES, 6)
     generator = unitk.load(there, format="glm")
-    [[best]] = generator.outputs([[source]], GenerateConfig(beam=1, max_len=6))
+    [[best]] = generator.outputs(Sources([[source]]), GenerateConfig(beam=1, max_len=6))
     words = decode(tensors, source, 6)
     assert best.hypothesis.ids.tolist()[: len(words)] == words and len(set(words)) > 1
     back = kit.goes_back(

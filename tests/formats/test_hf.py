@@ -17,6 +17,7 @@ from tokenizers.models import WordLevel
 
 import unitk
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.formats.hf.families import kind_of
 from unitk.models.archs import preset
@@ -455,7 +456,7 @@ def test_t5_with_its_sentencepiece_model(hf, kit, tmp_path):
     banned = [[word] for word in task.protocol.banned]
     made = again.generate(source, eos_token_id=v.sep, bad_words_ids=banned, **more)
     config = GenerateConfig(beam=3, nbest=3, max_len=9, min_len=9, search="likely")
-    found = unitk.load(tmp_path / "ours").outputs([[v.encode(text)]], config)
+    found = unitk.load(tmp_path / "ours").outputs(Sources([[v.encode(text)]]), config)
     ids = [one.hypothesis.ids.tolist()[:9] for one in found[0]]
     assert ids == [row[1:10].tolist() for row in made]
 

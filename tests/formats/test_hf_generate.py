@@ -14,6 +14,7 @@ from tests.conftest import toy_lines
 from unitk.decoding.config import GenerateConfig, make_config
 from unitk.decoding.files.defaults import read_defaults
 from unitk.decoding.generator import Generator
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, UnitkError
 from unitk.formats.hf import folder as there
 from unitk.formats.hf import generation as hf_generation
@@ -300,9 +301,11 @@ def test_the_options_of_a_checkpoint_go_out(exported, arch, task, options, decod
             assert best.text == text
     assert compared >= 6
     sources = generator.sources([[text] for text in texts])
-    found = generator.outputs(sources, config := GenerateConfig(**decoding))
+    found = generator.outputs(Sources(sources), config := GenerateConfig(**decoding))
     written = [best.hypothesis.ids for [best] in found]
-    for [best], [one] in zip(found, generator.scores(sources, written, config), strict=True):
+    for [best], [one] in zip(
+        found, generator.scores(Sources(sources), written, config), strict=True
+    ):
         assert one.hypothesis.score == pytest.approx(best.hypothesis.score, rel=1e-4, abs=1e-6)
     came = unitk.load(folder, format="hf")
     assert came.defaults == decoding and came.task.config.opening == options["opening"]

@@ -13,6 +13,7 @@ from rounding import near
 import unitk
 from tests.conftest import toy_lines
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.formats import mass
 from unitk.registry import get
@@ -135,7 +136,7 @@ def test_mass(kit, store, tmp_path, tuned):
     found = kit.logits(loaded.model, kit.pair(source, fed), V)
     near(found, wanted)
     generator = unitk.load(there, format="mass")
-    [[best]] = generator.outputs([[source]], GenerateConfig(beam=1, max_len=6))
+    [[best]] = generator.outputs(Sources([[source]]), GenerateConfig(beam=1, max_len=6))
     words = decode(tensors, source, 6)
     assert best.hypothesis.ids.tolist()[: len(words)] == words and len(set(words)) > 1
     back = kit.goes_back(tmp_path / "ours", "mass", tmp_path / "back", "mass.pt", tensors)

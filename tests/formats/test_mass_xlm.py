@@ -11,6 +11,7 @@ from rounding import near
 
 import unitk
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, UsageError
 from unitk.models import archs
 from unitk.slots import Example, collate, stay
@@ -164,7 +165,7 @@ def test_logits_decoding_and_the_way_back(kit, store, tmp_path, count):
         wanted = reference(found, *given, pair)
         logits = kit.logits(loaded.model, example, V)
         near(logits, wanted)
-        [[best]] = unitk.load(dest).outputs([[source]], GenerateConfig(beam=1, max_len=7))
+        [[best]] = unitk.load(dest).outputs(Sources([[source]]), GenerateConfig(beam=1, max_len=7))
         greedy = decode(found, source, 7, pair)
         assert best.hypothesis.ids.tolist()[: len(greedy)] == greedy
         written.append(greedy)

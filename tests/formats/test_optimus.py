@@ -16,6 +16,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 import unitk
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, UsageError
 from unitk.families.latent.space.points import LatentSpace
 from unitk.training.saving.checkpoint import load
@@ -185,7 +186,7 @@ def test_both_ways(kit, store, tmp_path, inject, sides):
         said[[index for index in banned if index < V]] = -1e9
         words.append(int(said.argmax()))
     config = GenerateConfig(beam=1, min_len=6, max_len=6)
-    [[best]] = unitk.load(tmp_path / "ours").outputs([[source]], config)
+    [[best]] = unitk.load(tmp_path / "ours").outputs(Sources([[source]]), config)
     ends = words.index(loaded.vocab.sep) if loaded.vocab.sep in words else len(words)
     assert best.hypothesis.ids.tolist()[: ends - 1] == words[1:ends]
     back = kit.from_unitk(tmp_path / "ours", "optimus", tmp_path / "back")

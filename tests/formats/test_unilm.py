@@ -11,6 +11,7 @@ from rounding import near
 
 import unitk
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError
 from unitk.formats.unilm import write
 from unitk.registry import get
@@ -178,7 +179,7 @@ def test_logits_decoding_and_the_way_back(kit, store, tmp_path, types, fast):
     # the words that the original writes
     generator = unitk.load(tmp_path / "ours")
     source = kit.ids(rng, 6)
-    [[best]] = generator.outputs([[source]], GenerateConfig(beam=1, max_len=8))
+    [[best]] = generator.outputs(Sources([[source]]), GenerateConfig(beam=1, max_len=8))
     words = decode(tensors, source, 8, types, 1e-12)
     assert best.hypothesis.ids.tolist()[:8] == words and len(set(words)) > 1
     # and the way back
@@ -197,7 +198,7 @@ def test_decoding_with_a_position_shift(kit, store, tmp_path):
     generator = unitk.load(tmp_path / "ours")
     for size in (6, 1, 11):
         source = kit.ids(rng, size)
-        [[best]] = generator.outputs([[source]], GenerateConfig(beam=1, max_len=8))
+        [[best]] = generator.outputs(Sources([[source]]), GenerateConfig(beam=1, max_len=8))
         words = decode(tensors, source, 8, 6, 1e-12, shift=True)
         assert best.hypothesis.ids.tolist()[:8] == words
         seen |= set(words)

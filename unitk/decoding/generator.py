@@ -30,7 +30,7 @@ from unitk.decoding.search import NO_WORDS, Hypothesis, Output
 from unitk.decoding.texts.contrast import contrast
 from unitk.decoding.texts.outputs import OutputTable
 from unitk.decoding.texts.sentences import choose_outputs, stable_part
-from unitk.decoding.texts.sources import Sources
+from unitk.decoding.texts.sources import SourceEncoder, Sources
 from unitk.decoding.texts.stream import pieces
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import predict
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Generator(Sources):
+class Generator(SourceEncoder):
     """A model or an ensemble with its task: sources to texts; texts to scores, vectors and labels.
 
     `defaults` are the values of GenerateConfig that `generate` and `score` use unless they are
@@ -105,14 +105,14 @@ class Generator(Sources):
         string is a single source. The output for an empty source is empty.
         """
         given = {**self.defaults, **options}
-        sources, config = self.read(split_parts(texts), self._meant(options), given)
+        ids, config = self.read(split_parts(texts), self._meant(options), given)
         config.idle("has no effect without blanks", "rerank")
-        each = self.constraints(prefixes, constraints)
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
-        found = self.outputs(sources, config, constraints=each, truncate=cut, layer=alignment_layer)
+        sources = Sources(ids, self.constraints(prefixes, constraints), cut)
+        found = self.outputs(sources, config, alignment_layer)
         written = [
             outputs if sum(map(len, source)) else [NO_WORDS]
-            for source, outputs in zip(sources, found, strict=True)
+            for source, outputs in zip(ids, found, strict=True)
         ]
         return OutputTable(written, split_parts(texts), self.vocab)
 
@@ -139,16 +139,15 @@ class Generator(Sources):
         config = self._meant(options)
         how = "--nbest and --best-of must be 1, and --beam 1 or --sampling on"
         require(config.width == 1, f"stream writes one output: {how}")
-        sources, config = self.read(split_parts([text]), config, {**self.defaults, **options})
-        each = self.constraints([prefix] if prefix else [])
+        ids, config = self.read(split_parts([text]), config, {**self.defaults, **options})
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
+        sources = Sources(ids, self.constraints([prefix] if prefix else []), cut)
 
         def work(tell: Callable[[str], None]) -> str:
-            def on_step(_: int, ids: Ids) -> None:
-                tell(stable_part(self.task.text(sources[0], ids), config))
+            def on_step(_: int, written: Ids) -> None:
+                tell(stable_part(self.task.text(ids[0], written), config))
 
-            watch = Watcher(on_step=on_step)
-            [found] = self.outputs(sources, config, constraints=each, truncate=cut, watch=watch)
+            [found] = self.outputs(sources, config, watch=Watcher(on_step=on_step))
             return found[0].text if found else ""
 
         return pieces(work)
@@ -163,7 +162,7 @@ class Generator(Sources):
         config = self._meant({"sampling": True, "nbest": 1, **options})
         once = config.sampling and config.nbest == 1
         require(once, "sample draws each text once: nbest must be 1, and sampling on")
-        return [(best or [NO_WORDS])[0] for best in self.outputs([[]] * count, config)]
+        return [(best or [NO_WORDS])[0] for best in self.outputs(Sources([[]] * count), config)]
 
     def _meant(self, options: Mapping[str, Any], scores: bool = False) -> GenerateConfig:
         used = (select_scored if scores else select_defaults)(self.defaults, options)
@@ -179,23 +178,24 @@ class Generator(Sources):
         """
         config = make_config(GenerateConfig, {"lenpen": INFILL_LENPEN, **options})
         texts = strings(texts)
-        found = self.fill(texts, [self.encode_blanks(text) for text in texts], config)
+        sources = Sources([self.encode_blanks(text) for text in texts])
+        found = self.fill(texts, sources, config)
         return OutputTable(found, split_parts(texts), self.vocab)
 
     def fill(
         self,
         texts: Sequence[str],
-        sources: Sequence[list[Ids]],
+        sources: Sources,
         config: GenerateConfig,
+        layer: int | None = None,
         watch: Watcher = Watcher(),  # noqa: B008  (frozen)
-        **how: Any,
     ) -> list[list[Output]]:
-        """The n best ways to fill the blanks of texts; `how` are other arguments of `outputs`."""
-        config = fit_blanks(config, how.get("constraints", ()))
+        """The n best ways to fill the blanks of texts; other arguments are those of `outputs`."""
+        config = fit_blanks(config, sources.constraints)
 
         def search(config: GenerateConfig, last: bool) -> list[list[Output]]:
             report = watch.report if last else lambda done: watch.report(0)
-            return self.outputs(sources, config, watch=replace(watch, report=report), **how)
+            return self.outputs(sources, config, layer, replace(watch, report=report))
 
         judge = None
         if self.reader is not None:
@@ -205,7 +205,7 @@ class Generator(Sources):
                 max_tokens=config.max_tokens,
                 report=lambda done: watch.report(0),
             )
-        return fill(self.task, texts, sources, config, search, judge)
+        return fill(self.task, texts, sources.ids, config, search, judge)
 
     def embed(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[EmbedOptions]
@@ -259,11 +259,11 @@ class Generator(Sources):
         A target without a source is scored as a text that `sample` writes.
         """
         given = {**self.defaults, **options}
-        ids = self._ids(targets, "targets")
-        sources, config = self.read(split_parts(texts), self._meant(options, scores=True), given)
+        ids, config = self.read(split_parts(texts), self._meant(options, scores=True), given)
         config.idle("has no effect with targets", *options.keys() - config.scored(config.search))
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
-        found = self.scores(sources, ids, config, truncate=cut, layer=alignment_layer)
+        sources = Sources(ids, truncate=cut)
+        found = self.scores(sources, self._ids(targets, "targets"), config, alignment_layer)
         return [(outputs or [NO_WORDS])[0] for outputs in found]
 
     def logits(
@@ -315,61 +315,47 @@ class Generator(Sources):
         return [gains for gains, _ in found]
 
     def prompts(
-        self,
-        sources: Sequence[list[Ids]],
-        config: GenerateConfig,
-        *,
-        constraints: Sequence[Constraint] = (),
-        truncate: bool = False,
-        first: int = 0,
-        driver: Driver | None = None,
+        self, sources: Sources, config: GenerateConfig, driver: Driver | None = None
     ) -> list[Prompt]:
         """The prompts of the sources, in their order; an empty source has none.
 
         A source without parts has that of a text from nothing. Raises DataError, as `outputs`
         does, for a source that cannot be decoded.
         """
-        sources = self.key_sentences(sources, config)
+        ids = self.key_sentences(sources.ids, config)
         driver = driver or self.driver
-        if not all(sources):
+        if not all(ids):
             driver.check_from_nothing()
-        constraints = constraints or [Constraint()] * len(sources)
-        require(len(constraints) == len(sources), "prefixes and constraints: one for each source")
+        constraints = sources.constraints or [Constraint()] * len(ids)
+        require(len(constraints) == len(ids), "prefixes and constraints: one for each source")
+        pairs = zip(ids, constraints, strict=True)
         return [
-            driver.prompt(number, source, wanted, config, truncate)
-            for number, (source, wanted) in enumerate(zip(sources, constraints, strict=True), first)
+            driver.prompt(number, source, constraint, config, sources.truncate)
+            for number, (source, constraint) in enumerate(pairs, sources.first)
             if sum(map(len, source)) or not source
         ]
 
     def outputs(
         self,
-        sources: Sequence[list[Ids]],
+        sources: Sources,
         config: GenerateConfig,
-        *,
-        constraints: Sequence[Constraint] = (),
-        truncate: bool = False,
-        first: int = 0,
         layer: int | None = None,
         watch: Watcher = Watcher(),  # noqa: B008  (frozen)
         driver: Driver | None = None,
     ) -> list[list[Output]]:
         """The n best outputs for each source; an empty source has none.
 
-        A source without parts stands for nothing: its outputs are texts written unconditionally.
-        `constraints` has one entry for each source, or is empty. A source that is too long raises
-        DataError, or is shortened if `truncate` is set. `first` is the number of the first source
-        among all inputs. With `layer`, a layer of the decoder as in `forced.attention`, each output
-        has its attention. `watch` follows the search.
+        The outputs for nothing are texts written unconditionally. With `layer`, a layer of the
+        decoder as in `forced.attention`, each output has its attention. `watch` follows the search.
         """
-        sources, config = self.key_sentences(sources, config), replace(config, key_phrases=())
+        ids, first = self.key_sentences(sources.ids, config), sources.first
+        config = replace(config, key_phrases=())
         check_layer(self.model, layer)
-        prompts = self.prompts(
-            sources, config, constraints=constraints, truncate=truncate, first=first, driver=driver
-        )
-        self.warned = self.warned or check_parts(self.task, sources, first)
-        cut = sum(one.source is not sources[one.number - first] for one in prompts)
-        warn_of_shortened(cut, len(sources), config)
-        found: list[list[Output]] = [[] for _ in sources]
+        prompts = self.prompts(replace(sources, ids=ids), config, driver)
+        self.warned = self.warned or check_parts(self.task, ids, first)
+        cut = sum(one.source is not ids[one.number - first] for one in prompts)
+        warn_of_shortened(cut, len(ids), config)
+        found: list[list[Output]] = [[] for _ in ids]
         each = self.decode(prompts, config, watch, layer, driver)
         for one, best in zip(prompts, each, strict=True):
             found[one.number - first] = best
@@ -409,10 +395,11 @@ class Generator(Sources):
 
     def scores(
         self,
-        sources: Sequence[list[Ids]],
+        sources: Sources,
         targets: Sequence[Ids],
         config: GenerateConfig,
-        **how: Any,
+        layer: int | None = None,
+        watch: Watcher = Watcher(),  # noqa: B008  (frozen)
     ) -> list[list[Output]]:
         """The scores of the target of each source, in the form of a search result.
 
@@ -421,16 +408,17 @@ class Generator(Sources):
         texts have no score. The other arguments are those of `outputs`.
         """
         driver = Given(self.model, self.task, self._ordered("--score"))
-        require(len(targets) == len(sources), "there must be a target for each source")
-        pairs = zip(sources, targets, strict=True)
-        sources = [one if any(map(len, one)) or not len(target) else [] for one, target in pairs]
-        if [] in sources:
+        require(len(targets) == len(sources.ids), "there must be a target for each source")
+        pairs = zip(sources.ids, targets, strict=True)
+        ids = [source if any(map(len, source)) or not len(to) else [] for source, to in pairs]
+        if [] in ids:
             try:
-                driver.check_from_nothing(f"input {how.get('first', 0) + sources.index([]) + 1}")
+                driver.check_from_nothing(f"input {sources.first + ids.index([]) + 1}")
             except UsageError as error:  # of this input alone, in a stream
                 raise DataError(*error.args) from error
-        how["constraints"] = [Constraint(tuple(ids.tolist())) for ids in targets]
-        return self.outputs(sources, replace(config, sentences=0), driver=driver, **how)
+        begins = [Constraint(tuple(target.tolist())) for target in targets]
+        sources = replace(sources, ids=ids, constraints=begins)
+        return self.outputs(sources, replace(config, sentences=0), layer, watch, driver)
 
     @property
     def driver(self) -> Driver:

@@ -103,6 +103,7 @@ def infill(
     longest = f"2x+{LONGEST}" if whole else LONGEST
     config = GenerateConfig(beam=1, max_len=longest, max_tokens=max_tokens)
     from unitk.decoding.drivers import Watcher  # imports torch
+    from unitk.decoding.texts.sources import Sources
 
     run, decode = fixed and task.protocol is not None, generator.vocab.decode
     read = [*map(decode, ids)]
@@ -117,13 +118,13 @@ def infill(
             left.append(decode(text[~hidden]))
             shown.append([np.where(hidden, mask, text)[~hidden | fixed | begins]])
             try:
-                generator.prompts(shown[-1:], config, first=number)
+                generator.prompts(Sources(shown[-1:], first=number), config)
             except UsageError as error:
                 where = f"--infill: text {number + 1} with --mask-ratio {share:g}"
                 raise UsageError(f"{where}: {error}") from error
         prepared.append((share, left, shown, blanks))
     for share, left, shown, blanks in prepared:
-        outputs = generator.outputs(shown, config, watch=Watcher(report))
+        outputs = generator.outputs(Sources(shown), config, watch=Watcher(report))
         found.append(Infilled(share, read, left, [best.text for (best,) in outputs], blanks))
     return found
 

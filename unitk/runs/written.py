@@ -13,6 +13,7 @@ from unitk.data.batching import spread
 from unitk.data.laid import LaidRecords
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import require
 from unitk.metrics import Score
 from unitk.metrics.texts import score_texts
@@ -122,7 +123,7 @@ def write_outputs(
     config = GenerateConfig(beam=beam, max_tokens=max_tokens, **options)
     records = [part.corpora[which].record(i) for which, i in map(part.items.place, ids)]
     sources = [source for source, _ in records]
-    found = Generator(model, task).outputs(sources, config, truncate=True)
+    found = Generator(model, task).outputs(Sources(sources, truncate=True), config)
     decode, decode_source = task.vocab.decode, task.source_vocab.decode
     return [
         (" ".join(map(decode_source, source)), decode(target), best[0].text if best else "")

@@ -20,22 +20,14 @@ from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import Generator
 from unitk.decoding.search import NO_WORDS, Hypothesis, Output, longest
 from unitk.decoding.texts.sentences import stable_part
+from unitk.decoding.texts.sources import Sources
 from unitk.decoding.understand.embed import embed
 from unitk.decoding.understand.predict import predict
 from unitk.errors import require
 from unitk.options.fields import Checked, Count
 from unitk.registry import register
+from unitk.serving import route
 from unitk.serving.batching import Abandoned, Job
-from unitk.serving.route import (
-    NUMBERS_A_TOKEN,
-    WEIGHTS,
-    Gone,
-    Report,
-    Route,
-    count_tokens,
-    count_written,
-    model_of,
-)
 from unitk.serving.streams import Stream
 from unitk.slots import Ids
 from unitk.tasks.understanding.base import Understanding
@@ -102,7 +94,7 @@ class DecodingSteps:
 
 
 @dataclass(frozen=True)
-class DecodingRoute(Route):
+class DecodingRoute(route.Route):
     """A request for outputs."""
 
     meant = staticmethod(select_defaults)
@@ -116,11 +108,9 @@ class DecodingRoute(Route):
             found += self.short([ids], len(found))
         return found, config
 
-    def prompts(
-        self, encoded: list[list[Ids]], config: GenerateConfig, **how: Any
-    ) -> tuple[list[Prompt], int]:
+    def prompts(self, sources: Sources, config: GenerateConfig) -> tuple[list[Prompt], int]:
         """The prompts of sources, and what their outputs cost."""
-        prompts, cost = self.generator.prompts(encoded, config, **how), 0
+        prompts, cost = self.generator.prompts(sources, config), 0
         for one in prompts:
             words = one.constraint.max_len * (1 + len(one.example.blanks))
             most = self.limits.max_output
@@ -131,24 +121,23 @@ class DecodingRoute(Route):
 
     def decoding(
         self,
-        encoded: list[list[Ids]],
+        sources: Sources,
         config: GenerateConfig,
         layer: int | None = None,
         finish: Callable[[list[list[Ids]], list[list[Output]]], Any] | None = None,
-        **how: Any,
     ) -> Job:
         """The job of decoding sources; `finish` makes other outputs of theirs."""
-        prompts, cost = self.prompts(encoded, config, **how)
+        prompts, cost = self.prompts(sources, config)
         if layer is not None:
             check_layer(self.generator.model, layer)  # before a search that would be in vain
             longest = [one.constraint.max_len * len(one.example.towers["enc"]) for one in prompts]
             weights = config.nbest * sum(longest)
-            what = f"alignment_layer: {weights:,} weights, but an answer may have {WEIGHTS:,}"
-            require(weights <= WEIGHTS, f"{what}: ask for fewer or shorter outputs")
-            cost += weights // NUMBERS_A_TOKEN
+            what = f"alignment_layer: {weights:,} weights, but an answer may have {route.WEIGHTS:,}"
+            require(weights <= route.WEIGHTS, f"{what}: ask for fewer or shorter outputs")
+            cost += weights // route.NUMBERS_A_TOKEN
 
         def answer(results: list[list[Output]]) -> Any:
-            kept, outputs = list(encoded), [[NO_WORDS] for _ in encoded]
+            kept, outputs = list(sources.ids), [[NO_WORDS] for _ in sources.ids]
             for one, found in zip(prompts, results, strict=True):
                 kept[one.number], outputs[one.number] = one.source, found
             return self.records(finish(kept, outputs) if finish else outputs)
@@ -158,7 +147,7 @@ class DecodingRoute(Route):
             prompts = [replace(one, seed=config.seed) for one in prompts]
             config = replace(config, seed=GenerateConfig.seed)
         made = self.decoded([Wanted(prompt) for prompt in prompts], config, answer, cost, layer)
-        made.read = count_tokens(encoded)
+        made.read = route.count_tokens(sources.ids)
         return made
 
     def decoded(
@@ -172,7 +161,7 @@ class DecodingRoute(Route):
         """The job of decoding prompts, which counts the tokens that are written."""
         act = partial(decode_prompts, self.generator, config, layer)
         key = "decode", self.generator, config, layer
-        made = count_written(Job(key, items, act, answer, cost))
+        made = route.count_written(Job(key, items, act, answer, cost))
         # alignments are made of whole outputs
         if layer is None and self.generator.driver.steps:
             made.steps = DecodingSteps(self.generator, config)
@@ -196,15 +185,14 @@ class GenerateRoute(DecodingRoute):
         return generator.task.generates
 
     def job(self) -> Job:
-        encoded, config = self.read()
+        ids, config = self.read()
         phrases = self.read_field("constraints", list, [])
         for some in phrases:
             self.few("constraints", len(some) if isinstance(some, list) else 1)
         prefixes = self.read_texts("prefixes", strings) if self.given.get("prefixes") else []
-        each = self.generator.constraints(prefixes, phrases)
         truncate = self.read_field("truncate", bool, self.generator.task.trained.pairs)
-        layer = self.config.alignment_layer
-        made = self.decoding(encoded, config, layer, constraints=each, truncate=truncate)
+        sources = Sources(ids, self.generator.constraints(prefixes, phrases), truncate)
+        made = self.decoding(sources, config, self.config.alignment_layer)
         if self.read_field("stream", bool, False):
             alone = self.config.sampling and self.config.width == 1 and len(made.items) == 1
             require(alone, "stream needs one text, and sampling with nbest and best_of 1")
@@ -235,7 +223,7 @@ class InfillRoute(DecodingRoute):
 
     Options = Filling
     bars = LOCAL
-    meant = staticmethod(Route.meant)
+    meant = staticmethod(route.Route.meant)
 
     @staticmethod
     def fits(generator: Generator) -> bool:
@@ -244,21 +232,21 @@ class InfillRoute(DecodingRoute):
     def job(self) -> Job:
         generator, config = self.generator, self.config
         texts = list(self.each(self.read_texts("texts", strings)))
-        encoded = self.short(generator.encode_blanks(one) for one in texts)
+        sources = Sources(self.short(generator.encode_blanks(one) for one in texts))
         if not is_ranked(generator.task, config, generator.reader is not None):
-            return self.decoding(encoded, config, finish=partial(refill, generator.task, texts))
-        _, cost = self.prompts(encoded, config)
+            return self.decoding(sources, config, finish=partial(refill, generator.task, texts))
+        _, cost = self.prompts(sources, config)
 
-        def fill(pairs: list[Any], report: Report) -> list[list[Output]]:
+        def fill(pairs: list[Any], report: route.Report) -> list[list[Output]]:
             report(0)
-            some, sources = zip(*pairs, strict=True)
+            some, ids = zip(*pairs, strict=True)
             watch = Watcher(report, lambda at, ids: report(0))
-            return generator.fill(some, sources, config, watch=watch)
+            return generator.fill(some, Sources(ids), config, watch=watch)
 
-        pairs = list(zip(texts, encoded, strict=True))
+        pairs = list(zip(texts, sources.ids, strict=True))
         made = self.plain(pairs, fill, self.records, cost * len(searches(config)))
-        made.read = count_tokens(encoded)
-        return count_written(made)
+        made.read = route.count_tokens(sources.ids)
+        return route.count_written(made)
 
 
 @register("route", "score")
@@ -283,21 +271,21 @@ class ScoreRoute(DecodingRoute):
         wanted = [ids for (ids,) in self.encode([[one] for one in targets])]
         cut = bool(self.generator.task.trained.max_source)
 
-        def score(pairs: list[Any], report: Report) -> list[list[Output]]:
-            given, ids = zip(*pairs, strict=True)
-            watch = Watcher(report)
-            return self.generator.scores(given, ids, config, truncate=cut, watch=watch)
+        def score(pairs: list[Any], report: route.Report) -> list[list[Output]]:
+            ids, given = zip(*pairs, strict=True)
+            scored = Sources(ids, truncate=cut)
+            return self.generator.scores(scored, given, config, watch=Watcher(report))
 
         def answer(found: list[list[Output]]) -> Any:
             return {"outputs": [self.record((one or [NO_WORDS])[0]) for one in found]}
 
         pairs = list(zip(sources, wanted, strict=True))
-        cost = sum(map(len, wanted)) + count_tokens(sources)
+        cost = sum(map(len, wanted)) + route.count_tokens(sources)
         return self.plain(pairs, score, answer, cost, config)
 
 
 @register("route", "predict")
-class PredictRoute(Route):
+class PredictRoute(route.Route):
     """The prediction of a fine-tuned model for each text."""
 
     Options = PredictConfig
@@ -310,18 +298,18 @@ class PredictRoute(Route):
         model, task = self.generator.model, cast("Understanding", self.generator.task)
         sources = self.encode([task.texts(parts) for parts in self.texts])
 
-        def compute(pairs: list[Any], report: Report) -> list[Any]:
+        def compute(pairs: list[Any], report: route.Report) -> list[Any]:
             texts, given = zip(*pairs, strict=True)
             said = predict(model, task, given, self.config, report=report)
             return [task.in_words(*one) for one in zip(texts, said, strict=True)]
 
         pairs = list(zip(self.texts, sources, strict=True))
-        cost = count_tokens(sources)
+        cost = route.count_tokens(sources)
         return self.plain(pairs, compute, lambda found: {"predictions": found}, cost)
 
 
 @register("route", "embed")
-class EmbedRoute(Route):
+class EmbedRoute(route.Route):
     """A vector for each text."""
 
     Options = EmbedConfig
@@ -332,26 +320,26 @@ class EmbedRoute(Route):
 
 
 def embed_sources(
-    route: Route, sources: list[list[Ids]], answer: Callable[[list[Any]], Any]
+    request: route.Route, sources: list[list[Ids]], answer: Callable[[list[Any]], Any]
 ) -> Job:
     """The job of vectors for sources, with the options of `EmbedConfig`."""
-    generator, config = route.generator, route.config
-    model, cost = model_of(generator), count_tokens(sources)
+    generator, config = request.generator, request.config
+    model, cost = route.model_of(generator), route.count_tokens(sources)
     states = config.pool == "none"
     size = model.reader.config.width * (cost if states else len(sources))
-    what = f"pool {config.pool}: {size:,} numbers, but an answer may have {WEIGHTS:,}"
-    require(size <= WEIGHTS, f"{what}: ask for fewer or shorter texts")
+    what = f"pool {config.pool}: {size:,} numbers, but an answer may have {route.WEIGHTS:,}"
+    require(size <= route.WEIGHTS, f"{what}: ask for fewer or shorter texts")
 
-    def compute(given: list[Any], report: Report) -> list[Any]:
+    def compute(given: list[Any], report: route.Report) -> list[Any]:
         return embed(model, generator.task, given, config, report=report)
 
-    made = route.plain(sources, compute, answer, cost + size // NUMBERS_A_TOKEN)
+    made = request.plain(sources, compute, answer, cost + size // route.NUMBERS_A_TOKEN)
     made.read = cost
     return made
 
 
 @register("route", "show")
-class ShowRoute(Route):
+class ShowRoute(route.Route):
     """The slots and the mask of a text, as a task lays it out."""
 
     Options = Showing
@@ -376,7 +364,11 @@ class ShowRoute(Route):
 
 
 def decode_prompts(
-    generator: Generator, config: GenerateConfig, layer: int | None, items: list[Wanted], gone: Gone
+    generator: Generator,
+    config: GenerateConfig,
+    layer: int | None,
+    items: list[Wanted],
+    gone: route.Gone,
 ) -> list[list[Output]]:
     """The n best outputs for prompts of several requests; batching does not change draws."""
 

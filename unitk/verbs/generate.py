@@ -269,13 +269,7 @@ class Generation:
         for items in inputs.warn_of_blanks(self.generator, self.groups(first)):
             for fills, sources in inputs.split(items):
                 options = self.options(fills)
-                self.generator.prompts(
-                    sources,
-                    options,
-                    constraints=[item.constraint for item in items],
-                    truncate=options.truncate,
-                    first=items[0].number,
-                )
+                self.generator.prompts(replace(sources, truncate=options.truncate), options)
 
     def answer(self, items: Sequence[Item], report: Callable[[int], None]) -> list[list[Output]]:
         """The outputs for some inputs; with --score, their targets with scores."""
@@ -286,16 +280,15 @@ class Generation:
         for fills, sources in inputs.split(items):
             given = self.options(fills)
             layer = None if given.print_alignment == "off" else given.alignment_layer
-            how: dict[str, Any] = {"truncate": given.truncate, "layer": layer}
-            how |= {"watch": Watcher(report), "first": items[0].number}
+            sources = replace(sources, truncate=given.truncate)
+            how = given, layer, Watcher(report)
             if given.score:
-                return self.generator.scores(sources, inputs.need_targets(items), given, **how)
-            how["constraints"] = [item.constraint for item in items]
+                return self.generator.scores(sources, inputs.need_targets(items), *how)
             if fills:
                 texts = ["\t".join(item.text.parts) for item in items]
-                outputs = self.generator.fill(texts, sources, given, **how)
+                outputs = self.generator.fill(texts, sources, *how)
             else:
-                outputs = self.generator.outputs(sources, given, **how)
+                outputs = self.generator.outputs(sources, *how)
             found = [new or old for new, old in zip(outputs, found, strict=True)]
         return found
 

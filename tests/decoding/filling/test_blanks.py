@@ -9,6 +9,7 @@ import unitk
 from unitk.decoding.blanks import LENGTHS, is_seen, rank_filled, searches
 from unitk.decoding.config import INFILL_LENPEN, GenerateConfig
 from unitk.decoding.texts.sentences import count_repeats
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import UsageError
 
 MINI, TEXT = "unitk-base-en", "He was born in [MASK], the capital of France."
@@ -102,11 +103,11 @@ def test_phrases_that_are_asked_for_have_room(filler):
     source, long = filler.encode_blanks(TEXT), "a small town near Paris"
     for wanted in filler.constraints([long]), filler.constraints(phrases=[[long]]):
         config = GenerateConfig(lenpen=INFILL_LENPEN)
-        [[best]] = filler.fill([TEXT], [source], config, constraints=wanted)
+        [[best]] = filler.fill([TEXT], Sources([source], constraints=wanted), config)
         assert long in best.text
         with pytest.raises(UsageError, match="--rerank on .*prefix"):
             how = replace(config, rerank="on")
-            filler.fill([TEXT], [source], how, constraints=wanted)
+            filler.fill([TEXT], Sources([source], constraints=wanted), how)
 
 
 def test_draws_and_greedy_outputs_are_as_they_come(filler):

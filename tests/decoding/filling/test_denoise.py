@@ -13,6 +13,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.drivers import Watcher
 from unitk.decoding.ensemble import join
 from unitk.decoding.generator import Generator
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import DataError, NonFiniteError, UsageError
 from unitk.families.diffusion.bd3lm import BD3LM
 from unitk.families.diffusion.bd3lm import layout as blocks_of
@@ -142,7 +143,7 @@ def test_a_batch_is_its_sources_alone(made, how):
     options = {"max_len": 9, "sampling": True, "nbest": 3, "seed": 5, **how}
     together = made.generate(SOURCES, **options)
     sources, config = made.encode([[s] for s in SOURCES]), GenerateConfig(**options)
-    alone = [made.outputs([one], config, first=i)[0] for i, one in enumerate(sources)]
+    alone = [made.outputs(Sources([one], first=i), config)[0] for i, one in enumerate(sources)]
     assert ids_of(together) == ids_of(alone)
     small = made.generate(SOURCES, **options, max_tokens=16)
     assert ids_of(together) == ids_of(small)
@@ -225,7 +226,7 @@ def test_blocks_are_written_from_left_to_right(toy_vocab, monkeypatch):
 @pytest.mark.parametrize("how", [{}, {"sampling": True, "nbest": 2, "order": "ancestral"}])
 def test_who_follows_the_passes_hears_how_an_output_begins(made, how):
     config = GenerateConfig(max_len=9, steps=5, **how)
-    prompts = made.prompts(made.encode([[s] for s in SOURCES]), config)
+    prompts = made.prompts(Sources(made.encode([[s] for s in SOURCES])), config)
     heard = [[] for _ in prompts]
     watch = Watcher(on_step=lambda i, ids: heard[i].append(ids))
     found = made.decode(prompts, config, watch)
@@ -305,7 +306,7 @@ def test_mistakes(made, toy_vocab):
         made.generate(["mipu"], constraints=[["bade"]])
     with pytest.raises(UsageError, match="input 1 has .MASK.s: .*outputs.* --prefix-file"):
         source = made.encode_blanks("mipu [MASK]")
-        made.outputs([source], GenerateConfig(), constraints=made.constraints(["bade"]))
+        made.outputs(Sources([source], constraints=made.constraints(["bade"])), GenerateConfig())
     with pytest.raises(UsageError, match="--steps .*at least 1, got 0"):
         made.generate(["mipu"], steps=0)
     lm = Generator(build(toy_vocab, LM, arch="gpt2_tiny").model, LM(LM.Config(), toy_vocab))
@@ -325,6 +326,6 @@ def test_a_broken_model_says_so(toy_vocab):
 def test_reports_count_prompts(toy_vocab):
     generator, done = build(toy_vocab, MDLM), []
     config = GenerateConfig(max_tokens=32, max_len=3)
-    prompts = generator.prompts([[np.array([40])]] * 5, config)
+    prompts = generator.prompts(Sources([[np.array([40])]] * 5), config)
     generator.decode(prompts, config, Watcher(done.append))
     assert sum(done) == 5 and len(done) > 1

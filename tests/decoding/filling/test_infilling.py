@@ -60,7 +60,7 @@ def test_what_was_hidden_restores_the_texts(toy_vocab, name, monkeypatch):
 
     def knows(sources, config, watch):
         found = []
-        for (source,), text, hides in zip(sources, ids, hidden, strict=True):
+        for (source,), text, hides in zip(sources.ids, ids, hidden, strict=True):
             runs = int((hides & ~np.append(False, hides[:-1])).sum())
             masks = int(hides.sum()) if name in KNOW_LENGTHS else runs
             assert (source == mask).sum() == masks and (name != "mass" or runs == 1)

@@ -10,6 +10,7 @@ from unitk import registry
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.likelihood import likelihoods
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import DataError
 from unitk.evaluation.continuations import (
     Choices,
@@ -143,7 +144,7 @@ def test_what_is_greedy_is_what_greedy_decoding_writes(toy_vocab):
     model = tiny(registry.get("arch", "gpt2_mini")()).build(len(toy_vocab)).eval()
     generator = Generator(model, task)
     source = task.words[:5]
-    [[best]] = generator.outputs([[source]], GenerateConfig(beam=1, max_len=6, min_len=6))
+    [[best]] = generator.outputs(Sources([[source]]), GenerateConfig(beam=1, max_len=6, min_len=6))
     written = best.hypothesis.ids[:6]
     other = np.append(written[:5], task.words[task.words != written[5]][0])
     both = likelihoods(model, task, [(source, written), (source, other)])

@@ -9,6 +9,7 @@ from unitk import registry
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.texts.contrast import OTHERS, other_words
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import UsageError
 
 SOURCES = [["dog", "The dog sees the apple and a cat."], ["pear", "A pear is near the dog."]]
@@ -53,7 +54,7 @@ def test_the_beam_is_ranked_by_what_outputs_lose(generator, c):
             config = GenerateConfig(lenpen=HOW["lenpen"], max_len=HOW["max_len"])
             others = words(generator.vocab, source)
             elsewhere = generator.encode([[word, source[1]] for word in others])
-            found = generator.scores(elsewhere, [one.hypothesis.ids] * len(others), config)
+            found = generator.scores(Sources(elsewhere), [one.hypothesis.ids] * len(others), config)
             most = max(one.hypothesis.log_prob for [one] in found)
             return one.hypothesis.score + c * (one.hypothesis.log_prob - most)
 

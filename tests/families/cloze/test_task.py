@@ -14,6 +14,7 @@ from rounding import near
 import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import DataError, UsageError
 from unitk.families.cloze.patterns import read_pattern
 from unitk.masks import dense
@@ -209,7 +210,9 @@ def test_several_tokens_score_as_alone(folder, toy_vocab, layout, penalty):
         words = np.array(v.encode_inside(f" {answer}"))
         source = np.append(text, [v.mask] * (1 if layout == "glm_infill" else len(words)))
         if layout == "glm_infill":
-            [[one]] = Generator(model, task.layout).scores([[source]], [words], GenerateConfig())
+            [[one]] = Generator(model, task.layout).scores(
+                Sources([[source]]), [words], GenerateConfig()
+            )
             wanted, size = float(one.hypothesis.token_log_probs.sum()), len(words) + 1
         else:
             prompt = task.layout.prompt([source])

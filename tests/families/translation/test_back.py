@@ -10,6 +10,7 @@ from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.data.batching import draw, make_batch, without_weight
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import UsageError
 from unitk.families.translation.back import unpack
 from unitk.families.translation.languages import BackTranslationConfig, Translation
@@ -35,7 +36,7 @@ def greedy(model, vocab, text, own, other):
     """The translation of ids by `unitk generate` from one language into the other."""
     task = Translation(Translation.Config(languages=(own, other)), vocab)
     config = GenerateConfig(beam=1, max_len=13 * len(text) // 10 + 5)
-    [[best]] = Generator(model, task).outputs([[text]], config)
+    [[best]] = Generator(model, task).outputs(Sources([[text]]), config)
     ids = best.hypothesis.ids
     return ids[ids != vocab.sep]
 

@@ -30,6 +30,7 @@ from unitk.vocab.base import BLANKS, SYMBOLS
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
+    from unitk.decoding.texts.sources import Sources
 
 WAIT = 0.02  # seconds that a line which has arrived waits for others
 Blanks = Literal["none", "some", "all"]
@@ -228,14 +229,18 @@ def warn_of_blanks(generator: Generator, all_groups: Iterator[list[Item]]) -> It
         yield items
 
 
-def split(items: Sequence[Item]) -> Iterator[tuple[bool, list[list[Ids]]]]:
+def split(items: Sequence[Item]) -> Iterator[tuple[bool, Sources]]:
     """The sources that are answered (False), and those whose blanks are filled (True), if any.
 
     The others are empty in their places, so that numbers stay right.
     """
+    from unitk.decoding.texts.sources import Sources  # imports torch
+
+    constraints = [item.constraint for item in items]
     for fills in (False, True):
         if any(item.fills == fills for item in items):
-            yield fills, [item.source if item.fills == fills else NO_SOURCE for item in items]
+            ids = [item.source if item.fills == fills else NO_SOURCE for item in items]
+            yield fills, Sources(ids, constraints, first=items[0].number)
 
 
 def need_targets(items: Sequence[Item]) -> list[Ids]:

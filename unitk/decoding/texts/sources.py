@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Container, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,21 @@ if TYPE_CHECKING:
     from unitk.vocab.base import Vocab
 
 
+@dataclass(frozen=True)
 class Sources:
+    """Sources that are decoded together, and what holds for them."""
+
+    ids: Sequence[list[Ids]]
+    """The ids of each part of each source; one without parts stands for nothing."""
+    constraints: Sequence[Constraint] = ()
+    """One for each source, or none at all."""
+    truncate: bool = False
+    """Whether a source that is too long is shortened; otherwise it raises DataError."""
+    first: int = 0
+    """The number of the first source among all inputs."""
+
+
+class SourceEncoder:
     """Encodes texts for the task of a model."""
 
     task: Task

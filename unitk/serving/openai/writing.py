@@ -20,6 +20,7 @@ from unitk.decoding.fit import check_parts
 from unitk.decoding.forced import logits
 from unitk.decoding.search import Hypothesis, Output
 from unitk.decoding.texts.sentences import has_sentences, stable_part
+from unitk.decoding.texts.sources import Sources
 from unitk.errors import require
 from unitk.serving.batching import Job
 from unitk.serving.openai.fields import (
@@ -156,7 +157,7 @@ class WritingRoute(DecodingRoute):
         require(asked <= most, f"n: {asked} outputs; the server allows {most} in a request")
         if config.sampling:  # each output is a row of its own
             config = replace(config, nbest=1, best_of=1, beam=GenerateConfig.beam)
-        prompts, cost = self.prompts(sources, config, truncate=task.trained.pairs)
+        prompts, cost = self.prompts(Sources(sources, truncate=task.trained.pairs), config)
         seed = self.given.get("seed")
         whole(self.given, "seed", -(2**63), 0)
         # numbers that seed draws are no less than 0; those of a request are neighbours
