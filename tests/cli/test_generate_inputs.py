@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import unitk
-from unitk.decoding.texts.sources import Sources
+from unitk.decoding.texts.sources import SourceEncoder
 from unitk.errors import DataError, UsageError
 from unitk.verbs import embed, predict
 from unitk.verbs.generate import run
@@ -60,13 +60,13 @@ def test_texts_are_read_as_they_stand(lm, lines, tmp_path, monkeypatch):
     """By every door, with the blanks around them; a vocabulary may have tokens for these."""
     texts, outputs = ["  the cat ", "a dog\u00a0", " "], [" sat ", "", "x "]
     read = []
-    encode = Sources.encode
+    encode = SourceEncoder.encode
 
     def watch(self, sources):
         read.extend(part for parts in sources for part in parts)
         return encode(self, sources)
 
-    monkeypatch.setattr(Sources, "encode", watch)
+    monkeypatch.setattr(SourceEncoder, "encode", watch)
     (tmp_path / "in.txt").write_bytes("\r\n".join([*texts, ""]).encode())
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"source": x}) + "\n" for x in texts))
     (tmp_path / "out.txt").write_text("\n".join(outputs) + "\n")

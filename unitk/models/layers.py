@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -131,6 +132,19 @@ class FeedForward(nn.Module):
         return self.activation(gate) * values
 
 
+@dataclass(frozen=True)
+class Context:
+    """What the slots of a layer look at: each other, and in a decoder an encoder's states."""
+
+    view: View
+    store: Store | None = None
+    source: Source | None = None
+
+    def of(self, asked_Ba: Tensor) -> Context:
+        """The context of the asked slots only."""
+        return Context(self.view.of(asked_Ba), self.store, self.source and self.source.of(asked_Ba))
+
+
 class Layer(nn.Module):
     """Attention and feed-forward part, each added to what came in, normalised before or after.
 
@@ -161,24 +175,24 @@ class Layer(nn.Module):
     def forward(
         self,
         x_BTD: Tensor,
-        view: View,
-        store: Store | None = None,
-        source: Source | None = None,
+        context: Context,
         asked: Tensor | None = None,
         embedded_BTD: Tensor | None = None,
     ) -> Tensor:
-        """The states [B, T, D] that follow; of the `asked` [B, a] slots alone, whose view it is."""
+        """The states [B, T, D] that follow; of the `asked` [B, a] slots alone if there are any."""
         if self.mix is not None:
             assert embedded_BTD is not None
             x_BTD = self.mix[0] * x_BTD + self.mix[1] * embedded_BTD
 
         def attend(read_BTD: Tensor) -> Tensor:
-            return self.attention_after(self.attention(read_BTD, view, store, asked))
+            return self.attention_after(
+                self.attention(read_BTD, context.view, context.store, asked)
+            )
 
         def look_across(read_BTD: Tensor) -> Tensor:
             assert self.cross_attention is not None
-            assert source is not None, "a decoder's layer reads an encoder"
-            return self.cross_after(self.cross_attention(read_BTD, source))
+            assert context.source is not None, "a decoder's layer reads an encoder"
+            return self.cross_after(self.cross_attention(read_BTD, context.source))
 
         def feed(read_BTD: Tensor) -> Tensor:
             return self.ffn_after(self.ffn(read_BTD))

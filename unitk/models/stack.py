@@ -18,7 +18,6 @@ from unitk.models.attention import (
     CrossAttention,
     Rendering,
     Source,
-    Store,
     View,
     bias,
     compute_dtype,
@@ -26,7 +25,7 @@ from unitk.models.attention import (
     render_mask,
 )
 from unitk.models.config import ModelConfig
-from unitk.models.layers import Embedding, Layer, Tower
+from unitk.models.layers import Context, Embedding, Layer, Tower
 from unitk.models.relative import RelativeBias, rotation
 from unitk.models.state import Condition, KeyValues, Reading, put
 from unitk.slots import FIELDS, POS
@@ -98,22 +97,19 @@ class Stack(Tower):
             return view if ahead is None else view.behind(ahead.sight, ahead.slots)
 
         views = self.make_each(view_of)
-        sources: Sequence[Source | None] = [None] * len(self.layers)
-        stores: Sequence[Store | None] = [None] * len(self.layers)
+        stores = [None] * len(self.layers) if ahead is None else ahead.stores
+        contexts = list(map(Context, views, stores))
         if condition.slots is not None:
             across = render_cross(slots, condition.slots, dtype, dropout, self.attention)
-            sources = self.look_across(across, views, self.project(condition))
-        if ahead is not None:
-            stores = ahead.stores
+            contexts = self.look_across(contexts, across, self.project(condition))
         embedded_BTD = self.embed(slots, condition.added(slots))
         if self.half_states:
             embedded_BTD = embedded_BTD.to(compute_dtype(self.embed.tokens.weight))
         if views[-1].causal or views[-1].kernel is not None or condition.slots is not None:
             asked = None  # these have no rows to take
-        streams = embedded_BTD, views, stores, sources
         compiled = self.compiled if self.training else None
         through = self.pass_through if compiled is None else compiled
-        states_BTD = through(*streams, condition, asked, reading.every)
+        states_BTD = through(embedded_BTD, contexts, condition, asked, reading.every)
         if reading.every is not None:
             reading.every.append(states_BTD)
         if asked is not None:
@@ -124,9 +120,7 @@ class Stack(Tower):
     def pass_through(
         self,
         embedded_BTD: Tensor,
-        views: Sequence[View],
-        stores: Sequence[Store | None],
-        sources: Sequence[Source | None],
+        contexts: Sequence[Context],
         condition: Condition,
         asked: Tensor | None = None,
         every: list[Tensor] | None = None,
@@ -137,15 +131,14 @@ class Stack(Tower):
         states pass finds it in its condition.
         """
         x_BTD = embedded_BTD
-        each = zip(self.layers, views, stores, sources, strict=True)
-        for number, (layer, view, store, source) in enumerate(each):
+        for number, (layer, context) in enumerate(zip(self.layers, contexts, strict=True)):
             if every is not None:
                 every.append(x_BTD)
             last = asked if number == len(self.layers) - 1 else None
             if last is not None:
                 # the last layer: slots that nobody asks are keys and values only
-                view, source = view.of(last), source and source.of(last)
-            entering = x_BTD, view, store, source, last, embedded_BTD
+                context = context.of(last)
+            entering = x_BTD, context, last, embedded_BTD
             if self.recompute and self.training:
                 x_BTD = recompute(layer, *entering)
             else:
@@ -170,12 +163,15 @@ class Stack(Tower):
         return [p.project(states, turn) for p, turn in both if isinstance(p, CrossAttention)]
 
     def look_across(
-        self, across: View, views: Sequence[View], pairs: Sequence[tuple[Tensor, Tensor]]
-    ) -> list[Source]:
-        """Per layer an encoder's keys and values, seen by queries that turn as the layer's own."""
-        turns = [view.rotation if self.config.cross_rotary else None for view in views]
-        both = zip(turns, pairs, strict=True)
-        return [Source(replace(across, rotation=turn), *pair) for turn, pair in both]
+        self, contexts: list[Context], across: View, pairs: list[tuple[Tensor, Tensor]]
+    ) -> list[Context]:
+        """The contexts with an encoder's keys and values, whose queries turn as the layer's own."""
+        found = []
+        for context, pair in zip(contexts, pairs, strict=True):
+            turns = context.view.rotation if self.config.cross_rotary else None
+            source = Source(replace(across, rotation=turns), *pair)
+            found.append(replace(context, source=source))
+        return found
 
     def extend(
         self,
@@ -214,16 +210,16 @@ class Stack(Tower):
 
         views = self.make_each(view_of)
         condition = Condition() if condition is None else condition
-        sources: Sequence[Source | None] = [None] * len(self.layers)
+        # each layer's new keys and values go to its table, which is what it then looks at
+        stores = [partial(cache.write, number, at, until) for number in range(len(self.layers))]
+        contexts = list(map(Context, views, stores))
         if condition.slots is not None:
             # keys and values of the encoder were made once, when the cache was
             seen = bias(cross(columns, condition.slots), dtype)
             across = View(columns, condition.slots, seen, products=products)
-            sources = self.look_across(across, views, cache.cross)
-        # each layer's new keys and values go to its table, which is what it then looks at
-        stores = [partial(cache.write, number, at, until) for number in range(len(self.layers))]
+            contexts = self.look_across(contexts, across, cache.cross)
         embedded_BqD = self.embed(columns, condition.added(columns))
-        return self.pass_through(embedded_BqD, views, stores, sources, condition, asked)
+        return self.pass_through(embedded_BqD, contexts, condition, asked)
 
     def new_cache(
         self, batch_size: int, columns: int, condition: Condition | None = None

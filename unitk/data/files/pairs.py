@@ -13,14 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from unitk.data.files.labels import (
-    NO_SPAN,
-    Label,
-    find_answer,
-    label_of,
-    number_of_choice,
-    split_words,
-)
+from unitk.data.files import labels
 from unitk.data.files.lines import blocks, in_groups, lines_of, read_lines
 from unitk.data.files.readers import EmptyField, Record, records
 from unitk.errors import DataError
@@ -137,17 +130,17 @@ def _read_label(record: Record, fields: Fields) -> PairText | None:
     value, where, moved = record.get(name), record.where(name), False
     if form == "span" and isinstance(value, dict):
         value, moved = _place(value, record.get(fields.source[-1]), where)
-    label = label_of(value, form, where)
+    label = labels.label_of(value, form, where)
     if form == "choice":
-        label = [number_of_choice(label[0], source[1:], where)]
+        label = [labels.number_of_choice(label[0], source[1:], where)]
     if form == "tags" and len(label) != len(source):
         wanted = f"{name!r} needs {len(source)} tags, one a word, not {len(label)}"
         raise DataError(f"{record.place}: {wanted}")
     if form == "links":
         label = _in_source(label, record, source[-1], fields)
     if form == "span":
-        spans = [] if label == NO_SPAN else [label]
-        [label] = _in_source(spans, record, source[-1], fields) or [NO_SPAN]
+        spans = [] if label == labels.NO_SPAN else [label]
+        [label] = _in_source(spans, record, source[-1], fields) or [labels.NO_SPAN]
     return PairText(source, "", label=label, where=record.place, moved=moved)
 
 
@@ -164,14 +157,14 @@ def _place(answers: dict[str, Any], passage: Any, where: str) -> tuple[list[int]
         raise DataError(f"{where} has no lists text and answer_start of one length")
     if not texts:
         return None, False
-    place, moved = find_answer(texts[0], passage, starts[0])
+    place, moved = labels.find_answer(texts[0], passage, starts[0])
     if place is None:
         raise DataError(f"{where}: answer {texts[0]!r} is not in its passage")
     cut = len(passage) - len(passage.lstrip())
     return [place[0] + cut, place[1] + cut], moved
 
 
-def _in_source(spans: Label, record: Record, source: str, fields: Fields) -> Label:
+def _in_source(spans: labels.Label, record: Record, source: str, fields: Fields) -> labels.Label:
     """Places in a field as it stands, as places in the source, which has no blanks around it."""
     field = fields.source[-1]
     value = record.get(field)
@@ -199,7 +192,7 @@ def source_of(record: Record, fields: Fields) -> list[str]:
 def words_of(record: Record, fields: Fields) -> list[str]:
     """The words of a record's only source: a list, or a text that is split at blanks."""
     words = record.texts(fields.source[0], "--source-field")
-    return words if isinstance(record.get(fields.source[0]), list) else split_words(words[0])
+    return words if isinstance(record.get(fields.source[0]), list) else labels.split_words(words[0])
 
 
 def choices_of(record: Record, fields: Fields) -> list[str]:

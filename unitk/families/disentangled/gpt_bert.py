@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from unitk.families.disentangled.config import GPTBERTConfig
 from unitk.families.disentangled.network import Disentangled, DisentangledAttention
 from unitk.kernels.products import recompute
-from unitk.models.attention import Source, Store, View, take_asked
-from unitk.models.layers import Layer
+from unitk.models.attention import take_asked
+from unitk.models.layers import Context, Layer
 from unitk.models.stack import Stack
 from unitk.models.state import Condition
 
@@ -51,9 +51,7 @@ class WeightedStack(Stack):
     def pass_through(
         self,
         embedded_BTD: Tensor,
-        views: Sequence[View],
-        stores: Sequence[Store | None],
-        sources: Sequence[Source | None],
+        contexts: Sequence[Context],
         condition: Condition,
         asked: Tensor | None = None,
         every: list[Tensor] | None = None,
@@ -61,11 +59,11 @@ class WeightedStack(Stack):
         """The layers, of which each part adds to a sum of all states before it."""
         x_BTD, made = embedded_BTD, [embedded_BTD]
         again = self.recompute and self.training
-        for layer, view, store in zip(self.layers, views, stores, strict=True):
+        for layer, context in zip(self.layers, contexts, strict=True):
             assert isinstance(layer, Layer)
             if every is not None:
                 every.append(x_BTD)
-            attend = partial(layer.attention, view=view, store=store)
+            attend = partial(layer.attention, view=context.view, store=context.store)
             parts: list[tuple[Tensor, nn.Module, Callable[[Tensor], Tensor]]] = [
                 (layer.get_parameter("attention_sum"), layer.attention_norm, attend),
                 (layer.get_parameter("ffn_sum"), layer.ffn_norm, layer.ffn),

@@ -17,16 +17,8 @@ from unitk.families.thu_ernie.candidates import Candidates
 from unitk.families.thu_ernie.config import CANDIDATES, THUERNIEConfig
 from unitk.kernels.lean import map_normed, norm
 from unitk.kernels.products import recompute
-from unitk.models.attention import (
-    Attention,
-    Source,
-    Store,
-    View,
-    compute_dtype,
-    render_mask,
-    take_asked,
-)
-from unitk.models.layers import Layer
+from unitk.models.attention import Attention, View, compute_dtype, render_mask, take_asked
+from unitk.models.layers import Context, Layer
 from unitk.models.model import Model
 from unitk.models.stack import Stack
 from unitk.models.state import Condition
@@ -105,31 +97,27 @@ class KnowledgeStack(Stack):
     def pass_through(
         self,
         embedded_BTD: Tensor,
-        views: Sequence[View],
-        stores: Sequence[Store | None],
-        sources: Sequence[Source | None],
+        contexts: Sequence[Context],
         condition: Condition,
         asked: Tensor | None = None,
         every: list[Tensor] | None = None,
     ) -> Tensor:
         """The T-encoder, then the K-encoder, whose layers fuse tokens and entities."""
         if not isinstance(condition, Linked):
-            return super().pass_through(
-                embedded_BTD, views, stores, sources, condition, asked, every
-            )
+            return super().pass_through(embedded_BTD, contexts, condition, asked, every)
         assert condition.vectors is not None and condition.linked is not None
         e_BTE, linked_BT1 = condition.vectors, condition.linked
-        between = self.entities(views[-1], linked_BT1)
+        between = self.entities(contexts[-1].view, linked_BT1)
         x_BTD, plain = embedded_BTD, len(self.layers) - len(self.fusions)
         again = self.recompute and self.training
-        for number, (layer, view) in enumerate(zip(self.layers, views, strict=True)):
+        for number, (layer, context) in enumerate(zip(self.layers, contexts, strict=True)):
             if every is not None:
                 every.append(x_BTD)
             if number < plain:
-                x_BTD = recompute(layer, x_BTD, view) if again else layer(x_BTD, view)
+                x_BTD = recompute(layer, x_BTD, context) if again else layer(x_BTD, context)
                 continue
             fusion = self.fusions[number - plain]
-            given = layer, x_BTD, e_BTE, view, between, linked_BT1
+            given = layer, x_BTD, e_BTE, context.view, between, linked_BT1
             x_BTD, e_BTE = recompute(fusion, *given) if again else fusion(*given)
         states_BTD: Tensor = self.norm(x_BTD)
         return states_BTD if asked is None else take_asked(states_BTD, asked)
