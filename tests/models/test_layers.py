@@ -8,7 +8,7 @@ from torch import nn
 from unitk.models import archs
 from unitk.models.attention import View, bias
 from unitk.models.config import ModelConfig
-from unitk.models.layers import ACTIVATIONS, Embedding, Layer
+from unitk.models.layers import ACTIVATIONS, Context, Embedding, Layer
 from unitk.models.model import build
 from unitk.models.stack import Stack
 from unitk.models.state import Reading
@@ -58,7 +58,7 @@ def test_layer_equals_torch(norm_first, activation):
     expected = theirs(x, src_mask=~sight)
     slots = torch.zeros(9, 2, 7, dtype=torch.int64)
     view = View(slots, slots, bias(sight.expand(2, 7, 7), x.dtype))
-    near(ours(x, view), expected)
+    near(ours(x, Context(view)), expected)
 
 
 @torch.no_grad()
@@ -66,7 +66,7 @@ def test_what_a_layer_adds_is_dropped():
     x = torch.randn(2, 5, 32)
     config = ModelConfig(width=32, num_heads=4, ffn_width=48, dropout=0.999999)
     slots = torch.zeros(9, 2, 5, dtype=torch.int64)
-    assert torch.equal(Layer(config).train()(x, View(slots, slots)), x)
+    assert torch.equal(Layer(config).train()(x, Context(View(slots, slots))), x)
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from unitk.kernels.lean import RMSNorm, unit_rms
 from unitk.models import archs
 from unitk.models.attention import Attention, View
 from unitk.models.config import ModelConfig
-from unitk.models.layers import ACTIVATIONS, FeedForward, Layer
+from unitk.models.layers import ACTIVATIONS, Context, FeedForward, Layer
 from unitk.models.relative import rotate, rotation
 from unitk.slots import POS, POS2, Example, collate, stay
 
@@ -177,9 +177,9 @@ def test_states_and_embedding_are_mixed_by_learned_factors():
     mixing, plain = Layer(replace(PLAIN, embedding_skip=True)), Layer(PLAIN)
     plain.load_state_dict(mixing.state_dict(), strict=False)
     x, first = torch.randn(2, 1, 5, 32)
-    assert torch.equal(mixing(x, VIEW, embedded_BTD=first), plain(x, VIEW))
+    assert torch.equal(mixing(x, Context(VIEW), embedded_BTD=first), plain(x, Context(VIEW)))
     mixing.mix.data = torch.tensor([0.5, -2.0])
-    near(mixing(x, VIEW, embedded_BTD=first), plain(0.5 * x - 2 * first, VIEW))
+    near(mixing(x, Context(VIEW), embedded_BTD=first), plain(0.5 * x - 2 * first, Context(VIEW)))
 
 
 def test_squared_relu():

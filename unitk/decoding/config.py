@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from unitk.errors import check_option, require
 from unitk.options.config import With, resolve
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Config = TypeVar("Config", bound="DataclassInstance")
-
-INFILL_LENPEN = 0.0
-"""The length penalty of blanks: the likeliest fill wins, as its length is a part of the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +169,8 @@ class DiffusionConfig(Checked):
 class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig):
     """Generation of outputs."""
 
+    INFILL_LENPEN: ClassVar[float] = 0.0
+    """The length penalty of blanks: the likeliest fill wins; its length is part of the answer."""
     max_source_len: Positive | None = None
     """Truncate the last part of longer sources; keep a window around the answer if the pairs of the
     training had one. Default: the limits used in training; none lifts them."""

@@ -13,13 +13,7 @@ import numpy as np
 
 from unitk import notebook, registry
 from unitk.decoding.blanks import fill, fit_blanks
-from unitk.decoding.config import (
-    INFILL_LENPEN,
-    EmbedConfig,
-    GenerateConfig,
-    PredictConfig,
-    make_config,
-)
+from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, make_config
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import naming_defaults, select_defaults, select_scored
@@ -174,9 +168,9 @@ class Generator(SourceEncoder):
     ) -> list[list[Output]]:
         """The n best ways to fill every [MASK], [sMASK] and [gMASK] of each text.
 
-        `options` are GenerateConfig's, but `lenpen` is `INFILL_LENPEN` unless given.
+        `options` are GenerateConfig's, but `lenpen` is `GenerateConfig.INFILL_LENPEN` unless given.
         """
-        config = make_config(GenerateConfig, {"lenpen": INFILL_LENPEN, **options})
+        config = make_config(GenerateConfig, {"lenpen": GenerateConfig.INFILL_LENPEN, **options})
         texts = strings(texts)
         sources = Sources([self.encode_blanks(text) for text in texts])
         found = self.fill(texts, sources, config)

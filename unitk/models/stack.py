@@ -107,8 +107,7 @@ class Stack(Tower):
             embedded_BTD = embedded_BTD.to(compute_dtype(self.embed.tokens.weight))
         if views[-1].causal or views[-1].kernel is not None or condition.slots is not None:
             asked = None  # these have no rows to take
-        compiled = self.compiled if self.training else None
-        through = self.pass_through if compiled is None else compiled
+        through = self.compiled if self.training and self.compiled else self.pass_through
         states_BTD = through(embedded_BTD, contexts, condition, asked, reading.every)
         if reading.every is not None:
             reading.every.append(states_BTD)

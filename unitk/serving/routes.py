@@ -11,7 +11,7 @@ import numpy as np
 
 from unitk.api.drawing import drawings, lay_out_text
 from unitk.decoding.blanks import is_ranked, refill, searches
-from unitk.decoding.config import INFILL_LENPEN, LOCAL, EmbedConfig, GenerateConfig, PredictConfig
+from unitk.decoding.config import LOCAL, EmbedConfig, GenerateConfig, PredictConfig
 from unitk.decoding.drivers import Prompt, Running, Watcher
 from unitk.decoding.files.defaults import select_defaults, select_scored
 from unitk.decoding.files.outputs import list_numbers
@@ -48,7 +48,7 @@ class Aligning(GenerateConfig):
 class Filling(GenerateConfig):
     """Options of filling blanks."""
 
-    lenpen: float = INFILL_LENPEN
+    lenpen: float = GenerateConfig.INFILL_LENPEN
 
 
 @dataclass(frozen=True, kw_only=True)

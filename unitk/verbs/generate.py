@@ -19,7 +19,7 @@ from unitk.data.corpus.folders import is_corpus
 from unitk.data.files.pairs import Fields
 from unitk.data.files.readers import Format, format_of
 from unitk.data.files.squad import SQUAD_SOURCE
-from unitk.decoding.config import INFILL_LENPEN, GenerateConfig
+from unitk.decoding.config import GenerateConfig
 from unitk.decoding.files import inputs
 from unitk.decoding.files.defaults import as_meant, naming_defaults
 from unitk.decoding.files.inputs import Blanks, Input, Inputs, Item
@@ -216,7 +216,7 @@ class Generation:
         own = [name for name, one in self.settings.items() if one.origin == Origin.CHECKPOINT]
         plain = {name: getattr(GenerateConfig, name) for name in own}
         if not self.settings.given("lenpen"):
-            plain["lenpen"] = INFILL_LENPEN
+            plain["lenpen"] = GenerateConfig.INFILL_LENPEN
         return replace(self.given, **plain)
 
     def options(self, fills: bool) -> Options:

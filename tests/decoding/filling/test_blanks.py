@@ -7,7 +7,7 @@ import pytest
 
 import unitk
 from unitk.decoding.blanks import LENGTHS, is_seen, rank_filled, searches
-from unitk.decoding.config import INFILL_LENPEN, GenerateConfig
+from unitk.decoding.config import GenerateConfig
 from unitk.decoding.texts.sentences import count_repeats
 from unitk.decoding.texts.sources import Sources
 from unitk.errors import UsageError
@@ -39,7 +39,7 @@ def test_the_score_is_the_log_probability_of_the_text(filler, reader):
 
 
 def test_the_best_text_is_that_of_all_searches(filler, reader):
-    one = GenerateConfig(beam=5, lenpen=INFILL_LENPEN)
+    one = GenerateConfig(beam=5, lenpen=GenerateConfig.INFILL_LENPEN)
     every = {}
     for config in searches(one):
         how = {"max_len": config.max_len, "min_len": config.min_len, "rerank": "off"}
@@ -102,7 +102,7 @@ def test_phrases_that_are_asked_for_have_room(filler):
     """A short blank would refuse them."""
     source, long = filler.encode_blanks(TEXT), "a small town near Paris"
     for wanted in filler.constraints([long]), filler.constraints(phrases=[[long]]):
-        config = GenerateConfig(lenpen=INFILL_LENPEN)
+        config = GenerateConfig(lenpen=GenerateConfig.INFILL_LENPEN)
         [[best]] = filler.fill([TEXT], Sources([source], constraints=wanted), config)
         assert long in best.text
         with pytest.raises(UsageError, match="--rerank on .*prefix"):

@@ -30,12 +30,10 @@ class Sources:
 
     ids: Sequence[list[Ids]]
     """The ids of each part of each source; one without parts stands for nothing."""
-    constraints: Sequence[Constraint] = ()
-    """One for each source, or none at all."""
+    constraints: Sequence[Constraint] = ()  # one for each source, or none at all
     truncate: bool = False
     """Whether a source that is too long is shortened; otherwise it raises DataError."""
-    first: int = 0
-    """The number of the first source among all inputs."""
+    first: int = 0  # the number of the first source among all inputs
 
 
 class SourceEncoder:

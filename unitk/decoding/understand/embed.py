@@ -36,46 +36,56 @@ def embed(
 ) -> list[Floats]:
     """A vector [D] for each source, or with pool="none" its states [T, D]; zeros if it is empty.
 
-    Batching changes vectors by no more than rounding. `first` is the number of the first source
-    among all inputs. A source that is too long raises DataError, or is shortened if the config says
-    so.
+    Batching changes vectors by no more than rounding. `first` is the number of the first source.
+    A source that is too long raises DataError, or is shortened if the config says so.
     """
     require(len(model.members) == 1, "--checkpoint: one model embeds, not an ensemble")
     task = task.reading_as(config.side)
     if config.pool == "auto":
         config = replace(config, pool=task.pool)
-    own: Model = model.members[0]
-    layers = len(own.reader.layers)
-    depth = config.layer + (layers + 1) * (config.layer < 0)
-    require(0 <= depth <= layers, f"--layer must be {-1 - layers} to {layers}, got {config.layer}")
-    if config.pool == "latent" and not own.config.latent:
-        able = families_with(lambda arch: arch.latent > 0)
-        raise UsageError(f"--pool latent: this architecture has none; {able} have")
+    member: Model = model.members[0]
+    depth = _depth(member, config)
     full = [i for i, source in enumerate(sources) if any(map(len, source))]
-    named = [(sources[i], f"input {first + i + 1}") for i in full]
-    read = [fit_text(task, source, own, name, config.truncate) for source, name in named]
-    found: dict[int, Floats] = {}
-    vocab = task.source_vocab
-    symbols = torch.tensor([id_ for name, id_ in vocab.symbols.items() if name != "unk"])
-    for some in batches(read, config.max_tokens):
-        batch = collate([[read[i]] for i in some]).to(own.device)
-        if config.pool == "latent":
-            pooled = list(own.latents(batch))  # a text's mean latent, before any noise
-        else:
-            states_BTD, token_BT = own.embed(batch, depth), slots_read(batch.towers)[TOKEN]
-            sizes = [len(slots_read(read[i].towers)) for i in some]
-            each = zip(states_BTD.float().cpu(), token_BT.cpu(), sizes, strict=True)
-            pooled = [_pool(x[:n], token[:n], symbols, config) for x, token, n in each]
-        for i, vector in zip(some, pooled, strict=True):
+    examples = [fit_text(task, sources[i], member, first + i, config.truncate) for i in full]
+    vectors: dict[int, Floats] = {}
+    for numbers in batches(examples, config.max_tokens):
+        pooled = _pool_batch(member, task, [examples[i] for i in numbers], depth, config)
+        for i, vector in zip(numbers, pooled, strict=True):
             if not vector.isfinite().all():
                 raise NonFiniteError("the model gives states that are not finite: no vector is one")
-            found[full[i]] = vector.float().cpu().numpy()
-        report(len(some))
+            vectors[full[i]] = vector.float().cpu().numpy()
+        report(len(numbers))
     report(len(sources) - len(full))
     # a vector of zeros has the width of any other
-    wide, *_ = found.values() or embed(model, task, [[np.array([len(vocab) - 1])]], config)
+    last = np.array([len(task.source_vocab) - 1])
+    wide, *_ = vectors.values() or embed(model, task, [[last]], config)
     nothing = wide[:0] if config.pool == "none" else np.zeros_like(wide)
-    return [found.get(i, nothing) for i in range(len(sources))]
+    return [vectors.get(i, nothing) for i in range(len(sources))]
+
+
+def _depth(model: Model, config: EmbedConfig) -> int:
+    """The layer whose states are pooled, 0 being the embedding; UsageError if there is none."""
+    layers = len(model.reader.layers)
+    depth = config.layer + (layers + 1) * (config.layer < 0)
+    require(0 <= depth <= layers, f"--layer must be {-1 - layers} to {layers}, got {config.layer}")
+    if config.pool == "latent" and not model.config.latent:
+        able = families_with(lambda arch: arch.latent > 0)
+        raise UsageError(f"--pool latent: this architecture has none; {able} have")
+    return depth
+
+
+def _pool_batch(
+    model: Model, task: Task, examples: Sequence[Example], depth: int, config: EmbedConfig
+) -> list[Tensor]:
+    """The vector of each text of a batch, or its states."""
+    batch = collate([[example] for example in examples]).to(model.device)
+    if config.pool == "latent":
+        return list(model.latents(batch))  # a text's mean latent, before any noise
+    symbols = [id_ for name, id_ in task.source_vocab.symbols.items() if name != "unk"]
+    states_BTD, token_BT = model.embed(batch, depth), slots_read(batch.towers)[TOKEN]
+    sizes = [len(slots_read(example.towers)) for example in examples]
+    rows = zip(states_BTD.float().cpu(), token_BT.cpu(), sizes, strict=True)
+    return [_pool(x[:n], token[:n], torch.tensor(symbols), config) for x, token, n in rows]
 
 
 def _pool(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig) -> Tensor:
@@ -90,13 +100,13 @@ def _pool(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig) -
     return x_TD[counts].mean(0) if counts.any() else torch.zeros_like(x_TD[0])
 
 
-def fit_text(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Example:
-    """Lay out a source by `Task.to_embed`, shortened with `truncate` if it is too long."""
+def fit_text(task: Task, source: list[Ids], model: Model, number: int, truncate: bool) -> Example:
+    """Lay out source `number` by `Task.to_embed`, shortened with `truncate` if it is too long."""
     limits = model.config
     _, example, _ = shorten_source(source, task.to_embed, lambda one: beyond(one, limits), truncate)
     if (over := beyond(example, limits)) > 0:
         rows = model.reader.config.max_positions
-        what = f"{name} is too long by {over} for the {rows} positions of this model"
+        what = f"input {number + 1} is too long by {over} for the {rows} positions of this model"
         raise DataError(f"{what}; --truncate shortens its last part")
     return example
 

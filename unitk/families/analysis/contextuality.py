@@ -68,7 +68,7 @@ def measure_contextuality(
     rng = np.random.default_rng(seed)
     symbols = [index for name, index in task.source_vocab.symbols.items() if name != "unk"]
     tokens = [
-        slots_read(fit_text(task, source, model, f"input {i + 1}", config.truncate).towers).token
+        slots_read(fit_text(task, source, model, i, config.truncate).towers).token
         for i, source in enumerate(sources)
         if sum(map(len, source))
     ]

@@ -58,7 +58,7 @@ def find_vectors(
     number, rows = dict[str, int](), array("q")  # of each place: word, text, slots [start, stop)
     for i, (text, source) in enumerate(zip(texts, sources, strict=True)):
         if sum(map(len, source)):
-            example = fit_text(task, source, model, f"input {i + 1}", config.truncate)
+            example = fit_text(task, source, model, i, config.truncate)
             for word, *slots in words_in_slots(text, slots_read(example.towers).token, task):
                 name = word.lower() if places.lowercase else word
                 rows.extend((number.setdefault(name, len(number)), i, *slots))
