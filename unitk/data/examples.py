@@ -11,19 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from unitk.data import limits
 from unitk.data.batching import Examples, Feed, Update
 from unitk.data.corpus import folders
 from unitk.data.corpus.columns import WORDS
 from unitk.data.laid import Corpora, Few, Laid, LaidRecords, LaidTexts, Shape, Task, lay_out_made_up
-from unitk.data.limits import (
-    UNLIMITED,
-    Extent,
-    measure_extent,
-    misfit,
-    source_and_target,
-    tables_of,
-    towers_fault,
-)
 from unitk.data.mixture import Mixed
 from unitk.errors import DataError, UsageError, require
 from unitk.options.config import Component, Parsed, flag
@@ -164,7 +156,7 @@ class Layouts:
     tasks: Mapping[str, Task]
     mixture: Mapping[str, Component]  # their shares, if there are several
     shape: Shape
-    extents: Mapping[str, Extent]
+    extents: Mapping[str, limits.Extent]
     """Task -> how long records become."""
     most: tuple[int, int]
     """The most tokens of a source and of a target: what suits every task."""
@@ -182,23 +174,24 @@ class Layouts:
             return cls(tasks, mixture, shape, {}, (0, 0))
         counts = "source_lengths", "target_lengths", "source_parts"
         longest = [max(int(getattr(one, n).max(initial=1)) for one in corpora) for n in counts]
-        extents, limits = dict[str, Extent](), list[tuple[int, int]]()
+        extents = dict[str, limits.Extent]()
+        bounds = list[tuple[int, int]]()
         given = shape.options.max_source_len, shape.options.max_target_len
         for name, task in tasks.items():
             made_up = partial(lay_out_made_up, task, corpora[0])
-            extents[name] = measure_extent(name, made_up, task.vocab.unk, task.pair_slots)
+            extents[name] = limits.measure_extent(name, made_up, task.vocab.unk, task.pair_slots)
             # where a task shortens by itself, not what train has: valid may have longer ones
-            one = given[0] or UNLIMITED, longest[1]
+            bound = given[0] or limits.UNLIMITED, longest[1]
             if not task.shortens:
-                one = source_and_target(extents[name], shape.arch, longest, given)
-            limits.append(one)
-        most = min(source for source, _ in limits), min(target for _, target in limits)
+                bound = limits.source_and_target(extents[name], shape.arch, longest, given)
+            bounds.append(bound)
+        most = min(source for source, _ in bounds), min(target for _, target in bounds)
         # the longest record, laid out: other tables (GLM: places within a blank) are checked, too
         for task in (task for task in tasks.values() if not task.shortens):
             words = [np.full(n, task.vocab.unk) for n in (min(most[0], longest[0]), most[1])]
             rng = np.random.default_rng(0)
             example = lay_out_made_up(task, corpora[0], words[:1], words[1], rng)
-            if fault := misfit(example, tables_of(shape.arch)):
+            if fault := limits.misfit(example, limits.tables_of(shape.arch)):
                 what = f"a source of {len(words[0])} and a target of {len(words[1])} tokens"
                 cure = "lower --max-source-len or --max-target-len"
                 raise UsageError(f"{what} do not fit: {fault}; {cure}")
@@ -273,12 +266,12 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
     short = lay_out_made_up(read, corpus, [words], words, rng)
     if set(short.towers) != set(arch.towers):
-        raise UsageError(towers_fault(task, set(short.towers), parsed))
+        raise UsageError(limits.towers_fault(task, set(short.towers), parsed))
     orderly = all(reads_one_by_one(slots.table) for slots in short.towers.values())
     reads = f"--arch {parsed.components['arch'].name} reads words one after the other"
     require(orderly or not arch.sequential, f"{reads}, but task {name} lays them out otherwise")
     _check_arch(name, task, arch, parsed.settings.given("arch.heads", Origin.FLAG))
-    if fault := misfit(replace(short, inputs={}), tables_of(arch)):
+    if fault := limits.misfit(replace(short, inputs={}), limits.tables_of(arch)):
         raise UsageError(f"{corpus.path}: {fault}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,36 +206,45 @@ class LaidRecords(Laid):
         self, task: Task, shape: Shape, extent: Extent, most: tuple[int, int], drawn: Corpora
     ) -> None:
         super().__init__(task, shape, drawn)
-        corpora, few = drawn.corpora, drawn.few
-        self.most, self.asks, kind = most, task.record_asks, CORPORA[corpora[0].kind]
+        kind = CORPORA[drawn.corpora[0].kind]
+        self.most = most
+        self.asks = task.record_asks
         self.method = kind.method
-        read = [Windows(one, most[0]) if one.kind == "spans" else one for one in corpora]
+        read = [Windows(one, most[0]) if one.kind == "spans" else one for one in drawn.corpora]
         self.items = items = Records(read, *most)
         parts = np.maximum(items.parts, LEAST_PARTS)  # as `limits` has measured
         self._bounds = extent.bound(items.source_lengths, items.target_lengths, parts)
-        questions, count, noun = sum(map(len, corpora)), len(items.lengths), kind.noun
-        what, limits = amount(count, noun), f"{most[0]} source tokens (--max-source-len)"
+        self.about = self._describe(kind.noun, most[0], drawn.few)
+        if drawn.few:
+            self.chosen = drawn.few.chosen
+        self.shortened = "; ".join(self._truncation_notes(kind.noun, *most))
+
+    def _describe(self, noun: str, most: int, few: Few | None) -> str:
+        """How many records there are, of how many tokens."""
+        questions, count = sum(map(len, self.corpora)), len(self.items.lengths)
+        what = amount(count, noun)
         if questions < count:
-            what = f"{amount(questions, 'questions')} in {count:,} windows of up to {limits},"
-        self.about = f"{what} of {items.lengths.sum():,} tokens{corpora[0].note}"
-        if few:
-            self.chosen = few.chosen
-            self.about = f"{amount(few.each, 'texts')} of each class among {self.about}"
-        if kind.method == "finetune":  # what is learnt from the others has no tokens
-            limits = f"{most[0]} source and {most[1]} target tokens"
+            windows = f"{count:,} windows of up to {most} source tokens (--max-source-len)"
+            what = f"{amount(questions, 'questions')} in {windows},"
+        about = f"{what} of {self.items.lengths.sum():,} tokens{self.corpora[0].note}"
+        return f"{amount(few.each, 'texts')} of each class among {about}" if few else about
+
+    def _truncation_notes(self, noun: str, source: int, target: int) -> Iterator[str]:
+        """Messages about records that are shortened to the most tokens of source and target."""
+        items, task, count = self.items, self.task, len(self.items.lengths)
+        limits = f"{source} source tokens (--max-source-len)"
+        if self.method == "finetune":  # what is learnt from the others has no tokens
+            limits = f"{source} source and {target} target tokens"
             limits += " (--max-source-len, --max-target-len)"
-        notes = list[str]()
         if short := items.shortened:
-            notes.append(f"{short:,} of {count:,} {noun} are shortened to {limits}")
+            yield f"{short:,} of {count:,} {noun} are shortened to {limits}"
         if task.shortens and (room := task.trained.room):
             longest = np.maximum(items.source_lengths, items.target_lengths)
-            long = int((longest + task.frame > room).sum())
-            if long:
+            if long := int((longest + task.frame > room).sum()):
                 cut = f"parts of up to {long:,} of {count:,} {noun} are shortened"
-                notes.append(f"{cut} to the {room} positions of --arch")
+                yield f"{cut} to the {room} positions of --arch"
         if task.source_vocab is not task.vocab:
-            notes += _truncation_note(task, count, lambda i: items.record(i)[0])
-        self.shortened = "; ".join(notes)
+            yield from _truncation_note(task, count, lambda i: items.record(i)[0])
 
     def bounds(self, epoch: int) -> Ids:
         return self._bounds

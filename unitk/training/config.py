@@ -9,21 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from unitk.errors import check_option, require
 from unitk.optim.schedules import Linear
+from unitk.options import fields
 from unitk.options.config import Device, UserDir
-from unitk.options.fields import (
-    Above,
-    Bound,
-    Checked,
-    Count,
-    Fraction,
-    Place,
-    Positive,
-    Schedule,
-    Weight,
-    flag,
-    local,
-    parse_named,
-)
 
 COMPONENTS = ("task", "arch", "criterion", "optimizer")  # components a run is made of
 CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
@@ -54,7 +41,7 @@ RANKING = {figure: metric for metric, figures in SCORES.items() for figure in fi
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(Checked):
+class TrainConfig(fields.Checked):
     """Train a model: pre-train where the data are text, fine-tune where they are pairs.
 
     unitk train --task lm --data docs --save-dir lm --max-steps 9000
@@ -78,12 +65,12 @@ class TrainConfig(Checked):
         " detect_anomaly",
     }
 
-    data: tuple[Place, ...]
+    data: tuple[fields.Place, ...]
     """Corpus folder, or a folder with train/. DIR=2.5 shows each text 2.5 times an epoch."""
-    valid: tuple[Place, ...] = ()
+    valid: tuple[fields.Place, ...] = ()
     """Validation corpus, if you like with a name: [NAME=]DIR. The first one selects the best
     checkpoint. none: no validation. Default: valid/ of the first --data."""
-    data_exponent: Weight | Schedule = 1.0
+    data_exponent: fields.Weight | fields.Schedule = 1.0
     """Corpora of --data have shares of an epoch in proportion to their sizes to this power. 1: each
     text is shown once. 0: equal shares. linear:floor=0.2 falls to 0.2 in the last epoch."""
     save_dir: Path
@@ -110,28 +97,28 @@ class TrainConfig(Checked):
     """Check all options, make a few updates, print the plan, memory and time of the run, and write
     nothing."""
     user_dir: UserDir = None
-    seeds: Positive | None = None
+    seeds: fields.Positive | None = None
     """Number of runs, with --seed, --seed + 1, and so on, each in its own folder of --save-dir.
     seeds.json has the mean and the standard deviation of their best validations."""
-    per_label: Positive | None = None
+    per_label: fields.Positive | None = None
     """Train on this many texts of each class, drawn with --seed. A smaller number draws a subset of
     a larger one."""
 
-    max_steps: Positive | None = None
+    max_steps: fields.Positive | None = None
     """Stop after this many updates."""
-    max_epochs: Positive | None = None
+    max_epochs: fields.Positive | None = None
     """Stop after this many passes over the data."""
-    max_words: Positive | None = None
+    max_words: fields.Positive | None = None
     """Stop after reading this many words of text, such as 100M. Repetitions count."""
-    max_hours: Above | None = None
+    max_hours: fields.Above | None = None
     """Stop after this many hours of training. Hours before a --resume count."""
-    patience: Positive | None = None
+    patience: fields.Positive | None = None
     """Stop after this many validations without a better --best-metric. They count in a row."""
 
-    lr: Above = 4e-4
+    lr: fields.Above = 4e-4
     """Peak learning rate. auto: the measured rate of muon or adamw, carried over to the width of
     the model. Default: auto for new models of qwen3_mini and its kin, else 4e-4."""
-    lr_schedule: Schedule = Linear(warmup=0.06)
+    lr_schedule: fields.Schedule = Linear(warmup=0.06)
     """Schedule that multiplies --lr. `unitk list schedule` names the schedules, `linear:warmup=0.1`
     sets an option of one."""
     adapter: str | None = None
@@ -147,35 +134,35 @@ class TrainConfig(Checked):
     """Other settings for the parameters whose names match: 'PATTERN NAME=VALUE ...'. Names are
     lr-factor, lr-schedule, optimizer and the options of that optimizer. May be repeated; the first
     match counts."""
-    ema: Fraction | None = None
+    ema: fields.Fraction | None = None
     """Keep an exponential moving average of the weights with this decay, such as 0.999. Validation
     and later use of the model read the average."""
-    average_last: Fraction | None = None
+    average_last: fields.Fraction | None = None
     """Average the weights over this last share of the updates, such as 0.2. The average is used
     like that of --ema."""
-    clip_norm: Weight = 1.0
+    clip_norm: fields.Weight = 1.0
     """Clip gradients to this norm. 0: no clipping."""
 
-    max_tokens: Positive = 8192
+    max_tokens: fields.Positive = 8192
     """Maximum slots of one forward pass on one device. A slot is a position of the input. An
     encoder and a decoder count as the longer of both."""
-    batch_tokens: Positive | None = None
+    batch_tokens: fields.Positive | None = None
     """Slots of one update over all devices. Default: --max-tokens times devices."""
-    batch_texts: Positive | None = None
+    batch_texts: fields.Positive | None = None
     """Texts or pairs of one update, instead of --batch-tokens."""
-    stateful_rows: Count = 0
+    stateful_rows: fields.Count = 0
     """Rows of an update that each read their own part of the texts in order. The model carries its
     state (memory, recurrence) from update to update. 0: texts are shuffled."""
     blocks: Literal["doc", "full", "stream", "line"] = "doc"
     """How documents become training texts. doc: texts end with their document. full: texts may span
     documents. stream: windows of fixed size over all documents. line: one text a line. full and
     stream have a [SEP] between documents (stream: not with --task.ends off)."""
-    block_size: Annotated[int, Bound(1, below=True)] | Schedule = 512
+    block_size: Annotated[int, fields.Bound(1, below=True)] | fields.Schedule = 512
     """Maximum tokens of a text, with its special symbols. A schedule counts epochs:
     constant:value=512,warmup=4 gives 128, 256, 384, then 512."""
-    max_source_len: Positive | None = None
+    max_source_len: fields.Positive | None = None
     """Truncate longer sources. Default: what the positions of the architecture allow."""
-    max_target_len: Positive | None = None
+    max_target_len: fields.Positive | None = None
     """Truncate longer targets. Default: half of the positions of the architecture."""
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
@@ -210,9 +197,9 @@ class TrainConfig(Checked):
     """Let PyTorch name the operation whose gradient is NaN. Slow."""
     deterministic: bool = False
     """Use deterministic CUDA kernels, so that a resumed run is bit-identical. Slower."""
-    threads: Positive | None = None
+    threads: fields.Positive | None = None
     """Processor threads. Default: PyTorch's choice."""
-    nproc: Positive = 1
+    nproc: fields.Positive = 1
     """Processes (GPUs) to use on this machine. For several machines use torchrun."""
     shard: bool = False
     """Shard weights, gradients and optimizer state over the processes (FSDP2), for models that do
@@ -220,9 +207,9 @@ class TrainConfig(Checked):
     save_shards: bool = False
     """With --shard: each process writes its own part of a checkpoint, which nothing gathers. Any
     number of processes reads it, and `unitk convert --from unitk RUN --to unitk DIR` joins it."""
-    rank_timeout: Above = 600.0
+    rank_timeout: fields.Above = 600.0
     """Seconds without an answer after which a process counts as lost."""
-    seed: Count = 1
+    seed: fields.Count = 1
     """Seed of weights, order, draws and dropout. Order is that of the examples, and each example
     has its own draws."""
     on_nonfinite: str = "skip:10"
@@ -231,33 +218,33 @@ class TrainConfig(Checked):
     oom_retry: bool = False
     """If a micro-batch does not fit into memory, try again with half of it."""
 
-    log_every: Positive | None = None
+    log_every: fields.Positive | None = None
     """Updates between log lines. Default: a 40th of the run, at most 50."""
-    valid_every: Positive = 500
+    valid_every: fields.Positive = 500
     """Updates between validations. One more follows at the end."""
-    valid_texts: Positive | None = None
+    valid_texts: fields.Positive | None = None
     """Texts or pairs to use of each validation set, at equal distances. Default: all."""
-    valid_generate: Positive | None = None
+    valid_generate: fields.Positive | None = None
     """Sources of each validation set for which the model writes outputs, which are scored. Needs
     pairs. --best-metric valid/rouge1 selects the best checkpoint by them."""
     valid_metric: tuple[str, ...] = ("auto",)
     """Metrics of these outputs, as in `unitk score`. auto: rouge, bleu and the metric that
     --best-metric needs."""
-    valid_beam: Positive = 1
+    valid_beam: fields.Positive = 1
     """Beam size of these outputs. 1: greedy decoding."""
-    panel_every: Count = 500
+    panel_every: fields.Count = 500
     """Updates between diagnostics of the criterion (elbo: whether the latent is used). One more
     follows at the end. 0: none."""
-    panel_texts: Positive = 256
+    panel_texts: fields.Positive = 256
     """Texts of the first validation set that the diagnostics read."""
-    save_every: Positive = 500
+    save_every: fields.Positive = 500
     """Updates between checkpoints. One more follows at the end."""
-    save_at_words: tuple[Positive, ...] = ()
+    save_at_words: tuple[fields.Positive, ...] = ()
     """Word counts at which a permanent checkpoint is saved: 1M,2M,...,10M,20M,...,100M makes
     --save-dir/words_1M and so on. Older ones lose their optimizer state."""
-    keep_last: Positive = 2
+    keep_last: fields.Positive = 2
     """Number of newest checkpoints to keep."""
-    keep_best: Positive = 1
+    keep_best: fields.Positive = 1
     """Number of best checkpoints to keep beside them."""
     writers: tuple[str, ...] = ("auto",)
     """Loggers beside log.jsonl: csv, tensorboard, wandb, mlflow, trackio, none. auto: TensorBoard
@@ -274,7 +261,7 @@ class TrainConfig(Checked):
         check_option(self, "threads", (self.threads or 1) <= most, f"at most {most}")
         for one, other in EXCLUSIVE:
             both = getattr(self, one) and getattr(self, other)
-            require(not both, f"{flag(one)} excludes {flag(other)}")
+            require(not both, f"{fields.flag(one)} excludes {fields.flag(other)}")
         counted = bool(self.max_steps or self.max_epochs)
         needs = "--average-last needs the number of updates: give --max-steps or --max-epochs"
         require(counted or not self.average_last, needs)
@@ -284,7 +271,7 @@ class TrainConfig(Checked):
         require(self.resume or not self.new_data, "--new-data has no effect without --resume")
         towers = self.init_encoder or self.init_decoder
         if self.adapter is not None:
-            parse_named("adapter", self.adapter, "--adapter")
+            fields.parse_named("adapter", self.adapter, "--adapter")
             whose = "--adapter needs the weights of a model beside which it is trained: --init-from"
             new = "; a run that began without an adapter goes on without one" * self.resume
             require(bool(self.init_from or towers), whose + new)
@@ -378,21 +365,21 @@ def parse_weighted(text: str) -> tuple[Path, float]:
     """`DIR=WEIGHT` or `DIR`."""
     path, equals, weight = text.rpartition("=")
     if not equals or Path(text).exists():  # a path may have a = itself
-        return local(text, "--data"), 1.0
+        return fields.local(text, "--data"), 1.0
     try:
         number = float(weight)
     except ValueError:
         number = -1.0
     what = f"--data {text}: what stands after = is a weight above 0, got {weight!r}"
     require(0 < number < float("inf"), what)
-    return local(path, "--data"), number
+    return fields.local(path, "--data"), number
 
 
 def parse_named_set(text: str) -> tuple[str, Path]:
     """`NAME=DIR`, or `DIR` for the set called valid."""
     name, equals, path = text.partition("=")
     if not equals or Path(text).exists():
-        return "valid", local(text, "--valid")
+        return "valid", fields.local(text, "--valid")
     good = name.replace("-", "_").isidentifier() and name != "train"
     require(good, f"--valid {text}: {name!r} is not a name for a validation set")
-    return name, local(path, "--valid")
+    return name, fields.local(path, "--valid")

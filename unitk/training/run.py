@@ -51,41 +51,21 @@ class Run:
     """The model, criterion, optimizer, data, progress and measures of a training run."""
 
     def __init__(self, start: Start) -> None:
-        config, parts = start.config, start.parsed.components
-        self.start, self.config, self.data = start, config, start.data
-        self.ranks = join_processes(config.shard, config.save_shards)
-        self.device = choose_device(config.device, self.ranks.local)
-        configure_torch(config, self.device)
-        self.precision = choose_precision(config, self.device)
-        self.ranks.connect(self.device, config.rank_timeout)
-        self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
-        torch.manual_seed(mix(config.seed))  # of the weights; dropout has seeds of its own
+        config, self.start, self.config, self.data = start.config, start, start.config, start.data
+        self._join_processes()
         self.model, self.base = begin(start, self.device, self.ranks)
-        self.criterion = parts["criterion"].config.build(self.data.vocab)
-        optimizer = parts["optimizer"].config
-        self.plan = OptimPlan(
-            self.model,
-            optimizer,
-            config.lr,
-            config.lr_schedule,
-            rules=parse_rules(config.group, optimizer),
-            thaw=config.thaw,
-            fused=fused_parameters(self.model),
-        )
+        self.criterion = start.parsed.components["criterion"].config.build(self.data.vocab)
+        self.plan = self._optim_plan()
         self.ranks.prepare(self.plan.optimizers)
         averaged = config.ema, config.average_last
         self.average = Average(self.model, *averaged) if any(averaged) else None
-        self.progress = Progress()
-        if (resumed := start.resumed) is not None:
-            optimizers, average = self.plan.optimizers, self.average
-            self.progress = snapshot.restore(resumed, self.model, optimizers, average, self.ranks)
-            if start.new_epoch:
-                self.progress.epoch, self.progress.cursor = self.progress.epoch + 1, 0
-        carried = snapshot.load_carry(resumed, self.device)
+        self.progress = self._restore_progress()
+        carried = snapshot.load_carry(start.resumed, self.device)
         self.stateful = StatefulRows(config.stateful_rows, carried)
         self.progress.products = self._choose_products()
         self.means = Means(**self.progress.means)
-        self.speed, self.spent = Speed(), Speed()
+        self.speed = Speed()
+        self.spent = Speed()
         self.noise = Noise(self.progress.noise)
         self.norm = math.nan  # of the gradient of the last update
         self.last = ""  # the last losses
@@ -98,6 +78,41 @@ class Run:
         self.per_epoch = self.feed.updates_per_epoch()
         self.total = self._count_updates()
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
+
+    def _join_processes(self) -> None:
+        """Choose device and precision, join the other ranks, and seed the weights."""
+        config, start = self.config, self.start
+        self.ranks = join_processes(config.shard, config.save_shards)
+        self.device = choose_device(config.device, self.ranks.local)
+        configure_torch(config, self.device)
+        self.precision = choose_precision(config, self.device)
+        self.ranks.connect(self.device, config.rank_timeout)
+        self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
+        torch.manual_seed(mix(config.seed))  # of the weights; dropout has seeds of its own
+
+    def _optim_plan(self) -> OptimPlan:
+        """The optimizers, and which parameters each of them trains."""
+        config, optimizer = self.config, self.start.parsed.components["optimizer"].config
+        return OptimPlan(
+            self.model,
+            optimizer,
+            config.lr,
+            config.lr_schedule,
+            rules=parse_rules(config.group, optimizer),
+            thaw=config.thaw,
+            fused=fused_parameters(self.model),
+        )
+
+    def _restore_progress(self) -> Progress:
+        """Put a resumed run's states back; returns how far it is, a new one at the beginning."""
+        if (resumed := self.start.resumed) is None:
+            return Progress()
+        states = self.plan.optimizers, self.average
+        progress = snapshot.restore(resumed, self.model, *states, self.ranks)
+        if self.start.new_epoch:
+            progress.epoch += 1
+            progress.cursor = 0
+        return progress
 
     def _feed(self) -> Feed:
         """The updates of this process."""

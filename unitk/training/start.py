@@ -37,15 +37,8 @@ from unitk.training.config import (
     process_ranks,
 )
 from unitk.training.reporting.sinks import choose_loggers
+from unitk.training.saving import state
 from unitk.training.saving.folder import CONFIG, RunFolder, find_checkpoint
-from unitk.training.saving.state import (
-    Identity,
-    layout_in,
-    plugins_named,
-    read_state,
-    recorded_options,
-    settings_of,
-)
 from unitk.vocab.base import Vocab
 
 
@@ -91,10 +84,10 @@ class Start:
         return " ".join([*what, *(values[key] for key in ("valid_texts", *CUT, *of_scores))])
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> state.Identity:
         """The identity that its checkpoints record."""
         data, known, folder = self.data, self.data.task.trained, self.config.user_dir
-        return Identity(
+        return state.Identity(
             config=self.parsed.settings.texts,
             user_dir=str(folder.resolve()) if folder else None,
             data=data.fingerprint,
@@ -153,7 +146,7 @@ def _with_parent(given: Settings) -> Parsed:
     """
     if (folder := _parent(given)) is None:
         return resolve(TrainConfig, _choose(given), COMPONENTS)
-    with plugins_named(read_state(folder), folder):
+    with state.plugins_named(state.read_state(folder), folder):
         return resolve(TrainConfig, _choose(_inherit(given, folder)), COMPONENTS)
 
 
@@ -183,11 +176,11 @@ def _parent(given: Settings) -> Path | None:
 
 def _inherit(given: Settings, folder: Path) -> Settings:
     """The settings above those that a run takes from the checkpoint that it starts from."""
-    there, tasks = settings_of(read_state(folder), folder), given.tasks()
+    there, tasks = state.settings_of(state.read_state(folder), folder), given.tasks()
     inherited = of_same_tasks(there, tasks).texts
     first = registry.get("task", next(iter(tasks)))
     if "task" in tasks.values() and any(one.name == "layout" for one in options(first.Config)):
-        inherited["task.layout"] = layout_in(there)
+        inherited["task.layout"] = state.layout_in(there)
     if "arch" not in given:
         inherited |= there.only("arch").texts
         if 0 < int(inherited.get("arch.num_segments", 0)) < (least := len(first.segments)):
@@ -223,10 +216,10 @@ def prepare(parsed: Parsed) -> Start:
         parsed = replace(parsed, main=_with_batch(config, {}))
         return Start(parsed, data, run, None, False, init_from, init_towers, changed)
     # a run that goes on has taken the weights of others when it began
-    state = read_state(resumed)
-    check_data(state, data, resumed)
-    new_epoch, changed = check_frozen(state, parsed, data, resumed)
-    parsed = replace(parsed, main=_with_batch(config, state["config"]))
+    saved = state.read_state(resumed)
+    check_data(saved, data, resumed)
+    new_epoch, changed = check_frozen(saved, parsed, data, resumed)
+    parsed = replace(parsed, main=_with_batch(config, saved["config"]))
     return Start(parsed, data, run, resumed, new_epoch, None, {}, changed)
 
 
@@ -264,31 +257,31 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
     changed: list[str] = []
     init_from = find_checkpoint(config.init_from) if config.init_from else None
     if init_from is not None:
-        state = read_state(init_from)
-        _check_whole(state, init_from, arch, data.vocab)
-        changed = differences(parsed, settings_of(state, init_from), init_from)
+        saved = state.read_state(init_from)
+        _check_whole(saved, init_from, arch, data.vocab)
+        changed = differences(parsed, state.settings_of(saved, init_from), init_from)
     given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
     towers = {name: find_checkpoint(path) for name, path in given.items() if path is not None}
     for name, path in towers.items():
         what = f"--init-{name}: --arch {arch.name} has no encoder beside a decoder"
         require("enc" in arch.config.towers, f"{what}; --init-from takes all of its weights")
-        state = read_state(path)
-        check_vocab(state, data.task.source_vocab if name == "encoder" else data.vocab, path)
-        changed += differences(parsed, recorded_options(state), path, name[:3])
+        saved = state.read_state(path)
+        check_vocab(saved, data.task.source_vocab if name == "encoder" else data.vocab, path)
+        changed += differences(parsed, state.recorded_options(saved), path, name[:3])
     if arch.config.shared_embeddings and len(set(towers.values())) > 1:
         what = "--init-encoder and --init-decoder have a token embedding each"
         raise UsageError(f"{what}: they need --arch.shared-embeddings off")
     return init_from, towers, changed
 
 
-def _check_whole(state: dict[str, Any], path: Path, arch: Component, vocab: Vocab) -> None:
+def _check_whole(saved: dict[str, Any], path: Path, arch: Component, vocab: Vocab) -> None:
     """Refuse --init-from with a checkpoint of too few towers, or of another vocabulary."""
-    own, two = state["config"], {*arch.config.towers} == {"enc", "dec"}
+    own, two = saved["config"], {*arch.config.towers} == {"enc", "dec"}
     if two and registry.get("arch", own["arch"])().towers == ("x",):
         apart = f"has one tower, but --arch {arch.name} an encoder and a decoder"
         cure = "--init-encoder and --init-decoder take it"
         raise UsageError(f"--init-from: {path} {apart}: {cure}")
-    check_vocab(state, vocab, path)
+    check_vocab(saved, vocab, path)
     theirs, ours = len(Vocab.load(path / VOCAB).sentinels), len(vocab.sentinels)
     if theirs not in (0, ours):
         has = f"has {theirs} sentinels, but --task of this run {ours}"
