@@ -154,9 +154,9 @@ def measure(
     # the sentences of document d are [borders[d], borders[d + 1])
     borders = np.cumsum([0, *(len(one.sentences) for one in documents)])
     texts = [np.concatenate(ids[a:b]) for a, b in pairwise(borders)]
-    parts = [cut_windows(text, stride, context) for text in texts]
+    windows = [cut_windows(text, stride, context) for text in texts]
     draws = (how.draws or estimator.draws) if drawn else 1
-    with progress(sum(map(len, parts)) * draws, unit="windows") as report:
+    with progress(sum(map(len, windows)) * draws, unit="windows") as report:
         reading = Estimation(
             max_tokens=how.max_tokens,
             draws=draws,
@@ -165,22 +165,22 @@ def measure(
             report=report,
         )
         # all windows at once: those of like length share batches
-        flat = [window for one in parts for window in one]
-        found = iter(estimator.costs(generator.model, task, flat, reading))
-    each = [[next(found) for _ in one] for one in parts]
+        flat = [window for of_text in windows for window in of_text]
+        costs = iter(estimator.costs(generator.model, task, flat, reading))
+    costs_of_texts = [[next(costs) for _ in of_text] for of_text in windows]
     # what an unknown token stands for is spelled out
-    spelled = [spell(vocab, *one) for one in zip(sentences, ids, strict=True)]
-    of_documents = [np.concatenate(spelled[a:b]) for a, b in pairwise(borders)]
-    added = [_add_up(*one) for one in zip(each, of_documents, strict=True)]
+    spelled = [spell(vocab, *pair) for pair in zip(sentences, ids, strict=True)]
+    spelled_texts = [np.concatenate(spelled[a:b]) for a, b in pairwise(borders)]
+    added = [_add_up(*pair) for pair in zip(costs_of_texts, spelled_texts, strict=True)]
     restored = (vocab.decode(row) for row in ids)
     return Likelihood(
         kind=estimator.kind,
         documents=documents,
         tokens=[tokens for tokens, _ in added],
         nats=np.array([nats for _, nats in added]),
-        unknown=int(sum(one.sum() for one in spelled)),
+        unknown=int(sum(counts.sum() for counts in spelled)),
         altered=sum(bare(a) != bare(b) for a, b in zip(restored, sentences, strict=True)),
-        windows=sum(map(len, parts)),
+        windows=len(flat),
         draws=draws if drawn else 0,
     )
 

@@ -67,13 +67,7 @@ def fit_vocab(
             "trained with another vocabulary"
         )
     fixed = own | dict(symbols or {})
-    by_id: dict[int, str] = {}
-    for name, index in fixed.items():
-        if index in by_id:
-            raise DataError(f"symbols {by_id[index]} and {name} have the same id {index}")
-        if not 0 <= index < max(rows, pieces) + len(SYMBOLS):
-            raise DataError(f"symbol {name} has id {index}, but the checkpoint has {rows:,} rows")
-        by_id[index] = name
+    by_id = _names_by_id(fixed, rows, max(rows, pieces) + len(SYMBOLS))
     size = max(rows, pieces, *(index + 1 for index in by_id))
     added: list[str | None] = [by_id.get(index) for index in range(pieces, size)]
     # rows without a piece become the missing symbols in their order; further symbols come last
@@ -88,6 +82,18 @@ def fit_vocab(
         for index, name in enumerate(added, start=pieces)
     ]
     return Vocab(vocab.model, {name: (fixed | behind)[name] for name in SYMBOLS}, spelled)
+
+
+def _names_by_id(ids: Mapping[str, int], rows: int, limit: int) -> dict[int, str]:
+    """The symbols by their ids, which are below `limit`; DataError if two have the same one."""
+    names: dict[int, str] = {}
+    for name, index in ids.items():
+        if index in names:
+            raise DataError(f"symbols {names[index]} and {name} have the same id {index}")
+        if not 0 <= index < limit:
+            raise DataError(f"symbol {name} has id {index}, but the checkpoint has {rows:,} rows")
+        names[index] = name
+    return names
 
 
 def extra_ids(vocab: Vocab) -> dict[int, str]:

@@ -146,6 +146,19 @@ class MixtureSearch:
         tokens = updates * (self.whole.config.batch_tokens or 1)
         return TrainingJob(kind, name, tokens, updates, tuple(words))
 
+    def cut_corpora(self) -> None:
+        """Write the parts of the corpora that are not there yet."""
+        corpora, _ = corpora_of(self.whole.config)
+        for place, (corpus, _) in zip(self.places, corpora, strict=True):
+            if not is_corpus(place):
+                cut_corpus(corpus, place, self.given.divide, self.whole.config.seed)
+
+    def judge(self, mixtures: Sequence[Shares], kind: str, found: dict[str, Any]) -> None:
+        """Train and judge mixtures, and write what is found into mix.json."""
+        self.train(mixtures, kind, found["losses"])
+        found[kind] = self.rows(mixtures, kind, found["losses"])
+        files.write(self.given.save_dir / MIX_FILE, json.dumps(found, indent=1) + "\n")
+
     def train(self, mixtures: Sequence[Shares], kind: str, losses: Losses) -> None:
         """Train what is not trained yet, and add the losses of what is not judged yet."""
         jobs = [self.job(one, kind) for one in mixtures]
@@ -204,24 +217,25 @@ def search_mixtures(given: Options, base: Sequence[str]) -> dict[str, Any]:
     files.write(path, json.dumps(found, indent=1) + "\n")
     for line in plan_lines(plan, given.jobs):
         log.info("%s", line)
-    for place, (corpus, _) in zip(search.places, corpora_of(search.whole.config)[0], strict=True):
-        if not is_corpus(place):
-            cut_corpus(corpus, place, given.divide, search.whole.config.seed)
-    tried, rounds = list[Shares](), 2
-    for _ in range(rounds):
-        tried += first if not tried else nearer(search.parts_of(found[SEARCH][0]))
-        tried = list(dict.fromkeys(tried))
-        search.train(tried, SEARCH, losses)
-        found[SEARCH] = search.rows(tried, SEARCH, losses)
-        files.write(path, json.dumps(found, indent=1) + "\n")
-    if given.verify:
-        best = search.parts_of(found[SEARCH][0])
-        whole = list(dict.fromkeys([best, *search.singles]))
-        search.train(whole, WHOLE, losses)
-        found[WHOLE] = search.rows(whole, WHOLE, losses)
-        files.write(path, json.dumps(found, indent=1) + "\n")
+    search.cut_corpora()
+    search_rounds(search, first, found)
     files.write(given.save_dir / PAGE, "\n".join(mixture_page(found)) + "\n")
     return found
+
+
+def search_rounds(search: MixtureSearch, first: Sequence[Shares], found: dict[str, Any]) -> None:
+    """Train the `first` mixtures and those near the best one, and add what is found to mix.json.
+
+    With --verify, the best one and each objective alone are then trained on the whole.
+    """
+    tried = list[Shares]()
+    for _ in range(2):
+        tried += first if not tried else nearer(search.parts_of(found[SEARCH][0]))
+        tried = list(dict.fromkeys(tried))
+        search.judge(tried, SEARCH, found)
+    if search.given.verify:
+        best = search.parts_of(found[SEARCH][0])
+        search.judge(list(dict.fromkeys([best, *search.singles])), WHOLE, found)
 
 
 def check_losses(path: Path, losses: Any, tasks: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,11 +136,7 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     # all are checked before the first one is measured
     rungs = ladder(given, base)
     last = name_held_out(given, rungs)
-    for task in tasks_of(rungs):
-        own = [rung for rung in rungs if rung.task == task and rung.name != last]
-        check_rungs([rung.size for rung in own], [rung.tokens for rung in own])
-    for size, rung in {rung.size: rung for rung in rungs}.items():
-        check_size(size, rung)
+    check_ladder(rungs, last)
     # a ladder that goes on keeps its plan: measuring costs a minute
     plan = known["plan"] if "plan" in known else measure_sizes(rungs)
     if known:
@@ -156,16 +152,31 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     train_all(rungs, given.jobs)
     found["rungs"] = [rung.row(rung.name == last) for rung in rungs]
     files.write(path, json.dumps(found, indent=1) + "\n")
-    lost = [f"{row['task']}/{row['rung']}" for row in found["rungs"] if row["loss"] is None]
-    if any(not row["held_out"] for row in found["rungs"] if row["loss"] is None):
-        raise NonFiniteError(
-            f"no finite loss, so that nothing is fitted: {', '.join(lost[:3])} of {len(lost)} in "
-            f"{given.save_dir}; lower --lr"
-        )
+    refuse_lost_runs(found["rungs"], given.save_dir)
     found["fits"] = {task: fit_task(found["rungs"], task) for task in tasks_of(rungs)}
     files.write(path, json.dumps(found, indent=1) + "\n")
     files.write(given.save_dir / PAGE, "\n".join(ladder_page(found)) + "\n")
     return found
+
+
+def check_ladder(rungs: Sequence[Rung], last: str) -> None:
+    """Raise a UsageError if an objective has too few runs for a fit, or a size no memory."""
+    for task in tasks_of(rungs):
+        fitted = [rung for rung in rungs if rung.task == task and rung.name != last]
+        check_rungs([rung.size for rung in fitted], [rung.tokens for rung in fitted])
+    for size, rung in {rung.size: rung for rung in rungs}.items():
+        check_size(size, rung)
+
+
+def refuse_lost_runs(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Raise a NonFiniteError if a run that is fitted has no finite loss."""
+    lost = [row for row in rows if row["loss"] is None]
+    if not all(row["held_out"] for row in lost):
+        names = ", ".join(f"{row['task']}/{row['rung']}" for row in lost[:3])
+        raise NonFiniteError(
+            f"no finite loss, so that nothing is fitted: {names} of {len(lost)} in {folder}; lower "
+            "--lr"
+        )
 
 
 def check_size(size: str, rung: Rung) -> None:

@@ -83,43 +83,57 @@ def write(parts: Loaded, folder: Path) -> None:
     config = parse_named("adapter", parts.state["config"]["adapter"], "--adapter")
     require(isinstance(config, LoRA), "--to peft: only --adapter lora leaves for peft")
     tensors = weights_of(parts.path, averages=True, merged=False)
-    stays = {name: one for name, one in tensors.items() if not name.endswith((A, B))}
-    base = copy.deepcopy(parts.model)
-    base.load_state_dict(stays, strict=False)
-    model = replace(parts, model=base)
-    (folder / BASE).mkdir()
-    write_folder(model, folder / BASE)
+    base = _write_base(parts, tensors, folder / BASE)
     family, head = _family_of(parts), parts.task.head
     layout = layout_of(family, parts.model.config, head)
-    theirs = translate(model, model.tensors())
 
     def named(name: str) -> str:
         """The name in the class that is written, which may have another root; "" if it has none."""
-        return name if name in theirs else _complete(name.removeprefix(family.root), theirs)
+        return name if name in base else _complete(name.removeprefix(family.root), base)
 
     stems = [name.removesuffix(A) for name in tensors if name.endswith(A)]
-    found = [
+    added = [
         replace(one, module=named(f"{one.module}.weight").removesuffix(".weight"))
         for stem in stems
         for one in split_delta(stem, tensors, parts, layout)
     ]
-    # the class may lack an output layer of the base, which no update changed
-    known = tuple(f"{name}." for name in layout.names if name.startswith("heads."))
-    whole = [name for name in read_tensors(parts.path / "model.safetensors") if name in stays]
-    whole = [name for name in whole if not name.startswith("heads.") or name.startswith(known)]
-    lines = [line.theirs for line in layout.lines(whole)]
-    kept = {named(name).rpartition(".")[0] for names in lines for name in names} - {""}
-    matrices = {f"{one.module}.lora_A.weight": one.lower for one in found}
-    matrices |= {f"{one.module}.lora_B.weight": one.upper for one in found}
-    matrices |= {name: one for name, one in theirs.items() if name.rpartition(".")[0] in kept}
+    whole = _trained_whole(parts.path, tensors, layout)
+    saved = {named(name).rpartition(".")[0] for name in whole} - {""}
+    matrices = {f"{one.module}.lora_A.weight": one.lower for one in added}
+    matrices |= {f"{one.module}.lora_B.weight": one.upper for one in added}
+    matrices |= {name: one for name, one in base.items() if name.rpartition(".")[0] in saved}
     stored = {WRAPPED + name: tensor.contiguous() for name, tensor in matrices.items()}
     write_safetensors(stored, folder / WEIGHTS[0])
     about = {
         "task_type": TASKS.get(ending_of(family, head) if head else family.task),
-        "fan_in_fan_out": any(layout.form(f"{one.module}.weight") is TURNED for one in found),
-        "modules_to_save": sorted(kept) or None,
+        "fan_in_fan_out": any(layout.form(f"{one.module}.weight") is TURNED for one in added),
+        "modules_to_save": sorted(saved) or None,
     }
-    write_json(_describe(config, found) | about, folder / CONFIG)
+    write_json(_describe(config, added) | about, folder / CONFIG)
+
+
+def _write_base(parts: Loaded, tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    """Write the model that an adapter stands on; returns its tensors by transformers' names."""
+    model = copy.deepcopy(parts.model)
+    stays = {name: one for name, one in tensors.items() if not name.endswith((A, B))}
+    model.load_state_dict(stays, strict=False)
+    base = replace(parts, model=model)
+    folder.mkdir()
+    write_folder(base, folder)
+    return translate(base, base.tensors())
+
+
+def _trained_whole(path: Path, tensors: Mapping[str, Tensor], layout: Layout) -> list[str]:
+    """Tensors that were trained beside the low-rank matrices, by transformers' names."""
+    stored = [name for name in read_tensors(path / "model.safetensors") if name in tensors]
+    # the class may lack an output layer of the base, which no update changed
+    known = tuple(f"{name}." for name in layout.names if name.startswith("heads."))
+    whole = [
+        name
+        for name in stored
+        if not name.endswith((A, B)) and (not name.startswith("heads.") or name.startswith(known))
+    ]
+    return [name for line in layout.lines(whole) for name in line.theirs]
 
 
 def _describe(config: LoRA, found: Sequence[Added]) -> dict[str, Any]:

@@ -77,12 +77,7 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     beams = check_value(given.get("num_beams", 1), int, "num_beams", file)
     draws = check_value(given.get("do_sample", False), bool, "do_sample", file) and beams == 1
     found: dict[str, Any] = {"sampling": True, "sampling_topk": 50} if draws else {"beam": beams}
-    used = BOTH | (DRAWS if draws else SEARCH)
-    for theirs, ours in (BOTH | SEARCH | DRAWS).items():
-        if theirs in given:  # checked even if the other kind of decoding would read it
-            value = check_value(given[theirs], float if ours in FLOATS else int, theirs, file)
-            if theirs in used:
-                found[ours] = value
+    found |= _renamed(given, BOTH | (DRAWS if draws else SEARCH), file)
     stop = given.get("early_stopping", False)
     several = found.get("nbest", 1) > 1
     # with True, the search of fairseq finds the same best output, but not the same others
@@ -99,6 +94,20 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     except UsageError as error:  # transformers has no such values either
         raise CheckpointError(f"{file}: {error}") from error
     return found, left
+
+
+def _renamed(given: Mapping[str, Any], used: Mapping[str, str], file: Path) -> dict[str, Any]:
+    """The numbers that a kind of decoding has `used`, by unitk's names.
+
+    Those that only the other kind would read are checked, too.
+    """
+    found = {}
+    for theirs, ours in (BOTH | SEARCH | DRAWS).items():
+        if theirs in given:
+            value = check_value(given[theirs], float if ours in FLOATS else int, theirs, file)
+            if theirs in used:
+                found[ours] = value
+    return found
 
 
 def _without_option(
@@ -294,11 +303,15 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
     if numbers.get("min_len"):
         found["min_new_tokens"] = numbers["min_len"] + opened
     if start is not None:
-        first, *more = start
-        if len(more) > 1:
-            raise UsageError(
-                f"--to hf: transformers' decoders begin with 2 symbols at most, not {len(start)}"
-            )
-        found["decoder_start_token_id"] = first
-        found["forced_bos_token_id"] = more[0] if more else None
+        found |= _opening_symbols(start)
     return found, [flag(name) for name in options if name not in known]
+
+
+def _opening_symbols(start: list[int]) -> dict[str, int | None]:
+    """The entries for the symbols that a decoder's outputs begin with."""
+    first, *more = start
+    if len(more) > 1:
+        raise UsageError(
+            f"--to hf: transformers' decoders begin with 2 symbols at most, not {len(start)}"
+        )
+    return {"decoder_start_token_id": first, "forced_bos_token_id": more[0] if more else None}

@@ -70,16 +70,12 @@ def detect_task(family: Family, checkpoint: Checkpoint, told: Mapping[str, str])
     matrix = tensors.get(f"{out}.weight")
     if matrix is None or matrix.dim() != 2:
         raise CheckpointError(f"{where}: {named[0]} needs a matrix {out}.weight")
-    size, problem = len(matrix), given.get("problem_type")
+    size = len(matrix)
     head = CLASSES[ending][0]
     if ending == DOUBLE:
         refuse(given, SUMMARY, where)
     if head in PROBLEMS:
-        head = "regress" if size == 1 else "class"
-        head = "classes" if problem == PROBLEMS["classes"] else head
-        if problem not in (None, PROBLEMS[head]):
-            what = f"{named[0]} with {size} outputs as {PROBLEMS[head]} only"
-            raise CheckpointError(f"{where}: unitk reads {what}, got problem_type {problem!r}")
+        head = head_of_problem(given, named[0], size, where)
     task = {"class": "classify", "classes": "multi_label"}.get(head, head)
     labels = label_names(given, size, where) if head in ("class", "classes", "tag") else ()
     around = ",".join(f"{name}={text}" for name, text in {**options, **family.laid}.items())
@@ -91,11 +87,27 @@ def detect_task(family: Family, checkpoint: Checkpoint, told: Mapping[str, str])
     options |= {name: check_value(kept[name], str, name, where) for name in options if name in kept}
     if (pooling := pooling_of(family, ending, given, where)) != "slot":
         if head == "classes":
-            what = f"{named[0]} with problem_type {problem}"
-            raise CheckpointError(f"{where}: unitk reads {what} from one slot, not with {POOLING}")
-        options["pooling"], head = pooling, f"{head}_{pooling}"
+            raise CheckpointError(
+                f"{where}: unitk reads {named[0]} with problem_type {given.get('problem_type')} "
+                f"from one slot, not with {POOLING}"
+            )
+        options["pooling"] = pooling
+        head = f"{head}_{pooling}"
     changes = {"heads": (f"{head}:label:{size}" if labels else f"{head}:label",)}
     return Tuned(task, options, head, labels, changes | head_layers(family, ending))
+
+
+def head_of_problem(given: Mapping[str, Any], name: str, size: int, where: Path) -> str:
+    """The head of a class of transformers whose loss depends on config.json's problem_type."""
+    problem = given.get("problem_type")
+    head = "regress" if size == 1 else "class"
+    head = "classes" if problem == PROBLEMS["classes"] else head
+    if problem not in (None, PROBLEMS[head]):
+        raise CheckpointError(
+            f"{where}: unitk reads {name} with {size} outputs as {PROBLEMS[head]} only, got "
+            f"problem_type {problem!r}"
+        )
+    return head
 
 
 def pooling_of(family: Family, ending: str, given: Mapping[str, Any], where: Path) -> str:
@@ -146,17 +158,7 @@ def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, 
     """
     ending = ending_of(family, task.head)
     name = family.name + ending
-    layers = head_layers(family, ending)
-    if task.head not in (*PROBLEMS, "choice"):
-        # over slots, the only layer before the map that a class has is a transform
-        del layers["head_pooler"]
-        if "transform" not in (config.head_dense, family.head_dense):
-            del layers["head_dense"]
-    for option, wanted in layers.items():
-        has = getattr(config, option)
-        needed = f"{flag(f'arch.{option}')} {render(wanted)}"
-        what = f"--to hf: {name} needs {needed}, but this model has it {render(has)}"
-        require(wanted == has, what)
+    check_head_layers(task, config, family, ending)
     pooling = task.head.partition("_")[2] or "slot"
     pools = {"slot"} if ending != TEXTS else {"slot", *family.poolings.values()}
     require(pooling in pools, f"--to hf: {name} reads one slot, not --task.pooling {pooling}")
@@ -172,12 +174,36 @@ def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, 
         about["label2id"] = {label: i for i, label in enumerate(labels)}
     if task.head in PROBLEMS:
         about["problem_type"] = PROBLEMS[task.head]
-    about[KEPT] = {name: str(getattr(task.config, name)) for name in ("layout", "separators")}
+    about[KEPT] = {key: str(getattr(task.config, key)) for key in ("layout", "separators")}
+    return about | decoder_start(task, name)
+
+
+def check_head_layers(task: Task, config: ModelConfig, family: Family, ending: str) -> None:
+    """Refuse layers before an output layer that a class of that name has not."""
+    layers = head_layers(family, ending)
+    if task.head not in (*PROBLEMS, "choice"):
+        # over slots, the only layer before the map that a class has is a transform
+        del layers["head_pooler"]
+        if "transform" not in (config.head_dense, family.head_dense):
+            del layers["head_dense"]
+    for option, wanted in layers.items():
+        has = getattr(config, option)
+        require(
+            wanted == has,
+            f"--to hf: {family.name}{ending} needs {flag(f'arch.{option}')} {render(wanted)}, but "
+            f"this model has it {render(has)}",
+        )
+
+
+def decoder_start(task: Task, name: str) -> dict[str, int]:
+    """The entry of config.json for the symbol that a decoder's copy of a text begins with."""
     towers = task.encoded([np.zeros(2, np.int64)]).example.towers
-    if "dec" in towers:
-        first, *rest = towers["dec"].token.tolist()
-        same = rest == towers["enc"].token[:-1].tolist()
-        what = f"{name} needs --task.layout seq2seq:opening=both (BART) or seq2seq:opening=pad (T5)"
-        require(same, f"--to hf: {what}, got {task.config.layout}")
-        about["decoder_start_token_id"] = first
-    return about
+    if "dec" not in towers:
+        return {}
+    first, *rest = towers["dec"].token.tolist()
+    require(
+        rest == towers["enc"].token[:-1].tolist(),
+        f"--to hf: {name} needs --task.layout seq2seq:opening=both (BART) or seq2seq:opening=pad "
+        f"(T5), got {task.config.layout}",
+    )
+    return {"decoder_start_token_id": first}

@@ -10,6 +10,7 @@ import sys
 import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ def write_tokenizer(
         create(folder / model.file, model.data)
     if isinstance(model, Unaccented):
         about = {**about, "keep_accents": False, "do_lower_case": model.lowercase}
+    # whether a text may have special tokens that are found in it
     finds = isinstance(model, Tokenizers) and bool(model.special - {*vocab.symbols.values()})
     pieces = vocab.pieces(range(min(rows, len(vocab))))
     if finds and about.get("split_special_tokens"):
@@ -87,20 +89,28 @@ def write_tokenizer(
         used = [one["ids"] for one in _frame(task, pieces, embeds)["special_tokens"].values()]
         pieces = pieces[: max(model.size, *(index + 1 for [index] in used))]
     spec["added_tokens"] = _added_entries(vocab, pieces, spec.get("added_tokens") or [])
-    own = spec.get("post_processor")
-    if own is None or task.head or embeds:
-        frame = _frame(task, pieces, embeds)
-        # that of pieces of bytes cuts the blanks off what a token covers
-        keeps = own is not None and own["type"] == "ByteLevel"
-        both = {"type": "Sequence", "processors": [own, frame]}
-        spec["post_processor"] = both if keeps else frame
+    processor = spec.get("post_processor")
+    if processor is None or task.head or embeds:
+        spec["post_processor"] = _behind(processor, _frame(task, pieces, embeds))
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", **about, **_roles(vocab, pieces)}
+    for name, content in {"tokenizer.json": spec, "tokenizer_config.json": about}.items():
+        text = json.dumps(content, indent=1, ensure_ascii=False)
+        create(folder / name, text + "\n")
+
+
+def _behind(processor: Mapping[str, Any] | None, frame: dict[str, Any]) -> dict[str, Any]:
+    """A frame, behind the post-processor of a vocabulary where both have something to do."""
+    # that of pieces of bytes cuts the blanks off what a token covers
+    if processor is not None and processor["type"] == "ByteLevel":
+        return {"type": "Sequence", "processors": [processor, frame]}
+    return frame
+
+
+def _roles(vocab: Vocab, pieces: Sequence[str]) -> dict[str, str]:
+    """The entries of tokenizer_config.json that name special tokens by their roles."""
     roles = {"bos": vocab.cls, "eos": vocab.sep}
     roles |= {name: vocab.symbols[name] for name in ("pad", "unk", "cls", "sep", "mask")}
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", **about}
-    about |= {f"{role}_token": pieces[i] for role, i in roles.items() if i < len(pieces)}
-    for name, found in {"tokenizer.json": spec, "tokenizer_config.json": about}.items():
-        text = json.dumps(found, indent=1, ensure_ascii=False)
-        create(folder / name, text + "\n")
+    return {f"{role}_token": pieces[i] for role, i in roles.items() if i < len(pieces)}
 
 
 def _spec_of(model: Any) -> dict[str, Any] | None:
@@ -174,54 +184,96 @@ def _prompt(task: Task, parts: list[Ids], embeds: bool) -> Slots:
     return read.towers["enc" if "enc" in read.towers else "x"]
 
 
-def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
-    """The tokenizer.json of a sentencepiece model.
+@dataclass(frozen=True)
+class ModelProto:
+    """A sentencepiece model as the numbered fields of sentencepiece_model.proto."""
 
-    The numbers of fields are those in sentencepiece_model.proto.
-    """
+    names: list[str]
+    scores: list[float]
+    kinds: list[int]
+    trainer: dict[int, Any]
+    rules: dict[int, Any]  # of the normalizer
+
+    @classmethod
+    def of(cls, model: SentencePiece) -> ModelProto:
+        """Read the fields of a model."""
+        proto = dict(fields(model.data))
+        pieces = [dict(fields(one)) for number, one in fields(model.data) if number == 1]
+        return cls(
+            names=[model.piece(i) for i in range(model.size)],
+            scores=[struct.unpack("<f", piece.get(2, bytes(4)))[0] for piece in pieces],
+            kinds=[int(piece.get(3, NORMAL)) for piece in pieces],
+            trainer=dict(fields(proto[2])),
+            rules=dict(fields(proto[3])),
+        )
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether it has a piece for each byte."""
+        return BYTE in self.kinds
+
+    @property
+    def is_bpe(self) -> bool:
+        """Whether its pieces are merged; otherwise it is a unigram model."""
+        return bool(self.trainer.get(3, 1) == 2)  # model_type
+
+    def of_kinds(self, *kinds: int) -> dict[str, float]:
+        """The pieces of these kinds, with their scores."""
+        rows = zip(self.names, self.scores, self.kinds, strict=True)
+        return {name: score for name, score, kind in rows if kind in kinds}
+
+
+def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
+    """The tokenizer.json of a sentencepiece model."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from tokenizers import Regex as R
 
-    proto = dict(fields(model.data))
-    about = [dict(fields(one)) for number, one in fields(model.data) if number == 1]
-    kinds = [int(one.get(3, NORMAL)) for one in about]
-    names = [model.piece(i) for i in range(model.size)]
-    score = [struct.unpack("<f", one.get(2, bytes(4)))[0] for one in about]
-    plain = {names[i]: score[i] for i, kind in enumerate(kinds) if kind == NORMAL}
-    has_bytes, unk = BYTE in kinds, kinds.index(UNKNOWN)
-    trainer, rules = dict(fields(proto[2])), dict(fields(proto[3]))
-    is_bpe = trainer.get(3, 1) == 2  # model_type
+    proto = ModelProto.of(model)
+    plain = proto.of_kinds(NORMAL)
+    unk = proto.kinds.index(UNKNOWN)
+    gone = list[str]()
+    if proto.is_bpe:
+        ids = {name: i for i, name in enumerate(proto.names)}
+        options = {"unk_token": proto.names[unk], "fuse_unk": True}
+        merges = models.BPE(ids, _merges(plain), byte_fallback=proto.has_bytes, **options)
+        tokenizer = Tokenizer(merges)
+    else:
+        pieces = list(zip(proto.names, proto.scores, strict=True))
+        tokenizer = Tokenizer(models.Unigram(pieces, unk, proto.has_bytes))
+        # no text becomes these in sentencepiece; the library's unigram model would find them
+        apart = [*proto.of_kinds(UNKNOWN, CONTROL), *(["<0xFF>"] if proto.has_bytes else [])]
+        cuts, gone = _cuts(apart, set(plain), proto.has_bytes)
+        if cuts:
+            pattern = R("|".join(cuts))
+            tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "merged_with_previous")
+    tokenizer.normalizer = normalizers.Sequence(_normalizers(model, proto.rules, gone))
+    strip = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *strip])
+    if proto.is_bpe:  # scores of 0 make the unigram model prefer them anyway
+        users = proto.of_kinds(USER)
+        tokenizer.add_tokens([AddedToken(name, normalized=True) for name in users])
+    return dict(json.loads(tokenizer.to_str()))
+
+
+def _normalizers(model: SentencePiece, rules: Mapping[int, Any], gone: Sequence[str]) -> list[Any]:
+    """What a model does to a text before it is cut into pieces.
+
+    Symbols that are `gone` are replaced by their first character.
+    """
+    from tokenizers import Regex, normalizers
+
     steps = _characters(rules[2], rules[1]) if rules.get(2) else []
     if isinstance(model, Unaccented):
         quotes = [normalizers.Replace(two, '"') for two in ("``", "''")]
         lower = [normalizers.Lowercase()] * model.lowercase
         steps = [*quotes, normalizers.NFKD(), normalizers.StripAccents(), *lower, *steps]
-    blanks: list[tuple[Any, str]] = [(R(r"\A +"), ""), (R(" +"), "▁"), (R(r"▁+\z"), "")]
-    blanks = blanks if rules.get(4, 1) else [(" ", "▁")]  # remove_extra_whitespaces
-    if is_bpe:
-        ids = {name: i for i, name in enumerate(names)}
-        options = {"unk_token": names[unk], "fuse_unk": True, "byte_fallback": has_bytes}
-        tokenizer = Tokenizer(models.BPE(ids, _merges(plain), **options))
-    else:
-        pieces = list(zip(names, score, strict=True))
-        tokenizer = Tokenizer(models.Unigram(pieces, unk, has_bytes))
-        # no text becomes these in sentencepiece; the library's unigram model would find them
-        apart = [names[i] for i, kind in enumerate(kinds) if kind in (UNKNOWN, CONTROL)]
-        cuts, gone = _cuts([*apart, "<0xFF>"] if has_bytes else apart, set(plain), has_bytes)
-        blanks += [(one, one[0]) for one in gone]
-        if cuts:
-            pattern = R("|".join(cuts))
-            tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "merged_with_previous")
-    steps += [normalizers.Replace(*one) for one in blanks]
+    blanks: list[tuple[Any, str]] = [(" ", "▁")]
+    if rules.get(4, 1):  # remove_extra_whitespaces
+        blanks = [(Regex(r"\A +"), ""), (Regex(" +"), "▁"), (Regex(r"▁+\z"), "")]
+    steps += [normalizers.Replace(*pair) for pair in [*blanks, *((one, one[0]) for one in gone)]]
     if rules.get(3, 1):  # add_dummy_prefix
         steps.append(normalizers.Prepend("▁"))
-    tokenizer.normalizer = normalizers.Sequence(steps)
-    strip = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *strip])
-    if is_bpe:  # scores of 0 make the unigram model prefer them anyway
-        own = [names[i] for i, kind in enumerate(kinds) if kind == USER]
-        tokenizer.add_tokens([AddedToken(name, normalized=True) for name in own])
-    return dict(json.loads(tokenizer.to_str()))
+    return steps
 
 
 def _merges(scores: Mapping[str, float]) -> list[tuple[str, str]]:
