@@ -47,7 +47,8 @@ def resample(scores_SN: Doubles, weights_N: Doubles, stream: int = 0) -> Doubles
     """
     num_seeds, num_items = scores_SN.shape
     items, seeds = np.random.default_rng(num_items), np.random.default_rng((num_seeds, stream))
-    found, chunk = list[Doubles](), max(1, CELLS // num_items)
+    found = list[Doubles]()
+    chunk = max(1, CELLS // num_items)
     for first in range(0, DRAWS, chunk):
         draws = min(chunk, DRAWS - first)
         # how often each item is drawn, [draws, N]

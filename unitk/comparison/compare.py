@@ -117,7 +117,8 @@ def run(parsed: Parsed) -> None:
     """Print the table; write page and csv if requested."""
     from unitk.comparison.side_by_side import lines_of_rows
 
-    given, rows = parsed.main, value(parsed)
+    given = parsed.main
+    rows = value(parsed)
     if given.output_format == "json":
         plain = [{k: None if v != v else v for k, v in row.items()} for row in rows]
         print(json.dumps({"data": str(given.data), "models": plain}))

@@ -80,7 +80,8 @@ class Drawn(Estimator):
     draws = 8
 
     def costs(self, model: Decoder, task: Task, texts: Texts, how: Estimation) -> list[Cost]:
-        bounded, found = cast(Bounded, task), list[Cost]()
+        bounded = cast(Bounded, task)
+        found = list[Cost]()
         for first in range(0, len(texts), TOGETHER):
             some = texts[first : first + TOGETHER]
             # one place more, for the symbols behind a text

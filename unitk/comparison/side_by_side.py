@@ -105,7 +105,8 @@ def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def word_costs(vocab: Vocab, document: Document, tokens: Doubles) -> list[tuple[str, float]]:
     """The words of a document, and what each costs: a token belongs to the word it begins in."""
-    found, first = list[tuple[str, float]](), 0
+    found = list[tuple[str, float]]()
+    first = 0
     for sentence in document.sentences:
         words = list(UNIT.finditer(sentence))
         starts = np.array([start for start, _ in vocab.offsets(sentence)], np.int64)

@@ -32,7 +32,8 @@ def open_documents(parsed: Parsed) -> list[Document]:
 
     Raises `DataError` where there is no text, and `UsageError` for options that have no effect.
     """
-    given, path = parsed.main, parsed.main.data
+    given = parsed.main
+    path = parsed.main.data
     if path.is_dir() and not is_corpus(path) and "valid" in parts(path):
         path = path / "valid"
     if is_corpus(path):

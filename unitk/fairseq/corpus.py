@@ -149,7 +149,9 @@ class FairseqCorpus(Corpus):
     """The items of one index as sentences; `lines`: each item is a document, even an empty one."""
 
     def __init__(self, stem: Path, vocab: Vocab, lines: bool) -> None:
-        self.path, self.file, self.vocab_hash = stem, stem.with_name(f"{stem.name}.bin"), vocab.hash
+        self.path = stem
+        self.file = stem.with_name(f"{stem.name}.bin")
+        self.vocab_hash = vocab.hash
         index = stem.with_name(f"{stem.name}.idx")
         self.dtype, sizes = read_index(index, self.file)
         self._tokens = map_file(self.file, self.dtype) if sizes.any() else np.empty(0, self.dtype)
@@ -195,7 +197,8 @@ class FairseqPairs(Pairs):
     """Pairs of lines: line i of one language with line i of the other."""
 
     def __init__(self, stems: tuple[Path, ...], vocab: Vocab) -> None:
-        self.path, self.vocab_hash = stems[0].with_suffix(""), vocab.hash
+        self.path = stems[0].with_suffix("")
+        self.vocab_hash = vocab.hash
         self.source, self.target = (FairseqCorpus(stem, vocab, lines=True) for stem in stems)
         self.manifest = {"kind": "pairs", "vocab": vocab.hash, "sources": [*map(str, stems)]}
         sides = self.source.fingerprint + self.target.fingerprint
@@ -271,7 +274,8 @@ def write(options: Options, parts: dict[str, Files]) -> dict[str, dict[str, Coun
 
     Returns the counts of each side of each part.
     """
-    langs, sides = (options.source_lang, options.target_lang), ("", "")
+    langs = (options.source_lang, options.target_lang)
+    sides = ("", "")
     if any(source.targets for source in parts.values()):
         sides = langs
         for lang in langs:
@@ -299,7 +303,8 @@ def write(options: Options, parts: dict[str, Files]) -> dict[str, dict[str, Coun
 def _dictionary(options: Options, parts: dict[str, Files]) -> FairseqDictionary:
     if options.vocab is None:
         require("train" in parts, "--format fairseq needs --input or --source-file, or a --vocab")
-        train, size = parts["train"], options.vocab_size
+        train = parts["train"]
+        size = options.vocab_size
         require(size is None or size > 4, f"--vocab-size must be above 4, got {size}")
         counts = word_counts([*train.paths, *train.targets])
         words = FairseqDictionary(build_dictionary(counts, size, options.vocab_threshold))
@@ -325,15 +330,18 @@ def write_split(
     stems = [folder / f"{name}.{one}-{other}.{lang}" for lang in langs]
     sides = {"source": source.paths, "target": source.targets}
     if not source.targets:
-        stems, sides = [folder / name], {"": source.paths}
-    vocab, found = adopt(words), {}
+        stems = [folder / name]
+        sides = {"": source.paths}
+    vocab = adopt(words)
+    found = {}
     for stem, (side, paths) in zip(stems, sides.items(), strict=True):
         unknown = _write_side(stem, paths, words)
         corpus = FairseqCorpus(stem, vocab, lines=bool(side))
         if not corpus.holds:
             raise DataError(f"{paths[0]}: there is no text in it")
         found[side] = corpus.counts
-        corpus.counts.words, corpus.counts.unknown = corpus.counts.tokens, unknown
+        corpus.counts.words = corpus.counts.tokens
+        corpus.counts.unknown = unknown
     numbers = [counts.sentences for counts in found.values()]
     if len(set(numbers)) > 1:
         first, second = source.paths[0], source.targets[0]
@@ -344,7 +352,9 @@ def write_split(
 def _write_side(stem: Path, paths: Sequence[Path], words: FairseqDictionary) -> int:
     """Write each line of some files as an item; returns the number of unknown words."""
     code = 8 if words.size < SMALL else 9 if words.size < LARGE else 5
-    dtype, unknown, sizes = np.dtype(CODES[code]), 0, array("i")
+    dtype = np.dtype(CODES[code])
+    unknown = 0
+    sizes = array("i")
     with open_plain(stem.with_name(f"{stem.name}.bin"), "wb") as file:
         for line in _lines(paths):
             ids = words.line(line)

@@ -161,11 +161,13 @@ class UnitkModel(BaseFairseqModel):
 
     def __init__(self, network: Any) -> None:
         super().__init__()
-        self.network, self.step = network, 0
+        self.network = network
+        self.step = 0
 
     @classmethod
     def build_model(cls, cfg: Any, task: UnitkTask) -> "UnitkModel":
-        data, main = task.opened, task.parsed.main
+        data = task.opened
+        main = task.parsed.main
         sizes = len(data.vocab), len(data.task.source_vocab)
         network = build(task.parsed.components["arch"].config, *sizes)
         if main.init_from is not None:
@@ -212,7 +214,8 @@ class UnitkLoss(FairseqCriterion):
         The loss is the weighted sum of the asks' means.
         """
         batch = sample["batch"]
-        sums, counts = model(self.ours, batch, self.total).sums, self.ours.counts(batch)
+        sums = model(self.ours, batch, self.total).sums
+        counts = self.ours.counts(batch)
         asked = sum(counts[name] for name in sums)
         means = {name: total / (counts[name] or 1) for name, total in sums.items()}
         whole = asked * sum(self.weights.get(name, 1.0) * mean for name, mean in means.items())

@@ -225,7 +225,8 @@ def _with_source_vocab(
     task: Task, target_vocab: Vocab, found: Found, state: Mapping[str, Tensor]
 ) -> Task:
     """The task with the vocabulary of the encoder: the one of its options, or the one found."""
-    rows, chosen = len(state[ENCODER]), task.source_vocab is not target_vocab
+    rows = len(state[ENCODER])
+    chosen = task.source_vocab is not target_vocab
     source_vocab = task.source_vocab if chosen else found.source_vocab
     if source_vocab is not None:
         return task.changed(source_vocab=fit_vocab(source_vocab, rows))

@@ -115,7 +115,8 @@ class FairseqDictionary(Dictionary):
 
     def line(self, text: str) -> list[int]:
         """The ids of a line as fairseq-preprocess writes it; `<s>` and the like are symbols."""
-        get, unk = self._index.get, self.unk
+        get = self._index.get
+        unk = self.unk
         return [*(get(word, unk) for word in text.split()), END]
 
     def decode(self, ids: list[int]) -> str:

@@ -41,7 +41,8 @@ def hf_folder(
             )
     from transformers.utils import logging as talk
 
-    shown, level = talk.is_progress_bar_enabled(), talk.get_verbosity()
+    shown = talk.is_progress_bar_enabled()
+    level = talk.get_verbosity()
     with tempfile.TemporaryDirectory(prefix="unitk-") as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # their own deprecations
         with as_target(target):

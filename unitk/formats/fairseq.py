@@ -164,7 +164,8 @@ def vocab_of(path: Path) -> Vocab | None:
 
 def with_classes(layout: Layout, tensors: Mapping[str, Tensor]) -> tuple[Layout, tuple[str, ...]]:
     """The layout extended by RoBERTa's classification heads, and the heads in unitk's spelling."""
-    names, heads = dict(layout.names), []
+    names = dict(layout.names)
+    heads = []
     for name, tensor in tensors.items():
         found = re.fullmatch(r"classification_heads\.(\w+)\.out_proj\.weight", name)
         if found and layout is ROBERTA and tensor.dim() == 2 and len(tensor):
@@ -300,7 +301,8 @@ def waves(rows: int, width: int) -> Tensor:
 
 def write(parts: Loaded, folder: Path) -> None:
     """Write checkpoint_best.pt with the names of 0.10 and later, dict.txt and the tokenizer."""
-    config, tensors = parts.model.config, parts.tensors()
+    config = parts.model.config
+    tensors = parts.tensors()
     kind = kind_of_config(config)
     check_symbols(parts.task, opened=kind is not ROBERTA_KIND)
     names = dict(kind.layout.names)
@@ -333,7 +335,8 @@ def write(parts: Loaded, folder: Path) -> None:
         "last_optimizer_state": None,
     }
     save_pickle(about, folder / CHECKPOINT)
-    vocab, rows = parts.task.vocab, len(tensors["embed.tokens.weight"])
+    vocab = parts.task.vocab
+    rows = len(tensors["embed.tokens.weight"])
     write_dict(vocab, folder / "dict.txt", rows)
     write_vocab(vocab, folder, rows)
 
@@ -362,7 +365,8 @@ def write_options(kind: FairseqKind, config: ModelConfig) -> dict[str, Any]:
 
 def check_symbols(task: Task, opened: bool) -> None:
     """Refuse ids that mean something else in fairseq, and texts that begin in another way."""
-    vocab, own = task.vocab, range(len(SYMBOLS))
+    vocab = task.vocab
+    own = range(len(SYMBOLS))
     if [vocab.cls, vocab.pad, vocab.sep, vocab.unk] != [*own]:
         raise UsageError(
             f"--to fairseq: its dictionaries begin with {' '.join(SYMBOLS)}, and this model's with"
@@ -379,9 +383,11 @@ def check_symbols(task: Task, opened: bool) -> None:
 
 def write_dict(vocab: Vocab, path: Path, rows: int) -> None:
     """Write dict.txt: a line for each symbol but the first four, which fairseq adds itself."""
-    own, first = b"", len(SYMBOLS)
+    own = b""
+    first = len(SYMBOLS)
     if isinstance(vocab.model, FairseqDictionary):
-        own, first = vocab.model.data.rstrip(b"\n") + b"\n", vocab.model.size
+        own = vocab.model.data.rstrip(b"\n") + b"\n"
+        first = vocab.model.size
     more = range(first, min(rows, len(vocab)))
     # fairseq's masked tasks add <mask> if it is not there
     names = (
@@ -394,12 +400,15 @@ def write_dict(vocab: Vocab, path: Path, rows: int) -> None:
 def kind_of_config(config: ModelConfig) -> FairseqKind:
     """The kind of model that a configuration fits; otherwise `UsageError` names the option."""
     if isinstance(config, EncoderDecoderConfig):
-        kind, free = SEQ2SEQ_KIND, {"shared_embeddings", "embedding_scale"}
+        kind = SEQ2SEQ_KIND
+        free = {"shared_embeddings", "embedding_scale"}
         free |= {"norm_first", "final_norm", "embedding_norm"}
     elif config.head_transform:
-        kind, free = ROBERTA_KIND, {"heads", "num_segments"}
+        kind = ROBERTA_KIND
+        free = {"heads", "num_segments"}
     else:
-        kind, free = LM_KIND, {"embedding_scale", "final_norm", "norm_first"}
+        kind = LM_KIND
+        free = {"embedding_scale", "final_norm", "norm_first"}
     free |= {"activation", "tied", "position_offset"}
     settings.check_family(config, kind.presets[0], free, f"--to fairseq: a {kind.arch}")
     return kind

@@ -34,7 +34,8 @@ def read_ours(
 
     The names of labels, which the checkpoint lacks, come from its data.
     """
-    origin, task = str(path), cfg["task"]
+    origin = str(path)
+    task = cfg["task"]
     found = [("task", task["_name"].removeprefix(TASK), origin)]
     if arch := dict(cfg.get("model") or {}).get("unitk_arch"):
         found.append(("arch", str(arch), origin))
@@ -44,7 +45,8 @@ def read_ours(
             found.append((name.replace("-", "_"), text if equals else None, origin))
     given = gather_settings(found, Origin.CHECKPOINT)
     parsed = resolve(NoOptions, given, COMPONENTS)
-    parts, data = parsed.components, Path(str(task.get("data")))
+    parts = parsed.components
+    data = Path(str(task.get("data")))
     opened = open_vocab(vocab or data)
     objective = parts["task"].made_from(parts["task"].config, opened)
     if objective.predicts:

@@ -116,7 +116,8 @@ def symbols_of(vocab: Vocab, added: Path) -> dict[str, int]:
 
 def write(parts: Loaded, folder: Path) -> None:
     """Write the file that GLM's code loads, config.json and the tokenizer."""
-    config, tensors = parts.model.config, parts.tensors()
+    config = parts.model.config
+    tensors = parts.tensors()
     settings.check_family(config, PRESETS[0], SIZES, "--to glm: a GLM")
     require(
         config.max_positions2 > 0,

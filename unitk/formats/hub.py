@@ -178,7 +178,8 @@ def _near_names(kind: str, repo: str, wanted: str) -> str:
     failures: Any = (OSError, ValueError, *errors.HfHubHTTPError.__bases__)
     try:
         if not wanted:
-            owner, wanted = repo.partition("/")[0], repo
+            owner = repo.partition("/")[0]
+            wanted = repo
             every = hub.list_models if kind == "model" else hub.list_datasets
             names = [one.id for one in every(author=owner, limit=500)]
         elif "." in wanted and kind == "dataset":

@@ -86,7 +86,9 @@ def write(parts: Loaded, folder: Path) -> None:
     A model with XLM's dictionary is written in the format of `mass_xlm`. A tokenizer other than
     BERT's is written beside dict.txt.
     """
-    config, tensors, vocab = parts.model.config, parts.tensors(), parts.task.vocab
+    config = parts.model.config
+    tensors = parts.tensors()
+    vocab = parts.task.vocab
     if isinstance(vocab.model, XLMDictionary):
         return registry.get("format", TRANSLATION).write(parts, folder)
     check_family(config, KIND.presets[0], {"position_offset", "activation"}, "--to mass: a MASS")

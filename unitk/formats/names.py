@@ -149,9 +149,11 @@ class Layout:
             generic, of_module = (_generic(text, digits) for text in (name, module))
             # a tensor may have another module than the rest of its own (UniLM's q_bias)
             if generic in self.names:
-                theirs, end = self.names[generic], ""
+                theirs = self.names[generic]
+                end = ""
             elif of_module in self.names:
-                theirs, end = self.names[of_module], f".{leaf}"
+                theirs = self.names[of_module]
+                end = f".{leaf}"
             else:
                 without.append(name)
                 continue
@@ -190,7 +192,8 @@ class Layout:
         ours: dict[str, Tensor] = {}
         wrong = []
         for line in lines:
-            tensor, wanted = self._joined(line, theirs, config), shapes[line.ours]
+            tensor = self._joined(line, theirs, config)
+            wanted = shapes[line.ours]
             if tensor is not None and tensor.shape == wanted:
                 ours[line.ours] = tensor
             else:

@@ -113,7 +113,8 @@ def stand_ins(path: Path, zipped: bool) -> list[Any]:
 
 def harmless(name: str) -> bool:
     """Whether a name is that of plain values or, outside Python's library, of a class."""
-    package, last = name.partition(".")[0], name.rpartition(".")[2].lstrip("_")
+    package = name.partition(".")[0]
+    last = name.rpartition(".")[2].lstrip("_")
     return name in PLAIN or (package not in sys.stdlib_module_names and last[:1].isupper())
 
 

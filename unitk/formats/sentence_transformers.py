@@ -51,7 +51,8 @@ def write(
         pool = parts.task.pool
     idle = specials and pool != "mean"
     require(not idle, f"--specials has no effect with --pool {pool}")
-    config, task = parts.model.config, parts.task
+    config = parts.model.config
+    task = parts.task
     with as_target(NAME):
         kind = kind_of(config, parts.config.get("arch", ""), task.head)
         family = registry.get(MODEL_TYPE, kind)
@@ -88,7 +89,8 @@ def write(
 
 def _weights(parts: Loaded) -> dict[str, Any]:
     """The weight of each piece in a mean: 0 for special symbols."""
-    vocab, rows = parts.task.vocab, len(parts.tensors()["embed.tokens.weight"])
+    vocab = parts.task.vocab
+    rows = len(parts.tensors()["embed.tokens.weight"])
     pieces = vocab.pieces(range(min(rows, len(vocab))))
     silent = sorted(i for name, i in vocab.symbols.items() if name != "unk" and i < len(pieces))
     weights = dict.fromkeys((pieces[i] for i in silent), 0.0)
@@ -99,7 +101,8 @@ def _check_tokenizer(parts: Loaded, folder: Path) -> None:
     """Refuse a tokenizer that adds other symbols than unitk reads; it is to pad behind a text."""
     from tokenizers import Tokenizer
 
-    task, file = parts.task, folder / FAST
+    task = parts.task
+    file = folder / FAST
     require(file.is_file(), f"--to {NAME}: the vocabulary has no {FAST} in transformers")
     read = next(iter(task.to_embed([np.array(task.vocab.encode(TRIED))]).towers.values()))
     same = Tokenizer.from_file(str(file)).encode(TRIED).ids == read.token.tolist()

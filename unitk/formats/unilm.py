@@ -121,7 +121,8 @@ def unify_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def write(parts: Loaded, folder: Path) -> None:
     """Write pytorch_model.bin, config.json and vocab.txt; s2s-ft opens them as model_type unilm."""
-    config, tensors = parts.model.config, parts.tensors()
+    config = parts.model.config
+    tensors = parts.tensors()
     free = {*KEYS, *BARE, "tied"}
     settings.check_family(config, "unilm_base", free, "--to unilm: a model of UniLM")
     fast = config.relative_buckets > 0

@@ -31,7 +31,9 @@ class Blocks:
     """An array of tokens, of which a slice is read when it is asked for."""
 
     def __init__(self, address: str, size: int, hashes: bytes, dtype: npt.DTypeLike) -> None:
-        self.address, self.nbytes, self.dtype = address, size, np.dtype(dtype)
+        self.address = address
+        self.nbytes = size
+        self.dtype = np.dtype(dtype)
         self.hashes = [hashes[i : i + 32] for i in range(0, len(hashes), 32)]
         self._mapped: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
 
@@ -47,7 +49,8 @@ class Blocks:
             return self[where : where + 1][0]
         start, stop, _ = where.indices(len(self))
         # ids have 2 or 4 bytes, so none is cut by the end of a block
-        each, parts = BLOCK // self.itemsize, []
+        each = BLOCK // self.itemsize
+        parts = []
         for number in range(start // each, -(-stop // each) if stop > start else 0):
             low = number * each
             parts.append(self._block(number)[max(start - low, 0) : stop - low])

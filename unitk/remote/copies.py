@@ -144,7 +144,8 @@ def fill_once(key: str, size: int, fill: Callable[[Path], None]) -> Path:
 @functools.cache
 def fetch_file(address: str) -> Path:
     """A copy of a file, under its own name."""
-    store, name = store_of(address), address.rstrip("/").rpartition("/")[2] or "file"
+    store = store_of(address)
+    name = address.rstrip("/").rpartition("/")[2] or "file"
     if (info := store.info(address)) is None:
         raise FileNotFoundError(2, "there is no such file", address)
     key = json.dumps([address, _tag(info)])

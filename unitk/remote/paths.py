@@ -154,7 +154,10 @@ class Ranges(io.RawIOBase):
     """A file of a store, read in ranges."""
 
     def __init__(self, store: Store, address: str, size: int) -> None:
-        self.store, self.address, self.size, self.at = store, address, size, 0
+        self.store = store
+        self.address = address
+        self.size = size
+        self.at = 0
 
     def readable(self) -> bool:
         return True

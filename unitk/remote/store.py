@@ -194,12 +194,14 @@ class Store:
 
     def upload(self, path: Path, address: str) -> None:
         """Put a file into the store, where it appears as a whole."""
-        fs, limit = self.fs, self.limit(path.stat().st_size)
+        fs = self.fs
+        limit = self.limit(path.stat().st_size)
         self._whole(address, lambda part: fs.put_file(str(path), part, **limit))
 
     def put(self, data: bytes, address: str) -> None:
         """Put a small file into the store."""
-        fs, limit = self.fs, self.limit(len(data))
+        fs = self.fs
+        limit = self.limit(len(data))
         # in one request, behind which a store of objects has all of it or nothing
         self._whole(address, lambda part: fs.pipe_file(part, data, **limit))
 

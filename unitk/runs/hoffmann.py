@@ -84,7 +84,8 @@ def fit(weights: Sequence[float], tokens: Sequence[float], losses: Sequence[floa
     require(bool(np.isfinite(rungs).all()), "a rung has no finite loss, so that nothing is fitted")
     law = fit_once(rungs)
     # a seed of its own, so that a fit of the same rungs is the same fit
-    rng, draws = np.random.default_rng(count), list[Law]()
+    rng = np.random.default_rng(count)
+    draws = list[Law]()
     while len(draws) < DRAWS:
         some = rungs[:, rng.integers(count, size=count)]
         # three numbers of either exponent are not known from one size or budget
@@ -95,10 +96,13 @@ def fit(weights: Sequence[float], tokens: Sequence[float], losses: Sequence[floa
 
 def fit_once(rungs: Doubles) -> Law:
     """The law of least Huber loss over rungs (weights, tokens, losses), [3, R]."""
-    weights, tokens, losses = rungs[0] / 1e6, rungs[1] / 1e6, rungs[2]
+    weights = rungs[0] / 1e6
+    tokens = rungs[1] / 1e6
+    losses = rungs[2]
     alphas = betas = np.geomspace(LOW, HIGH, POINTS)
     step = (HIGH / LOW) ** (1 / (POINTS - 1))
-    best, found = np.inf, Law(0, 0, 0, 0, 0)
+    best = np.inf
+    found = Law(0, 0, 0, 0, 0)
     for _ in range(1 + REFINEMENTS):
         alpha, beta = (one.ravel() for one in np.meshgrid(alphas, betas))
         # [G, R, 3]: what floor, A and B are multiplied by, for each pair of exponents

@@ -42,7 +42,8 @@ class TrainingJob:
 
 def without_options(words: Sequence[str], *names: str) -> list[str]:
     """The words of a training without some options and their values."""
-    found, inside = list[str](), False
+    found = list[str]()
+    inside = False
     for word in words:
         if word.startswith("--"):
             inside = word.partition("=")[0] in names

@@ -104,7 +104,8 @@ def value(argv: Sequence[str]) -> str:
         own[0] = f"--scheduler={own[0]}"
     given: Options = parse("launch", Options, own).main
     given.check()
-    verb_name, behind = "train", [*words[at + 1 :]]
+    verb_name = "train"
+    behind = [*words[at + 1 :]]
     if behind and behind[0] in ("train", "preprocess"):
         verb_name, *behind = behind
     check_command(given, verb_name, behind)

@@ -121,7 +121,8 @@ class MixtureSearch:
     @property
     def singles(self) -> list[Shares]:
         """Each objective alone."""
-        count, unit = len(self.given.tasks), 2 * self.given.grid
+        count = len(self.given.tasks)
+        unit = 2 * self.given.grid
         return [tuple(unit * (at == one) for at in range(count)) for one in range(count)]
 
     @property
@@ -136,7 +137,8 @@ class MixtureSearch:
         where = self.places if kind == SEARCH else [path for path, _ in trained]
         updates = self.whole.config.max_steps or 0
         updates = updates // self.given.divide if kind == SEARCH else updates
-        total, name = sum(shares), shares_text(shares)
+        total = sum(shares)
+        name = shares_text(shares)
         words = [*self.base, f"--max-steps={updates}", "--resume"]
         # a share of 0 keeps the architecture of the mixture, so that all are judged alike
         words += [f"--task={n}={s / total}" for n, s in zip(self.given.tasks, shares, strict=True)]
@@ -274,7 +276,8 @@ def open_search(given: Options, base: Sequence[str]) -> MixtureSearch:
     require(len({*names}) == len(names) > 1, "--tasks must name two objectives or more, each once")
     odd = next((name for name in names if "=" in name), None)
     require(odd is None, f"--tasks {odd}: write names, whose shares are searched")
-    judged, words = judge_weights(given), [f"--task={name}=1" for name in names]
+    judged = judge_weights(given)
+    words = [f"--task={name}=1" for name in names]
     parsed = parse_train([*base, *words, f"--save-dir={given.save_dir / 'whole' / 'x'}"])
     require(parsed.main.nproc == 1, "mix takes no --nproc")
     whole = prepare(parsed)
@@ -385,7 +388,8 @@ def judge_mixture(job: TrainingJob) -> dict[str, float] | None:
     from unitk.training.device import choose_device
 
     trial = job.trial
-    start, names = trial.start, [*trial.start.parsed.mixture]
+    start = trial.start
+    names = [*trial.start.parsed.mixture]
     newest = start.run.newest()
     if newest is None or not trial.over:
         return None

@@ -60,7 +60,8 @@ def lines(trainer: Trainer) -> Iterator[str]:
     runs = config.seeds or 1
     if left is not None:
         looks = -(-left // config.valid_every) if trainer.data.valid else 0
-        saves, epochs = -(-left // config.save_every), left / trainer.per_epoch
+        saves = -(-left // config.save_every)
+        epochs = left / trainer.per_epoch
         rough = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.2g}"
         length = f"{amount(left, 'updates')} ({rough} epochs)"
         made = f"{amount(looks, 'validations')}, {amount(saves, 'checkpoints')}"
@@ -114,7 +115,8 @@ def time_updates(trainer: Trainer, most: float = SECONDS) -> tuple[float, float]
 @torch.no_grad()
 def time_validation(trainer: Trainer) -> float:
     """The seconds of a validation, from a few batches of each set and a few outputs."""
-    config, ranks, total = trainer.config, trainer.ranks, 0.0
+    config, ranks = trainer.config, trainer.ranks
+    total = 0.0
     trainer.model.eval()
     for examples in trainer.data.valid.values():
         share = config.max_tokens, config.valid_texts, ranks.rank, ranks.world

@@ -96,7 +96,8 @@ class Rung(TrainingJob):
     def row(self, held_out: bool) -> dict[str, Any]:
         """The rung's weights, tokens read, and last loss (None before it is trained)."""
         trial = self.trial
-        newest, scores = trial.start.run.newest(), trial.scores
+        newest = trial.start.run.newest()
+        scores = trial.scores
         found = {"task": self.task, "rung": self.name, "held_out": held_out, "loss": None}
         found["weights"] = self.weights
         found["tokens"] = self.tokens
@@ -184,7 +185,8 @@ def check_size(size: str, rung: Rung) -> None:
     from unitk.training.device import check_room, choose_device
 
     start = rung.trial.start
-    arch, device = start.parsed.components["arch"].config, choose_device(start.config.device)
+    arch = start.parsed.components["arch"].config
+    device = choose_device(start.config.device)
     try:
         check_room(arch, len(start.data.vocab), STATE, device)
     except UsageError as error:
@@ -228,7 +230,8 @@ def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
     require(bool(re.fullmatch(r"\d+x\d+", size)), f"--sizes {size}: write WIDTHxLAYERS, as 64x2")
     width, layers = map(int, size.split("x"))
     first = parse_train([*base, f"--save-dir={folder / 'x'}", "--max-steps=1"])
-    arch, task = first.components["arch"].config, first.settings["task"].text
+    arch = first.components["arch"].config
+    task = first.settings["task"].text
     require(bool(first.main.nproc == 1 and not first.main.seeds), "scale takes no --nproc, --seeds")
     # heads keep their width, so that only their number changes; kernels like multiples of 8
     heads = max(1, round(width * arch.num_heads / arch.width))

@@ -42,7 +42,8 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
         not any((folder / mark).exists() for mark in (LOG, "checkpoints")),
         f"--save-dir {folder} holds a single run: --seeds needs another folder",
     )
-    seeds, found = range(config.seed, config.seed + config.seeds), list[dict[str, Any]]()
+    seeds = range(config.seed, config.seed + config.seeds)
+    found = list[dict[str, Any]]()
     for seed in seeds:
         own = replace(config, seed=seed, seeds=None, save_dir=folder / f"seed-{seed}")
         start = prepare(replace(parsed, main=own))
@@ -84,7 +85,8 @@ def sum_up(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def seed_lines(summary: dict[str, Any]) -> list[str]:
     """The scores in lines: mean, standard deviation, and the value of each seed."""
-    runs, scores = summary["runs"], summary["scores"]
+    runs = summary["runs"]
+    scores = summary["scores"]
     wide = max(map(len, ["best validation", *scores])) + 2
     titles = ["mean", "std", *(f"seed {run['seed']}" for run in runs)]
     lines = ["best validation".ljust(wide) + "".join(title.rjust(10) for title in titles)]

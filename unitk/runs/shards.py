@@ -34,7 +34,8 @@ LOOK = 0.02  # seconds between two looks for the files of other processes
 @register("measure", "shards")
 def divide_rows(taken: Snapshot, ranks: Group) -> Snapshot:
     """A snapshot of the rows that this rank holds, which it writes; all ranks call it at once."""
-    whole, mine = dict(taken.files), dict[str, dict[str, Tensor]]()
+    whole = dict(taken.files)
+    mine = dict[str, dict[str, Tensor]]()
     for file in (WEIGHTS, OPTIMIZER):
         tensors = whole.pop(file)
         # what is not divided, such as the number of updates, is the first rank's
@@ -45,7 +46,8 @@ def divide_rows(taken: Snapshot, ranks: Group) -> Snapshot:
     }
     # how many rows come before its own, each rank counts from what all of them hold
     every = [json.loads(one) for one in ranks.all_gather_texts(json.dumps(lengths))]
-    files, metadata = whole if ranks.leads else {}, dict[str, dict[str, str]]()
+    files = whole if ranks.leads else {}
+    metadata = dict[str, dict[str, str]]()
     for file, tensors in mine.items():
         own = {name: one for name, one in tensors.items() if ranks.leads or len(one)}
         before = {name: sum(one[file][name] for one in every[: ranks.rank]) for name in own}
@@ -54,7 +56,8 @@ def divide_rows(taken: Snapshot, ranks: Group) -> Snapshot:
             for name, one in own.items()
         }
         name = part_name(file, ranks.rank)
-        files[name], metadata[name] = own, {SHARDS: json.dumps(places)}
+        files[name] = own
+        metadata[name] = {SHARDS: json.dumps(places)}
     publish: Callable[[RunFolder, Snapshot], bool] = hand_over
     if ranks.leads:
         others = [part_name(file, rank) for file in mine for rank in range(1, ranks.world)]

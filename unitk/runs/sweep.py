@@ -138,7 +138,8 @@ def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
     require(not named, "--save-dir stands before --: each trial has a folder in it")
     settings = [*given.over, str(given.trials), str(given.halving), str(given.rungs)]
     spec = {"options": [*settings, str(given.seed)], "train": list(base)}
-    path, names = given.save_dir / TABLE, ("--over", "--trials", "--halving", "--rungs", "--seed")
+    path = given.save_dir / TABLE
+    names = ("--over", "--trials", "--halving", "--rungs", "--seed")
     read_experiment(path, spec, "sweep", names)
     # all are checked before the first one is trained, with their data and checkpoints:
     # a value that cannot be meant costs no training
@@ -150,7 +151,8 @@ def sweep(given: Options, base: Sequence[str]) -> list[dict[str, Any]]:
     budgets = rungs(given, trials[0].start)
     # nothing is written before this line; a sweep that is stopped in its first trial has a table
     given.save_dir.mkdir(parents=True, exist_ok=True)
-    alive, rows = trials, write_table(path, spec, trials)
+    alive = trials
+    rows = write_table(path, spec, trials)
     for budget in budgets:
         for trial in alive:
             train_to(trial, budget)
@@ -242,10 +244,12 @@ def check_comparable(trials: Sequence[Trial]) -> None:
     Losses of two objectives, or on two sets of texts, do not; and `PREFIX/loss` has what the
     criterion adds, which a perplexity has not.
     """
-    first, metric = trials[0], trials[0].start.metric
+    first = trials[0]
+    metric = trials[0].start.metric
     for other in trials[1:]:
         differ = [option for option, text in other.values.items() if text != first.values[option]]
-        over, theirs = f"--over {' '.join(differ)}", other.start.metric
+        over = f"--over {' '.join(differ)}"
+        theirs = other.start.metric
         require(theirs == metric, f"{over}: one --best-metric ranks trials, not {metric}, {theirs}")
         require(
             first.texts == other.texts,

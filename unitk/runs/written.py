@@ -39,16 +39,19 @@ class WrittenScores:
     """
 
     def __init__(self, run: Run) -> None:
-        config, self.run = run.config, run
+        config = run.config
+        self.run = run
         self.ranks, self.model, self.max_tokens = run.ranks, run.model, config.max_tokens
-        self.count, self.beam = config.valid_generate or 0, config.valid_beam
+        self.count = config.valid_generate or 0
+        self.beam = config.valid_beam
         self.metrics = config.scores
         for examples in run.data.valid.values():
             written_part(examples)
         text = ["a text"]
         # a package that is missing is named at once, and so is a figure that needs its data
         scores = score_texts(self.metrics, text, [text], text)
-        best, there = figure(config.best_metric or ""), as_values("valid", scores)
+        best = figure(config.best_metric or "")
+        there = as_values("valid", scores)
         about = "; ".join(f"{name}: {score.about}" for name, score in scores.items())
         known = ", ".join(name.removeprefix("valid/") for name in there)
         require(
@@ -68,10 +71,8 @@ class WrittenScores:
             return None
         sources, targets, outputs = zip(*found, strict=True)
         scores = score_texts(self.metrics, outputs, [[text] for text in targets], sources)
-        self.run.samples, self.run.sampled = (
-            found[:: -(-len(found) // SAMPLES)],
-            self.run.progress.step,
-        )
+        self.run.samples = found[:: -(-len(found) // SAMPLES)]
+        self.run.sampled = self.run.progress.step
         return as_values(name, scores)
 
     def write(
@@ -118,7 +119,8 @@ def write_outputs(
     if not len(ids):
         return []
     assert part.most is not None  # of pairs
-    task, (most_source, most_target) = part.own[0], part.most
+    task = part.own[0]
+    most_source, most_target = part.most
     options: dict[str, Any] = {"max_source_len": most_source, "max_len": most_target}
     config = GenerateConfig(beam=beam, max_tokens=max_tokens, **options)
     records = [part.corpora[which].record(i) for which, i in map(part.items.place, ids)]
@@ -150,7 +152,8 @@ def as_values(name: str, scores: Mapping[str, Score]) -> dict[str, float]:
 def written_part(examples: Any) -> LaidRecords:
     """The pairs of a validation set, as the first of its tasks that writes outputs lays them out;
     `UsageError` if there are none."""
-    parts, able = laid_parts(examples), writing_parts(examples)
+    parts = laid_parts(examples)
+    able = writing_parts(examples)
     names = ", ".join(one.task.name for one in parts)
     what = "writes no outputs" if isinstance(parts[0], LaidRecords) else "reads texts, no pairs"
     require(bool(able), f"--valid-generate needs pairs and a task that writes: {names} {what}")

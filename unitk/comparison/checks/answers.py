@@ -30,7 +30,8 @@ def check_answers(subjects: Subjects) -> Found:
     """Whether targets stand in their sources, or a word gives away the class of a text."""
     for split in subjects.all_splits():
         for name, place in split_corpora(split):
-            corpus, subject = open_corpus(place), f"{split.name} {name}".strip()
+            corpus = open_corpus(place)
+            subject = f"{split.name} {name}".strip()
             if isinstance(corpus, Pairs):
                 yield judge_targets(subject, corpus, corpus_vocab(place))
             elif isinstance(corpus, Labelled) and corpus.form == "class":
@@ -46,7 +47,8 @@ def split_corpora(split: DataSplit) -> Iterator[tuple[str, Path]]:
 
 def first_texts(corpus: Corpus, vocab: Vocab) -> HashedTexts:
     """The first texts of a corpus, about `RECORDS`."""
-    parts, count = list[HashedTexts](), 0
+    parts = list[HashedTexts]()
+    count = 0
     for part in hash_corpus(corpus, vocab):
         parts.append(part)
         count += len(part.lengths)
@@ -94,7 +96,8 @@ def judge_classes(subject: str, corpus: Labelled, vocab: Vocab) -> Finding:
     # each word once for each text
     pairs = np.unique(word * count + number)
     word, number = np.divmod(pairs, max(count, 1))
-    every, told = np.bincount(word, minlength=len(words)), list[str]()
+    every = np.bincount(word, minlength=len(words))
+    told = list[str]()
     sizes = np.bincount(label, minlength=len(corpus.labels))
     for own in np.flatnonzero(sizes >= FEW).tolist():
         here = np.bincount(word[label[number] == own], minlength=len(words))

@@ -115,7 +115,8 @@ class TrainedRun:
     @property
     def whole_split(self) -> DataSplit:
         """The split with the test sets in the folder of the data."""
-        split, folders = self.split, [folder for folder, _ in self.parsed.main.weighted_data]
+        split = self.split
+        folders = [folder for folder, _ in self.parsed.main.weighted_data]
         tests = {place: place.name for folder in folders if (place := part(folder, "test"))}
         named = {name if len(tests) == 1 else str(place): place for place, name in tests.items()}
         return DataSplit(split.name, split.train, {**named, **split.held_out})

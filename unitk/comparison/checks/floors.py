@@ -48,7 +48,8 @@ def write_floors(
         own = set(run.config.get("arch.heads", "").replace(",", ":").split(":"))
         tokens = [value for name, value in losses.items() if name not in own]
         if min(tokens, default=0.0) > found["unigram"]:
-            status, text = "note", f"{text}: no better than counting words"
+            status = "note"
+            text = f"{text}: no better than counting words"
     return Finding(status, "floors", f"{split.name} {name}", text, figures)
 
 

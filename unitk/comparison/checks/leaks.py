@@ -58,7 +58,8 @@ def find_leaks(run: TrainedRun, name: str, laid: Any) -> Finding:
     tally = LeakCount()
     laid.begin(0)
     for index in spread(len(laid.bounds(0)), TEXTS).tolist():
-        (given, _), task = laid.read(index, AT_THE_END), laid.own[laid.items.place(index)[0]]
+        given, _ = laid.read(index, AT_THE_END)
+        task = laid.own[laid.items.place(index)[0]]
         search(without_corruption(task), laid.method, given, index, tally)
     if not tally.asked:
         return Finding("note", "leaks", subject, "no answer could be looked at")

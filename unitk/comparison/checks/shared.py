@@ -54,7 +54,8 @@ def compare_texts(
     """Compare held-out texts, or the sources of pairs, with those of train."""
     found = find_shared(held, trained)
     alike = found.same | found.near
-    exact, every, count = int(found.same.sum()), int(alike.sum()), len(alike)
+    exact, every = int(found.same.sum()), int(alike.sum())
+    count = len(alike)
     # of all runs, not the mean of texts
     covered = float(found.hits.sum()) / max(int(found.runs.sum()), 1)
     text = f"{exact} of {count} texts are in train, {every - exact} nearly"

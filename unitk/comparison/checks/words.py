@@ -115,9 +115,11 @@ def folded_words(text: str) -> list[str]:
 
 def hash_corpus(corpus: Corpus, vocab: Vocab) -> Iterator[HashedTexts]:
     """The documents of a corpus in order, about `STEP` tokens at a time."""
-    spelling, sentences = Spelling.of(vocab), np.asarray(corpus.sentences).astype(np.int64)
+    spelling = Spelling.of(vocab)
+    sentences = np.asarray(corpus.sentences).astype(np.int64)
     documents = np.asarray(corpus.documents).astype(np.int64)
-    bounds, first = sentences[documents], 0
+    bounds = sentences[documents]
+    first = 0
     while first < len(bounds) - 1:  # one document at least, however long it is
         last = int(np.searchsorted(bounds, bounds[first] + STEP, "right")) - 1
         last = min(max(last, first + 1), len(bounds) - 1)
@@ -151,7 +153,8 @@ def hash_runs(words: Hashes, size: int) -> Hashes:
 
 def runs_within(texts: HashedTexts, size: int) -> tuple[Hashes, Ids]:
     """The hashes of the runs that do not cross the end of a text, and the text of each."""
-    hashes, lengths = hash_runs(texts.words, size), texts.lengths
+    hashes = hash_runs(texts.words, size)
+    lengths = texts.lengths
     text = np.repeat(np.arange(len(lengths)), lengths)[: len(hashes)]
     inside = texts.bounds[text + 1] - np.arange(len(hashes)) >= size
     return hashes[inside], text[inside]
@@ -159,7 +162,8 @@ def runs_within(texts: HashedTexts, size: int) -> tuple[Hashes, Ids]:
 
 def hash_texts(texts: HashedTexts) -> tuple[Hashes, Hashes]:
     """A hash of each text, and for each word of all texts, the hash of its text without it."""
-    starts, lengths = texts.bounds[:-1], texts.lengths
+    starts = texts.bounds[:-1]
+    lengths = texts.lengths
     place = np.arange(len(texts.words)) - np.repeat(starts, lengths)
     own = texts.words * powers(BASE, int(lengths.max(initial=0)))[place]
     sums = np.append(np.uint64(0), np.cumsum(own))

@@ -120,7 +120,8 @@ def measures(states_ND: Doubles, words: Sequence[Ids], starts: Ids, drawn: Ids) 
 
 def similarity(unit_ND: Doubles) -> float:
     """The mean of unit vectors' cosines, over all pairs of two different ones (definition 1)."""
-    count, total = len(unit_ND), unit_ND.sum(axis=0)
+    count = len(unit_ND)
+    total = unit_ND.sum(axis=0)
     return float((total @ total - count) / (count * (count - 1)))
 
 

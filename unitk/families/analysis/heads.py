@@ -157,7 +157,9 @@ def curve(
     part has one head.
     """
     gates = open_gates(setup.model)
-    total, last, gone = sum(map(len, gates.values())), removable(gates, until), 0
+    total = sum(map(len, gates.values()))
+    last = removable(gates, until)
+    gone = 0
     yield Step(gates, report_figures(setup, gates, max_tokens))
     while gone < last:
         count = min(max(1, round(step * total)), last - gone)  # a small share is one head at least
@@ -247,7 +249,8 @@ def draw_over_run(important: Mapping[int, Gates], output: Path) -> None:
     """Draw the importance of all heads at the checkpoints of a run, a row for each head."""
     from matplotlib.figure import Figure
 
-    steps, names = [*important], [*next(iter(important.values()))]
+    steps = [*important]
+    names = [*next(iter(important.values()))]
     # [heads, checkpoints]: the heads of a part one below the other
     table = torch.stack([torch.cat([*own.values()]) for own in important.values()], dim=1)
     sizes = [len(important[steps[0]][name]) for name in names]

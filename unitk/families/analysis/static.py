@@ -80,7 +80,8 @@ def words_in_slots(text: Sequence[str], token_T: Ids, task: Task) -> Iterator[tu
 
     Words that were cut off because the text is too long are left out.
     """
-    vocab, behind = task.source_vocab, 0
+    vocab = task.source_vocab
+    behind = 0
     symbols = [index for name, index in vocab.symbols.items() if name != "unk"]
     # slots of tokens: a task may put symbols between them
     slots = np.flatnonzero(~np.isin(token_T, symbols))

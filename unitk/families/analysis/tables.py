@@ -86,7 +86,8 @@ class WordTable:
 
         Of the vectors, the first `most` are read.
         """
-        words, figures = Words(hypotheses, most), dict[str, float | int]()
+        words = Words(hypotheses, most)
+        figures = dict[str, float | int]()
         stems = [f":{path.name.partition('.')[0]}" for path in references]
         require(len({*stems}) == len(stems), "--references: two tables have the same name")
         for path, stem in zip(references, stems if len(stems) > 1 else [""], strict=True):
@@ -106,7 +107,8 @@ def read_rows(path: Path, columns: int, metric: str) -> Iterator[Row]:
     `: NAME` begins a section of analogies. Further columns, and lines that begin with #, are
     ignored, and so is a first line that has no number where the others have one.
     """
-    kind, section, empty = format_of(path), "", True
+    kind = format_of(path)
+    section, empty = "", True
     require(kind in ("text", "csv", "tsv"), f"--references {path}: --metric {metric} reads lines")
     for number, (line, where) in enumerate(numbered_lines(path)):
         if not line.strip() or line.startswith("#"):

@@ -168,7 +168,8 @@ def layer_figures(parsed: config.Parsed) -> list[dict[str, float]]:
 @verb(Contextuality, words="texts", value=layer_figures)
 def contextuality(parsed: config.Parsed) -> None:
     """`contextuality`: write the measures of each layer."""
-    given, figures = parsed.main, layer_figures(parsed)
+    given = parsed.main
+    figures = layer_figures(parsed)
     lines = ["layer" + "".join(f"{title:>11}" for title in COLUMNS.values())]
     for number, layer in enumerate(figures):
         lines.append(f"{number:<5}" + "".join(f"{layer[name]:11.4f}" for name in COLUMNS))
@@ -205,7 +206,8 @@ def word_vectors(parsed: config.Parsed) -> dict[str, Floats]:
 @verb(VectorOptions, words="texts", value=word_vectors)
 def vectors(parsed: config.Parsed) -> None:
     """`vectors`: write a vector for each word."""
-    given, found = parsed.main, word_vectors(parsed)
+    given = parsed.main
+    found = word_vectors(parsed)
     first = f"{len(found)} {len(next(iter(found.values())))}"
     lines = (f"{word} {' '.join(map(str, list_numbers(own)))}" for word, own in found.items())
     write(chain([first], lines), given.output, given.overwrite)
@@ -221,9 +223,11 @@ def head_figures(parsed: config.Parsed) -> dict[str, Any]:
     opened = partial(open_setup, corpus=given.data, device=choose_device(given.device))
     if given.over_run:
         return importance_over_run(given, partial(opened, task=given.task))
-    evaluation, max_tokens = opened(given.checkpoint, task=given.task), given.max_tokens
+    evaluation = opened(given.checkpoint, task=given.task)
+    max_tokens = given.max_tokens
     gates = analysis.open_gates(evaluation.model)
-    total, dest = sum(map(len, gates.values())), given.dest
+    total = sum(map(len, gates.values()))
+    dest = given.dest
     passes = 2 * total * given.each + analysis.removable(gates, given.until)
     # opened at once, so that minutes are not spent before a folder is refused
     with nullcontext() if dest is None else new_folder(dest, "--dest", CheckpointError) as folder:

@@ -44,7 +44,8 @@ def answers_of(pattern: Pattern, vocab: Vocab, single: bool) -> list[Ids]:
 
     Raises `UsageError` if two answers are equal, or if `single` is set and one has several tokens.
     """
-    before, answers = pattern.text.partition(BLANK)[0], pattern.answers
+    before = pattern.text.partition(BLANK)[0]
+    answers = pattern.answers
     found: list[Ids] = []
     texts = answers.values() if isinstance(answers, dict) else ()
     for text in texts:
@@ -97,8 +98,10 @@ def lay_out_answers(layout: Task, ids: Ids, answers: list[Ids], length_penalty: 
     size = 0
     for number, answer in enumerate(answers):
         one = fill_blank(layout, ids, np.append(answer, end).astype(np.int64))
-        [(tower, slots)], [ask] = one.towers.items(), one.asks
-        table, part_a = slots.table.copy(), 0
+        [(tower, slots)] = one.towers.items()
+        [ask] = one.asks
+        table = slots.table.copy()
+        part_a = 0
         if layout.protocol:  # one answer after the other, and none sees those before it
             part_a = len(slots) - len(ask.label)
             table[NOW:DIES, part_a:] += sum(map(len, labels))
@@ -113,7 +116,8 @@ def lay_out_answers(layout: Task, ids: Ids, answers: list[Ids], length_penalty: 
     sizes = np.array([len(label) for label in labels])
     weight = (sizes**-length_penalty).repeat(sizes).astype(np.float32)
     words = lm(np.concatenate(rows), np.concatenate(labels), name="answers", tower=tower)
-    first, zero = np.array([[own[0] for own in rows]]), np.zeros(1, np.int64)
+    first = np.array([[own[0] for own in rows]])
+    zero = np.zeros(1, np.int64)
     asks = [
         replace(words, weight=weight),
         Ask("cloze", "cloze", tower, first, zero, np.ones(1, "f")),

@@ -132,7 +132,8 @@ def _read(path: Path, named: str) -> list[Pattern]:
     for one in tree["patterns"]:
         own = one if isinstance(one, dict) else {"text": one}
         text: Any = own.get("text")
-        answers, is_text = own.get("answers", tree.get("answers")), isinstance(text, YamlText)
+        answers = own.get("answers", tree.get("answers"))
+        is_text = isinstance(text, YamlText)
         require(is_text, f"{named}: a pattern must be a text, or have text and answers")
         more = {"words": tree.get("words", {}), "blank": str(tree.get("blank", ""))}
         found.append(Pattern(path=path, text=text, fields=fields, answers=answers, **more))
@@ -142,7 +143,8 @@ def _read(path: Path, named: str) -> list[Pattern]:
 
 def _check(pattern: Pattern) -> None:
     """Raise `UsageError`, with file and line, for a pattern that cannot be rendered."""
-    own, answers = CHOICES in pattern.fields, pattern.answers
+    own = CHOICES in pattern.fields
+    answers = pattern.answers
     labels = isinstance(answers, dict) and all(isinstance(v, YamlText) for v in answers.values())
     wanted = 'a text such as "{choice}"' if own else "two labels or more, each with a text"
     good = isinstance(answers, YamlText) if own else labels and len(answers) > 1

@@ -66,7 +66,8 @@ class Cloze(Understanding):
     @cached_property
     def pattern(self) -> Pattern:
         """The pattern that --task.patterns and --task.pattern choose."""
-        found, c = read_pattern(self.config.patterns, self.config.pattern), self.config
+        found = read_pattern(self.config.patterns, self.config.pattern)
+        c = self.config
         if found.path.parent != SETS:
             self.files = {"patterns.yaml": found.path.read_text(encoding="utf-8")}
         require(
@@ -115,9 +116,11 @@ class Cloze(Understanding):
         return alone * (1 if self.single or self.filling else several) + answers
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
-        right, known = int(labels[0]), self.pattern.labels
+        right = int(labels[0])
+        known = self.pattern.labels
         if self.trained.labels and known:
-            label, there = self.trained.labels[right], f"of --data; answers: {', '.join(known)}"
+            label = self.trained.labels[right]
+            there = f"of --data; answers: {', '.join(known)}"
             require(label in known, f"{self.pattern.place}: no answer for {label!r} {there}")
             right = known.index(label)
         example = self.laid(parts)
@@ -176,7 +179,8 @@ class Cloze(Understanding):
         ids = np.array([*around[0], self.layout.blank, *around[1]], np.int64)
         if self.single:
             example = fill_blank(self.layout, ids, self.given[0])
-            among, zero = np.concatenate(self.given), np.zeros(1, np.int64)
+            among = np.concatenate(self.given)
+            zero = np.zeros(1, np.int64)
             ask = replace(example.asks[0], name="cloze", label=zero, among=among)
             return replace(example, asks=[ask])
         answers = [answer_of(self.vocab, a, before) for a in self.pattern.candidates(texts)]

@@ -33,7 +33,8 @@ def layout(
 ) -> Example:
     """Lay out tokens in a `block` each (rising from 0); `hidden` places of the noised copies read
     `mask`, and are asked for as in `mdlm`."""
-    read, place = tokens.copy(), np.arange(len(tokens))
+    read = tokens.copy()
+    place = np.arange(len(tokens))
     read[hidden] = mask
     clean = int((block < block[-1]).sum())  # nothing sees the last block
     slots = stay(tokens[:clean], pos=place[:clean], at=2 * block[:clean] + 1)
@@ -71,7 +72,8 @@ class BD3LM(Diffusion):
     hides = {"clip": "0,1"}
 
     def slots(self, n: Ids) -> Ids:
-        tokens, size = n + self.frame, self.config.block_length
+        tokens = n + self.frame
+        size = self.config.block_length
         return tokens + (tokens - 1) // size * size
 
     def blocks(self, tokens: Ids) -> Ids:

@@ -99,7 +99,8 @@ class Canvas:
     ) -> None:
         self.model, self.task, self.config = model, task, config
         batch = collate([[prompt] for prompt in prompts]).to(model.device)
-        slots, [ask] = batch.towers[batch.decoded], batch.asks.values()
+        slots = batch.towers[batch.decoded]
+        [ask] = batch.asks.values()
         asked = torch.zeros_like(slots[TOKEN], dtype=torch.bool)
         asked.view(-1)[ask.first + task.shift] = True
         real = slots[BORN] < NEVER
@@ -197,7 +198,8 @@ class Canvas:
 
         Of all symbols, only the end has a probability (MDLM, section 3.2.3).
         """
-        config, found = self.config, list[tuple[Tensor, Tensor]]()
+        config = self.config
+        found = list[tuple[Tensor, Tensor]]()
         end = self.open[where.nonzero()[:, 0]]
         parts = zip(states[where].split(CHUNK), chance.split(CHUNK), end.split(CHUNK), strict=True)
         for states_KD, chance_K, end_K in parts:
@@ -238,7 +240,8 @@ class Canvas:
 
     def outputs(self) -> list[Hypothesis]:
         """The final tokens of each row's asked slots, up to the end."""
-        found, end = [], self.task.vocab.sep
+        found = []
+        end = self.task.vocab.sep
         tables = (table.cpu().numpy() for table in (self.token, self.gain, self.asked, self.open))
         for token, gain, asked, open_ in zip(*tables, strict=True):
             ids, gains = token[asked], gain[asked]

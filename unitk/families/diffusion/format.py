@@ -161,7 +161,8 @@ def find(path: Path, vocab: Path | None) -> Found:
     # grouped-query attention is not supported
     settings.refuse(given, {**kind.fixed, "n_kv_heads": given.get("n_heads")}, where)
     config = settings.read(settings.config_of_preset(kind.preset), kind.keys, given, where)
-    own, options = vocab_beside(weights, vocab), {}
+    own = vocab_beside(weights, vocab)
+    options = {}
     if kind.layout is DIT:
         tensors = fold_norms(tensors, weights)
         config = settings.with_values(config, where, output_bias=True, ffn_width=4 * config.width)
@@ -216,7 +217,8 @@ def fold_norms(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
             width = len(theirs[f"{block}{parts[0][0]}.weight"])
             values = iter(_modulation(theirs, block, width).split(width))
             for norm, end in parts:
-                scale, shift = f"{block}{norm}.weight", next(values)
+                scale = f"{block}{norm}.weight"
+                shift = next(values)
                 found[scale] = (theirs[scale].double() * (1 + next(values))).float()
                 found[f"{block}{norm}.bias"] = shift.float()
                 gate = next(values) if end else shift
@@ -274,9 +276,12 @@ def unfold_norms(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, T
 
 def write(parts: Loaded, folder: Path) -> None:
     """Write config.json, weights and tokenizer into an empty folder, for the code of a release."""
-    config, task, vocab = parts.model.config, parts.task, parts.task.vocab
+    config = parts.model.config
+    task = parts.task
+    vocab = parts.task.vocab
     name = kind_of(parts)
-    kind, tensors = MODELS[name], parts.tensors()
+    kind = MODELS[name]
+    tensors = parts.tensors()
     rows = len(tensors["embed.tokens.weight"])
     theirs = kind.layout.to_theirs(tensors, config)
     code = f"modeling_{name}.{kind.name}"
@@ -288,7 +293,8 @@ def write(parts: Loaded, folder: Path) -> None:
     about |= {"mask_token_id": vocab.mask, "eos_token_id": end, "pad_token_id": end}
     about[kind.keys["max_positions"][0]] = config.max_positions or LENGTH
     if kind.layout is DIT:
-        theirs, about["cond_dim"] = unfold_norms(theirs, config), TIME_WIDTH
+        theirs = unfold_norms(theirs, config)
+        about["cond_dim"] = TIME_WIDTH
     else:
         about |= {"n_kv_heads": config.num_heads, "embedding_size": rows}
     if isinstance(task, BD3LM):
@@ -301,7 +307,8 @@ def write(parts: Loaded, folder: Path) -> None:
 
 def kind_of(parts: Loaded) -> str:
     """The entry of `MODELS` that the model fits; otherwise `UsageError` with the first obstacle."""
-    config, task = parts.model.config, parts.task
+    config = parts.model.config
+    task = parts.task
     llama = config.norm == "rms"
     for name, kind in MODELS.items():
         if type(task) is kind.task and llama == (kind.layout is LLAMA):

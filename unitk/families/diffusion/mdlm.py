@@ -98,7 +98,8 @@ class Diffusion(Task):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        self.frame, self.shift, self.separates = 1 + config.ends, config.shift, config.ends
+        self.frame = 1 + config.ends
+        self.shift, self.separates = config.shift, config.ends
         self.first = {"cls": vocab.cls, "sep": vocab.sep}[config.opening]
 
     def opened(self, ids: Ids, more: Ids | tuple[int, ...]) -> Ids:
@@ -165,7 +166,8 @@ class MDLM(Diffusion):
     config: Config
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        example, share = super().pretrain(text, rng), share_at(self.config.future, text.when)
+        example = super().pretrain(text, rng)
+        share = share_at(self.config.future, text.when)
         return example if share >= 1 else narrow(example, share)
 
     def hide(self, tokens: Ids, first: int, share: Share, rng: np.random.Generator) -> Hiding:

@@ -57,7 +57,8 @@ class WeightedStack(Stack):
         every: list[Tensor] | None = None,
     ) -> Tensor:
         """The layers, of which each part adds to a sum of all states before it."""
-        x_BTD, made = embedded_BTD, [embedded_BTD]
+        x_BTD = embedded_BTD
+        made = [embedded_BTD]
         again = self.recompute and self.training
         for layer, context in zip(self.layers, contexts, strict=True):
             assert isinstance(layer, Layer)

@@ -59,7 +59,8 @@ class Distillation:
     teacher: Model | None = field(default=None, init=False)
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        c, slots = self.config, {"states": 0.0, "attention": 0.0}
+        c = self.config
+        slots = {"states": 0.0, "attention": 0.0}
         if c.states_weight:
             slots["states"] = float(self.compared(batch).sum())
         if c.attention_weight:
@@ -76,7 +77,8 @@ class Distillation:
         if not batch.asks:
             raise UsageError("--criterion distill: this task has nothing to predict")
         assert isinstance(model, Model)
-        teacher, c = self.taught(model), self.config
+        teacher = self.taught(model)
+        c = self.config
         with torch.no_grad():
             wanted = look(teacher, batch, c)
         found = look(model, batch, c)
@@ -96,7 +98,8 @@ class Distillation:
             apart = self.apart(model, found, wanted, pairs, slots_BT)
             loss.sums["states"] = c.states_weight * apart
         if c.attention_weight:
-            layers, real_BT = [(a - 1, b - 1) for a, b in pairs if a and b], _real(batch)
+            layers = [(a - 1, b - 1) for a, b in pairs if a and b]
+            real_BT = _real(batch)
             apart = differ(found, wanted, layers, real_BT, c.attention_loss)
             loss.sums["attention"] = c.attention_weight * apart
         return loss
@@ -108,7 +111,8 @@ class Distillation:
                 raise UsageError("--criterion distill needs --criterion.teacher CHECKPOINT")
             # not when the criterion is made: an evaluation needs no teacher
             loaded = load(path, model.device)
-            given, name = f"--criterion.teacher {path}", "--arch.max-positions"
+            given = f"--criterion.teacher {path}"
+            name = "--arch.max-positions"
             same = loaded.task.vocab.hash == self.vocab
             require(same, f"{given} has another vocabulary than --data")
             theirs, ours = loaded.model.config, model.config
@@ -159,7 +163,8 @@ class Distillation:
             return [terms.loss, price_K * soft_K, terms.nll, terms.correct]
 
         # logits of many rows are made again in backward, which bounds their memory
-        count, size = len(ask.label), compare.CHUNK
+        count = len(ask.label)
+        size = compare.CHUNK
         run = chunk if count <= size else partial(recompute, chunk)
         some = [slice(i, i + size) for i in range(0, count, size)]
         each = [run(ours.part(i), theirs.part(i), ask.label[i], ask.weight[i]) for i in some]
@@ -215,7 +220,8 @@ def look(model: Model, batch: Batch, config: DistillConfig) -> Seen:
         # to count the slots that are read, the host would have to wait for a GPU
         lean = replace(batch, only_asked=batch.docs.device.type == "cpu")
         return Seen(model(lean, model.condition(lean))[0], [], [])
-    name, every = batch.decoded, list[Tensor]()
+    name = batch.decoded
+    every = list[Tensor]()
     model.check_tower(name, batch)
     condition = model.condition(batch)
     with _observe(model.tower(name), inside) as calls:

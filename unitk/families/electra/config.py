@@ -40,7 +40,8 @@ class ElectraConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        parts, least = self.generator_divisor, min(self.width, self.ffn_width)
+        parts = self.generator_divisor
+        least = min(self.width, self.ffn_width)
         self._require("generator_divisor", parts <= least, f"{least} at most")
         idle = not self.generator_layers or parts > 0
         self._require("generator_layers", idle, "0 without a generator")

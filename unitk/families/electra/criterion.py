@@ -87,7 +87,8 @@ class ReplacedTokens:
             return nll_K, (logp_KV.argmax(1) == label_K).float(), drawn_K
 
         # logits of many rows are made again in backward, which bounds their memory
-        count, size = len(ask.label), compare.CHUNK
+        count = len(ask.label)
+        size = compare.CHUNK
         run = chunk if count <= size else partial(recompute, chunk)
         some = [slice(i, i + size) for i in range(0, count, size)]
         each = [run(asked.part(one), ask.label[one], draw_K[one]) for one in some]
@@ -109,9 +110,11 @@ def replace_words(batch: Batch, ask: Ask, drawn_K: Tensor) -> Batch:
     It is asked at every slot whether the token differs from the text's (1); pads weigh nothing.
     """
     slots = batch.towers["x"].clone()
-    token_N, place_K = slots[TOKEN].view(-1), ask.first
+    token_N = slots[TOKEN].view(-1)
+    place_K = ask.first
     label_N = torch.zeros_like(token_N)
-    token_N[place_K], label_N[place_K] = drawn_K, (drawn_K != ask.label).long()
+    token_N[place_K] = drawn_K
+    label_N[place_K] = (drawn_K != ask.label).long()
     # all slots, pads too: to count the real ones, the host would have to wait for a GPU
     real_N = (slots[BORN].flatten() < NEVER).float()
     rows = torch.arange(len(token_N), device=slots.device)[:, None]

@@ -151,7 +151,8 @@ def find(path: Path, vocab: Path | None) -> Found:
     told, drawn = (hf.find(path / side, vocab) for side in SIDES)
     for side, one in zip(SIDES, (told, drawn), strict=True):
         require(type(one.config) is ElectraConfig, f"{path / side} is not an ELECTRA")
-    config, own = with_generator(told.config, drawn.config), drawn.config
+    config = with_generator(told.config, drawn.config)
+    own = drawn.config
     wanted = config.generator
     sizes = ("width", "num_heads", "ffn_width")
     if wanted is None or any(getattr(wanted, one) != getattr(own, one) for one in sizes):
@@ -192,8 +193,10 @@ def write(parts: Loaded, folder: Path) -> None:
 
 def alone(parts: Loaded, side: str) -> Loaded:
     """One of the two networks as a model without the other."""
-    config, tensors = parts.model.config, parts.tensors()
-    rows, task = len(tensors["embed.tokens.weight"]), parts.task
+    config = parts.model.config
+    tensors = parts.tensors()
+    rows = len(tensors["embed.tokens.weight"])
+    task = parts.task
     if side == "generator":
         own = ElectraConfig(**vars(replace(config.generator, heads=())), generator_divisor=0)
         shared = {name: t for name, t in tensors.items() if name.rpartition(".")[0] in SHARED}
@@ -202,7 +205,8 @@ def alone(parts: Loaded, side: str) -> Loaded:
             for name, t in tensors.items()
             if name.startswith(("generator.", "heads.lm."))
         }
-        tensors, kind = shared | inner, get("task", "mlm")
+        tensors = shared | inner
+        kind = get("task", "mlm")
         # the same options of hidden tokens; what a model was fine-tuned with says nothing of them
         names = vars(kind.Config()) if isinstance(task.config, kind.Config) else ()
         task = kind(kind.Config(**{n: getattr(task.config, n) for n in names}), task.vocab)

@@ -59,7 +59,8 @@ def shuffle_segments(
     """
     count = int(rng.integers(1, min(most, len(borders) + 1) + 1))
     cuts = np.sort(rng.permutation(borders)[: count - 1])
-    segments, order = np.split(text, cuts), tuple(rng.permutation(count).tolist())
+    segments = np.split(text, cuts)
+    order = tuple(rng.permutation(count).tolist())
     # permutations come in lexicographic order
     rank = list(permutations(range(count))).index(order)
     return [segments[i] for i in order], num_orders(count - 1) + rank
@@ -97,7 +98,8 @@ class Queries:
 
     def __call__(self, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
         edge, _, first = without_empty(sentences, documents)
-        counts, own = np.diff(first), np.arange(len(first) - 1)
+        counts = np.diff(first)
+        own = np.arange(len(first) - 1)
         flag = rng.integers(3, size=len(own))
         flag = np.where((flag == 1) & (counts < 3), 2 * rng.integers(2, size=len(own)), flag)
         # a document other than the own one, as long as there are two

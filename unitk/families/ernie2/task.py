@@ -139,12 +139,14 @@ class ERNIE2(Masked):
         name = c.objectives[choose(shares(len(c.objectives), c.learning, text.when), rng)]
         example = None if name == "knowledge" else self.asking(name, text, rng)
         if example is None:
-            name, example = "knowledge", self.knowledge.pretrain(text, rng)
+            name = "knowledge"
+            example = self.knowledge.pretrain(text, rng)
         return replace(example, inputs={"task": np.array([OBJECTIVES.index(name)])})
 
     def asking(self, name: str, text: Text, rng: np.random.Generator) -> Example | None:
         """Lay out a text for an objective but that of knowledge, if it has what is asked for."""
-        symbols, two = (self.vocab.cls, self.vocab.sep), len(text.parts) > 1
+        symbols = (self.vocab.cls, self.vocab.sep)
+        two = len(text.parts) > 1
         # what follows each other: both parts, or the first one
         near = text.ids if two and not text.flag else text.parts[0]
         starts = text.sentences[text.sentences < len(near)]

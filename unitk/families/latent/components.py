@@ -151,7 +151,8 @@ class ELBOConfig(OfTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         # at the end of a run of a million updates
-        name, end = type(self.beta).__name__.lower(), self.beta(1 << 20, 1 << 20)
+        name = type(self.beta).__name__.lower()
+        end = self.beta(1 << 20, 1 << 20)
         if end < self.beta.value:
             cure = "constant:warmup=0.5 rises over half of the run"
             raise UsageError(

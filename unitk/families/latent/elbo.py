@@ -153,7 +153,8 @@ class Fusion:
         require(three, "--criterion fusion is for --task optimus --task.fusion on")
         # of each pair: the context, the response, and a place for what is between them
         said_EZ, own_EZ, _ = model.posterior(batch).mean.unflatten(0, (-1, 3)).unbind(1)
-        part_E1, noise_EZ = torch.rand_like(own_EZ[:, :1]), torch.randn_like(own_EZ)
+        part_E1 = torch.rand_like(own_EZ[:, :1])
+        noise_EZ = torch.randn_like(own_EZ)
         between_EZ = said_EZ + part_E1 * (own_EZ - said_EZ) + self.config.noise * noise_EZ
         z_NZ = torch.stack([said_EZ, own_EZ, between_EZ], 1).flatten(0, 1)
         states, _ = model(batch, model.latent(z_NZ, batch))

@@ -175,7 +175,8 @@ def symbols_of(vocab: Vocab, rows: int) -> dict[str, int]:
 
 def write(parts: Loaded, folder: Path) -> None:
     """Write the three folders as those of step 0."""
-    config, tensors = parts.model.config, parts.tensors()
+    config = parts.model.config
+    tensors = parts.tensors()
     if not isinstance(config, LatentConfig):
         raise CheckpointError("--to optimus: the model has no latent, so it is not an Optimus")
     free = {*gpt.GPT2_KEYS, "encoder", "latent", "inject"}

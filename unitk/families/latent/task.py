@@ -127,7 +127,8 @@ class Optimus(Seq2Seq):
 
     def reading(self, source: list[Ids]) -> Slots:
         """C, the source, S; nothing that a decoder might look at."""
-        tokens, vocab = self.joined(source), self.source_vocab
+        tokens = self.joined(source)
+        vocab = self.source_vocab
         if vocab is not self.vocab:
             tokens = self.spelled(tokens)[: self.longest(len(tokens))]
         tokens, _ = framed([tokens], vocab.cls, vocab.sep)

@@ -84,7 +84,8 @@ def write(parts: Loaded, folder: Path) -> None:
     require(isinstance(config, LoRA), "--to peft: only --adapter lora leaves for peft")
     tensors = weights_of(parts.path, averages=True, merged=False)
     base = _write_base(parts, tensors, folder / BASE)
-    family, head = _family_of(parts), parts.task.head
+    family = _family_of(parts)
+    head = parts.task.head
     layout = layout_of(family, parts.model.config, head)
 
     def named(name: str) -> str:
@@ -184,7 +185,8 @@ def split_delta(
 
 def find(path: Path, vocab: Path | None) -> Found:
     """Read an adapter, and the base that adapter_config.json names."""
-    about, where = read_json(path / CONFIG), path / CONFIG
+    about = read_json(path / CONFIG)
+    where = path / CONFIG
     if about.get("peft_type") != "LORA":
         raise CheckpointError(f"{where}: peft_type must be LORA, got {about.get('peft_type')!r}")
     for name in REFUSED:
@@ -192,7 +194,8 @@ def find(path: Path, vocab: Path | None) -> Found:
             raise CheckpointError(f"{where}: {name} is {about[name]!r}, which unitk does not read")
     if (begins := about.get("init_lora_weights", True)) not in BEGINNINGS:
         raise CheckpointError(f"{where}: init_lora_weights is {begins!r}: {MOVED}")
-    base, weights = find_folder(_base(path, about), vocab), find_file(path, WEIGHTS, "adapter")
+    base = find_folder(_base(path, about), vocab)
+    weights = find_file(path, WEIGHTS, "adapter")
     # peft gives each of several tied matrices its own values
     copies = base.layout.copies
     shared = {name: base.tensors[one] for name, one in copies.items() if one in base.tensors}
@@ -218,7 +221,8 @@ def add(
     stored = {
         name.removeprefix(WRAPPED).replace(".base_layer.", "."): stored[name] for name in stored
     }
-    tensors, used = dict(base), set[str]()
+    tensors = dict(base)
+    used = set[str]()
     for name in (name for name in stored if ".lora_" not in name):
         tensors[_full_name(name, tensors, path)] = stored[name]
         used.add(name)
@@ -247,7 +251,8 @@ def add(
 
 def _base(path: Path, about: Mapping[str, Any]) -> Path:
     """The folder of the model that an adapter stands on."""
-    where, key = path / CONFIG, "base_model_name_or_path"
+    where = path / CONFIG
+    key = "base_model_name_or_path"
     name = check_value(about.get(key), str, key, where)
     for folder in (path / name, Path(name)):
         if (folder / "config.json").is_file():
@@ -296,7 +301,8 @@ model = PeftModel.from_pretrained({model}.from_pretrained("{base}"), ".")
 
 def explain(parts: Loaded) -> str:
     """How an adapter that was written is used."""
-    family, head = _family_of(parts), parts.task.head
+    family = _family_of(parts)
+    head = parts.task.head
     own = family.name + ending_of(family, head) if head else class_of(family, parts.model.config)
     return USAGE.format(base=BASE, model=own)
 

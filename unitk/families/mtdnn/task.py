@@ -72,14 +72,16 @@ class MTDNN(Headed):
         return task
 
     def for_corpus(self, manifest: Mapping[str, Any]) -> MTDNN:
-        name, chosen = manifest["name"], self.config.corpus
+        name = manifest["name"]
+        chosen = self.config.corpus
         require(chosen in ("", name), f"--task.corpus {chosen} has no effect in training")
         return self.changed(config=replace(self.config, corpus=name))
 
     @property
     def own(self) -> Labelling:
         """The task of the corpus that was chosen, or of the only one."""
-        known, name = self.each, self.config.corpus
+        known = self.each
+        name = self.config.corpus
         if not known:  # of nothing that was trained, to draw its slots
             return self.of_form("number")
         if name in known:

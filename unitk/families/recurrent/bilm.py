@@ -81,12 +81,14 @@ class BiLM(Task):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        self.separates, self.frame = config.ends, 2 * config.ends
+        self.separates = config.ends
+        self.frame = 2 * config.ends
 
     @cached_property
     def chars(self) -> Ids:
         """The characters [V, C] of every id of the vocabulary."""
-        vocab, size = self.vocab, self.config.characters
+        vocab = self.vocab
+        size = self.config.characters
         named = {vocab.cls: CLS, vocab.sep: SEP}
         pieces = vocab.pieces(list(range(len(vocab))))
         rows = [spell_word(one, size, named.get(id_, 0)) for id_, one in enumerate(pieces)]

@@ -49,7 +49,8 @@ class CharacterEmbedding(nn.Module):
     def __init__(self, char_width: int, filters: tuple[str, ...], highways: int, width: int):
         super().__init__()
         sizes = [(int(wide), int(count)) for wide, count in (one.split(":") for one in filters)]
-        self.widest, total = max(wide for wide, _ in sizes), sum(count for _, count in sizes)
+        self.widest = max(wide for wide, _ in sizes)
+        total = sum(count for _, count in sizes)
         self.tokens = NoTable(width)
         self.chars = nn.Embedding(CHARACTERS, char_width)
         self.convolutions = nn.ModuleList(nn.Conv1d(char_width, n, wide) for wide, n in sizes)

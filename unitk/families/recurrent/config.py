@@ -176,7 +176,8 @@ class RecurrentConfig(ArchConfig):
         return replace(self.word_config, width=len(self.towers) * self.width)
 
     def num_weights(self, vocab_size: int) -> int:
-        inputs, layers = self.width, 0
+        inputs = self.width
+        layers = 0
         for cells, outputs in zip(self.cells, self.outputs, strict=True):
             projection = cells * outputs * (self.narrowing == "projection")
             layers += 4 * cells * (inputs + outputs) + projection

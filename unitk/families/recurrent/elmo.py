@@ -102,7 +102,8 @@ def network_sizes(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
 def shapes_of(sizes: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The name and the shape of each array that a file with these options has."""
     lstm, cnn = sizes["lstm"], sizes["char_cnn"]
-    width, cells, dim = lstm["projection_dim"], lstm["dim"], cnn["dim"]
+    width = lstm["projection_dim"]
+    cells, dim = lstm["dim"], cnn["dim"]
     total = sum(count for _, count in cnn["filters"])
     yield "char_embed", (CHARACTERS - 1, dim)
     for number, (wide, count) in enumerate(cnn["filters"]):

@@ -42,7 +42,8 @@ class LSTM(nn.Module):
         bptt_chunks: int = 0,
     ) -> None:
         super().__init__()
-        self.clips, self.weight_dropout = (cell_clip, projection_clip), weight_dropout
+        self.clips = (cell_clip, projection_clip)
+        self.weight_dropout = weight_dropout
         self.bptt, self.bptt_chunks = bptt, bptt_chunks
         self.weight_ih = nn.Parameter(torch.empty(4 * cells, inputs))
         self.weight_hh = nn.Parameter(torch.empty(4 * cells, outputs))
@@ -74,11 +75,13 @@ class LSTM(nn.Module):
         self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor, size: int
     ) -> tuple[Tensor, State]:
         """What `_pass` gives, in chunks of `size` steps; `bptt` ends gradients where one begins."""
-        reach, outputs = size * (self.bptt_chunks or x_NLI.shape[1]), []
+        reach = size * (self.bptt_chunks or x_NLI.shape[1])
+        outputs = []
         for number, x_NlI in enumerate(x_NLI.split(size, 1)):
             left_N = length_N - number * size
             on_R = (left_N > 0).nonzero()[:, 0]  # texts that have not ended
-            left_R, row_R = left_N[on_R], on_R.to(x_NLI.device)
+            left_R = left_N[on_R]
+            row_R = on_R.to(x_NLI.device)
             out_RP, cell_RC = (one[row_R].detach() if self.bptt else one[row_R] for one in state)
             near_R = left_R <= reach
             with torch.set_grad_enabled(bool(near_R.any())):  # no memory for what is not reached
@@ -132,7 +135,8 @@ class LSTM(nn.Module):
     def _by_steps(
         self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor
     ) -> tuple[Tensor, State]:
-        (out_NP, cell_NC), outputs = state, []
+        out_NP, cell_NC = state
+        outputs = []
         cell_clip, projection_clip = self.clips
         # what the inputs add to the gates is one product for all steps
         gates_NLG = F.linear(x_NLI, self.weight_ih, self.bias)

@@ -89,7 +89,8 @@ class RecurrentStack(Tower):
 
     def __init__(self, config: RecurrentConfig, vocab_size: int, embed: Embedding | None = None):
         super().__init__()
-        self.config, self.settings = config.word_config, config
+        self.config = config.word_config
+        self.settings = config
         self.embed = build_reader(config, vocab_size) if embed is None else embed
         inputs = [config.width, *config.outputs[:-1]]
         self.layers = nn.ModuleList(
@@ -111,7 +112,8 @@ class RecurrentStack(Tower):
 
     def encode(self, reading: Reading) -> Tensor:
         """The states [B, T, D], as `Stack.encode` has them, of a model of one direction."""
-        slots, memory = reading.slots, reading.condition.memory
+        slots = reading.slots
+        memory = reading.condition.memory
         return self.read(self.embed(slots), slots, reading.sight, memory, reading.every)[0]
 
     def read(
@@ -126,7 +128,8 @@ class RecurrentStack(Tower):
 
         `memory` is of all rows; with one doc a row docs are rows.
         """
-        order, rows = reading_order(slots, sight), slots.shape[1]
+        order = reading_order(slots, sight)
+        rows = slots.shape[1]
         x_NLD = self.dropped(order.laid(embedded_BTD), self.settings.input_dropout)
         if layers is not None:
             layers.append(order.back(x_NLD, rows))
@@ -199,7 +202,8 @@ class RecurrentStack(Tower):
         asked: Tensor | None = None,
     ) -> Tensor:
         """The states [B, q, D] of the prompts, or of a word of every hypothesis."""
-        rows, prompt = columns.shape[1], not cache.states
+        rows = columns.shape[1]
+        prompt = not cache.states
         if prompt:
             order = reading_order(columns, "rule")
         else:  # each word is a text of its own, which goes on from the state of its hypothesis
@@ -274,13 +278,15 @@ class RecurrentModel(Model):
         condition = self.condition(batch) if condition is None else condition
         for name in self.config.towers:
             self.check_tower(name, batch)
-        embedded_BTD, last = self.embedded(batch), self.config.towers[-1]
+        embedded_BTD = self.embedded(batch)
+        last = self.config.towers[-1]
         states: dict[str, Tensor] = {}
         carry: Mapping[str, Tensor] = {}
         read = any(ask.head != LM for ask in batch.asks.values())
         every: dict[str, list[Tensor]] = {}
         for name in reversed(self.config.towers):
-            stack, every[name] = self.tower(name), []
+            stack = self.tower(name)
+            every[name] = []
             assert isinstance(stack, RecurrentStack)
             memory = condition.memory if name == last else {}
             layers = every[name] if read else None
@@ -298,7 +304,8 @@ class RecurrentModel(Model):
         """`Model.embed`; states of two directions stand side by side, the forward ones first."""
         if len(self.config.towers) == 1:
             return super().embed(batch, depth)
-        embedded_BTD, found = self.embedded(batch), []
+        embedded_BTD = self.embedded(batch)
+        found = []
         for name in reversed(self.config.towers):
             stack = self.tower(name)
             assert isinstance(stack, RecurrentStack)
@@ -319,8 +326,10 @@ class RecurrentModel(Model):
 
     def embedded(self, batch: Batch) -> Tensor:
         """The embeddings [B, T, D] of the words that dropout leaves, the same in all towers."""
-        name, embed = self.config.towers[-1], self.decoder.embed
-        slots, chars = batch.towers[name], batch.inputs.get(f"{name}.chars")
+        name = self.config.towers[-1]
+        embed = self.decoder.embed
+        slots = batch.towers[name]
+        chars = batch.inputs.get(f"{name}.chars")
         if isinstance(embed, CharacterEmbedding):
             require(chars is not None, "--arch reads characters, which this task does not lay out")
             return embed(chars)
@@ -355,7 +364,8 @@ class RecurrentModel(Model):
         arXiv 1412.2007, section 3.1). Zipf's law q of a word whose id is r, as in bilm-tf, is
         log((r + 2) / (r + 1)) / log(V + 1).
         """
-        head, count = self.words, self.settings.sampled_words
+        head = self.words
+        count = self.settings.sampled_words
         weight = self.decoder.embed.tokens.weight if head.weight is None else head.weight
         size = math.log(len(weight) + 1)
         uniform_S = torch.rand(count, device=label_K.device, dtype=torch.float64)

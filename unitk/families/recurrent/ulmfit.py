@@ -40,7 +40,8 @@ def find(path: Path, vocab: Path | None) -> Assembled:
     file = find_file(path, ("*.pth", "*.h5"), "weights of fastai")
     words = _words(vocab, file)
     layers, others = _tensors(file)
-    table, output = others["encoder.weight"], others.get("1.decoder.weight")
+    table = others["encoder.weight"]
+    output = others.get("1.decoder.weight")
     bias = others.get("1.decoder.bias")
     tied = output is None or torch.equal(output, table)
     if output is None:

@@ -45,7 +45,8 @@ class Contrast:
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
         states, _ = model(batch, model.condition(batch))
         each_EDW = self.vectors(states, batch)
-        width, key_ED = each_EDW.shape[-1], batch.inputs["key"][:: docs_of(batch)]
+        width = each_EDW.shape[-1]
+        key_ED = batch.inputs["key"][:: docs_of(batch)]
         widths = self.config.widths or (width,)
         require(
             widths[-1] <= width,
@@ -91,7 +92,8 @@ class Contrast:
         if not self.config.symmetric:
             return loss
         # hard negatives are of no source; equal sources are none of each other's targets
-        source_E, own_E = key_ED[:, 0], torch.arange(len(label_E), device=label_E.device)
+        source_E = key_ED[:, 0]
+        own_E = torch.arange(len(label_E), device=label_E.device)
         same_EE = (source_E == source_E[:, None]) & (own_E != own_E[:, None])
         back_EE = scores_EM[:, label_E].mT.masked_fill(same_EE, -torch.inf)
         return (loss + F.cross_entropy(back_EE, own_E, reduction="sum")) / 2

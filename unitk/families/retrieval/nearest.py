@@ -21,7 +21,8 @@ def rank_nearest(queries_QW: Floats, blocks: Iterable[Floats], most: int) -> tup
     """
     unit_QW = unit(queries_QW)
     scores_QK = np.zeros((len(unit_QW), 0), np.float32)
-    number_QK, read = np.zeros((len(unit_QW), 0), np.int64), 0
+    number_QK = np.zeros((len(unit_QW), 0), np.int64)
+    read = 0
     for block_NW in blocks:
         unit_NW = unit(block_NW)
         own_QN = unit_QW @ unit_NW.T

@@ -158,7 +158,8 @@ def vectors_of(given: Options, generator: Any, texts: Sequence[Passage]) -> Iter
             sources = generator.encode([text.parts for text in texts[at : at + TOGETHER]])
             model, task = generator.model, generator.task
             found = np.array(embed(model, task, sources, given, first=at, report=report))
-            width, most = found.shape[1], given.dimensions
+            width = found.shape[1]
+            most = given.dimensions
             require(
                 (most or 0) <= width, f"--dimensions {most}: vectors of this model have {width}"
             )

@@ -62,7 +62,9 @@ class Forms:
         self.closes[: len(texts)] = [not WORDS.match(text[-1:]) for text in texts]
 
     def __call__(self, ids: Ids) -> list[Link]:
-        found, behind, tokens = list[Link](), 0, ids.tolist()
+        found = list[Link]()
+        behind = 0
+        tokens = ids.tolist()
         border = np.append(True, self.opens[ids[1:]] | self.closes[ids[:-1]])
         border = np.append(border, True)
         # few tokens begin a name: all others are passed over at once

@@ -49,7 +49,8 @@ def find(path: Path, vocab: Path | None) -> Found:
     """Read a folder of the release, or its file of weights."""
     weights = find_file(path, ("pytorch_model.bin", "*.bin"), "model")
     where = config_beside(weights)
-    given, stored = read_json(where), read_tensors(weights)
+    given = read_json(where)
+    stored = read_tensors(weights)
     config = settings.read(settings.config_of_preset(PRESET), BERT_KEYS, given, where)
     count, mixes = fusions_of(given, config.num_layers, where)
     # gamma and beta as of 2019, also of the norms of entities
@@ -82,7 +83,8 @@ def fusions_of(given: Mapping[str, Any], layers: int, where: Path) -> tuple[int,
     """How many of the last layers read entities, and whether the first of these only mixes."""
     types = settings.check_value(given.get(TYPES), list, TYPES, where)
     runs = [(kind, len([*some])) for kind, some in groupby(map(str, types))]
-    kinds, sizes = [kind for kind, _ in runs], dict(runs)
+    kinds = [kind for kind, _ in runs]
+    sizes = dict(runs)
     order = [kind for kind in ("sim", "mix", "norm") if kind in kinds]
     good = kinds == order and sizes.get("mix", 0) < 2 and {"mix", "norm"} & {*kinds}
     if not good or len(types) != layers:
@@ -105,7 +107,8 @@ def number_fusions(tensors: Mapping[str, Tensor], layers: int, count: int) -> di
         part = re.fullmatch(r"bert\.encoder\.layer\.(\d+)\.(.*(?:_ent|\.ent)\..*)", name)
         if part is None:
             continue
-        tensor, number = found.pop(name), int(part[1])
+        tensor = found.pop(name)
+        number = int(part[1])
         if part[2] == "intermediate.dense_ent.bias":
             # where no entity is, the second map gives its bias alone
             both = name.replace("dense_ent", "dense")

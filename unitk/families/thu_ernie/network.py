@@ -47,10 +47,8 @@ class EntityFusion(nn.Module):
     def __init__(self, config: THUERNIEConfig, number: int):
         super().__init__()
         own, inner = config.entity_config, config.ffn_width
-        last, attends = (
-            number == config.num_fusions - 1,
-            number > 0 or not config.entities_mix_first,
-        )
+        last = number == config.num_fusions - 1
+        attends = number > 0 or not config.entities_mix_first
         self.attention = Attention(own) if attends else None
         self.attention_norm = norm(own) if attends else nn.Identity()
         # the bias of W1 w is that of the sum: a slot without entity has BERT's
@@ -108,7 +106,8 @@ class KnowledgeStack(Stack):
         assert condition.vectors is not None and condition.linked is not None
         e_BTE, linked_BT1 = condition.vectors, condition.linked
         between = self.entities(contexts[-1].view, linked_BT1)
-        x_BTD, plain = embedded_BTD, len(self.layers) - len(self.fusions)
+        x_BTD = embedded_BTD
+        plain = len(self.layers) - len(self.fusions)
         again = self.recompute and self.training
         for number, (layer, context) in enumerate(zip(self.layers, contexts, strict=True)):
             if every is not None:
@@ -141,16 +140,19 @@ class THUERNIENetwork(Model):
 
     def condition(self, batch: Batch) -> Condition:
         """The embeddings of the docs' tasks, and the vectors of linked entities."""
-        bias, number_BT = super().condition(batch).bias, batch.inputs.get("x.entity")
+        bias = super().condition(batch).bias
+        number_BT = batch.inputs.get("x.entity")
         assert isinstance(self.config, THUERNIEConfig)
         if number_BT is None and not self.config.first_linked:
             return Condition(bias=bias)
-        docs_BT, width = batch.towers["x"][DOC], self.config.entity_width
+        docs_BT = batch.towers["x"][DOC]
+        width = self.config.entity_width
         if number_BT is None:
             linked_BT1 = torch.zeros_like(docs_BT, dtype=torch.bool)[..., None]
             vectors_BTE = linked_BT1.expand(-1, -1, width).float()
         else:
-            head, linked_BT1 = self.heads.named(CANDIDATES), (number_BT > 0)[..., None]
+            head = self.heads.named(CANDIDATES)
+            linked_BT1 = (number_BT > 0)[..., None]
             assert isinstance(head, Candidates)
             vectors_BTE = head.table(number_BT) * linked_BT1
         if self.config.first_linked:

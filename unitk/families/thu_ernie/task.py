@@ -116,7 +116,8 @@ class THUERNIE(MLM):
 
     def noised(self, entity: Ids, rng: np.random.Generator) -> Ids:
         """Corrupt entities for training."""
-        places, rates = np.flatnonzero(entity), np.array(self.config.random_none_keep)
+        places = np.flatnonzero(entity)
+        rates = np.array(self.config.random_none_keep)
         kind = rng.choice(3, len(places), p=rates / rates.sum())
         # any of the others, all alike
         step = rng.integers(1, max(len(self.numbers), 2), len(places))

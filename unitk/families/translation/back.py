@@ -45,15 +45,18 @@ class BackTranslating(CrossEntropy):
 
     def translated(self, model: Model, batch: Batch) -> Batch:
         """The batch whose encoder reads translations of what it read, with the same asks."""
-        examples, device = unpack(batch), batch.last.device
-        languages, size = batch.inputs[INTO].tolist(), model.config.num_segments
+        examples = unpack(batch)
+        device = batch.last.device
+        languages = batch.inputs[INTO].tolist()
+        size = model.config.num_segments
         # data are checked as they are laid out; the language of a translation is not among them
         fits = size == 0 or max(languages) < size
         require(fits, f"--task.languages: {max(languages)} is beyond --arch.num-segments {size}")
         seed = int(torch.randint(1 << 31, (), device=device))  # the loop seeds each micro-batch
         found = self.translations(model, examples, languages, seed)
         for number, (example, words) in enumerate(zip(examples, found, strict=True)):
-            tokens, frame = example.towers["enc"].token, frame_of(example)
+            tokens = example.towers["enc"].token
+            frame = frame_of(example)
             # the symbols around the text stay
             read = np.concatenate([tokens[: frame - 1], words, tokens[-1:]])
             source = stay(read, np.arange(len(read)), seg=languages[number])
@@ -64,12 +67,14 @@ class BackTranslating(CrossEntropy):
         self, model: Model, examples: Sequence[Example], languages: Sequence[int], seed: int
     ) -> list[Ids]:
         """The tokens of the translation of each text into a language."""
-        protocol, room = Seq2Seq(Seq2Seq.Config(), self.vocab).protocol, model.config.room or NEVER
+        protocol = Seq2Seq(Seq2Seq.Config(), self.vocab).protocol
+        room = model.config.room or NEVER
         prompts, limits = [], []
         for example, language in zip(examples, languages, strict=True):
             source, written = (example.towers[name].table.copy() for name in ("enc", "dec"))
             # in training the decoder does not look at the text, which it now translates
-            source[CROSS], written[SEG] = 1, language
+            source[CROSS] = 1
+            written[SEG] = language
             start = written[:, : int(example.asks[0].first[0]) + 1]
             prompts.append(Example({"enc": Slots(source), "dec": Slots(start)}))
             # the encoder must have places for the translation and what stands around it

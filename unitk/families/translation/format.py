@@ -114,7 +114,8 @@ def find(path: Path, vocab: Path | None) -> Found:
         raise CheckpointError(f"{path} has no params of its model")
     settings.refuse(given, FIXED, path)
     config = config_of(tensors, given, path)
-    options, notes = dict[str, str](), []
+    options = dict[str, str]()
+    notes = []
     if config.num_segments > 1:
         options["languages"] = "0,1"
         names = given.get("id2lang")
@@ -187,7 +188,8 @@ def vocab_of(found: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> 
 
 def write(parts: Loaded, folder: Path) -> None:
     """Write mass.pth, which `translate.py` opens; the languages' names are their numbers."""
-    config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
+    config, vocab = parts.model.config, parts.task.vocab
+    tensors = parts.tensors()
     free = ("num_segments", "cross_by_segment", "activation", "tied")
     settings.check_family(config, PRESET, free, "--to mass: a MASS for translation")
     assert isinstance(config, TranslationConfig)

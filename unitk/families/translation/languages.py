@@ -131,7 +131,8 @@ class Translation(Multilingual, MASS):
         return set_languages(super().pretrain(text, rng), own, own)
 
     def prompt(self, source: list[Ids]) -> Example:
-        example, (own, _) = super().prompt(source), self.config.languages
+        example = super().prompt(source)
+        own, _ = self.config.languages
         return set_languages(example, own, own) if len(self.run(source)) else example
 
 

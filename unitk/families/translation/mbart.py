@@ -78,7 +78,8 @@ class MBART(BART):
         return [self.codes[1]] if self.behind else [self.vocab.sep, self.codes[1]]
 
     def reading(self, source: list[Ids]) -> Slots:
-        sep, own = self.vocab.sep, self.codes[0]
+        sep = self.vocab.sep
+        own = self.codes[0]
         before, after = ([], [sep, own]) if self.behind else ([own], [sep])
         tokens = np.concatenate([before, self.joined(source), after]).astype(np.int64)
         return stay(tokens, pos=np.arange(len(tokens)))

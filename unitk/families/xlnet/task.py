@@ -90,9 +90,11 @@ class XLNet(Task):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        self.frame, self.both_ways = 3 if config.pairs else 2, config.both_ways
+        self.frame = 3 if config.pairs else 2
+        self.both_ways = config.both_ways
         self.first_rows = {"embed.virtual.weight": ("embed.tokens.weight", (vocab.mask,))}
-        self.virtual, self.asking = ("[Q]",), len(vocab)
+        self.virtual = ("[Q]",)
+        self.asking = len(vocab)
         self.law = length_law(tuple(1 / n for n in range(1, config.max_span + 1)))
 
     @cached_property
@@ -104,7 +106,8 @@ class XLNet(Task):
         return n + self.frame + np.maximum((n + self.frame) // self.config.one_in, 1)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        ids, n = text.ids[::-1] if text.flag else text.ids, len(text.ids)
+        ids = text.ids[::-1] if text.flag else text.ids
+        n = len(text.ids)
         spans = context_spans(n, self.frame, self.config.one_in, self.law, rng)
         cut = int(rng.integers(max(n // 2, 1), n)) if self.config.pairs and n > 1 else n
         tokens, seg = self.framed([part for part in np.split(ids, [cut]) if len(part)])

@@ -170,7 +170,8 @@ FREE |= {"rotary_base", "rotary_factor"}
 
 def stack_of(config: ModelConfig, arch: str) -> str:
     """The architecture of llama.cpp that a model fits; `UsageError` names what none has."""
-    family, found = arch.partition("_")[0], dict[str, list[str]]()
+    family = arch.partition("_")[0]
+    found = dict[str, list[str]]()
     for name, stack in STACKS.items():
         found[name] = find_differences(config, stack.preset, FREE | {*stack.free})
         if not found[name]:
@@ -207,7 +208,8 @@ def framing_of(task: Task, reader: Task | None = None) -> Framing:
     plain = not (slots.pos2.any() or slots.seg.any())
     tokens = slots.token.tolist()
     at = tokens.index(words[0]) if words[0] in tokens else len(tokens)
-    before, after = tokens[:at], tokens[at + len(words) :]
+    before = tokens[:at]
+    after = tokens[at + len(words) :]
     whole = tokens == [*before, *words.tolist(), *after]
     require(bool(reads and stays and plain and whole), lacks)
     framed = len(before) <= 1 and after in ([], [protocol.end])
@@ -220,8 +222,10 @@ def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
 
     In q8_0, a matrix whose rows are no multiple of 32 long is written in f16.
     """
-    config, task = parts.model.config, parts.task
-    prompt, name = framing_of(task, parts.reader), stack_of(config, parts.config.get("arch", ""))
+    config = parts.model.config
+    task = parts.task
+    prompt = framing_of(task, parts.reader)
+    name = stack_of(config, parts.config.get("arch", ""))
     stack = STACKS[name]
     tensors = parts.tensors()
     rows = len(tensors["embed.tokens.weight"])

@@ -77,7 +77,8 @@ def tokenizer_entries(vocab: Vocab, rows: int, prompt: Framing) -> Entries:
     known: set[str] = set()
     for index, piece in enumerate(pieces):
         if not piece or piece in known:  # each needs a spelling of its own
-            pieces[index], kinds[index] = f"[row {index}]", UNUSED
+            pieces[index] = f"[row {index}]"
+            kinds[index] = UNUSED
         known.add(pieces[index])
     found |= {"tokens": pieces, "token_type": kinds}
     if "scores" in found:
@@ -97,7 +98,8 @@ def _sentencepiece(model: SentencePiece) -> Entries:
     about = [dict(fields(one)) for number, one in fields(model.data) if number == 1]
     kinds = [int(one.get(3, NORMAL)) for one in about]
     trainer, rules = dict(fields(proto.get(2, b""))), dict(fields(proto.get(3, b"")))
-    table, merges = bytes(rules.get(2, b"")), bool(rules.get(4, 1))
+    table = bytes(rules.get(2, b""))
+    merges = bool(rules.get(4, 1))
     suffix = bool(trainer.get(24, 0))
     require(not suffix, "--to gguf: llama.cpp has blanks before words, not behind as this --vocab")
     found: Entries = {
@@ -125,7 +127,8 @@ def _sentencepiece(model: SentencePiece) -> Entries:
 def _tokenizers(model: Tokenizers) -> Entries:
     """A model of the tokenizers library that merges pieces of bytes, or of characters."""
     spec = json.loads(model.data)
-    own, added = spec["model"], spec.get("added_tokens") or []
+    own = spec["model"]
+    added = spec.get("added_tokens") or []
     merged = own.get("type", "BPE") == "BPE" and not own.get("end_of_word_suffix")
     what = "--to gguf: llama.cpp has no tokenizer for --vocab"
     require(merged, f"{what} with pieces of type {own.get('type')}")
@@ -179,7 +182,8 @@ def _pattern(pre: Mapping[str, Any], ignores: bool) -> str:
     last = steps[-1]
     if last["type"] != "ByteLevel" or last.get("add_prefix_space", True):
         return ""
-    rest, cuts = steps[:-1], last.get("use_regex", True)
+    rest = steps[:-1]
+    cuts = last.get("use_regex", True)
     if not rest and cuts and not ignores:
         return "gpt-2"
     if len(rest) == 1 and cuts and not ignores:

@@ -66,7 +66,8 @@ def check_rows(
     given: Mapping[str, Any], family: Family, tensors: Mapping[str, Tensor], where: object
 ) -> None:
     """Raise `CheckpointError` if `vocab_size` is not the number of rows that the table has."""
-    name, rows = str(family.layout.names["embed.tokens"]) + ".weight", given.get("vocab_size")
+    name = str(family.layout.names["embed.tokens"]) + ".weight"
+    rows = given.get("vocab_size")
     if rows is not None and name in tensors and rows != len(tensors[name]):
         raise CheckpointError(
             f"{where}: vocab_size is {rows:,}, but {name} has {len(tensors[name]):,} rows"
@@ -88,7 +89,8 @@ def check_ties(
     # a T5 1.1 may say that it is tied and have two matrices all the same
     if family.task not in ("lm", "mlm"):
         return
-    output, says = str(family.layout.names["heads.lm.weight"]), given.get("tie_word_embeddings")
+    output = str(family.layout.names["heads.lm.weight"])
+    says = given.get("tie_word_embeddings")
     if says is True and not tied:
         both = f"{output} differs from {family.layout.copies[output]}"
         raise CheckpointError(f"{where}: tie_word_embeddings is true, but {both}")

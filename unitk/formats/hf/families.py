@@ -251,7 +251,8 @@ def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
     ending = ending_of(family, head)
     name = f"{family.name}{ending}"
     require(ending in family.heads, f"--to hf: transformers has no {name} that unitk can match")
-    name, (pooler, out) = f"{head}:label", family.heads[ending]
+    name = f"{head}:label"
+    pooler, out = family.heads[ending]
     own = class_head(name, pooler, out)
     if pooler and family.head_dense == "transform":
         layers = {"dense": f"{pooler}.dense", "norm": f"{pooler}.norm"}

@@ -114,7 +114,8 @@ def _without_option(
     given: Mapping[str, Any], found: Mapping[str, Any], task: Task, draws: bool, beams: int
 ) -> list[str]:
     """The settings that the options `found` do not express exactly."""
-    start, end = opening(task), task.protocol and task.protocol.end
+    start = opening(task)
+    end = task.protocol and task.protocol.end
     wrong = {
         "do_sample": "do_sample" in given and not draws,
         "early_stopping": beams > 1 and not found.get("search"),
@@ -211,7 +212,8 @@ UNDELIMITED = {"delimiter": "off"}
 
 def decoder_opening(told: Told) -> dict[str, str]:
     """The `--task.opening` of a decoder, by what its tokenizer.json puts before a text."""
-    file, vocab = told.folder / "tokenizer.json", told.vocab
+    file = told.folder / "tokenizer.json"
+    vocab = told.vocab
     if vocab is None or not file.exists():
         return {}
     from tokenizers import Tokenizer
@@ -272,8 +274,11 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
 
     Also returns the options of the checkpoint that transformers does not have.
     """
-    task, vocab, options = parts.task, parts.task.vocab, parts.decoding
-    protocol, start = task.protocol, opening(task)
+    task = parts.task
+    vocab = parts.task.vocab
+    options = parts.decoding
+    protocol = task.protocol
+    start = opening(task)
     assert protocol is not None
     end = protocol.end if protocol.end < rows else None
     draws = bool(options.get("sampling"))

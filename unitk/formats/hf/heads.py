@@ -61,7 +61,8 @@ def detect_task(family: Family, checkpoint: Checkpoint, told: Mapping[str, str])
     """
     _, tensors, given, where = checkpoint
     named = named_classes(given, where) or [""]
-    ending, options = named[0].removeprefix(family.name), {**family.options, **told}
+    ending = named[0].removeprefix(family.name)
+    options = {**family.options, **told}
     if ending not in family.heads:
         if ending in CLASSES:
             raise CheckpointError(f"{where}: unitk has no model that reads texts as {named[0]}")

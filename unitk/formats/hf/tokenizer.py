@@ -68,7 +68,8 @@ def write_tokenizer(
     Special tokens that a text may have, such as T5's sentinels, are found in it only if all special
     tokens are; then symbols that no prompt has are left out, which a text may spell.
     """
-    vocab, model = task.vocab, task.vocab.model
+    vocab = task.vocab
+    model = task.vocab.model
     if isinstance(model, Marian):
         return write_marian(model, folder)
     if isinstance(model, Bytes):
@@ -155,7 +156,8 @@ def _frame(task: Task, pieces: Sequence[str], embeds: bool) -> dict[str, Any]:
     templates: list[list[dict[str, Any]]] = []
     special = {}
     for names in ("A", "AB"):
-        slots, letters = _prompt(task, [np.array([word]) for _ in names], embeds), iter(names)
+        slots = _prompt(task, [np.array([word]) for _ in names], embeds)
+        letters = iter(names)
         template = []
         # a slot that dies or is never born asks in a search, and is no part of the prompt
         stays = (slots.dies == NEVER) & (slots.born < NEVER)

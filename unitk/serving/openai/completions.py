@@ -149,13 +149,15 @@ class Completions(WritingRoute):
     def echo(self, choice: Reply, source: list[Ids]) -> Reply:
         """A choice behind its prompt, whose tokens have log-probabilities if they are asked for."""
         ids = np.concatenate([*source, []]).astype(np.int64)
-        text, pieces = self.opening(choice.index, source), self.spelled(source).pieces
+        text = self.opening(choice.index, source)
+        pieces = self.spelled(source).pieces
         if self.ids is None:
             pieces = pieces_of(text, self.generator.vocab.offsets(text)) or [text] * len(ids)
         made = replace(choice, text=text + choice.text)
         if self.alternatives is None or not len(ids):
             return made
-        gains, tops = np.empty(0, np.float32), [Alternatives()] * (len(ids) - 1)
+        gains = np.empty(0, np.float32)
+        tops = [Alternatives()] * (len(ids) - 1)
         if len(ids) > 1:
             # before the first one is nothing, or what the task puts there
             table = self.log_probs(self.generator.task.likelihood(ids[:0], ids))[1 - len(ids) :]

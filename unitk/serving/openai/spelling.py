@@ -24,7 +24,8 @@ class Speller:
     def __init__(self, decode: Callable[[Sequence[int]], str], before: Iterable[int] = ()) -> None:
         self.decode = decode
         self.ids = [*before][-NEAR:]
-        self.start, self.read = 0, len(self.ids)
+        self.start = 0
+        self.read = len(self.ids)
         self.pieces = list[str]()
         self.text = ""
 

@@ -153,7 +153,8 @@ class WritingRoute(DecodingRoute):
         check_parts(task, sources, 0)
         sources = [source if count_tokens([source]) else [] for source in sources]
         draws = whole(self.given, "best_of", 1, self.wanted) if config.sampling else 1
-        most, asked = self.limits.max_texts, len(sources) * draws
+        most = self.limits.max_texts
+        asked = len(sources) * draws
         require(asked <= most, f"n: {asked} outputs; the server allows {most} in a request")
         if config.sampling:  # each output is a row of its own
             config = replace(config, nbest=1, best_of=1, beam=GenerateConfig.beam)
@@ -198,7 +199,8 @@ class WritingRoute(DecodingRoute):
 
     def follow(self, place: int, prompt: Prompt, tells: bool) -> Callable[[Ids], bool]:
         """What spells an output as it grows, `tells` of its text, and says where it is to stop."""
-        speller, seen = self.speller(prompt), 0
+        speller = self.speller(prompt)
+        seen = 0
         before = self.opening(place, prompt.source)
 
         def tell(ids: Ids) -> bool:
@@ -223,7 +225,8 @@ class WritingRoute(DecodingRoute):
     ) -> dict[str, Any]:
         """What is sent for the outputs of each prompt, or of each draw."""
         # a draw is a row of its own; a beam is one row with all of its outputs
-        draws, choices = len(results) // len(prompts), list[Reply]()
+        draws = len(results) // len(prompts)
+        choices = list[Reply]()
         for place, prompt in enumerate(prompts):
             best = [one for some in results[place * draws :][:draws] for one in some]
             if len(best) > self.wanted:  # draws, of which the best are asked for
@@ -232,14 +235,16 @@ class WritingRoute(DecodingRoute):
                 index = place * self.wanted + rank
                 choices.append(self.choice(index, prompt, output.hypothesis))
         found = [self.shape(one) for one in choices]
-        read, written = count_tokens(sources), sum(one.words for one in choices)
+        read = count_tokens(sources)
+        written = sum(one.words for one in choices)
         usage = {"prompt_tokens": read, "completion_tokens": written}
         usage["total_tokens"] = read + written
         return {**self.frame(self.name), "choices": found, "usage": usage}
 
     def choice(self, index: int, prompt: Prompt, found: Hypothesis) -> Reply:
         """An output as clients get it."""
-        speller, words = self.speller(prompt), without_ends(found.ids, self.end)
+        speller = self.speller(prompt)
+        words = without_ends(found.ids, self.end)
         speller.add(words)
         text = speller.end()
         if not self.continues:  # as a source has it, without the blank of a next word
@@ -280,7 +285,8 @@ class WritingRoute(DecodingRoute):
         self, table: Floats, words: Ids, gains: Floats, pieces: list[str]
     ) -> list[Alternatives]:
         """The likeliest tokens in each place, and the token that is there."""
-        vocab, found = self.generator.vocab, list[Alternatives]()
+        vocab = self.generator.vocab
+        found = list[Alternatives]()
         for row, word, gain, piece in zip(table, words, gains, pieces, strict=False):
             best = np.argsort(-row, kind="stable")[: self.alternatives]
             named = {piece: float(gain)}  # the search's own number, so that equal ones are equal
@@ -343,7 +349,8 @@ class Events(Stream):
     def answer(self, value: Any) -> bytes:
         parts = list[bytes]()
         for choice in value["choices"]:
-            index, whole = choice["index"], self.route.text_in(choice)
+            index = choice["index"]
+            whole = self.route.text_in(choice)
             added = whole[len(self.sent[index]) :]
             parts.append(self.told([self.grown(index, added, choice)]))
         if self.usage:

@@ -111,7 +111,8 @@ def measure_latent(setup: Setup, draws: int, max_tokens: int, report: Report) ->
 
 
 def _notes(setup: Setup, figures: dict[str, float], units: Units) -> Iterator[str]:
-    beta, step = setup.criterion.config.beta, setup.state["step"]
+    beta = setup.criterion.config.beta
+    step = setup.state["step"]
     steps = setup.state["config"].get("max_steps", "none")
     uniform = units.tokens / units.texts * math.log(len(setup.data.vocab))
     words = "reconstruction means something, but bound, kl and perplexities are no VAE's"

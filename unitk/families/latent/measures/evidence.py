@@ -82,7 +82,9 @@ def gather_evidence(
         posterior = model.posterior(batch)
         mean, logvar = posterior.mean.double(), posterior.logvar.double()
         numbers = range(first, first := first + len(mean))
-        nll, log_weights, first_draw = mean.new_zeros(len(mean)), [], None
+        nll = mean.new_zeros(len(mean))
+        log_weights = []
+        first_draw = None
         for _, draw in zip(range(draws), noise(numbers, mean.shape[1]), strict=False):
             z = mean + (logvar / 2).exp() * draw.to(mean.device)
             first_draw = z if first_draw is None else first_draw
@@ -100,7 +102,8 @@ def gather_evidence(
 @torch.no_grad()
 def nll_of(model: Any, batches: Iterable[Batch], z: Tensor) -> Tensor:
     """[M] nats of every text given these latents [M, Z]."""
-    costs, first = [], 0
+    costs = []
+    first = 0
     weight = next(model.parameters())
     for batch in batches:
         z_NZ = z[first : (first := first + len(batch.owner))]

@@ -68,7 +68,8 @@ def _cost_at_mean(
     order: list[int],
 ) -> dict[int, Floats]:
     """The cost of each label of each example, given its likeliest latent."""
-    tokens, rest = dict[int, Floats](), iter(order)
+    tokens = dict[int, Floats]()
+    rest = iter(order)
     for batch in found:
         [ask] = batch.asks.values()
         assert ask.name == TEXT

@@ -63,7 +63,8 @@ def bars(values: Sequence[float]) -> str:
     # of a model that has diverged, a value that is no number is shown as infinite
     ordered = sorted((math.inf if math.isnan(v) else v for v in values), reverse=True)
     # so many dimensions share a bar that all bars fit
-    top, size = max(ordered[0], 1e-9), -(-len(ordered) // WIDTH)
+    top = max(ordered[0], 1e-9)
+    size = -(-len(ordered) // WIDTH)
     groups = [ordered[i : i + size] for i in range(0, len(ordered), size)]
     means = [sum(group) / len(group) for group in groups]
     heights = [mean / top if mean < math.inf else 1.0 for mean in means]

@@ -66,7 +66,9 @@ class LatentSpace:
         protocol = usable(task, model.trained)
         if not isinstance(model, LatentModel) or protocol is None:
             raise UsageError(f"--checkpoint: task {task.name} has no latent space; optimus has one")
-        self.model, self.task, self.protocol = model.eval(), task, protocol
+        self.model = model.eval()
+        self.task = task
+        self.protocol = protocol
         self.weight = model.bridge.weight
 
     @property
@@ -160,7 +162,8 @@ class LatentSpace:
             constraints=constraints,
             on_step=on_step,
         )
-        spell, protocol, limit = partial(self.task.text, []), self.protocol, sized.max_len
+        spell = partial(self.task.text, [])
+        protocol, limit = self.protocol, sized.max_len
         return [choose_outputs(spell, best, config, protocol, limit) for best in found]
 
     def prior(self, count: int, seed: int, spread: float = 1.0) -> Points:

@@ -84,7 +84,8 @@ class EncodeRoute(LatentRoute):
     Options = Encoding
 
     def job(self) -> Job:
-        texts, few = self.read_texts("texts", strings), 8
+        texts = self.read_texts("texts", strings)
+        few = 8
 
         def encode(texts: list[Any], report: Report) -> list[Any]:
             found: list[Any] = []
@@ -109,7 +110,8 @@ class DecodeRoute(LatentRoute):
     takes = ("points",)
 
     def job(self) -> Job:
-        points, size = self.read_field("points", list), self.space.dimensions
+        points = self.read_field("points", list)
+        size = self.space.dimensions
         fits = all(isinstance(point, list) and len(point) == size for point in points)
         numbered = (type(x) in (int, float) and abs(x) < LARGEST for p in points for x in p)
         fits = fits and all(numbered)

@@ -94,7 +94,8 @@ def sample(given: options.Sample, opened: Opened) -> Outcome:
     texts = read_texts(given) if given.texts or given.input is not None else []
     alike = [] if given.among is None else of_label(given.among, given.label, "--label")
     require(not (texts and alike), "--among excludes texts: draws are of all texts of the --label")
-    space, rng = opened(), np.random.default_rng(given.seed)
+    space = opened()
+    rng = np.random.default_rng(given.seed)
     if texts:
         latents = encode_texts(space, texts, given)
         draws = [latents.draw(rng, given.spread) for _ in range(given.count)]
@@ -142,7 +143,8 @@ def restyle(given: options.Restyle, opened: Opened) -> Outcome:
     """`restyle`: texts moved from the mean of one label to that of another."""
     before = of_label(given.among, given.from_, "--from")
     after = of_label(given.among, given.to, "--to")
-    texts, space = read_texts(given), opened()
+    texts = read_texts(given)
+    space = opened()
     source, target = (
         encode_texts(space, style, given).mean.mean(axis=0) for style in (before, after)
     )
@@ -160,7 +162,8 @@ def restyle(given: options.Restyle, opened: Opened) -> Outcome:
 
 def traverse(given: options.Traverse, opened: Opened) -> Outcome:
     """`traverse`: texts with one dimension moved."""
-    texts, space = read_texts(given), opened()
+    texts = read_texts(given)
+    space = opened()
     for dimension in given.dimension:
         inside = 0 <= dimension < space.dimensions
         require(inside, f"--dimension must be 0 to {space.dimensions - 1}, got {dimension}")

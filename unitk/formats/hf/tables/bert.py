@@ -133,7 +133,8 @@ def with_missing(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors and, where a model lacks them, a row of segments and ALBERT's map of embeddings,
     which every model of the class has; they change nothing."""
     [(name, tokens)] = ((n, t) for n, t in tensors.items() if n.endswith(".word_embeddings.weight"))
-    width, found = tokens.shape[1], dict(tensors)
+    width = tokens.shape[1]
+    found = dict(tensors)
     found.setdefault(name.replace("word_", "token_type_"), torch.zeros(1, width))
     if name.startswith("albert."):
         mapping = "albert.encoder.embedding_hidden_mapping_in"

@@ -170,7 +170,8 @@ def _about_mistral(config: ModelConfig) -> Changes:
 def _smollm3(checkpoint: Checkpoint) -> Changes:
     """SmolLM3's layers without rotary positions, by default every fourth one."""
     config, _, given, where = checkpoint
-    count, key = config.num_layers, "no_rope_layers"
+    count = config.num_layers
+    key = "no_rope_layers"
     every = check_value(given.get(f"{key[:-1]}_interval", 4), int, f"{key[:-1]}_interval", where)
     usual = [int(every < 1 or (n + 1) % every > 0) for n in range(count)]
     turns = check_value(usual if given.get(key) is None else given[key], list, key, where)[:count]

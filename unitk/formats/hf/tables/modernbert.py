@@ -81,7 +81,8 @@ def complete(checkpoint: Checkpoint, head: str, itself: int) -> Changes:
     A key of its own goes before the window of both sides together.
     """
     config, tensors, given, where = checkpoint
-    act, key = given.get("hidden_activation", "gelu"), "local_attention"
+    act = given.get("hidden_activation", "gelu")
+    key = "local_attention"
     refuse({ACTIVATION: "gelu", **given}, {ACTIVATION: act, "rope_scaling": None}, where)
     # the number of layers from one that sees everything to the next
     every = given.get("global_attn_every_n_layers", 3)

@@ -98,7 +98,8 @@ def _neo(checkpoint: Checkpoint) -> Changes:
     key = "attention_layers"
     kinds = given.get(key)
     if kinds is None:
-        kinds, key = [], "attention_types"
+        kinds = []
+        key = "attention_types"
         try:
             for names, times in given.get(key) or [[[GLOBAL, LOCAL], config.num_layers // 2]]:
                 kinds += list(names) * times

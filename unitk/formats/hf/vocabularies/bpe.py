@@ -135,7 +135,8 @@ def build_gpt(pieces: Pieces, flag: Flag, unk: str) -> Any:
 
 def find_merges(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
     """The pieces with their merges: of all pairs that make a piece, in the order of its id."""
-    ids, found = pieces.ids, []
+    ids = pieces.ids
+    found = []
     for piece, index in ids.items():
         cuts = ((piece[:cut], piece[cut:]) for cut in range(1, len(piece)))
         found += [
