@@ -19,45 +19,6 @@ Options have the names and the values of the command line (`unitk VERB --help`),
 those of components are in `options`, as in `options={"task.mask_ratio": 0.3}`. Raises the errors of
 `unitk.errors` for options that cannot be meant, and for files and checkpoints.
 """
-EXAMPLES = {
-    "preprocess": '(input="docs/*.txt", valid="dev.txt", vocab_size=8000, dest="data/docs")',
-    "merge": '(parts=["data/0", "data/1"], dest="data/all")',
-    "evaluate": '(checkpoint="runs/lm", data="data/docs")["lm/ppl"]',
-    "generate": '(["The cat sat on"], checkpoint="runs/lm", beam=5)',
-    "predict": '(["A lovely film."], checkpoint="runs/sst2")[0]["label"]',
-    "embed": '(["The cat sat on the mat."], checkpoint="runs/lm")',
-    "search": '(["Who wrote it?"], checkpoint="runs/vectors", documents="docs.txt")[0]["found"]',
-    "score": '(metric="rouge", hypotheses=["a cat sat"], references=["the cat sat"])["rouge"]',
-    "show": '("The cat sat on the mat.", task="glm_infill")',
-    "plot": '(runs=["runs/lm"], output="loss.png")',
-    "average": '(checkpoint="runs/lm", last=2, dest="runs/mean")',
-    "convert": '(from_=["unitk", "runs/lm"], to=["hf", "exported/lm"])',
-    "push": '(model="exported/lm", repo="me/lm")',
-    "list": '("arch")["arch"]',
-    "check": '(["data/docs", "runs/lm"])',
-    "compare": '(["runs/lm", "runs/glm"], data="dev.txt")',
-    "sweep": '(over={"lr": [1e-3, 3e-3]}, save_dir="s", train={"task": "lm", "data": "d"})',
-    "mix": '(tasks="lm,mlm", save_dir="m", train={"data": "d", "max_steps": 800})',
-    "scale": '(sizes="64x2,96x2", tokens="1M", save_dir="s", train={"task": "lm", "data": "d"})',
-    "launch": '(scheduler="slurm", gpus=8, train={"task": "lm", "data": "d", "save_dir": "r"})',
-    "quickstart": '(save_dir="runs/quickstart")',
-    "serve": '(checkpoint="runs/lm", port=0).url',
-    "fairseq_plugin": '(dest="objectives")',
-    "analyse.contextuality": '(checkpoint="runs/bert", input="texts.txt")',
-    "analyse.vectors": '(checkpoint="runs/bert", input="texts.txt", layer=1)["bank"]',
-    "analyse.heads": '(checkpoint="runs/lm", data="data/docs")["importance"]',
-    "latent.encode": '(["He is a teacher."], checkpoint="unitk-vae-en")',
-    "latent.sample": '(checkpoint="unitk-vae-en", count=5)',
-    "latent.reconstruct": '(["He is a teacher."], checkpoint="unitk-vae-en")',
-    "latent.interpolate": '(["He runs.", "They sleep."], checkpoint="unitk-vae-en", steps=5)',
-    "latent.analogy": '(["He is.", "They are.", "She is."], checkpoint="unitk-vae-en")',
-    "latent.restyle": '(["So sad."], among="labelled.txt", from_="bad", to="good", checkpoint="v")',
-    "latent.traverse": '(["He is a teacher."], checkpoint="unitk-vae-en", active=1)',
-    "latent.neighbors": '(["He is a teacher."], among="dev.txt", checkpoint="unitk-vae-en")',
-    "latent.plot": '(input="labelled.txt", output="latents.png", checkpoint="unitk-vae-en")',
-    "latent.probe": '(input="labelled.txt", test="test.txt", checkpoint="unitk-vae-en")',
-}
-"""Verb -> the arguments of a call, which stands in its docstring; verbs of a group follow it."""
 
 
 class Functions:
@@ -97,7 +58,7 @@ def function_of(name: str, verb: Verb) -> Callable[..., Any]:
 
     run.__name__, run.__qualname__ = name.rpartition(".")[2], name
     about = inspect.cleandoc(verb.options.__doc__ or "").partition("\n\n")[0]
-    run.__doc__ = f"{about}\n\n    unitk.{name}{EXAMPLES[name]}\n\n{ARGUMENTS.strip()}"
+    run.__doc__ = f"{about}\n\n    unitk.{name}{verb.example}\n\n{ARGUMENTS.strip()}"
     return takes(verb.options, verb.kinds, verb.words, verb.behind)(run)
 
 

@@ -28,16 +28,14 @@ class Verb:
     act: Callable[[Any], None]
     options: type
     """The class of its options."""
-    words: str | None = None
-    """The option that takes words without a flag."""
+    words: str | None = None  # the option that takes words without a flag
     kinds: tuple[str, ...] = ()
     """Kinds of components that its options choose, such as "task"."""
     aside: tuple[str, ...] = ()
     """Kinds of components whose options are resolved later, with those of the checkpoint."""
-    parses: bool = False
-    """Whether `act` takes the words of the command line, which it parses itself."""
-    cure: str = ""
-    """What to change if memory is short, as a message says it."""
+    parses: bool = False  # whether `act` takes the words of the command line and parses them
+    cure: str = ""  # what to change if memory is short, as a message says it
+    example: str = ""  # the arguments of a call in Python, which stands in its docstring
     behind: str = ""
     """The argument with the options of another verb, which a command line has behind `--`."""
     records: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

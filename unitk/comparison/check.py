@@ -56,7 +56,7 @@ def value(parsed: Parsed) -> list[Finding]:
 
 
 @register("verb", "check")
-@verb(CheckOptions, words="paths", value=value)
+@verb(CheckOptions, words="paths", value=value, example='(["data/docs", "runs/lm"])')
 def run(parsed: Parsed) -> None:
     """Print the findings; `DataError` if there is a fault."""
     print_findings(value(parsed), parsed.main.output_format)

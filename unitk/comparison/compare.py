@@ -112,7 +112,13 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
 
 
 @register("verb", "compare")
-@verb(CompareOptions, words="runs", cure="lower --max-tokens", value=value)
+@verb(
+    CompareOptions,
+    words="runs",
+    cure="lower --max-tokens",
+    value=value,
+    example='(["runs/lm", "runs/glm"], data="dev.txt")',
+)
 def run(parsed: Parsed) -> None:
     """Print the table; write page and csv if requested."""
     from unitk.comparison.side_by_side import lines_of_rows

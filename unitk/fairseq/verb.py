@@ -55,7 +55,7 @@ def value(parsed: Parsed) -> Path:
 
 
 @register("verb", "fairseq_plugin")
-@verb(Options, value=value)
+@verb(Options, value=value, example='(dest="objectives")')
 def run(parsed: Parsed) -> None:
     """Write the folder, and print the command that reads it."""
     dest = value(parsed)

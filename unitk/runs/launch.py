@@ -119,7 +119,13 @@ def value(argv: Sequence[str]) -> str:
 
 
 @register("verb", "launch")
-@verb(Options, parses=True, behind="train", value=value)
+@verb(
+    Options,
+    parses=True,
+    behind="train",
+    value=value,
+    example='(scheduler="slurm", gpus=8, train={"task": "lm", "data": "d", "save_dir": "r"})',
+)
 def run(argv: Sequence[str]) -> None:
     """Write the file; print it, or where it is."""
     text = value(argv)

@@ -99,7 +99,14 @@ def value(argv: Sequence[str]) -> dict[str, Any]:
 
 
 @register("verb", "mix")
-@verb(Options, parses=True, behind="train", cure="lower --jobs or --max-tokens", value=value)
+@verb(
+    Options,
+    parses=True,
+    behind="train",
+    cure="lower --jobs or --max-tokens",
+    value=value,
+    example='(tasks="lm,mlm", save_dir="m", train={"data": "d", "max_steps": 800})',
+)
 def run(argv: Sequence[str]) -> None:
     """Print the plan, or the losses of each mixture."""
     show_log()

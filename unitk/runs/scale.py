@@ -120,6 +120,7 @@ def value(argv: Sequence[str]) -> dict[str, Any]:
     behind="train",
     cure="lower --jobs, --max-tokens or the last of --sizes",
     value=value,
+    example='(sizes="64x2,96x2", tokens="1M", save_dir="s", train={"task": "lm", "data": "d"})',
 )
 def run(argv: Sequence[str]) -> None:
     """Print the plan, or losses and fits after training."""

@@ -123,7 +123,13 @@ def value(argv: Sequence[str]) -> list[dict[str, Any]]:
 
 
 @register("verb", "sweep")
-@verb(Options, parses=True, behind="train", value=value)
+@verb(
+    Options,
+    parses=True,
+    behind="train",
+    value=value,
+    example='(over={"lr": [1e-3, 3e-3]}, save_dir="s", train={"task": "lm", "data": "d"})',
+)
 def run(argv: Sequence[str]) -> None:
     """Train the trials and print the table."""
     show_log()  # in Python the caller decides what is logged

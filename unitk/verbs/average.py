@@ -49,7 +49,7 @@ def value(parsed: Parsed) -> Path:
 
 
 @register("verb", "average")
-@verb(Options, value=value)
+@verb(Options, value=value, example='(checkpoint="runs/lm", last=2, dest="runs/mean")')
 def run(parsed: Parsed) -> None:
     """Write the average, and say where it is."""
     given: Options = parsed.main

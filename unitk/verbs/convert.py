@@ -129,7 +129,12 @@ def convert(argv: Sequence[str]) -> tuple[Path, str]:
 
 
 @register("verb", "convert")
-@verb(Options, parses=True, value=lambda argv: convert(argv)[0])
+@verb(
+    Options,
+    parses=True,
+    value=lambda argv: convert(argv)[0],
+    example='(from_=["unitk", "runs/lm"], to=["hf", "exported/lm"])',
+)
 def run(argv: Sequence[str]) -> None:
     """Write the folder, and say what is in it."""
     print(convert(argv)[1])

@@ -69,7 +69,13 @@ def value(parsed: Parsed) -> Any:
 
 
 @register("verb", "embed")
-@verb(Options, words="texts", cure="lower --max-tokens", value=value)
+@verb(
+    Options,
+    words="texts",
+    cure="lower --max-tokens",
+    value=value,
+    example='(["The cat sat on the mat."], checkpoint="runs/lm")',
+)
 def run(parsed: Parsed) -> None:
     """Read, embed, write."""
     given: Options = parsed.main

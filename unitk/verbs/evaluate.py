@@ -71,7 +71,13 @@ def value(argv: Sequence[str]) -> dict[str, Any]:
 
 
 @register("verb", "evaluate")
-@verb(with_evaluations(Options), parses=True, cure="lower --max-tokens", value=value)
+@verb(
+    with_evaluations(Options),
+    parses=True,
+    cure="lower --max-tokens",
+    value=value,
+    example='(checkpoint="runs/lm", data="data/docs")["lm/ppl"]',
+)
 def run(argv: Sequence[str]) -> None:
     """Measure and print."""
     parsed = parse_evaluate(argv)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from unitk.decoding.search import Output
     from unitk.decoding.texts.outputs import OutputTable
 
+EXAMPLE = '(["The cat sat on"], checkpoint="runs/lm", beam=5)'
 CURE = "lower --max-tokens, --beam or --buffer-size"
 
 
@@ -149,7 +150,7 @@ def value(argv: Sequence[str]) -> OutputTable:
 
 
 @register("verb", "generate")
-@verb(Options, words="texts", parses=True, cure=CURE, value=value)
+@verb(Options, words="texts", parses=True, cure=CURE, value=value, example=EXAMPLE)
 def run(argv: Sequence[str]) -> None:
     """Read the inputs, decode or score them, and write the outputs."""
     parsed, defaults = parse_generate(argv)

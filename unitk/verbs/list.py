@@ -53,7 +53,7 @@ def value(parsed: Parsed) -> dict[str, dict[str, str]]:
 
 
 @register("verb", "list")
-@verb(Options, words="kind", value=value)
+@verb(Options, words="kind", value=value, example='("arch")["arch"]')
 def run(parsed: Parsed) -> None:
     """Print the table."""
     for kind, named in value(parsed).items():

@@ -9,7 +9,12 @@ from unitk.registry import register
 
 
 @register("verb", "merge")
-@verb(Options, words="parts", value=lambda parsed: merge(parsed.main))
+@verb(
+    Options,
+    words="parts",
+    value=lambda parsed: merge(parsed.main),
+    example='(parts=["data/0", "data/1"], dest="data/all")',
+)
 def run(parsed: Parsed) -> None:
     """Join the shards that are given."""
     merge(parsed.main)

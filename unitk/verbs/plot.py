@@ -40,7 +40,7 @@ def value(parsed: Parsed) -> Path:
 
 
 @register("verb", "plot")
-@verb(Options, words="runs", value=value)
+@verb(Options, words="runs", value=value, example='(runs=["runs/lm"], output="loss.png")')
 def run(parsed: Parsed) -> None:
     """Draw the image and print its path."""
     print(value(parsed))

@@ -63,7 +63,14 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
 
 
 @register("verb", "predict")
-@verb(Options, words="texts", aside=("task", "arch"), cure="lower --max-tokens", value=value)
+@verb(
+    Options,
+    words="texts",
+    aside=("task", "arch"),
+    cure="lower --max-tokens",
+    value=value,
+    example='(["A lovely film."], checkpoint="runs/sst2")[0]["label"]',
+)
 def run(parsed: Parsed) -> None:
     """Read the texts, predict, and write the predictions."""
     given: Options = parsed.main

@@ -26,6 +26,7 @@ def value(parsed: Parsed) -> dict[str, dict[str, Counts]]:
     cure="lower --workers, or break up the longest lines",
     records=dict.fromkeys(("input", "valid", "test"), ()),
     value=value,
+    example='(input="docs/*.txt", valid="dev.txt", vocab_size=8000, dest="data/docs")',
 )
 def run(parsed: Parsed) -> None:
     """Make the corpora."""

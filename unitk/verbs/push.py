@@ -52,7 +52,7 @@ class Options:
 
 
 @register("verb", "push")
-@verb(Options)
+@verb(Options, example='(model="exported/lm", repo="me/lm")')
 def run(parsed: Parsed) -> None:
     """Check the folder, print what is sent, and upload it."""
     given: Options = parsed.main

@@ -81,7 +81,7 @@ class Options(Checked):
 
 
 @register("verb", "quickstart")
-@verb(Options)
+@verb(Options, example='(save_dir="runs/quickstart")')
 def run(parsed: Parsed) -> None:
     """Run the commands, and report between them."""
     given: Options = parsed.main

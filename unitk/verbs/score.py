@@ -108,7 +108,12 @@ def value(parsed: Parsed) -> dict[str, Score]:
 
 
 @register("verb", "score")
-@verb(Options, value=value, records=RECORDS)
+@verb(
+    Options,
+    value=value,
+    records=RECORDS,
+    example='(metric="rouge", hypotheses=["a cat sat"], references=["the cat sat"])["rouge"]',
+)
 def run(parsed: Parsed) -> None:
     """Score and print."""
     given, scores = parsed.main, value(parsed)

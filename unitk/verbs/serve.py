@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 HOST = re.compile(r"[a-z0-9_.*-]+|(\[)?[a-f0-9]*:[a-f0-9]*:[a-f0-9:.]*(?(1)\])", re.IGNORECASE)
 """A name, in which * stands for any letters, or an address."""
 PATH = re.compile(r"(/[\w.~-]+)*/?", re.ASCII)
+EXAMPLE = '(checkpoint="runs/lm", port=0).url'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ def value(parsed: Parsed) -> Served:
 
 
 @register("verb", "serve")
-@verb(Options, cure="lower --max-texts, --max-output or --max-beam", value=value)
+@verb(Options, cure="lower --max-texts, --max-output or --max-beam", value=value, example=EXAMPLE)
 def run(parsed: Parsed) -> None:
     """Load the models, and serve them until a signal comes."""
     from unitk.serving.connections import OnceAMinute

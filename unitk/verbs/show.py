@@ -66,7 +66,13 @@ def value(parsed: Parsed) -> list[Drawing]:
 
 
 @register("verb", "show")
-@verb(Options, words="text", kinds=("task",), value=value)
+@verb(
+    Options,
+    words="text",
+    kinds=("task",),
+    value=value,
+    example='("The cat sat on the mat.", task="glm_infill")',
+)
 def run(parsed: Parsed) -> None:
     """Print the table and the mask; write a picture if requested."""
     output, found = parsed.main.output, value(parsed)

@@ -165,7 +165,12 @@ def layer_figures(parsed: config.Parsed) -> list[dict[str, float]]:
     return [layer.figures() for layer in layers]
 
 
-@verb(Contextuality, words="texts", value=layer_figures)
+@verb(
+    Contextuality,
+    words="texts",
+    value=layer_figures,
+    example='(checkpoint="runs/bert", input="texts.txt")',
+)
 def contextuality(parsed: config.Parsed) -> None:
     """`contextuality`: write the measures of each layer."""
     given = parsed.main
@@ -203,7 +208,12 @@ def word_vectors(parsed: config.Parsed) -> dict[str, Floats]:
         return find_vectors(generator.model, generator.task, texts, how, places, report)
 
 
-@verb(VectorOptions, words="texts", value=word_vectors)
+@verb(
+    VectorOptions,
+    words="texts",
+    value=word_vectors,
+    example='(checkpoint="runs/bert", input="texts.txt", layer=1)["bank"]',
+)
 def vectors(parsed: config.Parsed) -> None:
     """`vectors`: write a vector for each word."""
     given = parsed.main
@@ -283,7 +293,11 @@ def importance_over_run(given: HeadOptions, opened: Callable[[Path], Any]) -> di
     return about | tables
 
 
-@verb(HeadOptions, value=head_figures)
+@verb(
+    HeadOptions,
+    value=head_figures,
+    example='(checkpoint="runs/lm", data="data/docs")["importance"]',
+)
 def heads(parsed: config.Parsed) -> None:
     """`heads`: print importance and what removal costs; write a checkpoint with fewer heads."""
     figures = head_figures(parsed)

@@ -92,7 +92,13 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
 
 
 @register("verb", "search")
-@verb(Options, words="texts", cure="lower --max-tokens", value=value)
+@verb(
+    Options,
+    words="texts",
+    cure="lower --max-tokens",
+    value=value,
+    example='(["Who wrote it?"], checkpoint="runs/vectors", documents="docs.txt")[0]["found"]',
+)
 def run(parsed: Parsed) -> None:
     """Read, search, write."""
     given: Options = parsed.main

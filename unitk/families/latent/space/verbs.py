@@ -42,13 +42,13 @@ ASIDE = ("task", "arch")
 """Kinds of components whose options the checkpoint resolves."""
 
 
-def latent(kind: type, act: Callable[[Any, Opened], Outcome]) -> Verb:
+def latent(kind: type, act: Callable[[Any, Opened], Outcome], example: str) -> Verb:
     """A verb that opens the latent space of a model when it has read its texts."""
 
     def value(parsed: Parsed) -> Any:
         return act(*check_options(parsed)).value
 
-    @verb(kind, words="texts", aside=ASIDE, value=value)
+    @verb(kind, words="texts", aside=ASIDE, value=value, example=example)
     def run(parsed: Parsed) -> None:
         given, opened = check_options(parsed)
         lines = act(given, opened).lines(given.output_format)
@@ -208,7 +208,13 @@ def draw_latents(parsed: Parsed) -> Path:
     return output
 
 
-@verb(options.Plot, words="texts", aside=ASIDE, value=draw_latents)
+@verb(
+    options.Plot,
+    words="texts",
+    aside=ASIDE,
+    value=draw_latents,
+    example='(input="labelled.txt", output="latents.png", checkpoint="unitk-vae-en")',
+)
 def plot(parsed: Parsed) -> None:
     """`plot`: draw the latents of texts, and print the path of the picture."""
     print(draw_latents(parsed))
@@ -337,16 +343,44 @@ def of_label(path: Path, label: str, option: str) -> list[str]:
 
 run = VerbGroup(
     {
-        "encode": latent(options.Encode, encode),
-        "sample": latent(options.Sample, sample),
-        "reconstruct": latent(options.Reconstruct, reconstruct),
-        "interpolate": latent(options.Interpolate, interpolate),
-        "analogy": latent(options.Analogy, analogy),
-        "restyle": latent(options.Restyle, restyle),
-        "traverse": latent(options.Traverse, traverse),
-        "neighbors": latent(options.Neighbors, neighbors),
+        "encode": latent(
+            options.Encode, encode, '(["He is a teacher."], checkpoint="unitk-vae-en")'
+        ),
+        "sample": latent(options.Sample, sample, '(checkpoint="unitk-vae-en", count=5)'),
+        "reconstruct": latent(
+            options.Reconstruct, reconstruct, '(["He is a teacher."], checkpoint="unitk-vae-en")'
+        ),
+        "interpolate": latent(
+            options.Interpolate,
+            interpolate,
+            '(["He runs.", "They sleep."], checkpoint="unitk-vae-en", steps=5)',
+        ),
+        "analogy": latent(
+            options.Analogy,
+            analogy,
+            '(["He is.", "They are.", "She is."], checkpoint="unitk-vae-en")',
+        ),
+        "restyle": latent(
+            options.Restyle,
+            restyle,
+            '(["So sad."], among="labelled.txt", from_="bad", to="good", checkpoint="v")',
+        ),
+        "traverse": latent(
+            options.Traverse,
+            traverse,
+            '(["He is a teacher."], checkpoint="unitk-vae-en", active=1)',
+        ),
+        "neighbors": latent(
+            options.Neighbors,
+            neighbors,
+            '(["He is a teacher."], among="dev.txt", checkpoint="unitk-vae-en")',
+        ),
         "plot": plot,
-        "probe": latent(options.Probe, probe),
+        "probe": latent(
+            options.Probe,
+            probe,
+            '(input="labelled.txt", test="test.txt", checkpoint="unitk-vae-en")',
+        ),
     }
 )
 register("verb", "latent")(run)
