@@ -116,6 +116,11 @@ def show_value(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
+def amount(number: int, nouns: str) -> str:
+    """A number of things, whose plural ends in s: `1 update`, `2,000 updates`."""
+    return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"
+
+
 def require(holds: bool, message: str) -> None:
     """Raise a `UsageError` unless the condition holds; the message names the option."""
     if not holds:

@@ -126,4 +126,5 @@ def parse_yaml(path: Path, named: str) -> Any:
     except RecursionError as cause:
         raise UsageError(f"{named} is nested too deeply") from cause
     except (yaml.YAMLError, UnicodeDecodeError) as cause:
-        raise UsageError(f"{named} is not YAML: {' '.join(str(cause).split())}") from cause
+        why = "it is not UTF-8" if isinstance(cause, ValueError) else " ".join(str(cause).split())
+        raise UsageError(f"{named} is not YAML: {why}") from cause

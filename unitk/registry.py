@@ -155,7 +155,7 @@ def load_plugins(user_dir: Path | None = None) -> None:
                 entry.load()
     if user_dir is None:
         return
-    require(user_dir.is_dir(), f"--user-dir: {user_dir} is not a folder")
+    require(any(user_dir.glob("*.py")), f"--user-dir: {user_dir} is no folder with .py files")
     for path in sorted(user_dir.resolve().glob("*.py")):
         if str(path) not in _loaded:
             _import_file(path)

@@ -21,7 +21,8 @@ from click.shell_completion import CompletionItem
 
 from unitk import __version__, errors
 from unitk.api.arguments import settle
-from unitk.api.verb import find_verb
+from unitk.api.naming import naming_files
+from unitk.api.verb import Verb, VerbGroup, find_verb
 from unitk.files import create
 from unitk.foreign import HALF
 from unitk.options import config
@@ -152,9 +153,14 @@ def call(verb: str, words: list[str]) -> None:
     words = set_variables([word for word in words if word != "--quiet"])
     for word in words:  # files have these words in them
         errors.require(not HALF.search(word), f"{word!r} is not UTF-8; rename what it names")
+    with naming_files(found := find_verb(verb), words):
+        _run(found, words)
+
+
+def _run(verb: Verb | VerbGroup, words: list[str]) -> None:
     try:
         try:
-            find_verb(verb)(words)
+            verb(words)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # here, as click would make it exit code 1

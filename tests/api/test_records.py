@@ -155,7 +155,7 @@ def test_labels_in_memory_are_scored(metric, said, right, figure):
 
 def test_texts_in_memory_that_cannot_be_scored_are_told_by_their_option():
     for found, wanted, said in (
-        (["a", "b"], ["a"], "^(--)?references has 1 lines, but (--)?hypotheses has 2$"),
+        (["a", "b"], ["a"], "^(--)?references has 1 line, but (--)?hypotheses has 2$"),
         ([], [], "^(--)?hypotheses: there are no records$"),
         (["a"], [None], "^references, line 1: .*target"),
         ([{"text": "a"}], ["a"], "^hypotheses, line 1: .*hypothesis.field names it"),

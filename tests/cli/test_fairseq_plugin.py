@@ -19,6 +19,7 @@ def test_the_folder_imports_what_exists(tmp_path, capsys):
 def test_plugins_are_named_by_their_whole_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "empty.py").touch()
     run(["--dest", "objectives", "--user-dir", "own"])
     assert f"register({str(tmp_path / 'own')!r})" in open("objectives/__init__.py").read()
 

@@ -81,7 +81,7 @@ def test_load_in_python(trained, generator, toy_vocab):
     (found,) = loaded.generate([LINES[0]], beam=3, max_len=5)
     assert found[0].text == generator.generate([LINES[0]], beam=3, max_len=5)[0][0].text
     assert not loaded.model.training
-    with pytest.raises(CheckpointError, match="there .*no run.*checkpoint runs/none"):
+    with pytest.raises(CheckpointError, match="runs/none: .*checkpoint"):
         unitk.load("runs/none")
     with pytest.raises(UsageError, match="--task lm: .*trained.* glm_infill"):
         unitk.load(trained, task="lm")
@@ -262,7 +262,7 @@ def test_rules_that_leave_nothing_are_told(decode, files, capsys, caplog):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("The\n", "--prefix-file begin.txt has 1 lines for 4 inputs"),
+        ("The\n", "begin.txt has 1 line for 4 inputs"),
         ("\nThe \u4e00\n\n\n", "--prefix-file begin.txt, line 2: .* cannot spell '\u4e00'"),
         ("The bade fido bade fido\n\n\n\n", "input 1 begins with .* tokens, and --max-len is 5"),
     ],
@@ -501,8 +501,8 @@ def generator_config():
             UsageError,
             "give texts, or one of --input FILE, --infill TEXT",
         ),
-        ("--infill [MASK] --truncate", UsageError, "--truncate has no effect on --infill"),
-        ("--infill [MASK] --max-source-len 9", UsageError, "--max-source-len has no effect on"),
+        ("--infill [MASK] --truncate", UsageError, "--truncate .*with --infill"),
+        ("--infill [MASK] --max-source-len 9", UsageError, "--max-source-len .*with --infill"),
         ("--infill [MASK] --input-format text", UsageError, "--input-format has no effect"),
         ("--input . --input-format text", UsageError, "--input-format and --source-field have"),
         ("--input in.txt --squad-source {answer}{passage}", UsageError, "no effect on text"),
@@ -522,7 +522,7 @@ def test_what_cannot_be_meant(decode, files, line, error, message):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("in.txt", b"", "--input in.txt is empty"),
+        ("in.txt", b"", "in.txt is empty"),
         ("in.txt", b"a\n\xff\n", "in.txt, line 2: not UTF-8"),
         (
             "in.jsonl",
@@ -616,3 +616,15 @@ def test_a_full_disk_leaves_the_old_output(files):
 def test_half_precision(decode, capsys, precision):
     decode(f"--input in.txt --precision {precision} {QUICK}")
     assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_a_part_that_a_source_lacks_and_blanks_that_none_has(decode, files):
+    with pytest.raises(DataError, match="input 1 .*1 part, .*--avoid-part .*3"):
+        decode("--input in.txt --avoid-part 3")
+    with pytest.raises(UsageError, match="--rerank .*without blanks"):
+        decode("--input in.txt --rerank on --max-len 9")
+    with pytest.raises(UsageError, match="--rerank .*without blanks"):
+        decode("--rerank on --max-len 9", LINES[0])
+    (files / "folder").mkdir()
+    with pytest.raises(UsageError, match="--infill folder "):
+        decode("--infill folder")

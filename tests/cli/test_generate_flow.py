@@ -127,7 +127,7 @@ def test_a_pipe_beside_other_files_is_read_whole(decode, files, capsys):
 
 def test_bad_lines_of_a_stream(decode, monkeypatch, capsys):
     stdin(monkeypatch, b"")
-    with pytest.raises(DataError, match="--input - is empty"):
+    with pytest.raises(DataError, match="standard input .*empty"):
         decode(f"--input - {QUICK}")
     long = " ".join(["the cat"] * 80)
     lines = ["the cat.", "a dog.", "", "the bird."]
@@ -406,7 +406,7 @@ def test_targets_that_are_missing(decode, files):
     with pytest.raises(DataError, match="--score: input 1 .*no target; --references FILE"):
         decode("--input in.txt --score")
     (files / "ref.txt").write_text("a\n")
-    with pytest.raises(DataError, match="--references ref.txt has 1 lines for 5 inputs"):
+    with pytest.raises(DataError, match="ref.txt has 1 line for 5 inputs"):
         decode("--input in.txt --score --references ref.txt")
 
 

@@ -100,7 +100,7 @@ def test_quotes_are_characters_of_tsv(here):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("x.csv", "text,id\na,1\nb\n", "x.csv, line 3: 1 cells, but 2 columns are named"),
+        ("x.csv", "text,id\na,1\nb\n", "x.csv, line 3: 1 cell, but the header has 2"),
         ("x.tsv", "text\tid\ttext\na\t1\tb\n", "x.tsv, line 1: 2 columns are named 'text'"),
         ("x.csv", 'text,id\n"a,1\n', "x.csv, line 2: no CSV"),
         ("x.csv", "body,id\na,1\n", "x.csv, line 2: no field 'text', .* there are body, id"),

@@ -142,10 +142,10 @@ def test_usage(files, line, message):
 
 
 def test_files_of_different_length(files):
-    message = "--references short has 1 lines, but --hypotheses hyp has 2"
+    message = "short has 1 line, but hyp has 2"
     with pytest.raises(DataError, match=message):
         words("--metric bleu --hypotheses hyp --references short")
-    with pytest.raises(DataError, match="--sources short has 1 lines"):
+    with pytest.raises(DataError, match="short has 1 line, but"):
         words("--metric qg --hypotheses hyp --references ref --sources short")
 
 
@@ -215,7 +215,7 @@ def test_labels_that_predict_wrote(files, capsys):
         words("--metric class --hypotheses out.txt --references dev.csv")
     with pytest.raises(DataError, match="line 1: no field 'tags', see --hypothesis-field"):
         words("--metric tags --hypotheses out.jsonl --references dev.txt")
-    with pytest.raises(DataError, match="--references short has 1 lines, but --hypotheses out.txt"):
+    with pytest.raises(DataError, match="short has 1 line, but out.txt"):
         words("--metric class --hypotheses out.txt --references short")
 
 

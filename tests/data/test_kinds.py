@@ -258,5 +258,5 @@ def test_columns_of_conll_are_records_of_words_and_tags(tmp_path):
         ),
     ]
     path.write_text("a O\nb\n")
-    with pytest.raises(DataError, match="a.conll, line 2: 1 columns, but 2 before"):
+    with pytest.raises(DataError, match="a.conll, line 2: 1 column, but 2 before"):
         list(records(path))

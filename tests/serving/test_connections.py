@@ -241,7 +241,7 @@ def test_too_few_descriptors_are_a_line_a_minute(caplog, monkeypatch):
         assert len(caplog.records) == 2
         monkeypatch.setattr(OnceAMinute, "SECONDS", 0.0)
         report()
-        assert caplog.records[-1].getMessage().endswith("(and 999 times more)")
+        assert caplog.records[-1].getMessage().endswith("(and 999 more like it)")
     finally:
         caplog.handler.removeFilter(quiet)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from unitk.api.arguments import option_words, settle, takes
+from unitk.api.naming import naming_files
 from unitk.api.records import as_files
 from unitk.api.verb import Verb, VerbGroup, find_verb
 from unitk.data.corpus.writer import called_from_python
@@ -77,8 +78,9 @@ def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
         arguments = {**arguments, verb.words: [text]}  # in which a comma parts nothing
     printed = known.get("output") == STDOUT  # what is found, unless there is a file for it
     idle = "output_format" in known and "output_format" in arguments
-    with as_files(arguments, verb.records) as found:
-        given = verb.parsed([*option_words(found), *behind], name)
+    files = as_files(arguments, verb.records)
+    with files as found, naming_files(verb, words := [*option_words(found), *behind]):
+        given = verb.parsed(words, name)
         if verb.value is None or (printed and found.get("output") is not None):
             return verb.act(given)
         require(not idle, "--output-format has no effect in Python, where answers are returned")

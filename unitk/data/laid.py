@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.data.batching import Examples, spread
-from unitk.data.corpus.columns import amount
 from unitk.data.corpus.folders import CORPORA, describe
 from unitk.data.cuts import Text, When, cut_unbroken
 from unitk.data.limits import LEAST_PARTS, UNLIMITED, Extent, misfit, tables_of
 from unitk.data.texts import Records, Texts, Windows
-from unitk.errors import UsageError, require, show_value
+from unitk.errors import UsageError, amount, require, show_value
 from unitk.options.fields import flag
 from unitk.slots import Example, Ids
 
@@ -175,7 +174,7 @@ class LaidTexts(Laid):
         if how == "line":
             long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
             if long:
-                notes.append(f"{long:,} lines are cut off at {size} tokens (--block-size)")
+                notes.append(f"{amount(long, 'lines')} cut off at {size} tokens (--block-size)")
         if task.source_vocab is not task.vocab:
             self.begin(0)
             count = len(self.items.lengths)
@@ -273,7 +272,7 @@ class Few:
         order, chosen = np.random.default_rng(seed).permutation(len(label)), np.zeros(len(label))
         for number, name in enumerate(corpora[0].labels):
             own = order[label[order] == number][:each]
-            enough = f"--per-label {each}: --data has only {len(own)} texts of {name!r}"
+            enough = f"--per-label {each}: --data has only {amount(len(own), 'texts')} of {name!r}"
             require(len(own) == each, enough)
             chosen[own] = 1
         return cls(each, chosen)

@@ -15,7 +15,7 @@ from unitk.decoding.constraints.base import Constraint, spellings
 from unitk.decoding.constraints.searches import OnStep
 from unitk.decoding.fit import check_length, check_places, overrun, shorten_source
 from unitk.decoding.search import Hypothesis
-from unitk.errors import require
+from unitk.errors import DataError, amount, require
 from unitk.models.base import Decoder
 from unitk.options.fields import options
 from unitk.slots import Example, Ids, Protocol
@@ -23,10 +23,8 @@ from unitk.tasks.base import Task
 
 DIFFUSION = "steps", "order", "block_length"
 """Options that only diffusion reads."""
-SEARCH = (
-    *("search", "diverse_beam_groups", "capture"),
-    *(one.name for one in options(RulesConfig) if one.name != "max_len"),
-)
+RULES = [one.name for one in options(RulesConfig) if one.name != "max_len"]
+SEARCH = ["search", "diverse_beam_groups", "capture", *RULES]
 """Options that only drivers which write word by word read."""
 
 
@@ -98,7 +96,10 @@ class Driver(ABC):
         One that is too long for the model raises DataError, or is shortened if `truncate` is set.
         """
         name, limits, protocol = f"input {number + 1}", self.model.config, self.protocol
-        if 0 < config.avoid_part <= len(source):
+        if config.avoid_part > len(source):
+            has = amount(len(source), "parts")
+            raise DataError(f"{name} has {has}, but --avoid-part is {config.avoid_part}")
+        if config.avoid_part:
             part = self.task.vocab.decode(source[config.avoid_part - 1])
             wanted = replace(wanted, avoid=tuple(sorted(spellings(part, self.task.vocab))))
 
@@ -129,9 +130,8 @@ class Driver(ABC):
         """Raise UsageError unless the model can write where nothing is given, as is `asked`."""
         task, arch, trained = self.task, self.model.config, self.model.trained
         able = [name for name in registry.names("task") if registry.get("task", name).from_nothing]
-        can = (
-            "unitk latent sample draws from its latent" if arch.latent else f"{', '.join(able)} do"
-        )
+        latent = "unitk latent sample draws from its latent"
+        can = latent if arch.latent else f"{', '.join(able)} do"
         what = f"{asked}: task {task.name} does not write from nothing"
         require(task.from_nothing, f"{what}; {can}")
         cure = "give it a source"

@@ -15,7 +15,7 @@ import numpy as np
 
 from unitk.data.files.lines import strip_packing
 from unitk.data.files.readers import records
-from unitk.errors import DataError
+from unitk.errors import DataError, amount
 from unitk.evaluation.base import Judged, Progress, Scoring, Writing
 from unitk.registry import register
 from unitk.slots import Floats, Ids
@@ -171,8 +171,7 @@ def accuracy_lines(f: dict[str, Any]) -> list[str]:
     for key in ("mean_of_sets", "mean_of_phenomena"):
         if key in f:
             lines.append(f"{key.replace('_', ' '):<{width}}  {f[key]:8.2f}")
-    lines.append(
-        f"{f['pairs']:,} pairs, {f['ties']:,} ties, {f['unknown_tokens']:,} unknown tokens;"
-        f" if the shorter sentence won: {f['shorter']:.2f}"
-    )
+    sizes = amount(f["pairs"], "pairs"), amount(f["ties"], "ties")
+    unknown = amount(f["unknown_tokens"], "unknown tokens")
+    lines.append(f"{', '.join(sizes)}, {unknown}; if the shorter sentence won: {f['shorter']:.2f}")
     return lines

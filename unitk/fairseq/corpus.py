@@ -30,7 +30,7 @@ from unitk.data.corpus.corpus import Corpus, Pairs
 from unitk.data.corpus.folders import building
 from unitk.data.corpus.writer import announce
 from unitk.data.files.lines import name_file, read_pieces
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, UsageError, amount, require
 from unitk.files import create, open_plain
 from unitk.formats.dictionary import (
     END,
@@ -345,7 +345,8 @@ def write_split(
     numbers = [counts.sentences for counts in found.values()]
     if len(set(numbers)) > 1:
         first, second = source.paths[0], source.targets[0]
-        raise DataError(f"{first} has {numbers[0]:,} lines, but {second} has {numbers[1]:,}")
+        has = amount(numbers[0], "lines")
+        raise DataError(f"{first} has {has}, but {second} has {numbers[1]:,}")
     return found
 
 

@@ -140,7 +140,7 @@ class Format:
             raise UsageError(f"{asked}: unitk only writes this format")
         path = locate(path, "files")
         if not path.exists():
-            raise CheckpointError(f"there is no {path}{self.cure(path)}")
+            raise CheckpointError(f"{path}: no such file or folder{self.cure(path)}")
         return self.find(path, vocab).build(given)
 
     @staticmethod

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from unitk.data.batching import FixedBatches, prefetch, spread
-from unitk.data.corpus.columns import amount
-from unitk.errors import printable
+from unitk.errors import amount, printable
 from unitk.registry import register
 from unitk.runs.written import written_part
 from unitk.training.loop import Trainer

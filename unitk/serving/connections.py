@@ -262,6 +262,6 @@ class OnceAMinute(logging.Filter):
             self._seen.clear()
         self._seen[key] = now, 0
         if dropped:
-            record.msg = f"{record.getMessage()} (and {dropped} times more)".replace("%", "%%")
+            record.msg = f"{record.getMessage()} (and {dropped:,} more like it)".replace("%", "%%")
             record.args = ()
         return True

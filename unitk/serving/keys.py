@@ -14,7 +14,8 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from unitk.errors import DataError, require
+from unitk.data.files.lines import numbered_lines
+from unitk.errors import require
 from unitk.serving.hosts import Application, Message
 from unitk.serving.route import shape_refusal
 
@@ -63,17 +64,11 @@ class Keys:
 
 def read_keys(path: Path) -> list[str]:
     """The keys of a file, one a line; empty lines and those that begin with # are none."""
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        what = error.strerror if isinstance(error, OSError) else "no UTF-8"
-        raise DataError(f"--api-key {path}: {what}") from error
     found = list[str]()
-    for number, line in enumerate(lines, 1):
+    for line, where in numbered_lines(path):
         if (key := line.strip()) and not key.startswith("#"):
-            known = KEY.fullmatch(key) is not None
-            what = f"--api-key {path}, line {number}: a key is 8 or more of ASCII's letters,"
-            require(known, f"{what} digits and signs, without blanks")
+            what = f"{where}: a key is 8 or more of ASCII's letters, digits and signs"
+            require(KEY.fullmatch(key) is not None, f"{what}, without blanks")
             found.append(key)
-    require(len(found) > 0, f"--api-key {path} has no key: write one a line")
+    require(len(found) > 0, f"{path} has no key: write one a line")
     return found

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from unitk.api.verb import verb
-from unitk.data.corpus.columns import amount
 from unitk.decoding.files.defaults import read_defaults, write_defaults
-from unitk.errors import CheckpointError, require
+from unitk.errors import CheckpointError, amount, require
 from unitk.files import new_folder
 from unitk.options.config import Parsed
 from unitk.options.fields import Bound, Checked
@@ -53,7 +52,8 @@ def value(parsed: Parsed) -> Path:
 def run(parsed: Parsed) -> None:
     """Write the average, and say where it is."""
     given: Options = parsed.main
-    print(f"{value(parsed)}: the mean of {given.last or len(given.checkpoint)} checkpoints")
+    count = amount(given.last or len(given.checkpoint), "checkpoints")
+    print(f"{value(parsed)}: the mean of {count}")
 
 
 def newest(given: Options) -> list[Path]:

@@ -19,7 +19,7 @@ from unitk.data.corpus.folders import is_corpus
 from unitk.data.files.pairs import Fields
 from unitk.data.files.readers import Format, format_of
 from unitk.data.files.squad import SQUAD_SOURCE
-from unitk.decoding.config import GenerateConfig
+from unitk.decoding.config import BLANKS_ONLY, GenerateConfig
 from unitk.decoding.files import inputs
 from unitk.decoding.files.defaults import as_meant, naming_defaults
 from unitk.decoding.files.inputs import Blanks, Input, Inputs, Item
@@ -267,10 +267,14 @@ class Generation:
 
     def check_inputs(self, first: int) -> None:
         """Lay out all inputs, so that a mistake in one is reported before any is decoded."""
+        fills = False
         for items in inputs.warn_of_blanks(self.generator, self.groups(first)):
-            for fills, sources in inputs.split(items):
-                options = self.options(fills)
+            fills = fills or any(item.fills for item in items)
+            for filled, sources in inputs.split(items):
+                options = self.options(filled)
                 self.generator.prompts(replace(sources, truncate=options.truncate), options)
+        if not fills and not first:
+            self.given.idle("has no effect without blanks", *BLANKS_ONLY)
 
     def answer(self, items: Sequence[Item], report: Callable[[int], None]) -> list[list[Output]]:
         """The outputs for some inputs; with --score, their targets with scores."""
@@ -326,15 +330,13 @@ def check_generate(parsed: config.Parsed) -> Options:
     which = "--input FILE, --infill TEXT, --interactive, --num-samples N"
     require(len(named) == 1, f"give texts, or one of {which}{got}")
     instead = f"with {named[0]}"
-    if given.infill is not None:
-        parsed.idle("on --infill", "truncate", "max_source_len")
     if given.num_samples is not None:
         require(given.sampling, "--num-samples draws texts, so --sampling cannot be off")
         parsed.idle("with --num-samples", "nbest", "truncate", "max_source_len", "rerank")
     if given.input is None:
         parsed.idle(instead, "input_format", "squad_source", "source_field", "target_field")
     if given.infill is not None:
-        parsed.idle("with --infill", "score", "references")
+        parsed.idle("with --infill", "truncate", "max_source_len", "score", "references")
     elif given.input is None and not given.texts:
         # these need inputs that are known before the first is answered
         parsed.idle(instead, "prefix_file", "constraints", "references", "score")
@@ -347,12 +349,9 @@ def check_generate(parsed: config.Parsed) -> Options:
     align = given.print_alignment != "off"
     csv = format_to(given.output_format, given.output) == "csv"
     require(not align or not csv, "--print-alignment has no column in csv")
-    if (
-        given.infill is not None
-        and not inputs.has_mark(given.infill)
-        and (given.infill == "-" or os.path.exists(given.infill))
-    ):
-        given = replace(given, input=Path(given.infill))
+    file = given.infill if given.infill and not inputs.has_mark(given.infill) else ""
+    if file == "-" or os.path.exists(file):
+        given = replace(given, input=Path(file))
     answering.check_output(given)
     return given
 
@@ -372,13 +371,14 @@ def read(given: Options) -> Inputs | Path:
         idle = kind != "auto" or fields
         require(not idle, "--input-format and --source-field have no effect on a corpus as --input")
         require(given.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
+        require(given.infill is None, f"--infill {path} is no text and no file of texts")
         return path
     beside = (given.prefix_file, given.constraints, given.references)
     if (by_line := inputs.stream_reader(path, kind, fields)) and beside == (None, None, None):
         stream = inputs.arriving(by_line, given.buffer_size, path, fields)
         return stream if given.infill is None else map(inputs.with_blanks, stream)
     if given.infill is not None:
-        texts = inputs.with_blanks(inputs.read_inputs(path, option="--infill"))
+        texts = inputs.with_blanks(inputs.read_inputs(path))
         if wrong := next((text for text in texts if text.error), None):
             raise DataError(f"{wrong.where}: {wrong.error}")
         return texts
@@ -396,11 +396,10 @@ def with_files(
     if given.references is not None:
         if isinstance(texts, Pairs):
             raise UsageError("--references: the corpus of --input has targets")
-        lines = inputs.read_beside(given.references, "--references", len(texts))
-        pairs = zip(texts, lines, strict=True)
+        pairs = zip(texts, inputs.read_beside(given.references, len(texts)), strict=True)
         texts = [replace(text, target=line) for text, line in pairs]
-    prefixes = inputs.read_beside(given.prefix_file, "--prefix-file", len(texts))
-    lines = inputs.read_beside(given.constraints, "--constraints", len(texts))
+    prefixes = inputs.read_beside(given.prefix_file, len(texts))
+    lines = inputs.read_beside(given.constraints, len(texts))
     names = f"--prefix-file {given.prefix_file}, line", f"--constraints {given.constraints}, line"
     return texts, generator.constraints(prefixes, [line.split("\t") for line in lines], names)
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.api.verb import verb
-from unitk.data.corpus.columns import amount
-from unitk.errors import DataError, UsageError, printable, require
+from unitk.errors import DataError, UsageError, amount, printable, require
 from unitk.options.config import Parsed
 from unitk.registry import register
 

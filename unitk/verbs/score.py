@@ -14,7 +14,7 @@ from unitk.api.verb import verb
 from unitk.data.files.columns import Side, by_id, read_column, read_labels, read_predictions
 from unitk.data.files.labels import number_of_choice
 from unitk.data.files.lines import name_file
-from unitk.errors import DataError, require
+from unitk.errors import DataError, amount, require
 from unitk.metrics import Score
 from unitk.metrics.bleu import Tokenize
 from unitk.metrics.labels import answers, class_sets, classes, numbers, tags
@@ -129,10 +129,10 @@ def _of_texts(given: Options) -> dict[str, Score]:
     read = read_column(given.hypotheses, "output", given.hypothesis_field)
     hypotheses = [text for text, *_ in read]
     count = len(hypotheses)
-    files = [_read(path, "--references", "target", count, given) for path in given.references]
+    files = [_read(path, "target", count, given) for path in given.references]
     sources: list[str] = []
     if given.sources:
-        sources = [text for text, *_ in _read(given.sources, "--sources", "source", count, given)]
+        sources = [text for text, *_ in _read(given.sources, "source", count, given)]
     # a line may hold several references, and some files have none for it
     texts = [list(filter(None, chain(*lines))) or [""] for lines in zip(*files, strict=True)]
     how = Counting(
@@ -155,7 +155,7 @@ def _of_labels(given: Options) -> dict[str, Score]:
         found = read_predictions(given.hypotheses, wanted) if form == "span" else None
         if found is None:
             found = by_id(read_labels(given.hypotheses, form, field, "--hypothesis-field"), wanted)
-        _check_count("--references", given.references[0], wanted, len(found), given)
+        _check_count(given.references[0], wanted, len(found), given)
         pairs = list(zip(found, wanted, strict=True))
         if form == "class" and all(guess.choices for guess in found):
             # of choices, which are predicted by number
@@ -213,21 +213,16 @@ def _check(parsed: Parsed) -> None:
     require(bool(given.separator), "--separator must not be empty")
 
 
-def _read(path: Path, option: str, side: Side, count: int, given: Options) -> list[list[str]]:
+def _read(path: Path, side: Side, count: int, given: Options) -> list[list[str]]:
     lines = read_column(path, side, given.source_field if side == "source" else given.target_field)
-    _check_count(option, path, lines, count, given)
+    _check_count(path, lines, count, given)
     return lines
 
 
-def _check_count(option: str, path: Path, lines: list[Any], count: int, given: Options) -> None:
+def _check_count(path: Path, lines: list[Any], count: int, given: Options) -> None:
     if len(lines) != count:
-        there, here = _name(option, path), _name("--hypotheses", given.hypotheses)
-        raise DataError(f"{there} has {len(lines):,} lines, but {here} has {count:,}")
-
-
-def _name(option: str, path: Path) -> str:
-    """An option with its file; what is in memory is called as its option is."""
-    return option if option == f"--{name_file(path)}" else f"{option} {name_file(path)}"
+        there, here = name_file(path), name_file(given.hypotheses)
+        raise DataError(f"{there} has {amount(len(lines), 'lines')}, but {here} has {count:,}")
 
 
 def _short(value: float) -> str:

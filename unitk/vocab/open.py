@@ -57,7 +57,7 @@ def open_vocab(path: Path) -> Vocab:
     """
     path = pretrained.locate(path, "vocab")
     if not path.exists():
-        raise DataError(f"vocabulary {path}: no such file or folder{pretrained.hint(path)}")
+        raise DataError(f"{path}: no such file or folder{pretrained.hint(path)}")
     if path.is_dir() and is_released(path):
         return open_beside(path)
     for name in registry.names("vocab"):

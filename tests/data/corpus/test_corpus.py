@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unitk.data.corpus.columns import SMALL, amount
+from unitk.data.corpus.columns import SMALL
 from unitk.data.corpus.corpus import Corpus, Pairs, write_manifest
 from unitk.data.corpus.folders import building, corpus_vocab, open_corpus
 from unitk.data.corpus.writer import CorpusWriter
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UsageError, amount
 
 DOCUMENTS = st.lists(
     st.lists(st.lists(st.integers(0, 60_000), max_size=4), min_size=1, max_size=4), max_size=6

@@ -85,3 +85,12 @@ def test_a_name_that_is_not_utf8_is_refused(tmp_path):
         file.write("x")
     with pytest.raises(UsageError, match="UTF-8; rename it"):
         expand([str(tmp_path)], "--input")
+
+
+def test_commas_are_explained_where_a_name_was_cut_at_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="--input Oslo: .*; commas"):
+        expand(("Oslo", "Norway.txt"), "--input")
+    for names in (("a", "b"), ("a.txt", "b.txt")):  # two files, each behind its --input
+        with pytest.raises(DataError, match="^(?!.*commas)"):
+            expand(names, "--input")

@@ -46,7 +46,7 @@ def test_classes_are_read_by_name(tmp_path, kind):
     write(path, kind=kind)
     found = list(records(path, ("text", "label", "tags")))
     assert [record.values for record in found] == READ
-    assert [record.place for record in found] == [f"{path}, row {i}" for i in range(3)]
+    assert [record.place for record in found] == [f"{path}, row {i}" for i in (1, 2, 3)]
     at = [record.at for record in found]
     assert at == sorted(at) and at[0] == 0
     some = [record.values for record in records(path, ("label",))]

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from unitk.errors import DataError
+from unitk.errors import DataError, amount
 from unitk.slots import Ids
 
 if TYPE_CHECKING:
@@ -37,11 +37,6 @@ Rows = npt.NDArray[Any]
 SMALL = 65_500  # vocabularies with fewer ids are stored as uint16; above that a few ids stay free
 CHUNK = 1 << 20
 """Values that are read at a time: differences of ten million offsets take 80 MB."""
-
-
-def amount(number: int, nouns: str) -> str:
-    """A number of things, whose plural ends in s: `1 update`, `2,000 updates`."""
-    return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"
 
 
 @dataclass

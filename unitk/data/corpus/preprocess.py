@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from unitk import registry
-from unitk.data.corpus.columns import FORMS, NOTES, WORDS, Counts, amount
+from unitk.data.corpus.columns import FORMS, NOTES, WORDS, Counts
 from unitk.data.corpus.corpus import manifest_of
 from unitk.data.corpus.encode import Encode, encoders, num_workers
 from unitk.data.corpus.folders import CORPORA, building
@@ -27,7 +27,7 @@ from unitk.data.files.files import Files, ReadingOptions, expand
 from unitk.data.files.lines import Block, name_file
 from unitk.data.files.pairs import PairBlock
 from unitk.data.files.squad import SENTENCE
-from unitk.errors import DataError, UsageError, require, say
+from unitk.errors import DataError, UsageError, amount, require, say
 from unitk.options.config import ConfigFile, Parsed, UserDir
 from unitk.options.fields import Bound, Count, Place, Positive, flag
 from unitk.progress import progress
@@ -400,7 +400,7 @@ def _hint(name: str, counts: Counts, reading: Separators, symbols: Counter[str])
         say(f"warning: {name} is {what}, as only {ends} one; {cure}")
     for text, count in symbols.most_common(1):
         say(
-            f"warning: {name} has {count:,} lines {text!r}, which are text like any other;"
+            f"warning: {name} has {amount(count, 'lines')} {text!r}, read as text like any other;"
             f" if they part documents, add --document-mark {shlex.quote(text)}"
         )
 

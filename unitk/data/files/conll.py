@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unitk.data.files.lines import blocks, number_lines, numbered_lines, size_of
 from unitk.data.files.readers import Reader, Record
-from unitk.errors import DataError
+from unitk.errors import DataError, amount
 from unitk.registry import register
 
 UNIVERSAL = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -39,7 +39,8 @@ class Conll(Reader):
                 if not rows and _is_comment(line, row, by_tabs, width):
                     continue
                 if row and rows and len(row) != len(rows[0]):
-                    raise DataError(f"{place}: {len(row)} columns, but {len(rows[0])} before")
+                    has = amount(len(row), "columns")
+                    raise DataError(f"{place}: {has}, but {len(rows[0])} before")
                 if rows and not row:
                     yield Record(_fields(rows), first, block.at)
                     rows = []

@@ -16,7 +16,7 @@ from typing import Any
 from unitk.data.files import labels
 from unitk.data.files.lines import blocks, in_groups, lines_of, read_lines
 from unitk.data.files.readers import EmptyField, Record, records
-from unitk.errors import DataError
+from unitk.errors import DataError, amount
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock
         for number, (one, other) in some:
             if one is None or other is None:
                 counts = [sum(1 for _ in read_lines(path)) for path in (source, target)]
-                raise DataError(f"{source} has {counts[0]:,} lines, but {target} has {counts[1]:,}")
+                has = f"{source} has {amount(counts[0], 'lines')}"
+                raise DataError(f"{has}, but {target} has {counts[1]:,}")
             if not one[0] or not other:
                 empty = f"{target if one[0] else source}, line {number}: empty"
                 raise DataError(f"{empty}; remove the line from both files")

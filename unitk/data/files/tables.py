@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from unitk.data.files import lines
 from unitk.data.files.readers import LineReader, Reader, Record, is_json_lines
-from unitk.errors import DataError
+from unitk.errors import DataError, amount
 from unitk.foreign import parse_json, read_json
 from unitk.registry import register
 
@@ -85,7 +85,8 @@ class Cells(Reader):
         # not DictReader, which skips the line's number and takes rows that are too short
         for row, place, at in self.rows(path):
             if names and row and len(row) != len(names):
-                raise DataError(f"{place}: {len(row)} cells, but {len(names)} columns are named")
+                has = amount(len(row), "cells")
+                raise DataError(f"{place}: {has}, but the header has {len(names)}")
             if names and row:
                 yield Record(dict(zip(names, row, strict=True)), place, at)
             if not names and (twice := next((one for one in fields if row.count(one) > 1), "")):
@@ -173,14 +174,14 @@ class Columns(Reader):
         # all of them where one is missing: the error names what there is
         held = [column_of(field, schema.names) for field in fields]
         columns = [*dict.fromkeys(held)] if held and all(held) else schema.names
-        classes, number, at = classes_of(schema), 0, 0.0
+        classes, number, at = classes_of(schema), 1, 0.0
         for batch in batches(columns):
             # a parquet file is smaller than its columns, an Arrow file is as large
             step = lines.size_of(path) / count if count else batch.nbytes / max(len(batch), 1)
             for values in batch.select(columns).to_pylist():
                 for column in classes.keys() & values.keys():
                     values[column] = _name_classes(values[column], classes[column])
-                yield Record(values, f"{path}, row {number}", int(at))
+                yield Record(values, f"{lines.name_file(path)}, row {number}", int(at))
                 number, at = number + 1, at + step
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from unitk.data.files.lines import read_lines
 from unitk.decoding.config import GenerateConfig, length
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UsageError, require
 from unitk.registry import nearest
 from unitk.slots import Ids
 from unitk.vocab.base import Vocab
@@ -91,6 +91,7 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
     free = tuple(_pieces_of(config.no_repeat_ngram_ignore.split(), vocab))
     lines = read_lines(config.bad_words) if config.bad_words else ()
     bad = sorted({ids for line in lines for ids in spellings(line, vocab)})
+    require(bool(bad) or config.bad_words is None, f"{config.bad_words} holds no word")
     symbols = dict(zip(vocab.pieces(vocab.symbols.values()), vocab.symbols.values(), strict=True))
     allowed = config.allow_symbols.split()
     if lacking := [word for word in allowed if word not in symbols]:

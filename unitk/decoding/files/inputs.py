@@ -24,7 +24,7 @@ from unitk.data.files.pairs import Fields, choices_of, parts_as_given, targets_o
 from unitk.data.files.squad import SQUAD_SOURCE, arrange, check_form, read_squad
 from unitk.data.files.window import sentences_of
 from unitk.decoding.constraints.base import Constraint
-from unitk.errors import DataError, UsageError, require, say
+from unitk.errors import DataError, UsageError, amount, require, say
 from unitk.slots import Ids
 from unitk.vocab.base import BLANKS, SYMBOLS
 
@@ -128,7 +128,6 @@ def read_inputs(
     given: readers.Format = "auto",
     fields: Fields | None = None,
     form: str = SQUAD_SOURCE,
-    option: str = "--input",
 ) -> list[Input]:
     """Read the inputs of a file, `-` being standard input; an empty line is an empty input.
 
@@ -156,7 +155,7 @@ def read_inputs(
         wanted = (*fields.source, *fields.target) if fields else ("source", "target")
         found = [_of_record(one, fields) for one in readers.records(path, wanted, name)]
     if not found:
-        raise DataError(f"{option} {path} is empty")
+        raise DataError(f"{lines.name_file(path)} is empty")
     return found
 
 
@@ -184,7 +183,7 @@ def arriving(
             number += len(some)
             yield [_try_line(line, own, fields) for line in each]
     if not number:
-        raise DataError(f"--input {path} is empty")
+        raise DataError(f"{lines.name_file(path)} is empty")
 
 
 def _try_line(block: Block, own: readers.LineReader, fields: Fields | None) -> Input:
@@ -321,20 +320,20 @@ def open_pairs(path: Path, vocab_hash: str) -> Pairs:
     if not is_corpus(path):
         found = [str(path / part) for part in parts(path)]
         hint = f": name {' or '.join(found)}" if found else ""
-        raise DataError(f"--input {path} is a folder, but no corpus{hint}")
+        raise DataError(f"{path} is a folder, but no corpus{hint}")
     corpus = open_corpus(path)
     if not isinstance(corpus, Pairs):
-        raise DataError(f"--input {path} holds texts; pairs, or a file, are needed")
+        raise DataError(f"{path} holds texts; pairs, or a file, are needed")
     if corpus.vocab_hash != vocab_hash:
-        raise DataError(f"--input {path} was made with another vocabulary than the checkpoint's")
+        raise DataError(f"{path} was made with another vocabulary than the checkpoint's")
     return corpus
 
 
-def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
+def read_beside(path: Path | None, inputs: int) -> list[str]:
     """A line for each input, or nothing if no file is given."""
     if path is None:
         return []
     found = [line.removesuffix("\r") for line, _ in lines.numbered_lines(path)]
     if len(found) != inputs:
-        raise DataError(f"{flag} {path} has {len(found)} lines for {inputs} inputs")
+        raise DataError(f"{path} has {amount(len(found), 'lines')} for {amount(inputs, 'inputs')}")
     return found

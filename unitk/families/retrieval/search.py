@@ -178,7 +178,7 @@ def open_vectors(path: Path, count: int) -> Floats:
         found: Floats = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise DataError(f"--vectors {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise DataError(f"--vectors {path} is no array that `unitk embed` wrote") from error
     whole = found.ndim == 2 and found.dtype.kind == "f" and len(found) == count
     if not whole:

@@ -13,10 +13,9 @@ import torch
 from torch import nn
 
 from unitk.data.batching import Feed
-from unitk.data.corpus.columns import amount
 from unitk.data.corpus.folders import CORPORA
 from unitk.data.examples import Data
-from unitk.errors import printable
+from unitk.errors import amount, printable
 from unitk.files import VERSION
 from unitk.kernels.products import computes_in_bf16
 from unitk.optim.rates import RECIPE
@@ -99,7 +98,7 @@ def warnings(run: Run) -> Iterator[str]:
         bounds, most = source.bounds(0), run.start.config.max_tokens
         if long := int((bounds > most).sum()):
             alone = f"each is a micro-batch alone, of up to {bounds.max():,} slots"
-            yield f"{name}: {long:,} texts do not fit --max-tokens {most:,}: {alone}"
+            yield f"{name}: {amount(long, 'texts')} above --max-tokens {most:,}: {alone}"
     values = {flag(key): value for key, (_, value) in parsed.fields().items()}
     values |= {f"--task {name}": part.share for name, part in parsed.mixture.items()}
     for name, value in values.items():

@@ -252,7 +252,7 @@ def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
     """A good checkpoint and the context that holds it; None if it was removed meanwhile."""
     if not path.exists():
         why = " (its checkpoint is gone)" if path.is_symlink() else pretrained.hint(path)
-        raise CheckpointError(f"there is no run or checkpoint {path}{why}")
+        raise CheckpointError(f"{path}: there is no such run or checkpoint{why}")
     if not (path / "checkpoints").is_dir():
         if runs := sorted(path.glob("*/checkpoints")):  # those of --seeds, or of any name
             raise CheckpointError(f"{path} holds several runs: name one, such as {runs[0].parent}")

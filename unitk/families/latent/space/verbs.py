@@ -186,7 +186,7 @@ def traverse(given: options.Traverse, opened: Opened) -> Outcome:
 def neighbors(given: options.Neighbors, opened: Opened) -> Outcome:
     """`neighbors`: the nearest texts of a file."""
     texts = read_texts(given)
-    among = [text for (text,) in groups_of(given.among, "auto", 1, "--among")]
+    among = [text for (text,) in groups_of(given.among, "auto", 1)]
     own, others = np.split(encode_texts(opened(), [*texts, *among], given).mean, [len(texts)])
     found = [geometry.find_nearest(z, others, given.count, given.metric) for z in own]
     records = neighbor_records(texts, found, among)
@@ -225,7 +225,7 @@ def probe(given: options.Probe, opened: Opened) -> Outcome:
     from unitk.families.latent.measures.probe import probe_classes as measure
 
     texts, labels = read_labelled(given)
-    test_texts, test_labels = read_labelled_file(given.test, "auto", "--test")
+    test_texts, test_labels = read_labelled_file(given.test, "auto")
     train_classes, test_classes = (
         read_classes(labels, "--input"),
         read_classes(test_labels, "--test"),
@@ -288,23 +288,23 @@ def read_groups(given: Answering, size: int) -> list[list[str]]:
     """The given texts in groups of this size: those of the command line, or lines of the file."""
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
     if given.input is not None:
-        return groups_of(given.input, given.input_format, size, "--input")
+        return groups_of(given.input, given.input_format, size)
     texts = [text.strip() for text in given.texts]
     require(all(texts), "a text is empty")
     require(size == 1 or len(texts) == size, f"{size} texts are needed, got {len(texts)}")
     return [[text] for text in texts] if size == 1 else [texts]
 
 
-def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[str]]:
+def groups_of(path: Path, format: Format, size: int) -> list[list[str]]:
     """The texts of a file, this many on each line."""
     groups = []
-    for item in read_inputs(path, format, option=option):
+    for item in read_inputs(path, format):
         texts = [part.strip() for part in item.parts]
         if not all(texts):
-            raise DataError(f"{option} {item.where} has an empty text")
+            raise DataError(f"{item.where} has an empty text")
         if len(texts) != size:
             wanted = "1 text" if size == 1 else f"{size} texts with tabs between them"
-            raise DataError(f"{option} {item.where} must have {wanted}, got {len(texts)}")
+            raise DataError(f"{item.where} must have {wanted}, got {len(texts)}")
         groups.append(texts)
     return groups
 
@@ -314,19 +314,17 @@ def read_labelled(given: Answering) -> tuple[list[str], list[str | None]]:
     if given.texts or given.input is None:
         texts = read_texts(given)
         return texts, [None] * len(texts)
-    return read_labelled_file(given.input, given.input_format, "--input")
+    return read_labelled_file(given.input, given.input_format)
 
 
-def read_labelled_file(
-    path: Path, format: Format, option: str
-) -> tuple[list[str], list[str | None]]:
+def read_labelled_file(path: Path, format: Format) -> tuple[list[str], list[str | None]]:
     """The texts of a file and their labels, which are a second part or the target, if any."""
     texts, labels = [], []
-    for item in read_inputs(path, format, option=option):
+    for item in read_inputs(path, format):
         target = [] if item.target is None else [item.target]
         text, *more = [part.strip() for part in (*item.parts, *target)]
         if not text or len(more) > 1:
-            raise DataError(f"{option} {item.where} is not a text, or text and label")
+            raise DataError(f"{item.where} is not a text, or text and label")
         texts.append(text)
         labels.append(more[0] if more else None)
     return texts, labels
@@ -334,7 +332,7 @@ def read_labelled_file(
 
 def of_label(path: Path, label: str, option: str) -> list[str]:
     """The texts of a file that have a label."""
-    texts, labels = read_labelled_file(path, "auto", "--among")
+    texts, labels = read_labelled_file(path, "auto")
     known = sorted({*read_classes(labels, "--among")})
     if label not in known:
         raise UsageError(f"{option} must be one of {', '.join(map(repr, known))}, got {label!r}")

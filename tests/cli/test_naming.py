@@ -1,0 +1,84 @@
+"""A mistake in a file is told with the option that names the file."""
+
+import re
+import sys
+
+import pytest
+
+import unitk
+from unitk import registry
+from unitk.api.naming import naming_files
+from unitk.api.verb import Verb, find_verb
+from unitk.errors import DataError, UnitkError
+from unitk.options.fields import flag, options, type_name
+from unitk_cli.main import main
+
+WRONG = "there/x.txt, line 3: odd"
+
+
+def every():
+    """Every option of a file or folder, with its verb and the words before it."""
+    for name in registry.names("verb"):
+        found = find_verb(name)
+        group = {} if isinstance(found, Verb) else found.verbs
+        for own, verb in group.items() or [("", found)]:
+            for option in options(verb.options):
+                if type_name(option.type).startswith("path") and option.name != "user_dir":
+                    words = [own] if own else []
+                    yield pytest.param(found, words, option.flag, id=f"{name} {own}{option.flag}")
+
+
+def tell(verb, words, message):
+    """The message of an error as it is raised again."""
+    with pytest.raises(DataError) as error, naming_files(verb, words):
+        raise DataError(message)
+    return error.value.args[0]
+
+
+@pytest.mark.parametrize(("verb", "words", "name"), [*every()])
+def test_every_option_of_a_file_is_named(verb, words, name):
+    if name == "--config":  # it is read, and names itself
+        return
+    assert tell(verb, [*words, name, "there/x.txt"], WRONG) == f"{name} {WRONG}"
+    assert tell(verb, [*words, name, "there"], WRONG) == f"{name} {WRONG}"
+    assert tell(verb, [*words, f"{name}=ther"], WRONG) == WRONG
+
+
+def test_the_file_that_is_named_most_closely_counts():
+    generate = find_verb("generate")
+    words = "--output there --bad-words there/x.txt --input in.txt".split()
+    assert tell(generate, words, WRONG) == f"--bad-words {WRONG}"
+    both = [*words, "--constraints", "there/x.txt"]
+    assert tell(generate, both, WRONG) == f"--bad-words and --constraints {WRONG}"
+    assert tell(generate, ["there/x.txt"], WRONG) == WRONG  # a text, or the words of a usage line
+    assert tell(find_verb("convert"), ["--from", "hf", "there"], WRONG) == WRONG
+
+
+def test_options_of_components_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    words = ["--task", "optimus", "--task.source-vocab", "there"]
+    assert tell(find_verb("train"), words, WRONG) == f"--task.source-vocab {WRONG}"
+
+
+@pytest.mark.parametrize("name", ["bad_words", "prefix_file", "constraints"])
+@pytest.mark.parametrize("kind", ["missing", "a folder", "not UTF-8", "empty"])
+def test_files_beside_the_input(name, kind, make_checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("the cat\n")
+    if kind == "a folder":
+        (tmp_path / "x").mkdir()
+    elif kind != "missing":
+        (tmp_path / "x").write_bytes(b"" if kind == "empty" else b"caf\xe9\n")
+    path = str(make_checkpoint("lm", "gpt2_tiny"))
+    words = ["generate", "--checkpoint", path, "--input", "in.txt", "--max-len", "4"]
+    words += [flag(name), "x"]
+    monkeypatch.setattr(sys, "argv", ["unitk", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    monkeypatch.setattr(UnitkError, "with_flags", False)
+    assert end.value.code == 3 or kind == "empty"
+    said = capsys.readouterr().err
+    assert re.fullmatch(rf"unitk generate: {flag(name)} x\b[^\n]*\n", said), said
+    with pytest.raises(UnitkError, match=rf"^{name} x\b"):
+        unitk.generate(checkpoint=path, input="in.txt", max_len=4, **{name: "x"})
