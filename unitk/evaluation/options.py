@@ -93,10 +93,16 @@ def choose_evaluations(parsed: Parsed) -> dict[str, type[Evaluation]]:
     for option in every:
         if option not in taken:
             owners = (name for name, kind in kinds.items() if option in names_of(kind))
-            meant = ("data" if one in (option, *of_models) else one for one in owners)
-            *others, last = dict.fromkeys(map(flag, meant))
-            without = " or ".join(filter(None, [", ".join(others), last]))
+            needed = dict.fromkeys("data" if one in (option, *of_models) else one for one in owners)
             # where --data is given, it is no cure
-            on_data = last == "--data" and given.data is not None
-            parsed.idle(f"with {flag(named[0])}" if on_data else f"without {without}", option)
+            on_data = [*needed][-1] == "data" and given.data is not None
+            parsed.idle(
+                f"with {flag(named[0])}" if on_data else f"without {either([*needed])}", option
+            )
     return {name: kinds[name] for name in named}
+
+
+def either(names: list[str]) -> str:
+    """The flags of options as a message lists them: "--a, --b or --c"."""
+    *others, last = map(flag, names)
+    return " or ".join(filter(None, [", ".join(others), last]))

@@ -52,11 +52,8 @@ class OptimPlan:
         parts: dict[Any, list[tuple[str, nn.Parameter]]] = {}
         for name, parameter in named.items():
             rule = rule_of[name]
-            factor = rule.lr_factor * rule.optimizer.layer_decay ** distance[name]
+            factor = rate_factor(model, name, rule, distance[name])
             config = rule.optimizer.of(name, parameter.dim())
-            if rule.optimizer.base_width:
-                width: int = cast(Any, model).config.width
-                factor *= rule.optimizer.width_factor(name, parameter.dim(), width)
             key = name not in decays, config, factor, rule.lr_schedule
             parts.setdefault(key, []).append((name, parameter))
         groups: dict[OptimizerConfig, list[dict[str, Any]]] = {}
@@ -68,8 +65,10 @@ class OptimPlan:
             groups.setdefault(config, []).append(group)
         self.optimizers = [config.build(own) for config, own in groups.items()]
         depths = sorted({distance[name] for name in named})
-        message = "--thaw has no effect: all that is trained stands at one depth"
-        require(thaw is None or len(depths) > 1, message)
+        require(
+            thaw is None or len(depths) > 1,
+            "--thaw has no effect: all that is trained stands at one depth",
+        )
         turn = {named[name]: depths.index(distance[name]) for name in named}
         self._turns = [(p, turn[p]) for group in self.groups for p in group["params"]]
         self.rate = 0.0  # of the last update
@@ -120,6 +119,15 @@ class OptimPlan:
         """Discard the gradients."""
         for optimizer in self.optimizers:
             optimizer.zero_grad()
+
+
+def rate_factor(model: nn.Module, name: str, rule: GroupRule, distance: int) -> float:
+    """The factor of the learning rate of a parameter at this distance from the output."""
+    factor = rule.lr_factor * rule.optimizer.layer_decay**distance
+    if rule.optimizer.base_width:
+        width: int = cast(Any, model).config.width
+        factor *= rule.optimizer.width_factor(name, model.get_parameter(name).dim(), width)
+    return factor
 
 
 def divide(

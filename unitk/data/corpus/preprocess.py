@@ -11,14 +11,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from unitk import registry
 from unitk.data.corpus.columns import FORMS, NOTES, WORDS, Counts
 from unitk.data.corpus.corpus import manifest_of
-from unitk.data.corpus.encode import Encode, encoders, num_workers
+from unitk.data.corpus.encode import Encode, EncodedBlock, encoders, num_workers
 from unitk.data.corpus.folders import CORPORA, building
 from unitk.data.corpus.workers import Worker
 from unitk.data.corpus.writer import CorpusWriter, LabelWriter, announce, close_corpus
@@ -321,15 +321,15 @@ def write_part(
     languages: tuple[int, ...] = (),
 ) -> dict[str, Counts]:
     """Encode one part into a folder and print its counts; labels have `known` or `extra` names."""
-    name, start, found = folder.name, time.perf_counter(), Counter[Path]()
-    at = num_bytes = skipped = moved = 0
+    start = time.perf_counter()
     size = source.size  # before it is read: it may grow, or be gone afterwards
-    symbols = Counter[str]()
+    tally = PartTally()
     sides = CORPORA[source.kind].sides
     more = [WORDS, NOTES] if noted else [WORDS]
     writers = {side: CorpusWriter(folder / side, len(vocab), more) for side in sides}
     labels = LabelWriter(source.labels, known, extra) if source.labels else None
     with progress(size / 1e6, unit="MB") as tell:
+        at = 0
         blocks = in_shard(source.blocks(), size, shard)
         for encoded in encode(blocks, source.reading):
             for writer, side in zip(writers.values(), encoded.sides, strict=True):
@@ -337,32 +337,52 @@ def write_part(
                     side.ids, side.lengths, side.sizes, encoded.goes_on, side.notes, side.words
                 )
                 writer.counts.unknown += side.unknown
-                found[encoded.path] += len(side.lengths)
-                num_bytes += side.num_bytes
-            skipped += encoded.skipped
-            moved += encoded.moved
-            symbols += encoded.symbols
             if labels:
                 labels.add(encoded.labels)
+            tally.add(encoded)
             tell((encoded.at - at) / 1e6)
             at = encoded.at
     if not shard:
-        _check_found(source.paths, found)
+        _check_found(source.paths, tally.sentences)
     about = _describe(source, size, shard, languages)
     if labels:
         about = {"kind": source.kind, **labels.save(folder), **about}
     close_corpus(folder, writers, vocab, about)
-    took = time.perf_counter() - start
-    announce(f"{name}: {num_bytes / 1e6:,.1f} MB of text, {num_bytes / 1e6 / took:.1f} MB/s")
-    if skipped:
-        announce(f"  empty records skipped: {skipped:,}")
-    if moved:
-        announce(f"  answers corrected: {moved:,} did not stand at their answer_start")
+    tally.report(folder.name, time.perf_counter() - start)
     counts = {side: writer.counts for side, writer in writers.items()}
-    _print(name, counts)
+    _print(folder.name, counts)
     if source.reading and "text" in source.formats and not shard:
-        _hint(name, counts[""], source.reading, symbols)
+        _hint(folder.name, counts[""], source.reading, tally.symbols)
     return counts
+
+
+@dataclass
+class PartTally:
+    """What was read of a part, besides the counts of its sides."""
+
+    sentences: Counter[Path] = field(default_factory=Counter)  # of each file
+    symbols: Counter[str] = field(default_factory=Counter)
+    num_bytes: int = 0
+    skipped: int = 0  # empty records
+    moved: int = 0  # answers
+
+    def add(self, encoded: EncodedBlock) -> None:
+        """Count a block."""
+        for side in encoded.sides:
+            self.sentences[encoded.path] += len(side.lengths)
+            self.num_bytes += side.num_bytes
+        self.skipped += encoded.skipped
+        self.moved += encoded.moved
+        self.symbols += encoded.symbols
+
+    def report(self, name: str, seconds: float) -> None:
+        """Print how much there was, and what was left out or corrected."""
+        size = self.num_bytes / 1e6
+        announce(f"{name}: {size:,.1f} MB of text, {size / seconds:.1f} MB/s")
+        if self.skipped:
+            announce(f"  empty records skipped: {self.skipped:,}")
+        if self.moved:
+            announce(f"  answers corrected: {self.moved:,} did not stand at their answer_start")
 
 
 def _describe(
