@@ -96,9 +96,9 @@ def reads_one_by_one(table: Ids) -> bool:
 
     Those of a doc stay and have a time each, and their positions all rise or all fall with it.
     """
-    own = table[:, np.lexsort((table[NOW], table[DOC]))]  # by doc, then by time
-    step = np.diff(own)[:, np.diff(own[DOC]) == 0]
-    stays = (own[DIES] == NEVER) & (own[BORN] == own[NOW])
+    ordered = table[:, np.lexsort((table[NOW], table[DOC]))]  # by doc, then by time
+    step = np.diff(ordered)[:, np.diff(ordered[DOC]) == 0]
+    stays = (ordered[DIES] == NEVER) & (ordered[BORN] == ordered[NOW])
     forward, backward = (step[POS] > 0).all(), (step[POS] < 0).all()
     return bool(stays.all() and (step[NOW] > 0).all() and (forward or backward))
 
@@ -298,9 +298,9 @@ def _input(
     tower = name.rpartition(".")[0]
     if not tower:
         return rows  # docs are numbered in the order of the examples
-    found = np.zeros((*towers[tower].shape[1:], *most), rows.dtype)
-    found.reshape(-1, *most)[places[tower][0]] = rows
-    return found
+    placed = np.zeros((*towers[tower].shape[1:], *most), rows.dtype)
+    placed.reshape(-1, *most)[places[tower][0]] = rows
+    return placed
 
 
 def _pack(
@@ -350,12 +350,12 @@ def _sight(table: Ids, lengths: Ids) -> str:
 
 
 def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[str, Ask]:
-    found: dict[str, list[tuple[Ask, int]]] = {}
+    by_name: dict[str, list[tuple[Ask, int]]] = {}
     for number, example in enumerate(examples):
         for ask in example.asks:
-            found.setdefault(ask.name, []).append((ask, number))
+            by_name.setdefault(ask.name, []).append((ask, number))
     made = {}
-    for name, numbered in found.items():
+    for name, numbered in by_name.items():
         asks, (place, starts) = [ask for ask, _ in numbered], places[numbered[0][0].tower]
         each = [ask.rows for ask in asks]
         widest = max(own.shape[1] for own in each)

@@ -23,9 +23,9 @@ def places_in(spans: Spans) -> Ids:
     start, stop = spans.T
     sizes = stop - start
     # one run over all places, moved for each span to where it starts
-    found: Ids = (start - sizes.cumsum() + sizes).repeat(sizes)
-    found += np.arange(len(found))
-    return found
+    places: Ids = (start - sizes.cumsum() + sizes).repeat(sizes)
+    places += np.arange(len(places))
+    return places
 
 
 def choose(weights: tuple[float, ...], rng: np.random.Generator) -> int:
@@ -235,24 +235,24 @@ def block_places(
     """
     most = min(budget, int(np.count_nonzero(free)))
     open_ = bytearray(free.tobytes() + bytes(longest))  # nothing is open behind the end
-    found, sizes = list[int](), list[int]()
-    while len(found) < most:
+    places, sizes = list[int](), list[int]()
+    while len(places) < most:
         if chance == 1 and b"\1\1" not in open_:
             chance = 0.0  # no place is left that has a neighbour: no draw would ever fit
         starts = rng.integers(len(free), size=64).tolist()  # one call for many draws
         for start, size in zip(starts, _sizes(64, chance, longest, rng).tolist(), strict=True):
             if size == 1 and open_[start]:
                 open_[start] = 0
-                found.append(start)
+                places.append(start)
             elif size > 1 and open_.find(0, start, start + size) < 0:
                 open_[start : start + size] = bytes(size)
-                found += range(start, start + size)
+                places += range(start, start + size)
             else:
                 continue
             sizes.append(size)
-            if len(found) >= most:
+            if len(places) >= most:
                 break
-    return np.fromiter(found, np.int64), np.fromiter(sizes, np.int64)
+    return np.fromiter(places, np.int64), np.fromiter(sizes, np.int64)
 
 
 def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -> tuple[Ids, Ids]:

@@ -124,8 +124,8 @@ def answer_all(inputs: Texts, answer: Answer, done: int = 0) -> Iterator[list[tu
 
         for group in inputs:
             numbered = list(enumerate(group, first))
-            found = isolate_errors(numbered, answered) if stream else answered(numbered)
-            yield list(zip(group, found, strict=True))
+            answers = isolate_errors(numbered, answered) if stream else answered(numbered)
+            yield list(zip(group, answers, strict=True))
             first += len(group)
 
 

@@ -23,7 +23,7 @@ def option_words(arguments: Mapping[str, object]) -> list[str]:
     option that takes several, and a dict those of the form NAME=VALUE. `options` is a dict of the
     options of components: {"task.mask_ratio": 0.3}. Raises UsageError for any other type.
     """
-    found: list[str] = []
+    words: list[str] = []
     more = arguments.get("options") or {}
     if not isinstance(more, Mapping):
         raise UsageError(f"--options must be a dict, got {more!r}")
@@ -31,10 +31,10 @@ def option_words(arguments: Mapping[str, object]) -> list[str]:
     for key, value in given.items():
         name = flag(key)
         if isinstance(value, Mapping):
-            found += [f"{name}={one}={given_text(other, name)}" for one, other in value.items()]
+            words += [f"{name}={one}={given_text(other, name)}" for one, other in value.items()]
         else:
-            found.append(f"{name}={given_text(value, name)}")
-    return found
+            words.append(f"{name}={given_text(value, name)}")
+    return words
 
 
 def argument(name: str) -> str:

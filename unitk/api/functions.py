@@ -69,11 +69,11 @@ def run_verb(verb: Verb, arguments: Mapping[str, object], name: str) -> Any:
     behind = list[str]()
     # a sweep's training is another verb's options, which a command line has behind --
     if verb.behind:
-        own = arguments.get(verb.behind)
-        if not isinstance(own, Mapping):
-            raise UsageError(f"{name} needs {verb.behind}, a dict of options, got {own!r}")
+        training = arguments.get(verb.behind)
+        if not isinstance(training, Mapping):
+            raise UsageError(f"{name} needs {verb.behind}, a dict of options, got {training!r}")
         arguments = {key: value for key, value in arguments.items() if key != verb.behind}
-        behind = ["--", *option_words(own)]
+        behind = ["--", *option_words(training)]
     if verb.words and isinstance(text := arguments.get(verb.words), str):
         arguments = {**arguments, verb.words: [text]}  # in which a comma parts nothing
     printed = known.get("output") == STDOUT  # what is found, unless there is a file for it

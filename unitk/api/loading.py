@@ -107,10 +107,10 @@ def load_module(
 
     device = named_device(device)
     given = _settings_of(options, user_dir)
-    [found] = _open_each([Path(path)], device, task, format, vocab, given)
+    [loaded] = _open_each([Path(path)], device, task, format, vocab, given)
     dtypes = {"fp32": torch.float32, "fp64": torch.float64}
     require(dtype in dtypes, f"--dtype must be one of {', '.join(dtypes)}, got {dtype!r}")
-    return TextModel(found).to(device, dtypes[dtype])
+    return TextModel(loaded).to(device, dtypes[dtype])
 
 
 def _settings_of(options: Mapping[str, object] | None, user_dir: str | Path | None) -> Settings:

@@ -50,20 +50,20 @@ def as_files(
     list of strings is texts if the first of these options takes texts and is in memory. Errors and
     manifests refer to a temporary file by its option.
     """
-    found = dict(arguments)
+    files = dict(arguments)
     first = next(iter(names), "")
-    texts = bool(names.get(first)) and are_records(found.get(first), texts=True)
-    given = [name for name in names if are_records(found.get(name), texts)]
+    texts = bool(names.get(first)) and are_records(files.get(first), texts=True)
+    given = [name for name in names if are_records(files.get(name), texts)]
     for name in names:
         if name not in given:
-            _check_names(name, found.get(name))
+            _check_names(name, files.get(name))
     if not given:  # no temporary folder
-        yield found
+        yield files
         return
     with tempfile.TemporaryDirectory(prefix=RECORDS) as folder:
         for name in given:
-            found[name] = _write(found[name], Path(folder) / name, name, names[name])
-        yield found
+            files[name] = _write(files[name], Path(folder) / name, name, names[name])
+        yield files
 
 
 def _check_names(name: str, value: object) -> None:

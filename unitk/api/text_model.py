@@ -84,11 +84,11 @@ class TextModel(nn.Module):
         A weight without a gradient has zeros. Raises `UsageError` if no family of transformers fits
         the model.
         """
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name, weight in self.model.named_parameters():
             none = torch.zeros_like(weight) if weight.grad is None else weight.grad
-            found[name] = (none if gradients else weight.detach())[: self.loaded.rows.get(name)]
-        theirs: dict[str, Tensor] = registry.get("format", "hf").translate(self.loaded, found)
+            tensors[name] = (none if gradients else weight.detach())[: self.loaded.rows.get(name)]
+        theirs: dict[str, Tensor] = registry.get("format", "hf").translate(self.loaded, tensors)
         return theirs
 
     def _each(

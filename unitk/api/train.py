@@ -72,9 +72,9 @@ def _events(parsed: Parsed) -> Generator[Event, None, None]:
     from unitk.training.loop import Trainer, events
 
     trainer = Trainer(prepare(parsed))
-    with closing(events(trainer)) as found:
+    with closing(events(trainer)) as steps:
         try:
-            for event in found:
+            for event in steps:
                 with trainer.signals.paused():  # the caller's own code is interrupted as ever
                     yield event
         except SystemExit as stop:

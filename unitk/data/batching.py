@@ -179,10 +179,10 @@ class Feed:
         self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float], when: When
     ) -> tuple[list[int], list[Batch]]:
         """The stateful rows of this rank, in equally many micro-batches on every rank."""
-        own = np.arange(self.rows).reshape(self.world, -1)[self.rank]  # the same in every update
+        rows = np.arange(self.rows).reshape(self.world, -1)[self.rank]  # the same in every update
         # all ranks make equally many micro-batches: the longest text of the update decides
         most = max(1, self.max_tokens // int(today.bound[ids].max()))
-        parts = np.array_split(own, -(-len(own) // most))
+        parts = np.array_split(rows, -(-len(rows) // most))
         batches = []
         for part in parts:
             drawn = draw_all(self.examples, self.seed, epoch, ids[part], when)

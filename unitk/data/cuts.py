@@ -350,8 +350,8 @@ def _nearby(split: Ids, home: Ids, first: Ids, rng: np.random.Generator) -> tupl
     pick = rng.integers(np.maximum(before + behind, 1))  # among both, in their order
     early = pick < before
     begin = np.where(early, start + pick, split + 1 + pick - before)
-    found = before + behind > 0
-    return found, np.where(found, begin, here), np.where(early, here - 1, stop)
+    near = before + behind > 0
+    return near, np.where(near, begin, here), np.where(early, here - 1, stop)
 
 
 def shorten_parts(a: Ids, b: Ids, size: int, rng: np.random.Generator) -> tuple[Ids, Ids]:

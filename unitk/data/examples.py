@@ -234,10 +234,10 @@ def _labels_of_each(train: Sequence[Any], valid: Iterable[Any]) -> dict[str, Any
     known = dict[str, Sequence[str]]()
     for number, one in enumerate([*train, *valid]):
         about = folders.describe(one)
-        name, own = about["name"], (about.get("form", "none"), *about.get("labels", ()))
+        name, labels = about["name"], (about.get("form", "none"), *about.get("labels", ()))
         there = f"--valid {one.path}: no --data is called {name} ({', '.join(known)})"
         require(number < len(train) or name in known, there)
-        if known.setdefault(name, own) != own:
+        if known.setdefault(name, labels) != labels:
             raise DataError(f"{one.path} has other labels than another {name}")
     return {"corpora": known}
 

@@ -188,8 +188,8 @@ class LaidTexts(Laid):
 
     def bounds(self, epoch: int) -> Ids:
         self.begin(epoch)
-        found: Ids = self.task.slots(self.items.lengths)
-        return found
+        bounds: Ids = self.task.slots(self.items.lengths)
+        return bounds
 
     def read(self, index: int, when: When) -> tuple[tuple[Any, ...], Sequence[Ids]]:
         text = self.items.text(index, when)
@@ -294,11 +294,11 @@ def lay_out_made_up(
 
 def _lay_out(task: Task, method: str, given: Any, rng: np.random.Generator) -> Example:
     """What a task's method of this name lays out; `UsageError` if a plug-in's gives no example."""
-    found: Any = getattr(task, method)(*given, rng)
-    if not isinstance(found, Example):
-        wrong = f"{method} must return an Example, got {show_value(found)}"
+    example: Any = getattr(task, method)(*given, rng)
+    if not isinstance(example, Example):
+        wrong = f"{method} must return an Example, got {show_value(example)}"
         raise UsageError(f"--task {task.name}: {wrong}")
-    return found
+    return example
 
 
 def _truncation_note(task: Task, count: int, source: Callable[[int], list[Ids]]) -> list[str]:

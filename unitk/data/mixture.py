@@ -72,11 +72,11 @@ class Mixed(Examples):
     def __init__(self, laid: Mapping[str, Laid], tasks: Mapping[str, Component]) -> None:
         self.tasks = tasks
         self.lead = lead = min(laid.values(), key=lambda one: int(one.counts(0).sum()))
-        parts = [Part(name, own, lead) for name, own in laid.items()]
+        parts = [Part(name, examples, lead) for name, examples in laid.items()]
         several = any(part.recut for part in parts)
-        for name, own in laid.items():
+        for name, examples in laid.items():
             alike = f"--task {name} reads texts from both ends, and the tasks beside it do not"
-            require(not (several and own.cut[2]), f"{alike}: --task.{name}.both-ways off")
+            require(not (several and examples.cut[2]), f"{alike}: --task.{name}.both-ways off")
         self.about, self.shortened, self.most = lead.about, lead.shortened, lead.most
         self.items = lead.items
         self.parts, self.copies = {part.name: part for part in parts}, lead.copies
@@ -93,8 +93,8 @@ class Mixed(Examples):
         return self.lead.weights(epoch)
 
     def shares(self, step: int, total: int | None) -> dict[str, float]:
-        found = {name: float(task.share(step, total)) for name, task in self.tasks.items()}
-        if min(found.values()) < 0 or not sum(found.values()):
-            given = ", ".join(f"{name} {share:g}" for name, share in found.items())
+        shares = {name: float(task.share(step, total)) for name, task in self.tasks.items()}
+        if min(shares.values()) < 0 or not sum(shares.values()):
+            given = ", ".join(f"{name} {share:g}" for name, share in shares.items())
             raise UsageError(f"--task: shares must be 0 or more, not all 0; step {step}: {given}")
-        return {name: share / sum(found.values()) for name, share in found.items()}
+        return {name: share / sum(shares.values()) for name, share in shares.items()}

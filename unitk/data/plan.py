@@ -46,10 +46,10 @@ class Plan:
 
     def stops(self, size: int) -> list[int]:
         """Where the updates of this size end in the epoch."""
-        found, cursor = list[int](), 0
+        stops, cursor = list[int](), 0
         while cursor < len(self):
-            found.append(cursor := self.stop(cursor, size))
-        return found
+            stops.append(cursor := self.stop(cursor, size))
+        return stops
 
 
 def plan(bound: Ids, weight: float | npt.NDArray[np.float64], seed: int, epoch: int) -> Plan:

@@ -60,7 +60,7 @@ def pad_batch(batch: Batch, rows: int, width: int) -> Batch:
         return np.pad(array, [(0, more), *[(0, 0)] * (array.ndim - 1)], constant_values=value)
 
     # no rendering of the rule that only some batches have: each would be a graph of its own
-    found = replace(
+    padded = replace(
         batch,
         towers={name: wide},
         asks={ask: _pad(one, before, width) for ask, one in batch.asks.items()},
@@ -72,13 +72,13 @@ def pad_batch(batch: Batch, rows: int, width: int) -> Batch:
         num_blanks=extended(batch.num_blanks),
     )
     if not with_documents(batch).packed:
-        return found
-    found = with_documents(found)
-    ((name, documents),) = found.packed.items()
+        return padded
+    padded = with_documents(padded)
+    ((name, documents),) = padded.packed.items()
     # a row has two documents and pads, as a rule: more of them change the shape
     lacking = (1 << (3 * rows).bit_length()) - len(documents.bounds)
     bounds = np.pad(documents.bounds, (0, max(0, lacking)), mode="edge")
-    return replace(found, packed={name: replace(documents, bounds=bounds)})
+    return replace(padded, packed={name: replace(documents, bounds=bounds)})
 
 
 def _pad(ask: Ask, before: int, width: int) -> Ask:

@@ -130,8 +130,8 @@ class Texts(Joined):
 
         def borders() -> Ids:
             # a separator moves what follows it by one place; the first sentence begins at 0
-            found = _sentences(corpus, runs)
-            return found + np.searchsorted(inside, found, "right") * (found > 0)
+            sentences = _sentences(corpus, runs)
+            return sentences + np.searchsorted(inside, sentences, "right") * (sentences > 0)
 
         return Text(parts, borders, notes, flag, when, *place)
 
@@ -151,11 +151,11 @@ class Texts(Joined):
 
 def _insert(tokens: Ids, places: Ids, symbol: int) -> Ids:
     """`np.insert` of one symbol at these places, several times as fast."""
-    found = np.full(len(tokens) + len(places), symbol)
-    words = np.ones(len(found), bool)
+    longer = np.full(len(tokens) + len(places), symbol)
+    words = np.ones(len(longer), bool)
     words[places + np.arange(len(places))] = False
-    found[words] = tokens
-    return found
+    longer[words] = tokens
+    return longer
 
 
 def _words_before(corpus: Corpus, places: Ids) -> Ids:
@@ -168,15 +168,15 @@ def _words_before(corpus: Corpus, places: Ids) -> Ids:
 
 def _sentences(corpus: Corpus, runs: list[tuple[int, int]]) -> Ids:
     """Where sentences begin in the joined tokens of some runs [start, stop) of a corpus."""
-    found, done = [], 0
+    sentences, done = [], 0
     for start, stop in runs:
         # those that begin inside; the first one may have begun before
         low, high = corpus.sentences.searchsorted((start + 1, stop))
         # a sentence without tokens begins where the next one does
         inside = distinct(corpus.sentences[low:high]) - start
-        found += [np.array([done]), done + inside]
+        sentences += [np.array([done]), done + inside]
         done += stop - start
-    return np.concatenate(found)
+    return np.concatenate(sentences)
 
 
 class Records(Joined):

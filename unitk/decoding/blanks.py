@@ -50,9 +50,9 @@ def fill(
     if judge is None or not ranked:
         return refill(task, texts, sources, search(config, True))
     *shorter, last = searches(config)
-    found = [*(search(one, False) for one in shorter), search(last, True)]
+    written = [*(search(one, False) for one in shorter), search(last, True)]
     each = []
-    for text, source, *ways in zip(texts, sources, *found, strict=True):
+    for text, source, *ways in zip(texts, sources, *written, strict=True):
         every = [one for some in ways for one in some]
         # a piece may be a blank alone, which fills nothing
         seen = [one for one in every if is_seen(task, source, one.hypothesis.ids)] or every

@@ -313,7 +313,7 @@ def slope(text: str | int) -> float:
 @functools.cache
 def _parse(text: str | int) -> tuple[float, int]:
     """Slope and constant of a length: a number, or a text such as 12, 1.2x or 1.2x+10."""
-    found = LENGTH.fullmatch(str(text))
-    assert found
-    slope, offset, number = found.groups()
+    match = LENGTH.fullmatch(str(text))
+    assert match
+    slope, offset, number = match.groups()
     return float(slope or 0), int(number or offset or 0)

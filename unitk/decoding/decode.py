@@ -112,7 +112,7 @@ def generate(
     check_phrases(config, constraints.each)
     for number, (prompt, one) in enumerate(zip(prompts, constraints.each, strict=True)):
         check_places(prompt, protocol, one.max_len, model.config, f"prompt {number + 1}")
-    found: list[list[Hypothesis]] = [[] for _ in prompts]
+    hypotheses: list[list[Hypothesis]] = [[] for _ in prompts]
     if training := model.training:  # it is given back as it was
         model.eval()
     try:
@@ -130,12 +130,12 @@ def generate(
                 on_step=on_step and partial(report_step, on_step, numbers),
             )
             for i, outputs in zip(rows, decoded, strict=True):
-                found[i] = outputs
+                hypotheses[i] = outputs
             report(len(numbers))
     finally:
         if training:
             model.train()
-    return found
+    return hypotheses
 
 
 def read_ahead(
@@ -205,11 +205,11 @@ def decode(
     reader = PromptReader(model, batch, protocol, config, condition, max_len=constraints.max_len)
     seeds = [(config.seed, number) for number in numbers]
     running = RunningSearch(reader, reader.request(constraints, seeds))
-    found: list[list[Hypothesis]] = [[] for _ in batch.last]
+    hypotheses: list[list[Hypothesis]] = [[] for _ in batch.last]
     while len(running.rows):
         for row, outputs in running.step(on_step):
-            found[row] = outputs
-    return found
+            hypotheses[row] = outputs
+    return hypotheses
 
 
 class RunningSearch:
@@ -242,14 +242,14 @@ class RunningSearch:
             self.work = self.kept.adopt(self.work)
         work = self.work
         work.step()
-        search, found = work.search, dict[int, list[Hypothesis]]()
+        search, finished = work.search, dict[int, list[Hypothesis]]()
         if on_step is not None:
             on_step(search, self.rows)
         if work.steps % self.look == 0 or work.steps == search.most:
             over = ~search.open()
             fresh = (over & ~self.told).nonzero()[:, 0]
             if len(fresh):
-                found = dict(zip(self.rows[fresh].tolist(), search.results(fresh), strict=True))
+                finished = dict(zip(self.rows[fresh].tolist(), search.results(fresh), strict=True))
                 self.told = over
             left = (~over).nonzero()[:, 0]
             if 2 * len(left) <= len(self.rows):  # dropping the others pays for the copy
@@ -261,7 +261,7 @@ class RunningSearch:
                 self.rows, self.told = self.rows[left], self.told[left]
                 if self.kept is not None:
                     self.kept.give_back(work)
-        return list(found.items())
+        return list(finished.items())
 
     @torch.inference_mode()
     def drop(self, numbers: Sequence[int]) -> None:

@@ -72,8 +72,8 @@ class Ensemble(Answers):
     ) -> tuple[dict[str, Tensor], Carry]:
         """The states [B, T, sum of D] of each tower."""
         each = condition.each if condition else [None] * len(self.models)
-        found = [model(batch, one)[0] for model, one in zip(self.models, each, strict=True)]
-        return {name: torch.cat([one[name] for one in found], -1) for name in found[0]}, {}
+        states = [model(batch, one)[0] for model, one in zip(self.models, each, strict=True)]
+        return {name: torch.cat([one[name] for one in states], -1) for name in states[0]}, {}
 
     def new_cache(self, batch_size: int, columns: int, *, condition: Each | None = None) -> Each:
         """Empty caches for `batch_size` rows of `columns` slots."""

@@ -42,7 +42,7 @@ class Once(Driver):
         require(not any(one.prefix for one in each), f"--prefix-file {why}")
         require(not any(one.phrases for one in each), f"--constraints {why}")
         banned = np.array(list(self.task.vocab.symbols.values()))  # a mask stands for a word
-        found: list[list[Hypothesis]] = [[] for _ in prompts]
+        outputs: list[list[Hypothesis]] = [[] for _ in prompts]
         examples = [one.example for one in prompts]
         self.model.eval()
         for numbers in batches(examples, config.max_tokens):
@@ -59,9 +59,9 @@ class Once(Driver):
             both = [by_example(one, examples, numbers) for one in (word_K, gain_K)]
             for (i, ids), (_, each) in zip(*both, strict=True):
                 total = float(each.sum())
-                found[i] = [Hypothesis(ids, total / len(ids) ** config.lenpen, total, each)]
+                outputs[i] = [Hypothesis(ids, total / len(ids) ** config.lenpen, total, each)]
             watch.report(len(numbers))
-        return found
+        return outputs
 
 
 def fill_in(task: Task, text: str, source: list[Ids], written: Ids) -> str:

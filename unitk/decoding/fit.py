@@ -225,20 +225,20 @@ def overrun(
 
     Without a protocol, no word follows the prompt.
     """
-    own = prompt.towers[prompt.decoded].table
+    table = prompt.towers[prompt.decoded].table
     # [M + 1, 2] (pos, pos2) of the slot that is read first in each blank
-    homes = np.concatenate([own[[POS, POS2], -1:].T, prompt.blanks])
+    homes = np.concatenate([table[[POS, POS2], -1:].T, prompt.blanks])
     strides = (protocol.dpos, protocol.dpos2) if protocol else (0, 0)
     ends = homes.max(axis=0) + np.multiply(strides, max_len)
     over, tables = [], {POS: "max_positions", POS2: "max_positions2"}
     for (field, name), end in zip(tables.items(), ends, strict=True):
-        found = []
+        beyond_rows = []
         for tower, slots in prompt.towers.items():
             last = int(slots.table[field].max())
             last = max(last, int(end)) if tower == prompt.decoded else last
             if rows := getattr(limits.tower(tower), name):
-                found.append(last + 1 - rows)
-        over.append(max(found, default=0))
+                beyond_rows.append(last + 1 - rows)
+        over.append(max(beyond_rows, default=0))
     return over[0], over[1]
 
 
@@ -251,18 +251,18 @@ def split_parts(
     require(not hasattr(texts, "columns"), table)
     alone = str, Mapping
     texts = [texts] if isinstance(texts, alone) or not isinstance(texts, Iterable) else texts
-    found: list[Sequence[str]] = []
+    split: list[Sequence[str]] = []
     for number, text in enumerate(texts, 1):
         parts = [text] if isinstance(text, alone) or not isinstance(text, Iterable) else [*text]
         wrong = [part for part in parts if not isinstance(part, str)]
         if wrong or not parts:
             raise UsageError(f"{name}: text {number} must be a string, got {[*wrong, parts][0]!r}")
-        found.append(parts)
-    return found
+        split.append(parts)
+    return split
 
 
 def strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:
     """Texts of one part each; a string is a single text."""
-    found = split_parts(texts, name)
-    require(all(len(parts) == 1 for parts in found), f"{name} must be a list of strings")
-    return [text for (text,) in found]
+    split = split_parts(texts, name)
+    require(all(len(parts) == 1 for parts in split), f"{name} must be a list of strings")
+    return [text for (text,) in split]

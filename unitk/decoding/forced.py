@@ -38,16 +38,16 @@ def score(
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Floats]:
     """Score unrolled outputs [2, words]: log-probability, and 1 where a word is the likeliest."""
-    found: list[Floats] = [np.empty((2, 0), np.float32)] * len(examples)
+    scores: list[Floats] = [np.empty((2, 0), np.float32)] * len(examples)
     for numbers, batch in _collate(model, examples, max_tokens, PACKED):
         [ask] = batch.asks.values()
         gain = model.judged(batch, ask)
         if not gain.isfinite().all():
             raise NonFiniteError("the model gives logits that are not finite: there is no score")
         for i, part in by_example(gain.T, examples, numbers):
-            found[i] = part.T
+            scores[i] = part.T
         report(len(numbers))
-    return found
+    return scores
 
 
 def predicting(task: Task, text: Ids, target: Ids | None) -> Example:
@@ -68,20 +68,20 @@ def predicting(task: Task, text: Ids, target: Ids | None) -> Example:
 def logits(model: Decoder, examples: Sequence[Example], max_tokens: int) -> list[Floats]:
     """The logits [T, V] over the vocabulary at the slots of each example's only ask."""
     require(len(model.members) == 1, "--checkpoint: one model has logits, not an ensemble")
-    own: Model = model.members[0]
+    member: Model = model.members[0]
     read = {name for example in examples for name in example.towers}
     whole = not read or {*model.config.towers} <= read
     require(whole, "targets are needed: the model has an encoder")
-    found: list[Floats] = [np.empty((0, 0), np.float32)] * len(examples)
+    tables: list[Floats] = [np.empty((0, 0), np.float32)] * len(examples)
     for numbers, batch in _collate(model, examples, max_tokens):
         [ask] = batch.asks.values()
-        states, _ = own(batch, own.condition(batch))
-        table = own.head(gather(states, batch, [ask]), ask.head).float()
+        states, _ = member(batch, member.condition(batch))
+        table = member.head(gather(states, batch, [ask]), ask.head).float()
         if not (table < torch.inf).all():  # those of words that are none are -inf
             raise NonFiniteError("the model gives logits that are not finite")
         for i, part in by_example(table, examples, numbers):
-            found[i] = part
-    return found
+            tables[i] = part
+    return tables
 
 
 @dataclass(frozen=True)
@@ -138,12 +138,12 @@ class Given(Driver):
             others = [_relabel(example, protocol.end, end) for example in examples]
             again = score(self.model, others, config.max_tokens, lambda done: watch.report(0))
             every = [np.maximum(*two) for two in zip(every, (g for g, _ in again), strict=True)]
-        found = list[list[Hypothesis]]()
+        hypotheses = list[list[Hypothesis]]()
         for one, ids, gains in zip(prompts, written, every, strict=True):
             if config.unkpen:
                 gains = gains - np.float32(config.unkpen) * (ids == unk)
-            found.append([as_hypothesis(ids, gains, protocol, config, one.constraint.max_len)])
-        return found
+            hypotheses.append([as_hypothesis(ids, gains, protocol, config, one.constraint.max_len)])
+        return hypotheses
 
 
 def _relabel(example: Example, old: int, new: int) -> Example:
@@ -188,7 +188,7 @@ def attention(
     the last one that is no special symbol; special symbols between them have weight 0.
     """
     special = [id_ for id_ in vocab.symbols.values() if id_ != vocab.unk]
-    found = [(np.empty((0, 0), np.float32), np.empty(0, np.int64))] * len(examples)
+    attended = [(np.empty((0, 0), np.float32), np.empty(0, np.int64))] * len(examples)
     with watch(model, layer) as seen:
         for numbers, batch in _collate(model, examples, max_tokens):
             model(batch, model.condition(batch))
@@ -202,8 +202,8 @@ def attention(
                 places = np.flatnonzero(real)
                 shown = slice(places[0], places[-1] + 1)
                 words = (table[:, : len(source)] * real)[label != protocol.end, shown]
-                found[i] = words, source[shown]
-    return found
+                attended[i] = words, source[shown]
+    return attended
 
 
 def add_attention(

@@ -141,8 +141,8 @@ class Generator(SourceEncoder):
             def on_step(_: int, written: Ids) -> None:
                 tell(stable_part(self.task.text(ids[0], written), config))
 
-            [found] = self.outputs(sources, config, watch=Watcher(on_step=on_step))
-            return found[0].text if found else ""
+            [outputs] = self.outputs(sources, config, watch=Watcher(on_step=on_step))
+            return outputs[0].text if outputs else ""
 
         return pieces(work)
 
@@ -173,8 +173,8 @@ class Generator(SourceEncoder):
         config = make_config(GenerateConfig, {"lenpen": GenerateConfig.INFILL_LENPEN, **options})
         texts = strings(texts)
         sources = Sources([self.encode_blanks(text) for text in texts])
-        found = self.fill(texts, sources, config)
-        return OutputTable(found, split_parts(texts), self.vocab)
+        outputs = self.fill(texts, sources, config)
+        return OutputTable(outputs, split_parts(texts), self.vocab)
 
     def fill(
         self,
@@ -209,8 +209,8 @@ class Generator(SourceEncoder):
         With pool="none", the result is a list of the states of each text, [T, D].
         """
         config = make_config(EmbedConfig, options)
-        found = embed(self.model, self.task, self.encode(split_parts(texts)), config)
-        return found if config.pool == "none" else np.array(found)
+        vectors = embed(self.model, self.task, self.encode(split_parts(texts)), config)
+        return vectors if config.pool == "none" else np.array(vectors)
 
     def predict(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[PredictOptions]
@@ -236,8 +236,8 @@ class Generator(SourceEncoder):
         require(self.task.predicts, f"task {self.task.name} predicts words; {cure}")
         task = cast("Understanding", self.task)
         sources = self.encode([task.texts(parts) for parts in texts])
-        said = predict(self.model, task, sources, config, first=first, report=report)
-        return [task.in_words(parts, one) for parts, one in zip(texts, said, strict=True)]
+        predictions = predict(self.model, task, sources, config, first=first, report=report)
+        return [task.in_words(parts, one) for parts, one in zip(texts, predictions, strict=True)]
 
     def score(
         self,
@@ -257,8 +257,8 @@ class Generator(SourceEncoder):
         config.idle("has no effect with targets", *options.keys() - config.scored(config.search))
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
         sources = Sources(ids, truncate=cut)
-        found = self.scores(sources, self._ids(targets, "targets"), config, alignment_layer)
-        return [(outputs or [NO_WORDS])[0] for outputs in found]
+        scored = self.scores(sources, self._ids(targets, "targets"), config, alignment_layer)
+        return [(outputs or [NO_WORDS])[0] for outputs in scored]
 
     def logits(
         self,
@@ -297,7 +297,7 @@ class Generator(SourceEncoder):
         ids = self._ids(texts)
         first = self._ids(before, "before") or self._ids([""] * len(ids))
         require(len(first) == len(ids), "before: one for each text, or none at all")
-        found = likelihoods(
+        scored = likelihoods(
             self.model,
             self.task,
             list(zip(first, ids, strict=True)),
@@ -306,7 +306,7 @@ class Generator(SourceEncoder):
             max_tokens=max_tokens,
             report=report,
         )
-        return [gains for gains, _ in found]
+        return [gains for gains, _ in scored]
 
     def prompts(
         self, sources: Sources, config: GenerateConfig, driver: Driver | None = None
@@ -349,14 +349,14 @@ class Generator(SourceEncoder):
         self.warned = self.warned or check_parts(self.task, ids, first)
         cut = sum(one.source is not ids[one.number - first] for one in prompts)
         warn_of_shortened(cut, len(ids), config)
-        found: list[list[Output]] = [[] for _ in ids]
+        outputs: list[list[Output]] = [[] for _ in ids]
         each = self.decode(prompts, config, watch, layer, driver)
         for one, best in zip(prompts, each, strict=True):
-            found[one.number - first] = best
-        if none := [one.number + 1 for one in prompts if not found[one.number - first]]:
+            outputs[one.number - first] = best
+        if none := [one.number + 1 for one in prompts if not outputs[one.number - first]]:
             what = "inputs with no output that the rules allow: %d, first input %d"
             log.warning(what, len(none), none[0])
-        return found
+        return outputs
 
     def decode(
         self,
@@ -368,11 +368,11 @@ class Generator(SourceEncoder):
     ) -> list[list[Output]]:
         """The n best outputs for each prompt; the other arguments are those of `outputs`."""
         each = (driver or self.driver).outputs(prompts, config.searching, watch)
-        found = [self.texts(*one, config) for one in zip(prompts, each, strict=True)]
+        outputs = [self.texts(*one, config) for one in zip(prompts, each, strict=True)]
         if layer is None:
-            return found
+            return outputs
         given = Given(self.model, self.task, self._ordered("--print-alignment"))
-        return add_attention(given, prompts, found, layer, config.max_tokens)
+        return add_attention(given, prompts, outputs, layer, config.max_tokens)
 
     def texts(
         self, prompt: Prompt, best: Sequence[Hypothesis], config: GenerateConfig

@@ -106,7 +106,7 @@ def layouts(task: Task, before: Ids, text: Ids, whole_words: bool = False) -> li
     later = np.arange(len(text)) >= np.arange(len(text))[:, None]
     hides = (word == word[:, None]) & later  # in copy i, token j
     per = max(1, ROW // len(slots))
-    found = []
+    laid = []
     for some in np.split(np.arange(len(text)), range(per, len(text), per)):
         table = np.tile(slots.table, len(some))
         token = np.tile(shown, (len(some), 1))
@@ -116,5 +116,5 @@ def layouts(task: Task, before: Ids, text: Ids, whole_words: bool = False) -> li
         table[DOC] = np.arange(len(some)).repeat(len(slots))
         rows = ask.first[some] + len(slots) * np.arange(len(some))
         asks = [lm(rows, text[some], name=ask.name, tower=ask.tower)]
-        found.append(Example({ask.tower: Slots(table)}, asks))
-    return found
+        laid.append(Example({ask.tower: Slots(table)}, asks))
+    return laid

@@ -37,14 +37,14 @@ def share(examples: Sequence[Example], together: bool = True, row: int = ROW) ->
     """
     if not together:
         return [_tree([one], [], []) for one in examples]
-    found, begin = list[Tree](), 0
+    trees, begin = list[Tree](), 0
     prompts = [_prompt(example) for example in examples]
     for end in range(1, len(examples) + 1):
         if end == len(examples) or not all(map(np.array_equal, prompts[begin], prompts[end])):
             head = prompts[begin][-1].shape[1]
-            found += _trees(examples[begin:end], head, row)
+            trees += _trees(examples[begin:end], head, row)
             begin = end
-    return found
+    return trees
 
 
 def _prompt(example: Example) -> list[Ids]:
@@ -60,17 +60,17 @@ def _trees(examples: Sequence[Example], head: int, row: int) -> list[Tree]:
     """Examples with the same first `head` slots, as few trees of about `row` slots."""
     tails = [example.towers[example.decoded].table[:, head:] for example in examples]
     shared = [0, *(_common(*pair) for pair in zip(tails[:-1], tails[1:], strict=True))]
-    found, begin, size, most = [], 0, head, 0
+    trees, begin, size, most = [], 0, head, 0
     for number, (tail, common) in enumerate(zip(tails, shared, strict=True)):
         fresh = tail.shape[1] - common
         if number > begin and size + fresh > most:
-            found.append(_tree(examples[begin:number], tails[begin:number], shared[begin:number]))
+            trees.append(_tree(examples[begin:number], tails[begin:number], shared[begin:number]))
             begin, size, fresh = number, head, tail.shape[1]
             shared[number] = 0
         if number == begin:
             most = max(row, (head + fresh) * 5 // 4)
         size += fresh
-    return [*found, _tree(examples[begin:], tails[begin:], shared[begin:])]
+    return [*trees, _tree(examples[begin:], tails[begin:], shared[begin:])]
 
 
 def _common(one: Ids, other: Ids) -> int:
@@ -86,8 +86,8 @@ def _tree(examples: Sequence[Example], tails: Sequence[Ids], shared: Sequence[in
         return Tree(first, [np.arange(len(first.asks[0].label))])
     slots = first.towers[tower]
     head = len(slots) - tails[0].shape[1]
-    own = [tail[:, n:] for tail, n in zip(tails, shared, strict=True)]
-    table = np.concatenate([slots.table[:, :head], *own], axis=1)
+    behind = [tail[:, n:] for tail, n in zip(tails, shared, strict=True)]
+    table = np.concatenate([slots.table[:, :head], *behind], axis=1)
     time = slots.now[:head].max() + np.arange(1 - head, table.shape[1] - head + 1)
     dies = time.copy()
     # depth first: what follows a slot has the times up to that of the newest slot

@@ -208,8 +208,8 @@ def on_grid(model: Decoder) -> bool:
 
 def weights(model: Decoder) -> list[Tensor]:
     """A model's weights, without their names, which take milliseconds a batch to find."""
-    found = (one for part in model.modules() for one in part.parameters(recurse=False))
-    return list(found)
+    parameters = (one for part in model.modules() for one in part.parameters(recurse=False))
+    return list(parameters)
 
 
 def addresses(weights: list[Tensor]) -> list[int]:

@@ -195,10 +195,10 @@ def fastest_products(rows: int, width: int, inner: int) -> list[str]:
     if rows * width * inner < SMALL or not has_onednn():
         return []
     gain = gains(width, inner, torch.get_num_threads())
-    found = [part for part in PRODUCTS if gain[part] >= MARGIN[part]]
+    faster = [part for part in PRODUCTS if gain[part] >= MARGIN[part]]
     shown = ", ".join(f"{part} {gain[part]:.2f}" for part in PRODUCTS)
-    log.info("fp32 products by oneDNN: %s (gains: %s)", ", ".join(found) or "none", shown)
-    return found
+    log.info("fp32 products by oneDNN: %s (gains: %s)", ", ".join(faster) or "none", shown)
+    return faster
 
 
 @cache

@@ -227,10 +227,10 @@ def _flexible(slots: Tensor, dropout: float, choice: Rendering) -> bool:
         free = "it has no dropout: give --arch.attention-dropout 0"
         require(not dropout, f"--attention flex excludes dropout of attention weights: {free}")
     long = slots.is_cuda and slots.shape[2] >= FLEX_WIDTH and not dropout
-    found = choice == "flex" or (choice == "auto" and long)
-    if found:
+    flexible = choice == "flex" or (choice == "auto" and long)
+    if flexible:
         _say_once(logging.INFO, f"attention on {slots.device.type}: FlexAttention, block mask")
-    return found
+    return flexible
 
 
 def _kernel(

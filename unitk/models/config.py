@@ -251,8 +251,8 @@ class ModelConfig(ArchConfig):
         rotary = self.positions == "rotary"
         for name in UNSHAPED:
             if "rotary" in name:
-                own = getattr(self, name) != getattr(ModelConfig, name)
-                self._require(name, rotary or not own, "left out where positions are learned")
+                differs = getattr(self, name) != getattr(ModelConfig, name)
+                self._require(name, rotary or not differs, "left out where positions are learned")
         bases = min(self.layer_rotary_bases, default=0) >= 0
         self._require("layer_rotary_bases", bases, "numbers of at least 0")
         if waves := self.rotary_wavelengths:
@@ -269,10 +269,10 @@ class ModelConfig(ArchConfig):
 
     def _check_layers(self) -> None:
         kv_heads = self.num_kv_heads
-        own = self.attention_type != ModelConfig.attention_type
+        replaced = self.attention_type != ModelConfig.attention_type
         grouped = kv_heads >= 0 and (kv_heads == 0 or self.num_heads % kv_heads == 0)
         self._require("num_kv_heads", grouped, f"a divisor of --arch.num-heads {self.num_heads}")
-        self._require("num_kv_heads", not (own and kv_heads), "0 with attention of its own")
+        self._require("num_kv_heads", not (replaced and kv_heads), "0 with attention of its own")
         windows = min(self.layer_windows, default=0) >= 0
         self._require("layer_windows", windows, "numbers of at least 0")
         parallel = self.norm_first or not self.parallel_residual
@@ -400,8 +400,8 @@ class ModelConfig(ArchConfig):
         matrices = round(shares * self.width * num_heads * self.key_width)
         matrices += num_ffns * (2 + self.ffn_gate) * self.width * self.ffn_width
         if cross:
-            own = groups if share == "layer" else layers
-            matrices += round(own * shares * self.width * self.heads_width)
+            distinct = groups if share == "layer" else layers
+            matrices += round(distinct * shares * self.width * self.heads_width)
         rows = vocab_size * (1 + (output and not self.tied)) + self.num_virtual + self.num_segments
         rows += self.num_tasks
         if self.positions == "learned":

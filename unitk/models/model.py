@@ -64,9 +64,9 @@ class Model(Answers):
 
     def tower(self, name: str) -> Tower:
         """A tower by its name."""
-        found = self.towers[name]
-        assert isinstance(found, Tower)
-        return found
+        tower = self.towers[name]
+        assert isinstance(tower, Tower)
+        return tower
 
     def stored(self, name: str) -> str:
         """The stored name of a tensor or part of this model."""
@@ -87,12 +87,12 @@ class Model(Answers):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:
         """Parameters by their stored names; a shared one has that of the decoded tower."""
-        found = list(super().named_parameters(prefix, recurse, remove_duplicate=False))
+        parameters = list(super().named_parameters(prefix, recurse, remove_duplicate=False))
         # the decoded tower and the heads come first
         kinds = (f"towers.{self.config.towers[-1]}.", "heads.", "towers.", "")
-        found.sort(key=lambda one: [one[0].startswith(kind) for kind in kinds].index(True))
+        parameters.sort(key=lambda one: [one[0].startswith(kind) for kind in kinds].index(True))
         seen = set[nn.Parameter]()
-        for name, parameter in found:
+        for name, parameter in parameters:
             if not (remove_duplicate and parameter in seen):
                 seen.add(parameter)
                 yield self.stored(name), parameter
@@ -106,16 +106,16 @@ class Model(Answers):
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Tensors by their stored names."""
-        found: dict[str, Any] = super().state_dict(*args, **kwargs)
-        return {self.stored(name): tensor for name, tensor in found.items()}
+        state: dict[str, Any] = super().state_dict(*args, **kwargs)
+        return {self.stored(name): tensor for name, tensor in state.items()}
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
         """Take tensors by their stored names."""
         inner = {self.inner(name): tensor for name, tensor in state_dict.items()}
-        found = super().load_state_dict(inner, strict, assign)
-        return type(found)(*([self.stored(name) for name in names] for names in found))
+        keys = super().load_state_dict(inner, strict, assign)
+        return type(keys)(*([self.stored(name) for name in names] for names in keys))
 
     def get_submodule(self, target: str) -> nn.Module:
         """A part by its stored name."""
@@ -141,8 +141,8 @@ class Model(Answers):
 
     def leave_out(self, rows: Mapping[str, int]) -> None:
         """Give no probability to rows that an import added to tables of this many rows."""
-        own = [count for name, count in rows.items() if not name.startswith("encoder.")]
-        self.words.trained = min([self.words.trained, *own])
+        counts = [count for name, count in rows.items() if not name.startswith("encoder.")]
+        self.words.trained = min([self.words.trained, *counts])
 
     def condition(self, batch: Batch) -> Condition:
         """The inputs beside the slots; for a single tower, the embeddings of the docs' tasks."""
@@ -259,8 +259,8 @@ class EncoderDecoder(Model):
     def condition(self, batch: Batch) -> Condition:
         """The encoder's states."""
         self.check_tower("enc", batch)
-        own = Condition(bias=self.reader.embed.of_tasks(batch))
-        states_BSD = self.reader.encode(reading := Reading.of(batch, "enc", own))
+        condition = Condition(bias=self.reader.embed.of_tasks(batch))
+        states_BSD = self.reader.encode(reading := Reading.of(batch, "enc", condition))
         return Condition(states_BSD, reading.slots, bias=self.decoder.embed.of_tasks(batch))
 
     def forward(

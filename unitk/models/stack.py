@@ -158,19 +158,19 @@ class Stack(Tower):
         turned = self.config.cross_rotary
         turns = self.make_each(lambda _, base: rotation(self.config, slots, base * turned))
         parts = [layer.cross_attention for layer in self.layers]
-        both = zip(parts, turns, strict=True)
-        return [p.project(states, turn) for p, turn in both if isinstance(p, CrossAttention)]
+        pairs = zip(parts, turns, strict=True)
+        return [p.project(states, turn) for p, turn in pairs if isinstance(p, CrossAttention)]
 
     def look_across(
         self, contexts: list[Context], across: View, pairs: list[tuple[Tensor, Tensor]]
     ) -> list[Context]:
         """The contexts with an encoder's keys and values, whose queries turn as the layer's own."""
-        found = []
+        joined = []
         for context, pair in zip(contexts, pairs, strict=True):
             turns = context.view.rotation if self.config.cross_rotary else None
             source = Source(replace(across, rotation=turns), *pair)
-            found.append(replace(context, source=source))
-        return found
+            joined.append(replace(context, source=source))
+        return joined
 
     def extend(
         self,

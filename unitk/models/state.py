@@ -233,17 +233,17 @@ class StatefulRows:
         """Add the carried states of its rows to a batch."""
         if batch.stateful_rows is None:
             return batch
-        own = {name: table[batch.stateful_rows] for name, table in self.tables.items()}
-        return replace(batch, carry=own)
+        carry = {name: table[batch.stateful_rows] for name, table in self.tables.items()}
+        return replace(batch, carry=carry)
 
     def leaving(self, batch: Batch, carry: Carry) -> None:
         """Keep the states that the rows of a batch carry on."""
         if batch.stateful_rows is None:
             return
-        for name, own in carry.items():
+        for name, table in carry.items():
             if name not in self.next:
-                self.next[name] = own.new_zeros(self.rows, *own.shape[1:])
-            self.next[name][batch.stateful_rows] = own
+                self.next[name] = table.new_zeros(self.rows, *table.shape[1:])
+            self.next[name][batch.stateful_rows] = table
 
     def advance(self) -> None:
         """After the update: the kept states enter the next one."""

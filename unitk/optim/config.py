@@ -240,8 +240,8 @@ def _rule(text: str, optimizer: OptimizerConfig) -> GroupRule:
     factor, schedule = values.pop("lr_factor", 1.0), values.pop("lr_schedule", None)
     require(0 < factor < float("inf"), f"{where} lr-factor must be above 0, got {factor:g}")
     try:
-        own = kind(**values) if name else replace(optimizer, **values)
+        chosen = kind(**values) if name else replace(optimizer, **values)
     except UsageError as error:  # an optimizer knows its options by their names as flags
         raise error.replaced("--optimizer[.]", f"{where} ") from error
     named = ("optimizer", *values) if name else tuple(values)
-    return GroupRule(pattern, own, factor, schedule, named)
+    return GroupRule(pattern, chosen, factor, schedule, named)

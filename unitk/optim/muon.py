@@ -52,8 +52,8 @@ class Muon(torch.optim.Optimizer):
         """Make one update with the gradients, which are overwritten."""
         alike: dict[tuple[int, ...], list[MatrixStep]] = {}
         for group in self.param_groups:
-            both = zip(group["params"], group["matrices"], strict=True)
-            fused = {one: number for one, number in both if one.grad is not None}
+            pairs = zip(group["params"], group["matrices"], strict=True)
+            fused = {one: number for one, number in pairs if one.grad is not None}
             if not fused:
                 continue
             parameters, grads = [*fused], [one.grad for one in fused]

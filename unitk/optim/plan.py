@@ -83,8 +83,8 @@ class OptimPlan:
         """Set the rates of the update after `step` updates, and the parameters that it changes."""
         self.rate = self.lr * self.schedule(step + 1, total)
         for group in self.groups:
-            own = group["schedule"]
-            rate = self.rate if own is None else self.lr * own(step + 1, total)
+            schedule = group["schedule"]
+            rate = self.rate if schedule is None else self.lr * schedule(step + 1, total)
             require(
                 0 <= rate < math.inf, f"--lr-schedule: the rate of update {step + 1} is {rate:g}"
             )
@@ -134,21 +134,21 @@ def divide(
     named: dict[str, nn.Parameter], rules: Sequence[GroupRule]
 ) -> list[tuple[GroupRule, dict[str, nn.Parameter]]]:
     """The parameters that each rule is the first one to match; the last one has what is left."""
-    found, left = [], dict(named)
+    divided, left = [], dict(named)
     for rule in rules[:-1]:
         names = matching(rule.pattern, named, "--group")
-        own = {name: left.pop(name) for name in names if name in left}
+        matched = {name: left.pop(name) for name in names if name in left}
         where = f"--group {rule.pattern}: a group before it has all of its parameters"
-        require(len(own) > 0, f"{where}; write the exception first")
-        found.append((rule, own))
-    return [*found, (rules[-1], left)] if left else found
+        require(len(matched) > 0, f"{where}; write the exception first")
+        divided.append((rule, matched))
+    return [*divided, (rules[-1], left)] if left else divided
 
 
 def decaying(named: dict[str, nn.Parameter], rule: GroupRule) -> set[str]:
     """The parameters of a rule that decay: matrices that are no biases. Where it has none of these,
     all of them if it says so."""
-    own = {n for n, one in named.items() if one.dim() >= 2 and not n.endswith("bias")}
-    return own or (set(named) if "weight_decay" in rule.given else own)
+    matrices = {n for n, one in named.items() if one.dim() >= 2 and not n.endswith("bias")}
+    return matrices or (set(named) if "weight_decay" in rule.given else matrices)
 
 
 def check_groups(
@@ -172,15 +172,15 @@ def check_groups(
 
 def distances(names: Iterable[str]) -> dict[str, int]:
     """The distance of each parameter from the output, in layers of its tower."""
-    found = {name: re.match(r"(.*?)(?:layers\.(\d+)|embed|relative)\.", name) for name in names}
+    layers = {name: re.match(r"(.*?)(?:layers\.(\d+)|embed|relative)\.", name) for name in names}
     height: dict[str, int] = {}  # layers by what stands before "layers": the tower
-    for place in found.values():
+    for place in layers.values():
         if place and place[2]:
             height[place[1]] = max(height.get(place[1], 0), int(place[2]) + 1)
     # embeddings, and a bias that all layers share, are layer -1
     return {
         name: height.get(place[1], 0) - int(place[2] or -1) if place else 0
-        for name, place in found.items()
+        for name, place in layers.items()
     }
 
 
@@ -194,9 +194,9 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
 
 def matching(pattern: str, named: dict[str, nn.Parameter], option: str) -> list[str]:
     """The names that match a pattern such as `layers.0.*`; `UsageError` if none does."""
-    found = [name for name in named if fnmatchcase(name, pattern)]
-    if not found:
+    names = [name for name in named if fnmatchcase(name, pattern)]
+    if not names:
         first = sorted({name.partition(".")[0] for name in named})
         hint = nearest(pattern, named) or f" (they begin with {', '.join(first)})"
         raise UsageError(f"{option}: no trained parameter has a name like {pattern!r}{hint}")
-    return found
+    return names

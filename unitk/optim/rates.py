@@ -29,21 +29,21 @@ def choose_rates(given: Settings, own: bool, new: bool, width: int) -> Settings:
     if not auto and not (own and new):
         return given
     # what is chosen stands below what is given, whoever gave it
-    found: dict[str, str | None] = {}
+    rates: dict[str, str | None] = {}
     if own and new and "optimizer" not in given:
-        found["optimizer"] = "muon"
-    optimizer = given["optimizer"].text if "optimizer" in given else found.get("optimizer", "adamw")
+        rates["optimizer"] = "muon"
+    optimizer = given["optimizer"].text if "optimizer" in given else rates.get("optimizer", "adamw")
     rate = RATES.get(optimizer or "")
     known = " and ".join(RATES)
     message = f"--lr auto knows rates of {known}, not of {optimizer}: give a number"
     require(rate is not None or not auto, message)
     # a rate that somebody gives is meant for this model as it is
     if rate is not None and (auto or "lr" not in given):
-        found["lr"] = f"{rate:g}"
+        rates["lr"] = f"{rate:g}"
         # at the base width nothing changes; a paper's first weights are left as they are
         if width != BASE_WIDTH:
-            found["optimizer.base_width"] = str(BASE_WIDTH)
+            rates["optimizer.base_width"] = str(BASE_WIDTH)
             if own and new:
-                found["arch.base_width"] = str(BASE_WIDTH)
-    chosen = Settings.of_texts(found, Origin.TASK, RECIPE) if found else NOTHING
+                rates["arch.base_width"] = str(BASE_WIDTH)
+    chosen = Settings.of_texts(rates, Origin.TASK, RECIPE) if rates else NOTHING
     return Settings({**chosen, **given.without(["lr"] if auto else [])})

@@ -161,13 +161,13 @@ class Task:
 
     def changed(self, **attributes: Any) -> Self:
         """A copy of the task with other attributes; its cached properties are computed again."""
-        own, kind = copy.copy(self), type(self)
+        task, kind = copy.copy(self), type(self)
         # the value of a cached property is stored in the instance under the same name
         cached = [n for n in vars(self) if isinstance(getattr(kind, n, None), cached_property)]
         for name in cached:
-            del vars(own)[name]
-        vars(own).update(attributes)
-        return own
+            del vars(task)[name]
+        vars(task).update(attributes)
+        return task
 
     @property
     def name(self) -> str:

@@ -97,15 +97,15 @@ class MASS(Seq2Seq):
 
         Lengths are rounded as in the official codes: of a text to the nearest, of blocks down.
         """
-        size, found = self.config.block_size, []
+        size, spans = self.config.block_size, []
         for begin in range(1, tokens, size or tokens):
             block = min(size or tokens, tokens - begin)
             length = int(share * block) if size else min(round(share * tokens), block)
             if length or begin == 1:  # a short last block may have none, a text has one
                 length = max(length, 1)
                 start = begin + edge_start(block, length, self.config.edges, rng)
-                found.append((start, start + length))
-        return np.array(found)
+                spans.append((start, start + length))
+        return np.array(spans)
 
     def prompt(self, source: list[Ids]) -> Example:
         run, ids = self.run(source), self.joined(source)

@@ -81,11 +81,11 @@ class SpanBERT(Masked):
 
     def annotated(self, text: Text, free: Bools) -> Bools:
         """Which slots of a framed text begin a unit; `free` are those of tokens."""
-        own, notes = self.config.units, text.notes
+        units, notes = self.config.units, text.notes
         how = "unitk preprocess --annotate phrases=FILE"
-        known = notes is not None or own == "words"
-        require(known, f"--task.units {own}: --data has no annotations ({how})")
-        marks = MARKS[("words", "phrases", "entities").index(own)]
+        known = notes is not None or units == "words"
+        require(known, f"--task.units {units}: --data has no annotations ({how})")
+        marks = MARKS[("words", "phrases", "entities").index(units)]
         notes = np.zeros(len(text.ids), np.int64) if notes is None else notes
         begins = begin_units(self.vocab.starts[text.ids], notes, marks)
         # what follows a symbol begins a unit, even where a text was cut inside one

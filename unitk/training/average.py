@@ -95,9 +95,9 @@ def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
     """
     with ExitStack() as stack:
         files = [_open_weights(path, stack) for path in checkpoints]
-        for path, own in zip(checkpoints, files, strict=True):
-            if other := own.keys() ^ files[0].keys():
-                raise CheckpointError(f"{path} and {checkpoints[0]} differ in {min(other)}")
+        for path, tensors in zip(checkpoints, files, strict=True):
+            if differing := tensors.keys() ^ files[0].keys():
+                raise CheckpointError(f"{path} and {checkpoints[0]} differ in {min(differing)}")
         return {name: _mean(name, checkpoints, files) for name in sorted(files[0])}
 
 
@@ -108,13 +108,13 @@ def _open_weights(path: Path, stack: ExitStack) -> dict[str, Read]:
     if WEIGHTS not in sealed or "base" in read_state(path):
         weights = weights_of(path, averages=True)
         return {name: partial(weights.__getitem__, name) for name in weights}
-    found = dict[str, Read]()
+    readers = dict[str, Read]()
     # averages replace the weights, but statistics of batch normalization have none
     for file_name in (WEIGHTS, EMA):
         if file_name in sealed:
             file = stack.enter_context(safe_open(path / file_name, "pt"))
-            found |= {name: partial(file.get_tensor, name) for name in file.keys()}
-    return found
+            readers |= {name: partial(file.get_tensor, name) for name in file.keys()}
+    return readers
 
 
 def _mean(name: str, checkpoints: Sequence[Path], files: Sequence[Mapping[str, Read]]) -> Tensor:

@@ -43,9 +43,9 @@ def choose_device(wanted: str, local: int = 0) -> torch.device:
 
     On CUDA, fp32 is then fp32 everywhere in the process.
     """
-    found = torch.cuda.is_available()
-    require(found or wanted != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
-    if not found or wanted == "cpu":
+    available = torch.cuda.is_available()
+    require(available or wanted != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
+    if not available or wanted == "cpu":
         return torch.device("cpu")
     # cuDNN would round the inputs of LSTMs and convolutions to TF32, which has 10 bits
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False

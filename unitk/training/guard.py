@@ -40,9 +40,9 @@ def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: 
     some = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
     what = f"loss {loss:g}, gradient norm {run.norm:g}"
     seeds = [mix(config.seed, at.step, number) for number in update.numbers]
-    own = culprit(run.model, update, seeds, compute)
+    fault = culprit(run.model, update, seeds, compute)
     run.ranks.reshard(run.model)
-    first = next(filter(None, run.ranks.all_gather_texts(own)), "no module alone")
+    first = next(filter(None, run.ranks.all_gather_texts(fault)), "no module alone")
     log.warning(
         "step %d: %s: skipped (%d in a row, %d in all); first bad: %s; examples %s",
         *(at.step + 1, what, at.bad_row, at.bad_steps, first, some),
@@ -83,11 +83,11 @@ def culprit(
     """
     first: list[str] = []
     for number, batch, seed in zip(update.numbers, update.batches, seeds, strict=True):
-        with watch_nonfinite(model) as found:
+        with watch_nonfinite(model) as faults:
             sums = loss(batch, seed).sums
-        found += [f"loss {name}" for name, total in sums.items() if not total.isfinite()]
-        if found:
-            first.append(f"{found[0]} in micro-batch {number}")
+        faults += [f"loss {name}" for name, total in sums.items() if not total.isfinite()]
+        if faults:
+            first.append(f"{faults[0]} in micro-batch {number}")
     return first[0] if first else bad_gradient(model)
 
 
@@ -209,14 +209,14 @@ def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, f
         what = f"{whole} needs an update in one micro-batch, not in {parts}"
         require(not whole or parts == 1, f"{what}: raise --max-tokens or lower {size}")
         try:
-            found = passes(update, counts)
+            means = passes(update, counts)
         except (RuntimeError, MemoryError) as caught:
             if not out_of_memory(caught):
                 raise
             check_divisible(update, caught, config.max_tokens, config.oom_retry)
             error = caught
         if not (config.oom_retry and ranks.all_reduce_max(error is not None)[0]):
-            return found
+            return means
         run.plan.zero_grad()
         update = halve(update)
         what = "tried again with half as large micro-batches, whose dropout differs"

@@ -158,7 +158,7 @@ class Trainer(Run):
 
     def passes(self, update: Update, counts: Mapping[str, float]) -> dict[str, Tensor]:
         """Forward and backward of this rank's micro-batches; returns the sums of their losses."""
-        found, at, parameters = measures.Means(), self.progress, self.plan.parameters
+        means, at, parameters = measures.Means(), self.progress, self.plan.parameters
         scale = at.loss_scale(self.precision)
         for number, batch in zip(update.numbers, update.batches, strict=True):
             if batch.num_real or self.ranks.sharded:
@@ -167,10 +167,10 @@ class Trainer(Run):
                 if (total := loss.weighted(update.weight, counts)) is not None:
                     # shards wait for each other: one without texts computes too, and adds nothing
                     self.ranks.backward(self.model, scale * total if batch.num_real else 0 * total)
-                found.add(loss.every if batch.num_real else {}, {})
+                means.add(loss.every if batch.num_real else {}, {})
             if number == update.numbers[0]:
-                found.add(self.noise.look(update, at.step, parameters, self.ranks, scale), {})
-        return found.sums
+                means.add(self.noise.look(update, at.step, parameters, self.ranks, scale), {})
+        return means.sums
 
     def loss(self, batch: Batch, seed: int) -> Loss:
         """The criterion's sums for a micro-batch; `seed` fixes dropout and the latent's noise."""

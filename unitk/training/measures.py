@@ -63,34 +63,34 @@ class Means:
         the tasks that had texts, weighted by their shares. An ask without a weight counts 1.
         """
         tasks = dict.fromkeys(name.partition(".")[0] for name in self.sums if "." in name)
-        found: dict[str, float] = {}
+        means: dict[str, float] = {}
         total = shares = 0.0
         for task in tasks:
             sums, counts, own = (_of(task, each) for each in (self.sums, self.counts, weights))
-            found |= Means(sums, counts).values(f"{prefix}.{task}", own)
+            means |= Means(sums, counts).values(f"{prefix}.{task}", own)
             share = weights.get(task, 1.0)
-            if (loss := found.get(f"{prefix}.{task}/loss")) is not None:
+            if (loss := means.get(f"{prefix}.{task}/loss")) is not None:
                 total, shares = total + share * loss, shares + share
-        if found:
-            return {f"{prefix}/loss": total / (shares or 1.0), **found}
+        if means:
+            return {f"{prefix}/loss": total / (shares or 1.0), **means}
         for name, value in self.sums.items():
             ask, _, part = name.partition("/")
             if not self.counts[ask]:  # an ask that no text had has no mean
                 continue
-            found[f"{prefix}/{name}"] = mean = float(value) / self.counts[ask]
+            means[f"{prefix}/{name}"] = mean = float(value) / self.counts[ask]
             if part == "nll":
-                found[f"{prefix}/{ask}/ppl"] = math.exp(min(mean, 99.0))  # no overflow
-        asks = [ask for ask in self.sums if f"{prefix}/{ask}" in found and "/" not in ask]
-        total = sum(weights.get(ask, 1.0) * found[f"{prefix}/{ask}"] for ask in asks)
-        return {f"{prefix}/loss": total, **found} if asks else found
+                means[f"{prefix}/{ask}/ppl"] = math.exp(min(mean, 99.0))  # no overflow
+        asks = [ask for ask in self.sums if f"{prefix}/{ask}" in means and "/" not in ask]
+        total = sum(weights.get(ask, 1.0) * means[f"{prefix}/{ask}"] for ask in asks)
+        return {f"{prefix}/loss": total, **means} if asks else means
 
 
 def count_asks(criterion: Criterion, batches: Iterable[Batch]) -> dict[str, float]:
     """The counts of all asks of a rank's micro-batches, which divide their losses."""
-    found = Means()
+    means = Means()
     for batch in batches:
-        found.add({}, criterion.counts(batch) if batch.num_real else {})
-    return found.counts
+        means.add({}, criterion.counts(batch) if batch.num_real else {})
+    return means.counts
 
 
 def _of(task: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -182,15 +182,15 @@ class Group(Ranks):
 
     def total(self, values: dict[str, float]) -> dict[str, float]:
         names = self._agreed(values)
-        own = torch.tensor([values.get(name, 0.0) for name in names], dtype=torch.double)
-        return dict(zip(names, self._reduced(own).tolist(), strict=True))
+        sums = torch.tensor([values.get(name, 0.0) for name in names], dtype=torch.double)
+        return dict(zip(names, self._reduced(sums).tolist(), strict=True))
 
     def total_tensors(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         if not (names := self._agreed(values)):
             return {}
         zero = torch.zeros((), dtype=torch.double, device=self.device)
-        own = torch.stack([values.get(name, zero).double() for name in names])
-        return dict(zip(names, self._reduced(own).unbind(), strict=True))
+        sums = torch.stack([values.get(name, zero).double() for name in names])
+        return dict(zip(names, self._reduced(sums).unbind(), strict=True))
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         # a rank may have no gradient where others have one: its share is 0
@@ -212,23 +212,23 @@ class Group(Ranks):
 
     def _agreed(self, names: Iterable[str]) -> list[str]:
         """The names that any rank has, in the same order on all ranks."""
-        own, known = set(names), sorted(self.names)
+        mine, known = set(names), sorted(self.names)
         unknown, *there = self.all_reduce_max(
-            not own <= self.names, *(name in own for name in known)
+            not mine <= self.names, *(name in mine for name in known)
         )
         if not unknown:
             return [name for name, one in zip(known, there, strict=True) if one]
-        self.names |= set("\n".join(self.all_gather_texts("\n".join(own))).split("\n")) - {""}
-        return self._agreed(own)
+        self.names |= set("\n".join(self.all_gather_texts("\n".join(mine))).split("\n")) - {""}
+        return self._agreed(mine)
 
     def all_gather_texts(self, text: str) -> list[str]:
         # as bytes, since what PyTorch does with objects is pickle
         raw = text.encode()
         size = int(self.all_reduce_max(len(raw))[0])
-        own = torch.tensor([*raw.ljust(size)], dtype=torch.uint8)
-        found = [torch.empty_like(own) for _ in range(self.world)]
-        self._ask(lambda: dist.all_gather(found, own))
-        return [bytes(one.tolist()).decode().strip() for one in found]
+        padded = torch.tensor([*raw.ljust(size)], dtype=torch.uint8)
+        gathered = [torch.empty_like(padded) for _ in range(self.world)]
+        self._ask(lambda: dist.all_gather(gathered, padded))
+        return [bytes(one.tolist()).decode().strip() for one in gathered]
 
     def joined(self, rows: Tensor) -> Tensor:
         whole = super().joined(rows)
@@ -237,9 +237,9 @@ class Group(Ranks):
         return torch.cat(parts)
 
     def _reduced(self, values: Tensor, how: str = "SUM") -> Tensor:
-        found = values.clone()
-        self._ask(lambda: dist.all_reduce(found, getattr(dist.ReduceOp, how)))
-        return found
+        reduced = values.clone()
+        self._ask(lambda: dist.all_reduce(reduced, getattr(dist.ReduceOp, how)))
+        return reduced
 
     def _sum(self, flat: Tensor) -> Any:
         return self._ask(lambda: dist.all_reduce(flat, async_op=True))
@@ -325,8 +325,8 @@ class Sharded(Group):
         self.used.clear()
 
     def norm(self, parameters: Sequence[nn.Parameter]) -> Tensor:
-        own = torch.nn.utils.get_total_norm(_local_gradients(parameters))
-        return self._reduced(own.square()).sqrt()
+        local = torch.nn.utils.get_total_norm(_local_gradients(parameters))
+        return self._reduced(local.square()).sqrt()
 
     def clip(self, parameters: Sequence[nn.Parameter], largest: float, norm: Tensor) -> None:
         torch._foreach_mul_(_local_gradients(parameters), largest / (norm + 1e-6))
@@ -392,13 +392,13 @@ def join_processes(shard: bool = False, apart: bool = False) -> Ranks:
 
 def group_tensors(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """Group tensors of one dtype into runs of at most `BUCKET` bytes (or one tensor)."""
-    found: list[list[Tensor]] = []
+    groups: list[list[Tensor]] = []
     room = 0
     for tensor in tensors:
         size = tensor.numel() * tensor.element_size()
-        if not found or size > room or tensor.dtype != found[-1][0].dtype:
-            found.append([])
+        if not groups or size > room or tensor.dtype != groups[-1][0].dtype:
+            groups.append([])
             room = BUCKET
-        found[-1].append(tensor)
+        groups[-1].append(tensor)
         room -= size
-    return found
+    return groups

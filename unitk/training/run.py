@@ -136,10 +136,10 @@ class Run:
         config, arch = self.config, self.model.config
         eager = self.device.type == "cpu" and self.precision == "fp32" and not config.compile
         rows, widths = config.max_tokens, (arch.width, arch.ffn_width)
-        found = choose_products(config.products, eager, self.progress.products, rows, widths)
-        if found is None:
+        products = choose_products(config.products, eager, self.progress.products, rows, widths)
+        if products is None:
             return None
-        return self.ranks.all_gather_texts(" ".join(found))[0].split()
+        return self.ranks.all_gather_texts(" ".join(products))[0].split()
 
     def _count_updates(self) -> int | None:
         """The updates after which the run ends; None if only a signal ends it."""
@@ -224,9 +224,9 @@ def fill_tables(model: Model, tables: Mapping[str, Any]) -> None:
     """Copy the tables that a task brings, arrays by the names of tensors, into a model."""
     for name, rows in tables.items():
         tensor = model.get_parameter(name)
-        wide, own = rows.shape[1], tensor.shape[1]
+        wide, width = rows.shape[1], tensor.shape[1]
         fault = f"--task.entities: vectors of {wide} numbers need --arch.entity-width {wide}"
-        require(rows.shape == tensor.shape, f"{fault}, got {own}")
+        require(rows.shape == tensor.shape, f"{fault}, got {width}")
         with torch.no_grad():
             tensor.copy_(torch.from_numpy(rows))
 
@@ -238,14 +238,14 @@ def load_tower(model: Model, tower: str, folder: Path, task: Task) -> set[str]:
     its encoder may be initialised anew. This is logged, and so is everything that has no place
     here. Returns the names of the tensors that were copied.
     """
-    own = checkpoint.tensors_of(model)
+    every = checkpoint.tensors_of(model)
     there, here = (
-        _tower(tensors, tower, model.between) for tensors in (weights_of(folder, True), own)
+        _tower(tensors, tower, model.between) for tensors in (weights_of(folder, True), every)
     )
     checkpoint.add_rows(there, here, task)
     option = f"--init-{tower} {folder}"
     stack = model.reader if tower == "encoder" else model.decoder
-    both = [name for name in here if name in there]
+    shared = [name for name in here if name in there]
     anew = [name for name in here if name not in there]
     for name in anew:
         if name.partition(".")[0] not in model.between and not CROSS.match(name):
@@ -254,18 +254,18 @@ def load_tower(model: Model, tower: str, folder: Path, task: Task) -> set[str]:
         if names:
             short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", one) for one in names)
             log.info("%s: %s: %s", option, what, ", ".join(short))
-    if (positions := f"embed{checkpoint.POSITIONS}") in both:
+    if (positions := f"embed{checkpoint.POSITIONS}") in shared:
         there[positions] = stack.embed.resized(positions, there[positions])
-    for name in both:
+    for name in shared:
         if there[name].shape != here[name].shape:
             a, b = list(there[name].shape), list(here[name].shape)
             raise CheckpointError(f"{option}: {name} has shape {a}, here it is {b}")
         checkpoint.check_finite(there[name], f"{option}: {name}")
     with torch.no_grad():  # once nothing is wrong with any of them
-        for name in both:
+        for name in shared:
             here[name].copy_(there[name])
-    copied = {id(here[name]) for name in both}
-    return {name for name, tensor in own.items() if id(tensor) in copied}
+    copied = {id(here[name]) for name in shared}
+    return {name for name, tensor in every.items() if id(tensor) in copied}
 
 
 def _tower(tensors: dict[str, Tensor], tower: str, between: Mapping[str, str]) -> dict[str, Tensor]:
@@ -275,8 +275,8 @@ def _tower(tensors: dict[str, Tensor], tower: str, between: Mapping[str, str]) -
     """
     inner = {name for name in tensors if name.startswith("encoder.")}  # two towers
     if tower == "decoder":
-        own = {name for name in tensors if between.get(name.partition(".")[0], tower) == tower}
-        return {name: tensors[name] for name in tensors if name in own - inner}
+        names = {name for name in tensors if between.get(name.partition(".")[0], tower) == tower}
+        return {name: tensors[name] for name in tensors if name in names - inner}
     if inner:
         shared = {name: tensors[name] for name in SHARED if name in tensors}
         part = {name.removeprefix("encoder."): tensors[name] for name in inner}

@@ -276,8 +276,8 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
 
 def _check_whole(saved: dict[str, Any], path: Path, arch: Component, vocab: Vocab) -> None:
     """Refuse --init-from with a checkpoint of too few towers, or of another vocabulary."""
-    own, two = saved["config"], {*arch.config.towers} == {"enc", "dec"}
-    if two and registry.get("arch", own["arch"])().towers == ("x",):
+    recorded, two = saved["config"], {*arch.config.towers} == {"enc", "dec"}
+    if two and registry.get("arch", recorded["arch"])().towers == ("x",):
         apart = f"has one tower, but --arch {arch.name} an encoder and a decoder"
         cure = "--init-encoder and --init-decoder take it"
         raise UsageError(f"--init-from: {path} {apart}: {cure}")
@@ -285,5 +285,5 @@ def _check_whole(saved: dict[str, Any], path: Path, arch: Component, vocab: Voca
     theirs, ours = len(Vocab.load(path / VOCAB).sentinels), len(vocab.sentinels)
     if theirs not in (0, ours):
         has = f"has {theirs} sentinels, but --task of this run {ours}"
-        cure = f"--task.sentinels {theirs}" if ours else f"--task {own['task']}"
+        cure = f"--task.sentinels {theirs}" if ours else f"--task {recorded['task']}"
         raise UsageError(f"--init-from: {path} {has}: train it with {cure}")

@@ -97,13 +97,13 @@ class Vocab:
     def sentinels(self) -> list[int]:
         """The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ..., if the vocabulary has them."""
         behind = {name: self.model.size + place for place, name in enumerate(self.added)}
-        found: list[int] = []
+        sentinels: list[int] = []
         while True:
-            name = f"<extra_id_{len(found)}>"
+            name = f"<extra_id_{len(sentinels)}>"
             index = behind.get(name, self.model.find(name))
             if index is None:
-                return found
-            found.append(index)
+                return sentinels
+            sentinels.append(index)
 
     def with_sentinels(self, count: int) -> Vocab:
         """The vocabulary with this many sentinels after its ids, the last first, if it has none."""
@@ -144,11 +144,11 @@ class Vocab:
         index_of = {SYMBOLS[name]: index for name, index in self.symbols.items() if name in SYMBOLS}
         ids: list[int] = []
         at = 0
-        for found in MARKED.finditer(text):
+        for mark in MARKED.finditer(text):
             # a symbol brings its own blank: the one before it would be a piece by itself
-            part = text[at : found.start()].rstrip()
-            ids += [*(self.encode_inside if at else self.encode)(part), index_of[found[0]]]
-            at = found.end()
+            part = text[at : mark.start()].rstrip()
+            ids += [*(self.encode_inside if at else self.encode)(part), index_of[mark[0]]]
+            at = mark.end()
         return ids + (self.encode_inside if at else self.encode)(text[at:])
 
     def encode_inside(self, text: str) -> list[int]:
@@ -163,10 +163,10 @@ class Vocab:
         A token that is a part of a character, such as one of its bytes, has all of it. A token that
         is a blank has none: start and stop are the same.
         """
-        ids, found = self.model.encode_offsets(text)
+        ids, spans = self.model.encode_offsets(text)
         stop = len(text)  # of the token that ends a character
         for i in reversed(range(len(ids))):
-            (first, last), piece = found[i], self.model.text(ids[i])
+            (first, last), piece = spans[i], self.model.text(ids[i])
             only_blank = not text[first:last].strip() and piece[:1].isspace()
             if first == last or (only_blank and not piece.isspace()):
                 last = stop
@@ -176,23 +176,23 @@ class Vocab:
                 first += 1
             while first < last and text[last - 1].isspace():
                 last -= 1
-            found[i] = first, last
-        return found
+            spans[i] = first, last
+        return spans
 
     def token_spans(self, text: str, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """For characters [start, stop) of a text, the shortest runs of tokens that contain them.
 
         A run has at least one token.
         """
-        tokens, found = self.offsets(text), []
+        tokens, spans = self.offsets(text), []
         firsts, lasts = [first for first, _ in tokens], [last for _, last in tokens]
         for start, stop in places:
             part = text[start:stop]
             stop = start + len(part.rstrip())
             start += len(part) - len(part.lstrip())
             last = min(max(bisect_left(firsts, stop), 1), len(tokens))  # blanks may have no token
-            found.append((min(bisect_right(lasts, start), last - 1), last))
-        return found
+            spans.append((min(bisect_right(lasts, start), last - 1), last))
+        return spans
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids without special symbols; unknown words remain visible."""
@@ -207,27 +207,27 @@ class Vocab:
     @functools.cached_property
     def starts(self) -> Bools:
         """Which ids begin a word: all, if no piece shows it; of the symbols, the unknown one."""
-        found, every = np.zeros(len(self), bool), range(self.model.size)
+        starts, every = np.zeros(len(self), bool), range(self.model.size)
         shown = any(self.model.text(index)[:1].isspace() for index in every)
-        found[: self.model.size] = [not shown or self.model.starts(index) for index in every]
-        found[[index for name, index in self.symbols.items() if name != "unk"]] = False
-        return found
+        starts[: self.model.size] = [not shown or self.model.starts(index) for index in every]
+        starts[[index for name, index in self.symbols.items() if name != "unk"]] = False
+        return starts
 
     @functools.cached_property
     def sentence_end(self) -> Bools:
         """Which ids contain a mark that can end a sentence, see `SENTENCE_END`."""
-        found = np.zeros(len(self), bool)
+        ends = np.zeros(len(self), bool)
         texts = (self.model.text(index) for index in range(self.model.size))
-        found[: self.model.size] = [not SENTENCE_END.isdisjoint(text) for text in texts]
-        return found
+        ends[: self.model.size] = [not SENTENCE_END.isdisjoint(text) for text in texts]
+        return ends
 
     @functools.cached_property
     def _silent(self) -> Bools:
-        found = np.ones(len(self), bool)
-        found[: self.model.size] = [self.model.silent(i) for i in range(self.model.size)]
-        found[list(self.symbols.values())] = True
-        found[self.unk] = self.unk >= self.model.size  # the model spells its own
-        return found
+        silent = np.ones(len(self), bool)
+        silent[: self.model.size] = [self.model.silent(i) for i in range(self.model.size)]
+        silent[list(self.symbols.values())] = True
+        silent[self.unk] = self.unk >= self.model.size  # the model spells its own
+        return silent
 
     def save(self, folder: Path) -> None:
         """Write the model's file and `vocab.json` into a folder."""
@@ -284,12 +284,12 @@ def adopt(model: VocabModel, known: Mapping[str, int] | None = None) -> Vocab:
         if known is not None:
             free = [known[name]] if name in known else []
         else:
-            found = [index for one in spellings if (index := model.find(one)) is not None]
+            indices = [index for one in spellings if (index := model.find(one)) is not None]
             if name == "unk" and model.unk is not None:
-                found = [model.unk]
+                indices = [model.unk]
             free = [
                 index
-                for index in found
+                for index in indices
                 if index not in symbols.values()
                 and (name == "unk" or model.declares(index) or not spells(index))
             ]

@@ -127,9 +127,9 @@ def open_released(
     symbols = _symbols(files, model, spellings)
     if file is None:
         _check_rows(files, model, symbols)
-    found = sorted(model.special - {*symbols.values()})
-    if files.flag("split_special_tokens", False) and found:
-        first, where = model.piece(found[0]), files.folder / SETTINGS
+    unnamed = sorted(model.special - {*symbols.values()})
+    if files.flag("split_special_tokens", False) and unnamed:
+        first, where = model.piece(unnamed[0]), files.folder / SETTINGS
         log.warning("%s: split_special_tokens: %r is found in a text all the same", where, first)
     return model, symbols
 
@@ -244,7 +244,7 @@ def _symbols(
         return index
 
     writes = files.kind in WRITERS
-    found = {} if model.unk is None else {"unk": model.unk}
+    symbols = {} if model.unk is None else {"unk": model.unk}
     for name, roles, used in (
         ("sep", ("eos", "sep") if writes else ("sep", "eos"), "eos" if writes else "sep"),
         ("cls", ("cls", "bos"), "bos" if files.kind == "bart" else "cls"),
@@ -255,14 +255,14 @@ def _symbols(
         index = find(roles, used)
         if name == "pad" and files.kind == "t5":
             start = _declared_id(files, "decoder_start_token_id", model.size)
-            index = index if start is None or start == found.get("sep") else start
-        if index is not None and index not in found.values():
-            found.setdefault(name, index)
+            index = index if start is None or start == symbols.get("sep") else start
+        if index is not None and index not in symbols.values():
+            symbols.setdefault(name, index)
     for name in FURTHER:
         further = model.find(spellings[name])
-        if further is not None and model.declares(further) and further not in found.values():
-            found[name] = further
-    return found
+        if further is not None and model.declares(further) and further not in symbols.values():
+            symbols[name] = further
+    return symbols
 
 
 def _ids_of_roles(files: TokenizerFiles, model: Tokenizers) -> dict[str, int]:

@@ -90,8 +90,8 @@ class TokenizerFiles:
         self.slow: dict[str, Path] = {}
         if file is None:
             names = ("vocab.txt", "merges.txt", "*.model")
-            found = {one: sorted(folder.glob(one)) for one in names}
-            self.slow = {pattern: one[0] for pattern, one in found.items() if len(one) == 1}
+            files = {one: sorted(folder.glob(one)) for one in names}
+            self.slow = {pattern: one[0] for pattern, one in files.items() if len(one) == 1}
         elif file.suffix == ".json" and not file.with_name("merges.txt").is_file():
             self.fast_file = file
         else:
@@ -209,10 +209,10 @@ class TokenizerFiles:
     @property
     def is_ours(self) -> bool:
         """Whether unitk wrote the folder of a sentencepiece model, and nothing was added since."""
-        own = self.slow.get("*.model")
-        if own is None or own.name != OWN or not self.fast:
+        models = self.slow.get("*.model")
+        if models is None or models.name != OWN or not self.fast:
             return False
-        model = SentencePiece(own.read_bytes())
+        model = SentencePiece(models.read_bytes())
         return all(
             token.flags["special"]
             or token.content.startswith("<extra_id_")
@@ -227,19 +227,19 @@ class TokenizerFiles:
         A token in several files has the flags of the first. Those of tokenizer.json alone count
         unless its class replaces what it says, and tokenizer_config.json has added tokens.
         """
-        found: dict[str, Token] = {}
+        tokens: dict[str, Token] = {}
         at: dict[int, Token] = {}
         for token in (*self._decoder(), *self._fast_added(), *self._listed()):
-            for other in (found.get(token.content), at.get(token.index)):
-                if other and (other.content, other.index) != (token.content, token.index):
-                    both = [f"{one.content!r} the id {one.index:,}" for one in (token, other)]
-                    raise DataError(f"{token.where} gives {both[0]}, but {other.where} {both[1]}")
-            found.setdefault(token.content, token)
+            for twin in (tokens.get(token.content), at.get(token.index)):
+                if twin and (twin.content, twin.index) != (token.content, token.index):
+                    both = [f"{one.content!r} the id {one.index:,}" for one in (token, twin)]
+                    raise DataError(f"{token.where} gives {both[0]}, but {twin.where} {both[1]}")
+            tokens.setdefault(token.content, token)
             at.setdefault(token.index, token)
         listed = self.settings.get("added_tokens_decoder")
         if listed is not None and self.class_name != AS_IT_IS:
-            found = {one.content: one for one in found.values() if str(one.index) in listed}
-        return sorted(found.values(), key=lambda token: token.index)
+            tokens = {one.content: one for one in tokens.values() if str(one.index) in listed}
+        return sorted(tokens.values(), key=lambda token: token.index)
 
     def _decoder(self) -> Iterator[Token]:
         where = f"{self.folder / SETTINGS}: added_tokens_decoder"
@@ -273,24 +273,24 @@ class TokenizerFiles:
     @cached_property
     def roles(self) -> dict[str, Any]:
         """Role -> its token as the files or the class have it, text or object."""
-        known, found = self.its_class, dict[str, Any]()
+        known, roles = self.its_class, dict[str, Any]()
         for role in ROLES:
             key = f"{role}_token"
             for file, given in ((MAP, self._legacy), (SETTINGS, self.settings)):
                 if key in given:
                     if given[key] is not None:
                         token_text(given[key], f"{self.folder / file}: {key}")
-                        found[role] = given[key]
+                        roles[role] = given[key]
                     break
             else:
                 if known and role in known.roles:
-                    found[role] = known.roles[role]
+                    roles[role] = known.roles[role]
                 elif role == "pad" and self.class_name != "GPT2Tokenizer":  # whose default is none
                     padding = self.fast.get("padding")
                     token = padding.get("pad_token") if isinstance(padding, dict) else None
                     if token is not None:
-                        found[role] = token
-        return found
+                        roles[role] = token
+        return roles
 
     def declares(self, role: str) -> bool:
         """Whether a file names the token of a role."""
@@ -300,19 +300,19 @@ class TokenizerFiles:
     @cached_property
     def own_roles(self) -> list[Any]:
         """The tokens of further roles that this model has, such as `hl_token`."""
-        found: list[Any] = []
+        tokens: list[Any] = []
         for file, given in ((SETTINGS, self.settings), (MAP, self._legacy)):
             several = given.get(EXTRA_TOKENS[0])
             if isinstance(several, dict):
                 for key, value in several.items():
                     token_text(value, f"{self.folder / file}: {EXTRA_TOKENS[0]}: {key}")
-                found += several.values()
-            found += (
+                tokens += several.values()
+            tokens += (
                 value
                 for key, value in given.items()
                 if key.endswith("_token") and key[:-6] not in ROLES and isinstance(value, str)
             )
-        return found
+        return tokens
 
     @cached_property
     def extra(self) -> tuple[list[Any], list[Any]]:

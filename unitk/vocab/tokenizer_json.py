@@ -76,12 +76,12 @@ class Tokenizers(VocabModel):
         """Refuse added tokens that a normalized text cannot tell apart: the library takes any."""
         if normalizer is None:
             return
-        found: dict[str, int] = {}
+        ids: dict[str, int] = {}
         for token in added:
             if token.get("normalized") and token["id"] not in self._plain:
                 text = normalizer.normalize_str(token["content"])
-                if (other := found.setdefault(text, token["id"])) != token["id"]:
-                    both = f"{self.piece(other)!r} and {token['content']!r}"
+                if (twin := ids.setdefault(text, token["id"])) != token["id"]:
+                    both = f"{self.piece(twin)!r} and {token['content']!r}"
                     raise DataError(f"has {both} in added_tokens, which are one to its normalizer")
 
     @classmethod
@@ -93,12 +93,12 @@ class Tokenizers(VocabModel):
 
     def without(self, symbols: Collection[int]) -> VocabModel:
         plain = frozenset(index for index in symbols if index < self.size)
-        found = self
+        tokenizer = self
         if plain != self._plain:
-            found = type(self)(self.data, plain) if self._spec is None else copy.copy(self)
-            found._plain = plain
-        assert found._tokenizer is not None  # what the library refuses is refused here
-        return found
+            tokenizer = type(self)(self.data, plain) if self._spec is None else copy.copy(self)
+            tokenizer._plain = plain
+        assert tokenizer._tokenizer is not None  # what the library refuses is refused here
+        return tokenizer
 
     def encode_packed(self, texts: list[str]) -> Packed:
         # one thread, as `unitk preprocess` has a process for each core

@@ -162,11 +162,11 @@ def count(lines: Iterable[str], normalization: str) -> Counter[str]:
 def normalize(raw: Counter[str], normalization: str) -> Counter[str]:
     """The normalized form of these characters, blanks excluded."""
     normal = _normalizer(normalization)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for one, times in raw.items():
         for character in normal(one):
-            found[character] += times
-    return Counter({one: times for one, times in found.items() if one.strip()})
+            counts[character] += times
+    return Counter({one: times for one, times in counts.items() if one.strip()})
 
 
 def choose_coverage(counts: Counter[str], size: int, normalization: str) -> tuple[float, str]:

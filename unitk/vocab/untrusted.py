@@ -184,10 +184,10 @@ def _tokens(pattern: str) -> Iterator[str]:
 
 def _repeats_often(token: str) -> bool:
     """Whether a token repeats what is before it; {2,5} does not do so often enough to matter."""
-    found = QUANTIFIER.fullmatch(token)
-    if found is None or token in "*+":
-        return found is not None
-    return "," in token and (not found[1] or int(found[1]) > 9)
+    bounds = QUANTIFIER.fullmatch(token)
+    if bounds is None or token in "*+":
+        return bounds is not None
+    return "," in token and (not bounds[1] or int(bounds[1]) > 9)
 
 
 def _end_of_class(pattern: str, at: int) -> int:

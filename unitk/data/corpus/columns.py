@@ -213,12 +213,12 @@ def _offsets(path: Path, count: int, total: int) -> Ids:
     with path.open("rb") as file:
         whole = file.read(len(expected)) == expected
     if whole and path.stat().st_size == len(expected) + 8 * (count + 1):
-        found: Ids = map_file(path, "<i8", len(expected))
+        offsets: Ids = map_file(path, "<i8", len(expected))
         # a stretch at a time, so that the differences take little memory
-        parts = (found[start : start + CHUNK + 1] for start in range(0, count, CHUNK))
+        parts = (offsets[start : start + CHUNK + 1] for start in range(0, count, CHUNK))
         rising = all((np.diff(part) >= 0).all() for part in parts)
-        if found[0] == 0 and found[-1] == total and rising:
-            return found
+        if offsets[0] == 0 and offsets[-1] == total and rising:
+            return offsets
     raise DataError(f"{path} is damaged: it should lead from 0 to {total} in {count} steps")
 
 

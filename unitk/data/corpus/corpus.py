@@ -203,8 +203,8 @@ class Corpus(StoredCorpus):
         for block in range(start * size // BLOCK, -(-stop * size // BLOCK)):
             if not self._seen[block]:
                 first, last = (edge * BLOCK // size for edge in (block, block + 1))
-                found = hashlib.sha256(self._tokens[first:last].data).digest()
-                if found != self._hashes[32 * block :][:32]:
+                digest = hashlib.sha256(self._tokens[first:last].data).digest()
+                if digest != self._hashes[32 * block :][:32]:
                     where = f"its bytes from {block * BLOCK:,} on are not those of {BLOCKS}"
                     raise DataError(f"{self.file} was altered: {where}")
                 self._seen[block] = True

@@ -184,10 +184,10 @@ def encoders(
     def ask(block: Block | PairBlock, reading: Separators | None) -> EncodedBlock:
         worker = idle.get()  # there are as many as threads
         try:
-            found: EncodedBlock = worker(block, reading)
+            encoded: EncodedBlock = worker(block, reading)
         finally:
             idle.put(worker)
-        return found
+        return encoded
 
     def encode(
         blocks: Iterator[Block | PairBlock], reading: Separators | None

@@ -133,13 +133,13 @@ def _folder(path: Path) -> Path:
         if (folder / MANIFEST).is_file():
             return folder
     wanted = path / "train" if path.is_dir() else path
-    said = next(filter(None, (one.lacking(wanted) for one in formats())), "")
+    lacking = next(filter(None, (one.lacking(wanted) for one in formats())), "")
     lacks = f"it has no {MANIFEST}, nor has a folder train/ in it"
     if not path.exists():
         lacks = f"not found{from_hub(path, 'data set')}"
     if path.is_file():
         lacks = "it is a file, of which `unitk preprocess` makes one"
-    raise DataError(said or f"{path} is not a corpus: {lacks}")
+    raise DataError(lacking or f"{path} is not a corpus: {lacks}")
 
 
 def describe(corpus: Any) -> dict[str, Any]:

@@ -54,10 +54,10 @@ def merge(options: Options) -> dict[str, dict[str, Counts]]:
 
 def _names(part: Path) -> list[str]:
     """The parts in what `unitk preprocess` made; "." for a corpus folder itself."""
-    found = [name for name in (".", *SPLITS) if (part / name / MANIFEST).is_file()]
-    if not found:
+    names = [name for name in (".", *SPLITS) if (part / name / MANIFEST).is_file()]
+    if not names:
         raise DataError(f"{part} is not a corpus, nor a folder with train/ in it")
-    return found
+    return names
 
 
 def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> dict[str, Counts]:

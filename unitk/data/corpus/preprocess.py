@@ -299,11 +299,11 @@ def fit_apart(lines: list[str], settings: dict[str, Any]) -> bytes:
 
 
 def _begin_fit() -> Callable[..., bytes]:
-    found: list[str] = []
+    kept: list[str] = []
 
     def take(lines: list[str], settings: dict[str, Any] | None = None) -> bytes:
-        found.extend(lines)
-        return fit_pieces(found, settings) if settings else b""
+        kept.extend(lines)
+        return fit_pieces(kept, settings) if settings else b""
 
     return take
 

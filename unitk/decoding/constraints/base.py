@@ -149,19 +149,19 @@ def _pieces_of(words: list[str], vocab: Vocab) -> Iterator[int]:
 @functools.lru_cache(maxsize=4)
 def _group_by_text(vocab: Vocab) -> dict[str, set[int]]:
     """Ids grouped by the text they stand for."""
-    found: dict[str, set[int]] = defaultdict(set)
+    groups: dict[str, set[int]] = defaultdict(set)
     for index, piece in enumerate(vocab.pieces(range(len(vocab)))):
-        found[piece].add(index)
+        groups[piece].add(index)
     for index in range(vocab.model.size):
-        found[vocab.model.text(index).strip()].add(index)  # "." and "▁." read alike
-    return dict(found)
+        groups[vocab.model.text(index).strip()].add(index)  # "." and "▁." read alike
+    return dict(groups)
 
 
 def spellings(phrase: str, vocab: Vocab) -> set[tuple[int, ...]]:
     """A phrase at the beginning of a text and after a blank; nothing where the vocabulary fails."""
     phrase = phrase.strip()
-    found = {tuple(vocab.encode(start + phrase)) for start in ("", " ") if phrase}
-    return {ids for ids in found if ids and vocab.unk not in ids}  # others are never written
+    spelled = {tuple(vocab.encode(start + phrase)) for start in ("", " ") if phrase}
+    return {ids for ids in spelled if ids and vocab.unk not in ids}  # others are never written
 
 
 def encode_phrase(text: str, vocab: Vocab, where: str) -> tuple[int, ...]:

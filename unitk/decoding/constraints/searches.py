@@ -283,8 +283,8 @@ class Diverse(Search):
 
     def results(self, rows: Tensor | None = None) -> list[list[Hypothesis]]:
         """The n best of all groups of these inputs, or of all."""
-        found = super().results(None if rows is None else self._each(rows))
-        inputs = [found[i : i + self.groups] for i in range(0, len(found), self.groups)]
+        results = super().results(None if rows is None else self._each(rows))
+        inputs = [results[i : i + self.groups] for i in range(0, len(results), self.groups)]
         ranked = (sorted(sum(groups, []), key=lambda one: -one.score) for groups in inputs)
         return [outputs[: self.nbest] for outputs in ranked]
 

@@ -89,15 +89,15 @@ def select_scored(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict
 
 def as_meant(given: Settings) -> tuple[str, dict[str, Any]]:
     """The (first) checkpoint, and those of its options that the given ones leave in effect."""
-    found: dict[str, Any] = given.texts
+    meant: dict[str, Any] = given.texts
     named = given["checkpoint"].words[0] if "checkpoint" in given else None
     path = str(parse_value(named, tuple[Path, ...], "--checkpoint")[0]) if named else ""
-    if not path or "infill" in found:
+    if not path or "infill" in meant:
         return path, {}
-    for name in found.keys() & {"sampling", "score"}:
-        found[name] = parse_value(found[name], bool, flag(name))
-    select = select_scored if found.get("score") else select_defaults
-    return path, select(read_defaults(Path(path)), found)
+    for name in meant.keys() & {"sampling", "score"}:
+        meant[name] = parse_value(meant[name], bool, flag(name))
+    select = select_scored if meant.get("score") else select_defaults
+    return path, select(read_defaults(Path(path)), meant)
 
 
 @contextmanager
@@ -108,8 +108,8 @@ def naming_defaults(used: Mapping[str, Any]) -> Iterator[None]:
     except UsageError as error:
         text = Exception.__str__(error)
         about = text.partition("; ")[0]  # behind it stands what else is possible
-        said = set(re.findall(r"[a-z][\w-]*", about))  # --min-len, or min_len of a request
-        names = [name for name in used if not said.isdisjoint({name, flag(name)[2:]})]
+        named = set(re.findall(r"[a-z][\w-]*", about))  # --min-len, or min_len of a request
+        names = [name for name in used if not named.isdisjoint({name, flag(name)[2:]})]
         own = [f"{flag(name)} {render(used[name])}" for name in names]
         if not own:
             raise

@@ -148,15 +148,15 @@ def read_inputs(
         if moved := sum(one.moved for one in pairs):
             say(f"{where}: answers corrected: {moved:,} did not stand at their answer_start")
         each = ((arrange(one.source, form), one.target, one.focus) for one in pairs)
-        found = [Input(*one, where=where) for one in each]
+        inputs = [Input(*one, where=where) for one in each]
     elif own and own.by_line(path):
-        found = [_of_line(line, where, own, fields) for line, where in lines.numbered_lines(path)]
+        inputs = [_of_line(line, where, own, fields) for line, where in lines.numbered_lines(path)]
     else:
         wanted = (*fields.source, *fields.target) if fields else ("source", "target")
-        found = [_of_record(one, fields) for one in readers.records(path, wanted, name)]
-    if not found:
+        inputs = [_of_record(one, fields) for one in readers.records(path, wanted, name)]
+    if not inputs:
         raise DataError(f"{lines.name_file(path)} is empty")
-    return found
+    return inputs
 
 
 def stream_reader(path: Path, given: str, fields: Fields | None) -> readers.LineReader | None:
@@ -205,13 +205,13 @@ def has_mark(text: str) -> bool:
 
 def with_blanks(texts: list[Input]) -> list[Input]:
     """The texts, of which one has an `error` where no blank is written in it."""
-    known, found = ", ".join(SYMBOLS[name] for name in BLANKS), []
+    known, filled = ", ".join(SYMBOLS[name] for name in BLANKS), []
     for one in texts:
         if any(map(str.strip, one.parts)) and not any(map(has_mark, one.parts)):
             lacks = f"there is no blank in {' '.join(one.parts)!r}; write one as {known}"
             one = Input([""], error=f"--infill: {lacks}", where=one.where)
-        found.append(one)
-    return found
+        filled.append(one)
+    return filled
 
 
 def warn_of_blanks(generator: Generator, all_groups: Iterator[list[Item]]) -> Iterator[list[Item]]:
@@ -265,25 +265,25 @@ def read_typed() -> Iterator[list[Input]]:
 
 def _read_arrived(stream: io.BufferedReader, size: int) -> Iterator[list[bytes]]:
     """One line, and those that arrive within moments of it: at most `size` lines."""
-    found: list[bytes] = []
+    arrived: list[bytes] = []
     rest, ended = bytearray(), False
-    while found or not ended:
+    while arrived or not ended:
         until = 0.0
-        while not ended and (not found or (len(found) < size and _ready(stream, until))):
+        while not ended and (not arrived or (len(arrived) < size and _ready(stream, until))):
             piece = stream.read1(1 << 16)  # what is there, without waiting for a full buffer
             ended = not piece
             first, *more = piece.split(b"\n")
             rest += first
             del rest[LONGEST + 1 :]  # of too long a line, what shows that it is
             for part in more:
-                found.append(bytes(rest) + b"\n")
+                arrived.append(bytes(rest) + b"\n")
                 rest = bytearray(part)
             until = until or time.monotonic() + WAIT
             if ended and rest:
-                found.append(bytes(rest))
-        if found:
-            yield found[:size]
-        found = found[size:]
+                arrived.append(bytes(rest))
+        if arrived:
+            yield arrived[:size]
+        arrived = arrived[size:]
 
 
 def _ready(stream: io.BufferedReader, until: float) -> bool:
@@ -318,8 +318,8 @@ def _of_record(record: readers.Record, fields: Fields | None) -> Input:
 def open_pairs(path: Path, vocab_hash: str) -> Pairs:
     """Open a corpus folder of pairs; its vocabulary must have this hash."""
     if not is_corpus(path):
-        found = [str(path / part) for part in parts(path)]
-        hint = f": name {' or '.join(found)}" if found else ""
+        folders = [str(path / part) for part in parts(path)]
+        hint = f": name {' or '.join(folders)}" if folders else ""
         raise DataError(f"{path} is a folder, but no corpus{hint}")
     corpus = open_corpus(path)
     if not isinstance(corpus, Pairs):
@@ -333,7 +333,7 @@ def read_beside(path: Path | None, inputs: int) -> list[str]:
     """A line for each input, or nothing if no file is given."""
     if path is None:
         return []
-    found = [line.removesuffix("\r") for line, _ in lines.numbered_lines(path)]
-    if len(found) != inputs:
-        raise DataError(f"{path} has {amount(len(found), 'lines')} for {amount(inputs, 'inputs')}")
-    return found
+    texts = [line.removesuffix("\r") for line, _ in lines.numbered_lines(path)]
+    if len(texts) != inputs:
+        raise DataError(f"{path} has {amount(len(texts), 'lines')} for {amount(inputs, 'inputs')}")
+    return texts

@@ -74,8 +74,8 @@ class Work:
         """All tensors that a step reads and that differ from batch to batch."""
         reader = self.reader
         counts = reader.at, self.search.steps
-        own = [reader.cache, reader.condition, reader.mine, reader.columns, counts]
-        return [*tensors_within(own), *self.passed_on()]
+        tables = [reader.cache, reader.condition, reader.mine, reader.columns, counts]
+        return [*tensors_within(tables), *self.passed_on()]
 
     @property
     def fixed(self) -> tuple[Any, ...]:
@@ -107,12 +107,12 @@ class Work:
 
     def select(self, rows: Tensor) -> Work:
         """The work on these rows of the batch only, without recordings."""
-        found = copy(self)
-        found.recorded = None
-        found.reader, found.search = copy(self.reader), copy(self.search)
-        found.reader.at = self.reader.width + self.reader.reads * self.reader.beam
-        found.search.steps = self.steps
-        found.reader.select(rows)
-        found.search.select(rows)
-        found.chosen = tuple(one[rows] for one in self.chosen)
-        return found
+        selected = copy(self)
+        selected.recorded = None
+        selected.reader, selected.search = copy(self.reader), copy(self.search)
+        selected.reader.at = self.reader.width + self.reader.reads * self.reader.beam
+        selected.search.steps = self.steps
+        selected.reader.select(rows)
+        selected.search.select(rows)
+        selected.chosen = tuple(one[rows] for one in self.chosen)
+        return selected

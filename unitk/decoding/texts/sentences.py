@@ -26,9 +26,9 @@ def key_sentence(text: str, phrases: Sequence[str]) -> str:
     Letter case makes no difference, and neither do line breaks and the width of blanks.
     """
     wanted = [" ".join(phrase.casefold().split()) for phrase in phrases]
-    found = split_sentences(" ".join(text.split()), "punct") or [""]
-    holding = (one for one in found if any(phrase in one.casefold() for phrase in wanted))
-    return next(holding, found[0])
+    sentences = split_sentences(" ".join(text.split()), "punct") or [""]
+    holding = (one for one in sentences if any(phrase in one.casefold() for phrase in wanted))
+    return next(holding, sentences[0])
 
 
 def sentence_ends(text: str, *, grows: bool = False) -> list[int]:
@@ -36,8 +36,8 @@ def sentence_ends(text: str, *, grows: bool = False) -> list[int]:
 
     A stop at its very end is one if a sentence can follow, but none as long as the text `grows`.
     """
-    found = STOP.finditer(text if grows else f"{text} A")
-    return [len(text[: one.end()].rstrip()) for one in found]
+    marks = STOP.finditer(text if grows else f"{text} A")
+    return [len(text[: one.end()].rstrip()) for one in marks]
 
 
 def stable_part(text: str, config: GenerateConfig) -> str:
@@ -74,12 +74,12 @@ def choose_outputs(
         repeats, words = count_repeats(one.text, source), len(WORD.findall(one.text))
         return config.repeat_cost * repeats / max(1, words) - one.hypothesis.score
 
-    found = [Output(spell(one.ids), one) for one in best]
+    outputs = [Output(spell(one.ids), one) for one in best]
     if config.repeat_cost:
-        found.sort(key=rank)
+        outputs.sort(key=rank)
     if config.sentences:
         whole, open_ = list[Output](), list[Output]()
-        for one in found:
+        for one in outputs:
             ends = sentence_ends(one.text)[: config.sentences]
             if len(ends) < config.sentences and ended(one.hypothesis.ids):
                 whole.append(one)  # a title, say, has no stop
@@ -87,11 +87,11 @@ def choose_outputs(
                 whole.append(cut_output(spell, one, ends[-1], config))
             else:
                 open_.append(one)
-        found = sorted(whole, key=rank) + open_
-    if len(found) > config.nbest:
-        first = {one.text: one for one in reversed(found)}
-        found.sort(key=lambda one: first[one.text] is not one)  # stable
-    return found[: config.nbest]
+        outputs = sorted(whole, key=rank) + open_
+    if len(outputs) > config.nbest:
+        first = {one.text: one for one in reversed(outputs)}
+        outputs.sort(key=lambda one: first[one.text] is not one)  # stable
+    return outputs[: config.nbest]
 
 
 def count_repeats(text: str, before: str = "") -> int:

@@ -47,8 +47,8 @@ class SourceEncoder:
 
     def encode(self, sources: Sequence[Sequence[str]]) -> list[list[Ids]]:
         """The ids of each part of each source."""
-        found = iter(self.task.vocab.encode_batch([part for parts in sources for part in parts]))
-        return [[next(found).astype(np.int64) for _ in parts] for parts in sources]
+        ids = iter(self.task.vocab.encode_batch([part for parts in sources for part in parts]))
+        return [[next(ids).astype(np.int64) for _ in parts] for parts in sources]
 
     def read(
         self, texts: Sequence[Sequence[str]], config: GenerateConfig, given: Container[str]

@@ -66,9 +66,9 @@ def predict(
         ]
         output = finite_output(mean_output(each), task.form)
         for i, rows in by_example(output, examples, numbers):
-            found, number = _decide(task, read[i], rows, config), read[i].number
-            if not best[number] or _rank(found) > _rank(best[number]):
-                best[number] = found
+            prediction, number = _decide(task, read[i], rows, config), read[i].number
+            if not best[number] or _rank(prediction) > _rank(best[number]):
+                best[number] = prediction
         report(len(numbers))
     report(best.count({}))
     return best
@@ -90,12 +90,12 @@ def _read(
 
 def _decide(task: Understanding, window: Window, rows: Any, config: PredictConfig) -> Prediction:
     """The prediction for a window, with places in the whole text."""
-    found = task.decide(window.parts, rows, config.null_threshold)
+    prediction = task.decide(window.parts, rows, config.null_threshold)
     if not config.probabilities:
-        found.pop("probabilities", None)
-    if "span" in found and found["span"][0] >= 0:
-        found["span"] = [window.start + place for place in found["span"]]
-    return found
+        prediction.pop("probabilities", None)
+    if "span" in prediction and prediction["span"][0] >= 0:
+        prediction["span"] = [window.start + place for place in prediction["span"]]
+    return prediction
 
 
 def _check_options(task: Understanding, config: PredictConfig) -> None:

@@ -166,9 +166,9 @@ class Heads(nn.ModuleDict):
             if ":" in name:
                 hint += f"; --arch.heads {name} adds one, with :SIZE if it needs one"
             raise UsageError(f"--arch has no output layer {name!r}{hint}")
-        found = self[name]
-        assert isinstance(found, Head)
-        return found
+        head = self[name]
+        assert isinstance(head, Head)
+        return head
 
 
 class Answers(nn.Module):
@@ -228,8 +228,8 @@ class Answers(nn.Module):
         condition = self.condition(batch) if condition is None else condition
         states, _ = self(replace(batch, only_asked=True), condition)
         terms = self.answer(states, batch, [ask])
-        found = terms.nll is not None and terms.correct is not None
-        require(found, f"{ask.name}: the head {ask.head} gives no probabilities")
+        complete = terms.nll is not None and terms.correct is not None
+        require(complete, f"{ask.name}: the head {ask.head} gives no probabilities")
         assert terms.nll is not None and terms.correct is not None
         return torch.stack([-terms.nll, terms.correct])
 

@@ -63,7 +63,7 @@ class Compare(torch.autograd.Function):
         rows = BLOCK if logits_KV.is_cpu else CHUNK
         if compare is not compare_rows:
             rows = max(1, len(logits_KV))
-        found = []
+        pieces = []
         # a block of rows stays in the cache, and no second table of all logits is made
         for start in range(0, len(logits_KV), rows):
             own_KV, label_K1, price_K1 = (
@@ -71,8 +71,8 @@ class Compare(torch.autograd.Function):
                 for part in (logits_KV, label_K[:, None], price_K[:, None].to(exact))
             )
             wanted = ctx.needs_input_grad[0]
-            found.append(compare(own_KV, label_K1, price_K1, smoothing, z_loss, wanted))
-        loss_K, nll_K, correct_K = torch.cat([logits_KV.new_empty(3, 0, dtype=exact), *found], 1)
+            pieces.append(compare(own_KV, label_K1, price_K1, smoothing, z_loss, wanted))
+        loss_K, nll_K, correct_K = torch.cat([logits_KV.new_empty(3, 0, dtype=exact), *pieces], 1)
         ctx.save_for_backward(logits_KV)
         ctx.mark_non_differentiable(nll_K, correct_K)
         return loss_K, nll_K, correct_K

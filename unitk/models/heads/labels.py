@@ -163,7 +163,7 @@ class SpanHead(Categorical):
     def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
         # both borders of a row are compared as two rows
         price = (price_K / 2).repeat_interleave(2)
-        both = super().terms(output.flatten(0, 1), label.flatten(), price)
-        assert both.nll is not None and both.correct is not None
-        loss, nll, correct = (part.view(-1, 2) for part in (both.loss, both.nll, both.correct))
+        terms = super().terms(output.flatten(0, 1), label.flatten(), price)
+        assert terms.nll is not None and terms.correct is not None
+        loss, nll, correct = (part.view(-1, 2) for part in (terms.loss, terms.nll, terms.correct))
         return Terms(loss.sum(1), nll.sum(1), correct.prod(1))

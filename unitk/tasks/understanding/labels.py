@@ -147,14 +147,14 @@ class Tag(Labelling):
         ask = batch.asks[self.head]
         output = model.output(batch, ask)
         doc = batch.towers[ask.tower][DOC].flatten()[ask.first]
-        found = []
+        figures = []
         for rows in (output.argmax(-1), ask.label):
             texts: dict[int, list[str]] = {}
             for number, one in zip(*(x[ask.weight > 0].tolist() for x in (doc, rows)), strict=True):
                 texts.setdefault(number, []).append(self.labels[one])
-            found.append(spans([*texts.values()]))
-        right = output.new_tensor(2.0 * len(found[0] & found[1]))
-        return {"spans/f1": right}, {"spans": sum(map(len, found))}
+            figures.append(spans([*texts.values()]))
+        right = output.new_tensor(2.0 * len(figures[0] & figures[1]))
+        return {"spans/f1": right}, {"spans": sum(map(len, figures))}
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         odds = softmax(output).max(-1).tolist()

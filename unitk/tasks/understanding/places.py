@@ -50,11 +50,11 @@ class Span(Headed):
         passage, none = encoded.parts[-1], float(first[encoded.whole] + last[encoded.whole])
         more = np.arange(len(passage)) - np.arange(len(passage))[:, None]  # tokens but the first
         fits = (more >= 0) & (more < self.config.max_answer)
-        both = np.where(fits, first[passage][:, None] + last[passage], -np.inf)
-        best = float(both.max(initial=-np.inf))
+        score = np.where(fits, first[passage][:, None] + last[passage], -np.inf)
+        best = float(score.max(initial=-np.inf))
         if not len(passage) or none - best > null_threshold:
             return {"span": [-1, -1], "probability": float(np.exp(none))}
-        start, stop = divmod(int(both.argmax()), len(passage))
+        start, stop = divmod(int(score.argmax()), len(passage))
         return {"span": [start, stop + 1], "probability": float(np.exp(best))}
 
     def in_words(self, parts: Sequence[str], said: dict[str, Any]) -> dict[str, Any]:

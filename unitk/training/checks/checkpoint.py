@@ -24,25 +24,25 @@ OF_THE_COMMAND = ("config", "resume", "new_data", "save_dir", "dry_run")
 def of_same_tasks(there: Settings, tasks: Mapping[str, str]) -> Settings:
     """The options that a checkpoint has for the run's task or tasks, under this run's keys."""
     trained = there.tasks()
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for name, part in tasks.items():
         if name in trained:
-            own = there.of(trained[name])
-            found |= {f"{part}.{key}": setting for key, setting in own.items()}
-    return Settings(found)
+            options = there.of(trained[name])
+            settings |= {f"{part}.{key}": setting for key, setting in options.items()}
+    return Settings(settings)
 
 
 def differences(parsed: Parsed, there: Settings, checkpoint: Path, tower: str = "x") -> list[str]:
     """The options that were given and differ from the checkpoint that the weights come from."""
     arch, named = parsed.components["arch"], list[str]()
-    own = replace(arch, config=arch.config.tower(tower))
+    component = replace(arch, config=arch.config.tower(tower))
     unshaped = (key for name in UNSHAPED if (key := f"arch.{name}") in there)
     theirs = Settings({key: there[key] for key in unshaped})
     if tower == "x":
         theirs = theirs.under(of_same_tasks(there, parsed.settings.tasks()))
     elif tower == "enc" and "arch.encoder" in there:
         return []  # its settings are those of a preset
-    here = replace(parsed, components=parsed.components | {"arch": own})
+    here = replace(parsed, components=parsed.components | {"arch": component})
     preset = dict[str, str]()
     for key, text in here.differing(theirs).items():
         what = f"{flag(key)} is {here.settings[key].text}, but {text} in {checkpoint}"
@@ -54,7 +54,7 @@ def differences(parsed: Parsed, there: Settings, checkpoint: Path, tower: str = 
         cure = f"add {' '.join(preset.values())}{other}"
         if tower != "x" and (pair := pair_of(there)):
             cure = f"take --arch {pair}"
-        cure = cure if own.config is arch.config else "choose another --arch.encoder"
+        cure = cure if component.config is arch.config else "choose another --arch.encoder"
         raise UsageError(f"{next(iter(preset))}: {cure}")
     return named
 

@@ -60,8 +60,8 @@ def _check_criterion(parsed: Parsed) -> None:
     defaults = {task.made_from.component("criterion", task.config) for task in tasks}
     if isinstance(chosen.config, OfTask) and chosen.name not in defaults:
         names = registry.names("task")
-        own = [one for one in names if registry.get("task", one).criterion == chosen.name]
-        raise UsageError(f"--criterion {chosen.name} is for --task {' or '.join(own)}")
+        suited = [one for one in names if registry.get("task", one).criterion == chosen.name]
+        raise UsageError(f"--criterion {chosen.name} is for --task {' or '.join(suited)}")
 
 
 def _check_scores(parsed: Parsed) -> None:

@@ -125,8 +125,8 @@ class Journal:
 
     def taken(self) -> Iterator[Event]:
         """The events since the last call."""
-        found, self._events = self._events, []
-        yield from found
+        events, self._events = self._events, []
+        yield from events
 
     def _attempt(self, write: Callable[[], None]) -> None:
         try:

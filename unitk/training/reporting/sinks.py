@@ -222,19 +222,19 @@ def read_events(path: Path) -> list[Event]:
     """The events of a log.jsonl, without an unfinished last line; none if there is no file."""
     if not path.exists():
         return []
-    found = []
+    events = []
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith("\n"):  # the process was killed while it wrote
                 break
-            found.append(parse_json(line, f"{path} line {number}"))
-    return found
+            events.append(parse_json(line, f"{path} line {number}"))
+    return events
 
 
 def validation_at(folder: Path, step: int | None) -> dict[str, float | None]:
     """The values of a run's validation after so many updates; none if log.jsonl lacks it."""
-    found = dict[str, float | None]()
+    values = dict[str, float | None]()
     for one in read_events(folder / LOG):
         if (one["kind"], one["step"]) == ("valid", step):
-            found |= {name: one[name] for name in one if name not in ("kind", "step")}
-    return found
+            values |= {name: one[name] for name in one if name not in ("kind", "step")}
+    return values

@@ -169,8 +169,8 @@ def components(
     # of another task than it was trained with, only its architecture can be meant
     kinds = ("arch",) if "task" in given else wanted
     with plugins_named(state, folder):
-        own = settings_of(state, folder).only(*kinds)
-        return resolve(main or NoOptions, own.under(given), wanted)
+        settings = settings_of(state, folder).only(*kinds)
+        return resolve(main or NoOptions, settings.under(given), wanted)
 
 
 def _check_shapes(state: dict[str, Any], folder: Path, given: Settings, vocab: Vocab) -> None:
@@ -229,13 +229,13 @@ def load_weights(
         if a != b:
             other = f"{name} has shape {a} in {folder}"
             raise CheckpointError(f"{other}, but this architecture's is {b}")
-    own = dict[str, Tensor]([*model.named_parameters(), *model.named_buffers()])
-    found = {name: check_finite(there[name], f"{folder}: {name}") for name in here}
+    parameters = dict[str, Tensor]([*model.named_parameters(), *model.named_buffers()])
+    checked = {name: check_finite(there[name], f"{folder}: {name}") for name in here}
     for name, tensor in here.items():  # once nothing is wrong with any of them
         if mapped:
-            own[name].data = found[name].to(tensor.dtype)
+            parameters[name].data = checked[name].to(tensor.dtype)
         else:
-            tensor.copy_(found[name])
+            tensor.copy_(checked[name])
     return taken
 
 

@@ -234,12 +234,12 @@ def holding(path: Path) -> Iterator[Path]:
 def find_checkpoint(path: Path) -> Path:
     """The checkpoint that `path` names (`holding`); it is held until this process ends."""
     inner = ExitStack()
-    found = inner.enter_context(holding(path))
-    if found in _held:  # once is enough
+    checkpoint = inner.enter_context(holding(path))
+    if checkpoint in _held:  # once is enough
         inner.close()
     else:
-        _held[found] = inner
-    return found
+        _held[checkpoint] = inner
+    return checkpoint
 
 
 def _state_of(path: Path) -> tuple[object, ...]:

@@ -166,9 +166,9 @@ def read_as(parameter: Tensor, kept: weights.KeptTensor, ranks: Ranks) -> Tensor
         return kept.read()
     local, before = ranks.own_rows(parameter)
     rows = kept.read(before, len(local))
-    found = torch.empty_like(parameter, dtype=rows.dtype, requires_grad=False)
-    ranks.own_rows(found)[0].copy_(rows)
-    return found
+    tensor = torch.empty_like(parameter, dtype=rows.dtype, requires_grad=False)
+    ranks.own_rows(tensor)[0].copy_(rows)
+    return tensor
 
 
 def _named_parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, nn.Parameter]]:

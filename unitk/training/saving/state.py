@@ -69,12 +69,12 @@ def copies_of(task: str, texts: Mapping[str, str], folder: Path) -> dict[str, st
     files = sealed_files(folder)
     copies = {o.name: mark.name for o in every for mark in o.marks if isinstance(mark, Copied)}
     there = {name: copy for name, copy in copies.items() if name in texts and copy in files}
-    found = {name: str(folder / copy.partition("/")[0]) for name, copy in there.items()}
+    copied = {name: str(folder / copy.partition("/")[0]) for name, copy in there.items()}
     if "layout" in texts:  # another objective with its own options, in one text
         name, own = split_layout(texts["layout"])
         if inner := copies_of(name, own, folder):
-            found["layout"] = render_layout(name, own | inner)
-    return found
+            copied["layout"] = render_layout(name, own | inner)
+    return copied
 
 
 def write_files(folder: Path, task: Task) -> None:

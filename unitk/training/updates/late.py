@@ -92,10 +92,10 @@ class Late:
         """Make the step unless loss or norm are not finite, which the device decides without a
         wait; returns a tensor of the norm, the loss and its sums."""
         run, plan = self.run, self.run.plan
-        found = torch.stack(
+        figures = torch.stack(
             [norm.double(), total.double(), *(one.double() for one in sums.values())]
         )
-        bad = (~found[:2].isfinite().all()).float()
+        bad = (~figures[:2].isfinite().all()).float()
         if (largest := run.config.clip_norm) > 0:
             # as where the host decides: a norm that is not above it changes nothing
             run.ranks.clip(plan.parameters, largest, torch.where(norm > largest, norm, 0.0))
@@ -103,7 +103,7 @@ class Late:
         if run.average is not None:
             run.average.update(run.progress.step + 1, run.total, bad)
         plan.zero_grad()
-        return found
+        return figures
 
     def settle(self) -> bool:
         """Read the last update, and make it again with a wait if it was not finite.

@@ -65,27 +65,27 @@ class Recorder:
             return None  # which also makes the state of the optimizers, outside of any graph
         groups, rates = self.run.plan.groups, [group["lr"] for group in self.run.plan.groups]
         given = [*rates, *(update.weight(name) / counts[name] for name in names)]
-        found = self.made[key]
+        recording = self.made[key]
         device = self.run.device
-        if found is None:
+        if recording is None:
             # the tensors of this batch belong to the thread that copies batches
             numbers = torch.tensor(given, dtype=torch.float32, device=device)
-            found = self.made[key] = Recording(with_own_tensors(batch), numbers, [])
+            recording = self.made[key] = Recording(with_own_tensors(batch), numbers, [])
         else:
-            found.numbers.copy_(torch.tensor(given, dtype=torch.float32))
-            for own, one in zip(tensors_read(found.batch), tensors_read(batch), strict=True):
+            recording.numbers.copy_(torch.tensor(given, dtype=torch.float32))
+            for own, one in zip(tensors_read(recording.batch), tensors_read(batch), strict=True):
                 own.copy_(one)
         # a replay reads the generator's seed; nothing may set it within a graph
         reseed(device, mix(self.run.config.seed, self.run.progress.step, update.numbers[0]))
-        for group, rate in zip(groups, found.numbers.unbind(), strict=False):
+        for group, rate in zip(groups, recording.numbers.unbind(), strict=False):
             group["lr"] = rate
         try:
-            self.replay(found, names, finish)
+            self.replay(recording, names, finish)
         finally:
             for group, rate in zip(groups, rates, strict=True):
                 group["lr"] = rate
-        assert found.values is not None
-        return found.names, found.values
+        assert recording.values is not None
+        return recording.names, recording.values
 
     def replay(self, found: Recording, names: list[str], finish: Finish) -> None:
         """Run a recording, which is made if there is none; without CUDA its function is called."""
@@ -124,9 +124,9 @@ class Recorder:
 
 def tensors_read(batch: Batch) -> list[Tensor]:
     """The tensors of a batch that a model of one tower reads: slots, documents and asks."""
-    found = [*batch.towers.values(), *(one.bounds for one in batch.packed.values())]
+    tensors = [*batch.towers.values(), *(one.bounds for one in batch.packed.values())]
     parts = (part for ask in batch.asks.values() for part in ask.arrays)
-    return found + [part for part in parts if part is not None]
+    return tensors + [part for part in parts if part is not None]
 
 
 def with_own_tensors(batch: Batch) -> Batch:
