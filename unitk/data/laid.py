@@ -104,19 +104,19 @@ class Laid(Examples):
 
     def weights(self, epoch: int) -> npt.NDArray[np.float64]:
         self.begin(epoch)
-        each = self.shape.repeats(self.weight, self.counts(epoch), epoch)
-        return self.items.weights(each) * self.chosen
+        repeats = self.shape.repeats(self.weight, self.counts(epoch), epoch)
+        return self.items.weights(repeats) * self.chosen
 
     def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
         """Lay out an example; raises ValueError for an id or a position that is out of range."""
         self.begin(epoch)
-        given, ids = self.read(index, when)
+        arguments, ids = self.read(index, when)
         # before it is laid out: layouts look ids up in tables of the vocabulary
         if max(int(part.max(initial=0)) for part in ids) >= (size := len(self.task.vocab)):
             where = next(filter(None, (side.first_beyond(size) for side in self.sides)))
             raise ValueError(f"{where} is beyond the vocabulary of {size}")
         task = self.own[self.items.place(index)[0]]
-        example = _lay_out(task, self.method, given, rng)
+        example = _lay_out(task, self.method, arguments, rng)
         self.check(example)
         return example
 
@@ -285,11 +285,11 @@ def lay_out_made_up(
 
     It shows the towers and sizes of a task's layouts.
     """
-    given: tuple[Any, ...] = parts, corpus.made_up(parts, words)
+    arguments: tuple[Any, ...] = parts, corpus.made_up(parts, words)
     if corpus.kind == "text":  # one sentence, nothing of note in it
         notes = np.zeros(sum(map(len, parts)), np.int64)
-        given = (Text(parts, np.zeros(1, np.int64), notes),)
-    return _lay_out(task, CORPORA[corpus.kind].method, given, rng)
+        arguments = (Text(parts, np.zeros(1, np.int64), notes),)
+    return _lay_out(task, CORPORA[corpus.kind].method, arguments, rng)
 
 
 def _lay_out(task: Task, method: str, given: Any, rng: np.random.Generator) -> Example:

@@ -47,14 +47,14 @@ def pad_batch(batch: Batch, rows: int, width: int) -> Batch:
     own = "--static is for tasks of one tower without inputs beside the tokens"
     require(len(batch.towers) == 1 and not batch.inputs, own)
     ((name, table),) = batch.towers.items()
-    _, given, before = table.shape
-    more = rows - given
+    _, count, before = table.shape
+    more = rows - count
     wide = np.tile(PAD[:, :, None], (1, rows, width))
-    wide[DOC, :given] = batch.docs[:, :1]
-    wide[:, :given, :before] = table
+    wide[DOC, :count] = batch.docs[:, :1]
+    wide[:, :count, :before] = table
     # a document of one slot in each further row, so that no pad's row of a mask is empty
-    wide[DOC, given:] = len(batch.owner) + np.arange(more)[:, None]
-    wide[BORN, given:, 0] = 0
+    wide[DOC, count:] = len(batch.owner) + np.arange(more)[:, None]
+    wide[BORN, count:, 0] = 0
 
     def extended(array: npt.NDArray[Any], value: int = 0) -> npt.NDArray[Any]:
         return np.pad(array, [(0, more), *[(0, 0)] * (array.ndim - 1)], constant_values=value)

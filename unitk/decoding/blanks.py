@@ -51,15 +51,15 @@ def fill(
         return refill(task, texts, sources, search(config, True))
     *shorter, last = searches(config)
     written = [*(search(one, False) for one in shorter), search(last, True)]
-    each = []
+    filled_texts = []
     for text, source, *ways in zip(texts, sources, *written, strict=True):
         every = [one for some in ways for one in some]
         # a piece may be a blank alone, which fills nothing
         seen = [one for one in every if is_seen(task, source, one.hypothesis.ids)] or every
         [filled] = refill(task, [text], [source], [seen])
-        each.append(list({one.text: one for one in filled}.values()))
-    gains = iter(judge([one.text for some in each for one in some]))
-    return [rank_filled(some, [next(gains) for _ in some])[: config.nbest] for some in each]
+        filled_texts.append(list({one.text: one for one in filled}.values()))
+    gains = iter(judge([one.text for some in filled_texts for one in some]))
+    return [rank_filled(some, [next(gains) for _ in some])[: config.nbest] for some in filled_texts]
 
 
 def fit_blanks(config: GenerateConfig, constraints: Sequence[Constraint]) -> GenerateConfig:

@@ -221,10 +221,10 @@ def add_attention(
         for prompt, outputs in zip(prompts, found, strict=True)
         for one in outputs
     ]
-    each = iter(attention(model, examples, protocol, vocab, layer, max_tokens))
+    tables = iter(attention(model, examples, protocol, vocab, layer, max_tokens))
 
     def with_attention(one: Output) -> Output:
-        table, source = next(each)
+        table, source = next(tables)
         return replace(one, attention=table, source=source)
 
     return [list(map(with_attention, outputs)) for outputs in found]

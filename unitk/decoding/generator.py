@@ -350,8 +350,8 @@ class Generator(SourceEncoder):
         cut = sum(one.source is not ids[one.number - first] for one in prompts)
         warn_of_shortened(cut, len(ids), config)
         outputs: list[list[Output]] = [[] for _ in ids]
-        each = self.decode(prompts, config, watch, layer, driver)
-        for one, best in zip(prompts, each, strict=True):
+        decoded = self.decode(prompts, config, watch, layer, driver)
+        for one, best in zip(prompts, decoded, strict=True):
             outputs[one.number - first] = best
         if none := [one.number + 1 for one in prompts if not outputs[one.number - first]]:
             what = "inputs with no output that the rules allow: %d, first input %d"
@@ -367,20 +367,20 @@ class Generator(SourceEncoder):
         driver: Driver | None = None,
     ) -> list[list[Output]]:
         """The n best outputs for each prompt; the other arguments are those of `outputs`."""
-        each = (driver or self.driver).outputs(prompts, config.searching, watch)
-        outputs = [self.texts(*one, config) for one in zip(prompts, each, strict=True)]
+        hypotheses = (driver or self.driver).outputs(prompts, config.searching, watch)
+        outputs = [self.texts(*one, config) for one in zip(prompts, hypotheses, strict=True)]
         if layer is None:
             return outputs
-        given = Given(self.model, self.task, self._ordered("--print-alignment"))
-        return add_attention(given, prompts, outputs, layer, config.max_tokens)
+        scorer = Given(self.model, self.task, self._ordered("--print-alignment"))
+        return add_attention(scorer, prompts, outputs, layer, config.max_tokens)
 
     def texts(
         self, prompt: Prompt, best: Sequence[Hypothesis], config: GenerateConfig
     ) -> list[Output]:
         """The n best outputs for a prompt as texts, of those that a search has found."""
         if config.contrast and len(best) > 1:
-            given = Given(self.model, self.task, self._ordered("--contrast"))
-            best = contrast(given, prompt, best, config)
+            scorer = Given(self.model, self.task, self._ordered("--contrast"))
+            best = contrast(scorer, prompt, best, config)
         spell, limit = partial(self.task.text, prompt.source), prompt.constraint.max_len
         vocab = self.task.source_vocab
         words = (vocab.decode(ids[ids < len(vocab)]) for ids in prompt.source)  # without fillers

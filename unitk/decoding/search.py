@@ -259,14 +259,14 @@ class Search:
 
     def gains(self, logits_RV: Tensor) -> Tensor:
         """[B, n, V] log-probabilities of all words after the open hypotheses, under the rules."""
-        each = len(logits_RV) // len(self.state.score)
+        beams = len(logits_RV) // len(self.state.score)
         gain_RV = self.log_probs(logits_RV)
-        self._forbid(gain_RV, each)
-        if (full_R := self.closing(each)) is not None:
+        self._forbid(gain_RV, beams)
+        if (full_R := self.closing(beams)) is not None:
             last_R = self.last(gain_RV, full_R).clone()
             gain_RV.masked_fill_(full_R[:, None], -torch.inf)
             gain_RV[:, self.protocol.end] = last_R
-        return gain_RV.view(-1, each, gain_RV.shape[1])
+        return gain_RV.view(-1, beams, gain_RV.shape[1])
 
     def closing(self, each: int) -> Tensor | None:
         """[R] which of the first `each` hypotheses of all inputs can only end; None: not one."""

@@ -115,9 +115,9 @@ class View:
         if self.products is None:
             # SDPA wants one dtype: a cache may have fewer bits than queries; and not all of its
             # kernels with a mask know groups of heads
-            each = query_BHTK.shape[1] // key_BHSK.shape[1]
+            group = query_BHTK.shape[1] // key_BHSK.shape[1]
             key_BHSK, value_BHSK = (
-                one if each == 1 else one.repeat_interleave(each, dim=1)
+                one if group == 1 else one.repeat_interleave(group, dim=1)
                 for one in (key_BHSK.to(query_BHTK.dtype), value_BHSK.to(query_BHTK.dtype))
             )
             return F.scaled_dot_product_attention(

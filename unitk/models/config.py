@@ -328,8 +328,8 @@ class ModelConfig(ArchConfig):
         positions (0: it has none)."""
         windows, bases = self.layer_windows or (0,), self.layer_rotary_bases or (self.rotary_base,)
         rotary = self.positions == "rotary"
-        each = range(self.num_layers)
-        return [(windows[n % len(windows)], rotary * bases[n % len(bases)]) for n in each]
+        layers = range(self.num_layers)
+        return [(windows[n % len(windows)], rotary * bases[n % len(bases)]) for n in layers]
 
     @property
     def biased_out(self) -> bool:

@@ -69,8 +69,8 @@ def rotation(config: ModelConfig, slots: Tensor, base: float) -> Tensor | None:
     places = [slots[POS], slots[POS2]] if config.max_positions2 else [place(slots)]
     pairs = config.key_width // (2 * len(places))
     turning = round(pairs * config.rotary_share)  # the other pairs have a speed of 0
-    each = torch.arange(turning, dtype=torch.float64, device=slots.device)
-    speed_P = F.pad(slow_down(config, base ** (-each / turning)), (0, pairs - turning))
+    channels = torch.arange(turning, dtype=torch.float64, device=slots.device)
+    speed_P = F.pad(slow_down(config, base ** (-channels / turning)), (0, pairs - turning))
     # in doubles: in floats, far positions lose their differences
     angle_BTP = torch.cat([place_BT[..., None] * speed_P for place_BT in places], -1)
     return torch.polar(torch.ones_like(angle_BTP), angle_BTP)[:, None].to(torch.complex64)

@@ -347,10 +347,10 @@ def process_ranks() -> tuple[int, int, int]:
 
 def _read_variable(name: str, low: int, high: int) -> int:
     """The whole number in an environment variable that launchers set."""
-    given = os.environ[name]
-    fits = given.isdecimal() and low <= int(given) <= high
-    require(fits, f"{name} must be a whole number in [{low}, {high}], got {given!r}")
-    return int(given)
+    text = os.environ[name]
+    fits = text.isdecimal() and low <= int(text) <= high
+    require(fits, f"{name} must be a whole number in [{low}, {high}], got {text!r}")
+    return int(text)
 
 
 def bad_steps(text: str) -> int:

@@ -37,7 +37,7 @@ def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: 
     """
     config, at = run.config, run.progress
     at.bad_steps, at.bad_row = at.bad_steps + 1, at.bad_row + 1
-    some = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
+    numbers = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
     what = f"loss {loss:g}, gradient norm {run.norm:g}"
     seeds = [mix(config.seed, at.step, number) for number in update.numbers]
     fault = culprit(run.model, update, seeds, compute)
@@ -45,7 +45,7 @@ def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: 
     first = next(filter(None, run.ranks.all_gather_texts(fault)), "no module alone")
     log.warning(
         "step %d: %s: skipped (%d in a row, %d in all); first bad: %s; examples %s",
-        *(at.step + 1, what, at.bad_row, at.bad_steps, first, some),
+        *(at.step + 1, what, at.bad_row, at.bad_steps, first, numbers),
     )
     if at.bad_row >= config.bad_steps:
         path = run.start.run.path / f"bad-step-{at.step + 1}{run.ranks.suffix}.npz"

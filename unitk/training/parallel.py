@@ -353,8 +353,8 @@ class Sharded(Group):
         if not isinstance(tensor, DTensor):
             return super().own_rows(tensor)
         # as FSDP divides them: equal parts, of which the last ones may be shorter or empty
-        each = -(-len(tensor) // self.world)
-        return tensor.to_local(), min(self.rank * each, len(tensor))
+        rows = -(-len(tensor) // self.world)
+        return tensor.to_local(), min(self.rank * rows, len(tensor))
 
     def shard_like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
         from torch.distributed.tensor import DTensor, distribute_tensor

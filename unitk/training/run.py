@@ -159,9 +159,9 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
     """
     config, parts, resumed = start.config, start.parsed.components, start.resumed
     # a weight and its gradient of four bytes each, and what the optimizer keeps
-    each = 8 + parts["optimizer"].config.state_bytes
+    per_weight = 8 + parts["optimizer"].config.state_bytes
     divided = ranks.world if config.shard else 1
-    check_room(parts["arch"].config, len(start.data.vocab), each / divided, device)
+    check_room(parts["arch"].config, len(start.data.vocab), per_weight / divided, device)
     adapter = parse_named("adapter", config.adapter, "--adapter") if config.adapter else None
     model, base, parted = _build(start), None, False
     if resumed is None:

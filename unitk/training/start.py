@@ -260,8 +260,8 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
         saved = state.read_state(init_from)
         _check_whole(saved, init_from, arch, data.vocab)
         changed = differences(parsed, state.settings_of(saved, init_from), init_from)
-    given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
-    towers = {name: find_checkpoint(path) for name, path in given.items() if path is not None}
+    folders = {"encoder": config.init_encoder, "decoder": config.init_decoder}
+    towers = {name: find_checkpoint(path) for name, path in folders.items() if path is not None}
     for name, path in towers.items():
         what = f"--init-{name}: --arch {arch.name} has no encoder beside a decoder"
         require("enc" in arch.config.towers, f"{what}; --init-from takes all of its weights")

@@ -213,15 +213,15 @@ class Corpus(StoredCorpus):
         """The values of a column, some at a time; of offsets, the sizes that they are sums of."""
         values = self._tokens if column is columns.TOKENS else self._read(column)
         for start in range(0, getattr(self.counts, column.each), columns.CHUNK):
-            some = values[start : start + columns.CHUNK + bool(column.within)]
-            yield np.diff(some) if column.within else some
+            chunk = values[start : start + columns.CHUNK + bool(column.within)]
+            yield np.diff(chunk) if column.within else chunk
 
     def first_beyond(self, size: int) -> str:
         """Where the first id of a vocabulary beyond `size` is, as a message; "" if nowhere."""
         for start in range(0, len(self._tokens), columns.CHUNK):
-            some = self._tokens[start : start + columns.CHUNK]
-            if some.max() >= size or some.min() < 0:
-                place = start + int(((some >= size) | (some < 0)).argmax())
+            chunk = self._tokens[start : start + columns.CHUNK]
+            if chunk.max() >= size or chunk.min() < 0:
+                place = start + int(((chunk >= size) | (chunk < 0)).argmax())
                 byte = place * self._tokens.itemsize
                 return f"{self.file}: token {self._tokens[place]} at byte {byte:,}"
         return ""

@@ -193,14 +193,14 @@ def open_parts(options: Options) -> dict[str, Files]:
     """The files of train, valid and test."""
     options.check()
     parts = {}
-    for name, own in {"train": "input", "valid": "valid", "test": "test"}.items():
+    for name, option in {"train": "input", "valid": "valid", "test": "test"}.items():
         prefix = "" if name == "train" else f"{name}_"
         pair = f"{prefix}source_file", f"{prefix}target_file"
-        texts, sources, targets = (getattr(options, one) for one in (own, *pair))
+        texts, sources, targets = (getattr(options, one) for one in (option, *pair))
         if texts and (sources or targets):
-            raise UsageError(f"{flag(own)} and {flag(pair[0])} exclude each other")
+            raise UsageError(f"{flag(option)} and {flag(pair[0])} exclude each other")
         if texts:
-            parts[name] = options.source(expand(texts, flag(own)), flag(own))
+            parts[name] = options.source(expand(texts, flag(option)), flag(option))
         elif sources or targets:
             one, other = (expand(getattr(options, side), flag(side)) for side in pair)
             if len(one) != len(other):

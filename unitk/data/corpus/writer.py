@@ -99,9 +99,9 @@ class CorpusWriter:
         If `goes_on`, the first of these documents continues the last one. Documents without a
         sentence are dropped.
         """
-        given: dict[columns.Column, Any] = {columns.TOKENS: ids, columns.SENTENCES: lengths}
-        given |= {columns.NOTES: notes, columns.WORDS: words}
-        for column, values in given.items():
+        rows: dict[columns.Column, Any] = {columns.TOKENS: ids, columns.SENTENCES: lengths}
+        rows |= {columns.NOTES: notes, columns.WORDS: words}
+        for column, values in rows.items():
             if file := self.files.get(column):
                 assert values is not None, f"{column.file} lacks values"
                 file.append(values)

@@ -155,20 +155,20 @@ class Constrained(Search):
 
         They are the best overall, the best of each hypothesis, and those that continue a phrase.
         """
-        _, each, size = gain_BKV.shape
+        _, beams, size = gain_BKV.shape
         # the best words of each hypothesis: the best continuations of all are among them
-        offset = torch.arange(each, device=gain_BKV.device)[:, None] * size
+        offset = torch.arange(beams, device=gain_BKV.device)[:, None] * size
         found = best(gain_BKV.flatten(0, 1), min(self.wide, size))
-        gain, word = (part.unflatten(0, (-1, each)) for part in found)
-        total = (gain + self.state.score[:, :each, None]).flatten(1)
+        gain, word = (part.unflatten(0, (-1, beams)) for part in found)
+        total = (gain + self.state.score[:, :beams, None]).flatten(1)
         most = total.topk(min(self.wide, total.shape[1])).indices
         most = (word + offset).flatten(1).gather(1, most)
         # The word that goes on with the longest begun part of each phrase. A complete phrase has no
         # next word; the hypothesis' own best word stands in its place.
-        longest = _last(self.begun[:, :each, :, :-1])[..., None]
-        follow = self.phrases[:, None].expand(-1, each, -1, -1).gather(3, longest)[..., 0]
+        longest = _last(self.begun[:, :beams, :, :-1])[..., None]
+        follow = self.phrases[:, None].expand(-1, beams, -1, -1).gather(3, longest)[..., 0]
         own = word[..., :1]
-        follow = torch.where(self.met[:, :each], own, follow)
+        follow = torch.where(self.met[:, :beams], own, follow)
         more = (torch.cat([own, follow], 2) + offset).flatten(1)
         # sorted, so that `propose` finds equal ones side by side
         return torch.cat([most, more], 1).sort(1).values
@@ -253,14 +253,14 @@ class Diverse(Search):
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
         """The best continuations of each group, given what the groups before it chose."""
         gain = self.gains(logits_RV)
-        _, each, size = gain.shape
-        gain = gain.view(-1, self.groups, each * size)
-        score = self.state.score[:, :each].unflatten(0, (-1, self.groups))
+        _, beams, size = gain.shape
+        gain = gain.view(-1, self.groups, beams * size)
+        score = self.state.score[:, :beams].unflatten(0, (-1, self.groups))
         cost = gain.new_zeros(len(gain), size)
         chosen = []
         for group in range(self.groups):
             total = gain[:, group] + score[:, group].repeat_interleave(size, 1)
-            value = total - cost.repeat(1, each)  # flat index: hypothesis * V + word
+            value = total - cost.repeat(1, beams)  # flat index: hypothesis * V + word
             _, index = best(value, min(self.wide, value.shape[1]))
             total, word = total.gather(1, index), index % size
             chosen.append(self.filled(total, index // size, word, gain[:, group].gather(1, index)))

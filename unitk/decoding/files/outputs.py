@@ -87,12 +87,12 @@ class Formatter:
         right.
         """
         for output in outputs:
-            one = output.hypothesis
-            columns = [f"{one.score:.4f}"] if self.nbest > 1 else []
+            hypothesis = output.hypothesis
+            columns = [f"{hypothesis.score:.4f}"] if self.nbest > 1 else []
             columns.append(one_line(output.text))
             if self.scores:
-                gains = " ".join(f"{gain:.6f}" for gain in one.token_log_probs)
-                columns = [f"{one.score:.6f}", f"{one.log_prob:.6f}", gains]
+                gains = " ".join(f"{gain:.6f}" for gain in hypothesis.token_log_probs)
+                columns = [f"{hypothesis.score:.6f}", f"{hypothesis.log_prob:.6f}", gains]
             if output.attention is not None:
                 columns.append(self.aligned(output.attention))
             yield "\t".join(columns)
@@ -122,7 +122,7 @@ class Formatter:
 
     def output(self, output: Output) -> dict[str, Any]:
         """A json object for an output."""
-        one, table = output.hypothesis, output.attention
+        hypothesis, table = output.hypothesis, output.attention
         align: dict[str, Any] = {}
         if table is not None and self.alignment == "hard":
             align = {"alignment": [[source, i] for i, source in enumerate(strongest(table))]}
@@ -130,10 +130,10 @@ class Formatter:
             align = {"alignment": [[round(float(weight), 6) for weight in row] for row in table]}
         return {
             "text": output.text,
-            "score": round(one.score, 6),
-            "log_prob": round(one.log_prob, 6),
-            "tokens": self.vocab.pieces(one.ids),
-            "token_log_probs": [round(float(gain), 6) for gain in one.token_log_probs],
+            "score": round(hypothesis.score, 6),
+            "log_prob": round(hypothesis.log_prob, 6),
+            "tokens": self.vocab.pieces(hypothesis.ids),
+            "token_log_probs": [round(float(gain), 6) for gain in hypothesis.token_log_probs],
             **align,
         }
 

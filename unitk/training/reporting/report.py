@@ -105,9 +105,9 @@ def warnings(run: Run) -> Iterator[str]:
         if end and isinstance(value, Constant) and value.warmup > end:
             warmup = f"the warm-up of {value.warmup:,.0f} updates"
             yield f"{name}: {warmup} is longer than the run, {end:,}"
-    each = _per_epoch(feed) / run.per_epoch
-    if each < 2 < run.per_epoch and not feed.batch_texts:
-        what = f"an update has {each:.1f} texts on average"
+    texts = _per_epoch(feed) / run.per_epoch
+    if texts < 2 < run.per_epoch and not feed.batch_texts:
+        what = f"an update has {texts:.1f} texts on average"
         yield f"--batch-tokens {feed.batch_tokens:,} counts slots: {what}"
 
 

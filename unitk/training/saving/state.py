@@ -261,9 +261,9 @@ def layout_in(there: Settings) -> str:
     """The objective of a checkpoint, of a mixture the first that fills blanks, as a layout."""
     if "task.layout" in there:
         return there["task.layout"].text
-    each = there.tasks().items()
-    filling = [one for one in each if registry.get("task", one[0]).infills]
-    name, part = [*filling, *each][0]
+    tasks = there.tasks().items()
+    filling = [one for one in tasks if registry.get("task", one[0]).infills]
+    name, part = [*filling, *tasks][0]
     known = {one.name: render(one.default) for one in options(registry.get("task", name).Config)}
     own = {key: text for key, text in there.of(part).texts.items() if known.get(key, text) != text}
     return render_layout(name, own)

@@ -112,19 +112,19 @@ class Late:
         """
         if self.pending is None:
             return True
-        (one, self.pending), run, at = (self.pending, None), self.run, self.run.progress
-        norm, total, *sums = one.read().unbind()
+        (pending, self.pending), run, at = (self.pending, None), self.run, self.run.progress
+        norm, total, *sums = pending.read().unbind()
         run.norm = float(norm)
         if math.isfinite(run.norm) and math.isfinite(total):
-            found = dict(zip(one.names, sums, strict=True))
-            own = Passed(found, one.counts, total, norm)
-            self.steps.record(own, run.norm, len(one.update.ids))
+            found = dict(zip(pending.names, sums, strict=True))
+            own = Passed(found, pending.counts, total, norm)
+            self.steps.record(own, run.norm, len(pending.update.ids))
             return True
         run.plan.zero_grad()  # the gradients of the next update, which is computed again
         now = at.step, at.epoch
-        at.step, at.epoch = one.place
+        at.step, at.epoch = pending.place
         try:
-            self.steps.update_waiting(one.update)
+            self.steps.update_waiting(pending.update)
         finally:
             at.step, at.epoch = now
         return False
