@@ -128,7 +128,7 @@ class Driver(ABC):
 
     def check_from_nothing(self, asked: str = "--num-samples") -> None:
         """Raise UsageError unless the model can write where nothing is given, as is `asked`."""
-        task, arch, trained = self.task, self.model.config, self.model.trained
+        task, arch = self.task, self.model.config
         able = [name for name in registry.names("task") if registry.get("task", name).from_nothing]
         latent = "unitk latent sample draws from its latent"
         can = latent if arch.latent else f"{', '.join(able)} do"
@@ -138,7 +138,7 @@ class Driver(ABC):
         require(not task.trained.pairs, f"{what}, as its model was trained on pairs: {cure}")
         first = self.lay_out([], Constraint(), "")
         read = first.towers[first.decoded].token
-        lacking = task.vocab.pieces(read[(read >= trained) & (read < len(task.vocab))])
+        lacking = task.vocab.pieces(read[(read >= self.model.trained) & (read < len(task.vocab))])
         require(not lacking, f"{what}: the imported model lacks {', '.join(lacking)}; {cure}")
 
     @abstractmethod

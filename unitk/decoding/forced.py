@@ -128,7 +128,7 @@ class Given(Driver):
     def outputs(
         self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
     ) -> list[list[Hypothesis]]:
-        protocol, unk = self.protocol, self.task.vocab.unk
+        protocol = self.protocol
         written = [np.array(one.constraint.prefix, np.int64) for one in prompts]
         pairs = zip(prompts, written, strict=True)
         examples = [unroll(one.example, protocol, ids) for one, ids in pairs]
@@ -141,7 +141,7 @@ class Given(Driver):
         hypotheses = list[list[Hypothesis]]()
         for one, ids, gains in zip(prompts, written, every, strict=True):
             if config.unkpen:
-                gains = gains - np.float32(config.unkpen) * (ids == unk)
+                gains = gains - np.float32(config.unkpen) * (ids == self.task.vocab.unk)
             hypotheses.append([as_hypothesis(ids, gains, protocol, config, one.constraint.max_len)])
         return hypotheses
 
@@ -214,14 +214,14 @@ def add_attention(
     max_tokens: int,
 ) -> list[list[Output]]:
     """A driver's outputs for prompts, each with the attention of its words to the source's."""
-    model, protocol, vocab = driver.model, driver.protocol, driver.task.source_vocab
+    protocol, vocab = driver.protocol, driver.task.source_vocab
     assert protocol is not None, "outputs that are written word by word have attention"
     examples = [
         unroll(prompt.example, protocol, one.hypothesis.ids)
         for prompt, outputs in zip(prompts, found, strict=True)
         for one in outputs
     ]
-    tables = iter(attention(model, examples, protocol, vocab, layer, max_tokens))
+    tables = iter(attention(driver.model, examples, protocol, vocab, layer, max_tokens))
 
     def with_attention(one: Output) -> Output:
         table, source = next(tables)

@@ -172,7 +172,7 @@ class Search:
         Returns, [B, K] each: the hypothesis that is continued, the token to read next, and [B, K,
         2] the positions (pos, pos2) of the slot that predicts the word after it.
         """
-        state, beam = self.state, self.config.width
+        state = self.state
         total, back, word, gain = self.propose(logits_RV)
         end = word == self.protocol.end
         finish = end & (state.blank.gather(1, back) == state.last_blank)
@@ -186,7 +186,7 @@ class Search:
         self._keep(total, back, finish, written, gains)
 
         # stable: the best ones that do not finish here, in their order
-        order = finish.byte().sort(dim=1, stable=True).indices[:, :beam]
+        order = finish.byte().sort(dim=1, stable=True).indices[:, : self.config.width]
         wide = order[..., None].expand(-1, -1, self.most)
         state.written, state.gain = written.gather(1, wide), gains.gather(1, wide)
         state.score = total.masked_fill(finish, -torch.inf).gather(1, order)
@@ -369,12 +369,12 @@ class Search:
 
     def results(self, rows: Tensor | None = None) -> list[list[Hypothesis]]:
         """The n best outputs of these inputs, or of all; fewer if the rules forbid more."""
-        state, nbest = self.state, self.config.nbest
+        state = self.state
         if bool(self.faulty):
             what = "the model gives logits that are not finite"
             raise NonFiniteError(f"{what}: no search is possible")
         score, length, written, gain = (
-            (part if rows is None else part[rows])[:, :nbest].cpu().numpy()
+            (part if rows is None else part[rows])[:, : self.config.nbest].cpu().numpy()
             for part in (state.best, state.length, state.best_written, state.best_gain)
         )
 

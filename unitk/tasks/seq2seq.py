@@ -47,8 +47,8 @@ class Seq2Seq(Task):
     @cached_property
     def start(self) -> list[int]:
         """The first ids that the decoder reads."""
-        cls, sep, pad = self.vocab.cls, self.vocab.sep, self.vocab.pad
-        starts = {"sep": [sep], "both": [sep, cls], "pad": [pad], "seps": [sep]}
+        cls, sep = self.vocab.cls, self.vocab.sep
+        starts = {"sep": [sep], "both": [sep, cls], "pad": [self.vocab.pad], "seps": [sep]}
         return starts.get(self.opening, [cls])
 
     @property

@@ -250,7 +250,7 @@ class Trainer(Run):
     @torch.no_grad()
     def validate(self) -> None:
         """Compute means over each validation set; the first set's loss or --best-metric decides."""
-        config, at, began = self.config, self.progress, time.perf_counter()
+        at, began = self.progress, time.perf_counter()
         self.settle()
         self.agreed_signal(wait=True)  # what is best depends on which checkpoints there are
         self.model.eval()
@@ -266,7 +266,7 @@ class Trainer(Run):
             raise UsageError(f"--best-metric: validation gives no {metric}{hint}")
         best = at.best
         higher = figure(metric) in (*measures.HIGHER, *RANKING)
-        at.rank(values[metric], config.keep_best, higher=higher)
+        at.rank(values[metric], self.config.keep_best, higher=higher)
         at.stale = 0 if at.best != best else at.stale + 1
         shown = measures.valid_line(self.data.valid, values, metric)
         self.journal.event("valid", at.step, values, f"{shown}  ({report.best_so_far(at)})")
@@ -361,10 +361,10 @@ def train(start: Start) -> Progress:
 
 def events(trainer: Trainer) -> Generator[Event, None, None]:
     """Train, and yield the events of log.jsonl."""
-    start, at, ranks, folder = trainer.start, trainer.progress, trainer.ranks, trainer.start.run
+    at, ranks = trainer.progress, trainer.ranks
     with ExitStack() as stack:
         stack.callback(ranks.leave)
-        if start.resumed is None:
+        if trainer.start.resumed is None:
             trainer.try_out()  # before there is a folder
         sinks = _open_folder(trainer, stack) if ranks.leads else []
         for line in (*report.first_lines(trainer), *report.faster(trainer)):
@@ -376,7 +376,7 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
             yield from trainer.run(journal)
         finally:
             if ranks.leads:
-                folder.describe(report.readme(trainer))
+                trainer.start.run.describe(report.readme(trainer))
                 if not trainer.saver.behind:
                     trainer.saver.mirror(at.step)
                 for line in report.last_lines(trainer):

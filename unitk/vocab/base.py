@@ -201,8 +201,8 @@ class Vocab:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """How each id is spelled."""
-        size, piece = self.model.size, self.model.piece
-        return [piece(i) if i < size else self.added[i - size] for i in map(int, ids)]
+        size = self.model.size
+        return [self.model.piece(i) if i < size else self.added[i - size] for i in map(int, ids)]
 
     @functools.cached_property
     def starts(self) -> Bools:

@@ -143,12 +143,12 @@ class Formatter:
         Scores are to the base 2. Unknown words of a target are marked, so that they equal no
         output.
         """
-        number, unk = item.number, self.vocab.unk
+        number = item.number
         separator = f" {self.pieces([self.vocab.sep])} "  # between the parts of a source
         yield f"S-{number}\t{separator.join(map(self.pieces, item.source))}"
         if item.target is not None:
             pairs = zip(self.vocab.pieces(item.target), item.target, strict=True)
-            marked = [f"<{piece}>" if i == unk else piece for piece, i in pairs]
+            marked = [f"<{piece}>" if i == self.vocab.unk else piece for piece, i in pairs]
             yield f"T-{number}\t{one_line(' '.join(marked))}"
         for output in outputs:
             score = f"{output.hypothesis.score / math.log(2):.6f}"  # fairseq prints base 2

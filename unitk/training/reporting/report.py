@@ -148,8 +148,8 @@ def seconds_left(run: Run) -> float | None:
 
 def early_lines(run: Run) -> tuple[str, str]:
     """The values since the last event, which is not due yet; and how long a long run will take."""
-    examples, at = run.start.data.train, run.progress
-    losses = run.means.values("train", examples.loss_weights(at.step, run.total))
+    at = run.progress
+    losses = run.means.values("train", run.start.data.train.loss_weights(at.step, run.total))
     speed, left = run.speed, seconds_left(run)
     # the slots of the other ranks are not known yet
     values = losses | {"tokens/s": speed.tokens / speed.busy, "wait": speed.waited / speed.busy}
@@ -209,12 +209,12 @@ def samples(run: Run) -> str:
 
 def anonymous(run: Run, text: str) -> str:
     """A text with the names of folders instead of their paths on this machine."""
-    config, start, folder = run.config, run.start, run.start.run.path
+    config, start = run.config, run.start
     own: list[Path | None] = []
     for one in filter(None, [start.init_from, start.resumed, *start.init_towers.values()]):
         # of a run's checkpoint the run's name is kept
         own.append(one.parents[1] if one.parent.name == "checkpoints" else one)
-    own += [config.save_dir, folder, config.user_dir, config.config, config.init_from]
+    own += [config.save_dir, run.start.run.path, config.user_dir, config.config, config.init_from]
     own += [path for path, _ in config.weighted_data] + [path for _, path in config.named_valid]
     known = {each for one in own if one is not None for each in (one, one.resolve())}
     for path in sorted(known, key=lambda path: len(str(path)), reverse=True):
@@ -226,11 +226,11 @@ def anonymous(run: Run, text: str) -> str:
 def readme(run: Run) -> str:
     """README.md of a run folder: what the run is, and how to resume it."""
     start, at = run.start, run.progress
-    settings, folder = start.parsed.settings, start.run.remote or start.run.path
+    folder = start.run.remote or start.run.path
     done = [summary(at), *last_lines(run)] if at.step else ["nothing is trained yet"]
     rows = "\n".join(
         f"| `{flag(key)}` | {one.text} | {one.where} |"
-        for key, one in settings.items()
+        for key, one in start.parsed.settings.items()
         if one.origin not in (Origin.DEFAULT, Origin.PRESET)
     )
     # pasted into a shell as it stands, beside the folder if that was given by its whole path
