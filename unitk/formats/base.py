@@ -190,10 +190,7 @@ def build_found(found: Found, given: Settings) -> Loaded:
     target_vocab = _vocab(found, len(state[TOKENS]))
     made: Task = task_choice.made_from(task_choice.config, target_vocab)
     task = made.knowing(pairs=found.answers, labels=found.labels)
-    for name, (source, begin) in task.first_rows.items():
-        # segments of the task that the checkpoint lacks begin as copies of those it has
-        if begin and name in state and len(state[name]) < arch.num_segments:
-            state[name] = state[source][torch.tensor(begin).clamp(max=len(state[source]) - 1)]
+    _begin_segments(task, state, arch.num_segments)
     found.check(task)
     sizes = dict.fromkeys(ROWS, len(target_vocab))
     if ENCODER in state:
@@ -213,12 +210,24 @@ def build_found(found: Found, given: Settings) -> Loaded:
     # a row that nobody trained must not win against those that were: its logits are -inf
     model.leave_out(rows)
     if not found.says_heads and "arch.num_heads" not in given:
-        what = f"{found.path} does not say how many heads a layer has"
-        require(arch.width % 64 == 0, f"--arch.num-heads is needed: {what}")
-        log.warning("%s: %d heads of 64 are assumed (--arch.num-heads)", what, arch.num_heads)
+        _assume_heads(found.path, arch)
     for note in found.notes:
         log.warning("%s: %s", found.path, note)
     return Loaded(model.eval(), task, _component_options(parsed), rows, found.decoding(task))
+
+
+def _begin_segments(task: Task, state: dict[str, Tensor], count: int) -> None:
+    """Segments of a task that a checkpoint lacks begin as copies of those it has."""
+    for name, (source, rows) in task.first_rows.items():
+        if rows and name in state and len(state[name]) < count:
+            state[name] = state[source][torch.tensor(rows).clamp(max=len(state[source]) - 1)]
+
+
+def _assume_heads(path: Path, arch: ModelConfig) -> None:
+    """Log how many heads are assumed, or raise UsageError if the width allows no assumption."""
+    what = f"{path} does not say how many heads a layer has"
+    require(arch.width % 64 == 0, f"--arch.num-heads is needed: {what}")
+    log.warning("%s: %d heads of 64 are assumed (--arch.num-heads)", what, arch.num_heads)
 
 
 def _with_source_vocab(

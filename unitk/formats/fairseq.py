@@ -252,15 +252,8 @@ def config_of(
     else:
         changes["embedding_scale"] = not given.get("no_scale_embedding", False)
     if isinstance(config, EncoderDecoderConfig):
-        # both towers have the positions of one setting here
         rows = count_positions(tensors, "encoder.", given, path, first)
-        if rows != changes["max_positions"]:
-            raise CheckpointError(
-                f"{path}: the towers have {rows} and {changes['max_positions']} positions, not "
-                "the same"
-            )
-        if given.get("encoder_attention_heads") != given.get("decoder_attention_heads"):
-            raise CheckpointError(f"{path}: both towers need the same number of heads")
+        _check_towers(rows, changes["max_positions"], given, path)
         shared = same(tensors["encoder.embed_tokens.weight"], words)
         changes |= {"shared_embeddings": shared, "decoder_layers": changes["num_layers"]}
         changes["num_layers"] = settings.layers_of(tensors, "encoder.layers.")
@@ -269,6 +262,16 @@ def config_of(
     if kind is ROBERTA_KIND:  # before 0.10, its option of that name was about the embeddings
         del known["norm_first"]
     return settings.read(config, known, given, path, ACTIVATIONS)
+
+
+def _check_towers(source: int, target: int, given: Mapping[str, Any], path: Path) -> None:
+    """Refuse towers with different numbers of positions or heads, which are one setting here."""
+    if source != target:
+        raise CheckpointError(
+            f"{path}: the towers have {source} and {target} positions, not the same"
+        )
+    if given.get("encoder_attention_heads") != given.get("decoder_attention_heads"):
+        raise CheckpointError(f"{path}: both towers need the same number of heads")
 
 
 def count_positions(

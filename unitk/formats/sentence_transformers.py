@@ -70,13 +70,7 @@ def write(
     modules = [("", "Transformer")]
     for number, (name, about) in enumerate(steps.items(), start=1):
         modules.append((f"{number}_{name}", name))
-        own = folder / modules[-1][0]
-        own.mkdir()
-        write_json(about, own / "config.json")
-        if name == "WordWeights":
-            weights = [about["word_weights"].get(piece, 1.0) for piece in about["vocab"]]
-            table = {"emb_layer.weight": torch.tensor(weights)[:, None]}
-            write_safetensors(table, own / "model.safetensors")
+        _write_step(folder / f"{number}_{name}", about)
     entries = [
         {"idx": i, "name": f"{i}", "path": path, "type": f"sentence_transformers.models.{name}"}
         for i, (path, name) in enumerate(modules)
@@ -85,6 +79,16 @@ def write(
     limits = {"max_seq_length": config.max_positions or LONGEST, "do_lower_case": False}
     write_json(limits, folder / "sentence_bert_config.json")
     write_json({"similarity_fn_name": "cosine"}, folder / "config_sentence_transformers.json")
+
+
+def _write_step(folder: Path, about: dict[str, Any]) -> None:
+    """Write the folder of a step behind the model, with the weights of words if it has some."""
+    folder.mkdir()
+    write_json(about, folder / "config.json")
+    if "word_weights" in about:
+        weights = [about["word_weights"].get(piece, 1.0) for piece in about["vocab"]]
+        table = {"emb_layer.weight": torch.tensor(weights)[:, None]}
+        write_safetensors(table, folder / "model.safetensors")
 
 
 def _weights(parts: Loaded) -> dict[str, Any]:

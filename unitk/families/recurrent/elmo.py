@@ -76,10 +76,7 @@ def network_sizes(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
     if cnn.get("activation") != "relu" or cnn.get("n_characters") not in (261, CHARACTERS):
         raise CheckpointError(f"{where}: unitk reads only relu over 261 or 262 characters")
     filters = entry(cnn, "filters", list)
-    for one in filters:
-        pair = one if isinstance(one, list) and len(one) == 2 else [None, None]
-        if any(check_value(size, int, "filters", where) < 1 for size in pair):
-            raise CheckpointError(f"{where}: filters must be [width, count], got {one}")
+    _check_filters(filters, where)
     numbers = {key: entry(lstm, key, int) for key in ("projection_dim", "dim", "n_layers")}
     clips = {key: lstm.get(key) for key in ("cell_clip", "proj_clip")}
     for key, value in clips.items():  # none is no bound
@@ -97,6 +94,14 @@ def network_sizes(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
         "lstm": {**numbers, **clips, "use_skip_connections": skips},
         "char_cnn": {**own, "filters": filters},
     }
+
+
+def _check_filters(filters: list[Any], where: Path) -> None:
+    """Refuse filters of characters that are not pairs of a width and a count."""
+    for one in filters:
+        pair = one if isinstance(one, list) and len(one) == 2 else [None, None]
+        if any(check_value(size, int, "filters", where) < 1 for size in pair):
+            raise CheckpointError(f"{where}: filters must be [width, count], got {one}")
 
 
 def shapes_of(sizes: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:

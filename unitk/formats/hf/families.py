@@ -223,24 +223,33 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = ""
 
     # of several, the one that has the architecture, or the first that computes the same
     for name in sorted(fitting, key=distance):
-        family = known[name]
-        free = {*family.keys, *family.free, "tied", "position_offset", "head_pooler", "head_dense"}
-        what = f"--to hf: no class of transformers fits: a {name} model"
         try:
-            check_family(config, family.presets[0], free | {*BARE} if head else free, what)
-            family.check(config)
-            places = config.max_positions > 0 or "max_positions" not in family.keys
-            require(places, f"{what} has a table of positions, but --arch.max-positions is 0")
-            gelu = config.activation == "gelu" or not (config.head_transform and not head)
-            what += f" has GELU in its output layer, but --arch.activation is {config.activation}"
-            require(gelu or not family.gelu_output, what)
-            pooled = config.head_pooler or head or not any("class:" in one for one in config.heads)
-            what = f"--to hf: {family.about} reads classes of pairs with --arch.head-pooler on"
-            require(bool(pooled), what)
-            return name
+            check_kind(name, known[name], config, head)
         except UsageError as error:
             refused.append(error)
+        else:
+            return name
     raise refused[0]
+
+
+def check_kind(name: str, family: Family, config: ModelConfig, head: str) -> None:
+    """Raise `UsageError` unless a model type computes what a model with these settings does."""
+    free = {*family.keys, *family.free, "tied", "position_offset", "head_pooler", "head_dense"}
+    what = f"--to hf: no class of transformers fits: a {name} model"
+    check_family(config, family.presets[0], free | {*BARE} if head else free, what)
+    family.check(config)
+    places = config.max_positions > 0 or "max_positions" not in family.keys
+    require(places, f"{what} has a table of positions, but --arch.max-positions is 0")
+    transforms = config.head_transform and not head
+    require(
+        not family.gelu_output or config.activation == "gelu" or not transforms,
+        f"{what} has GELU in its output layer, but --arch.activation is {config.activation}",
+    )
+    of_pairs = any("class:" in one for one in config.heads)
+    require(
+        bool(config.head_pooler or head or not of_pairs),
+        f"--to hf: {family.about} reads classes of pairs with --arch.head-pooler on",
+    )
 
 
 def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:

@@ -7,7 +7,7 @@ import secrets
 import time
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -136,20 +136,11 @@ class WritingRoute(DecodingRoute):
     # what is computed
 
     def job(self) -> Job:
-        options = read_flag(self.given, "stream"), self.given.get("stream_options") or {}
-        streams, more = options
-        known = isinstance(more, dict) and set(more) <= {"include_usage"}
-        require(known, f"stream_options must have include_usage only, got {more!r}")
-        require(streams or not more, "stream_options must be left out without stream")
-        usage = read_flag(more, "include_usage")
+        streams, usage = self.read_stream()
         self.stops, self.alternatives  # noqa: B018  (refused before anything is read)
         sources, config = self.sources()
         task = self.generator.task
-        for place, source in enumerate(sources, 1):
-            require(
-                count_tokens([source]) > 0 or (task.from_nothing and self.continues),
-                f"text {place} is empty, and task {task.name} does not write from nothing",
-            )
+        self.check_empty(sources)
         check_parts(task, sources, 0)
         sources = [source if count_tokens([source]) else [] for source in sources]
         draws = whole(self.given, "best_of", 1, self.wanted) if config.sampling else 1
@@ -159,15 +150,7 @@ class WritingRoute(DecodingRoute):
         if config.sampling:  # each output is a row of its own
             config = replace(config, nbest=1, best_of=1, beam=GenerateConfig.beam)
         prompts, cost = self.prompts(Sources(sources, truncate=task.trained.pairs), config)
-        seed = self.given.get("seed")
-        whole(self.given, "seed", -(2**63), 0)
-        # numbers that seed draws are no less than 0; those of a request are neighbours
-        first = secrets.randbits(62) if seed is None else seed + 2**63
-        items = [
-            # an output is drawn with numbers of its own, whatever is drawn beside it
-            Wanted(replace(prompt, number=(first << 16) + place))
-            for place, prompt in enumerate(one for one in prompts for _ in range(draws))
-        ]
+        items = self.seeded(prompt for prompt in prompts for _ in range(draws))
         # a beam changes its mind, and of draws that are compared nobody knows which one stays
         grows = draws == self.wanted if config.sampling else config.width == 1
         tells = streams and self.alternatives is None
@@ -181,6 +164,35 @@ class WritingRoute(DecodingRoute):
         made.read = count_tokens(sources)
         made.stream = Events(self, usage) if streams else None
         return made
+
+    def read_stream(self) -> tuple[bool, bool]:
+        """Whether events are wanted, and whether the last of them tells the usage."""
+        streams = read_flag(self.given, "stream")
+        options = self.given.get("stream_options") or {}
+        known = isinstance(options, dict) and set(options) <= {"include_usage"}
+        require(known, f"stream_options must have include_usage only, got {options!r}")
+        require(streams or not options, "stream_options must be left out without stream")
+        return streams, read_flag(options, "include_usage")
+
+    def check_empty(self, sources: Sequence[list[Ids]]) -> None:
+        """Refuse texts without tokens, unless the task writes from nothing."""
+        task = self.generator.task
+        for place, source in enumerate(sources, 1):
+            require(
+                count_tokens([source]) > 0 or (task.from_nothing and self.continues),
+                f"text {place} is empty, and task {task.name} does not write from nothing",
+            )
+
+    def seeded(self, prompts: Iterable[Prompt]) -> list[Wanted]:
+        """The prompts of outputs, each drawn with a number of its own, whatever is beside it."""
+        seed = self.given.get("seed")
+        whole(self.given, "seed", -(2**63), 0)
+        # numbers that seed draws are no less than 0; those of a request are neighbours
+        first = secrets.randbits(62) if seed is None else seed + 2**63
+        return [
+            Wanted(replace(prompt, number=(first << 16) + place))
+            for place, prompt in enumerate(prompts)
+        ]
 
     def speller(self, prompt: Prompt) -> Speller:
         """What spells the outputs for a prompt."""

@@ -112,11 +112,12 @@ class LatentSpace:
         tables = [torch.stack(column) for column in zip(*rows, strict=True)]
         mean, std, kl, pooled = (table.numpy() for table in tables)
         check_finite(tables[2], KL)
-        if kl.sum(1).mean() < LITTLE:
-            what = (
-                "the latents tell %.3f nats a text: the decoder writes the same whatever they are"
+        if (nats := kl.sum(1).mean()) < LITTLE:
+            log.warning(
+                "the latents tell %.3f nats a text: the decoder writes the same whatever they are "
+                "(posterior collapse, see docs/latent.md)",
+                nats,
             )
-            log.warning(f"{what} (posterior collapse, see docs/latent.md)", kl.sum(1).mean())
         each = [row_of[text] for text in texts]
         return Latents(mean[each], std[each], kl[each], pooled[each])
 
