@@ -24,6 +24,7 @@ from unitk.training.saving.folder import holding
 if TYPE_CHECKING:
     from unitk.training.saving.checkpoint import Loaded
 
+EXAMPLE = '(from_=["unitk", "runs/lm"], to=["hf", "exported/lm"])'
 OURS = "unitk"
 PUSH = """#!/bin/sh
 # Uploads all revisions to one model repository: sh push.sh USER/MODEL
@@ -129,12 +130,7 @@ def convert(argv: Sequence[str]) -> tuple[Path, str]:
 
 
 @register("verb", "convert")
-@verb(
-    Options,
-    parses=True,
-    value=lambda argv: convert(argv)[0],
-    example='(from_=["unitk", "runs/lm"], to=["hf", "exported/lm"])',
-)
+@verb(Options, parses=True, value=lambda argv: convert(argv)[0], example=EXAMPLE)
 def run(argv: Sequence[str]) -> None:
     """Write the folder, and say what is in it."""
     print(convert(argv)[1])

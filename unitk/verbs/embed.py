@@ -20,6 +20,8 @@ from unitk.options.config import Checkpoint, Parsed
 from unitk.options.fields import Positive
 from unitk.registry import register
 
+EXAMPLE = '(["The cat sat on the mat."], checkpoint="runs/lm")'
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(EmbedConfig, answering.Answering):
@@ -69,13 +71,7 @@ def value(parsed: Parsed) -> Any:
 
 
 @register("verb", "embed")
-@verb(
-    Options,
-    words="texts",
-    cure="lower --max-tokens",
-    value=value,
-    example='(["The cat sat on the mat."], checkpoint="runs/lm")',
-)
+@verb(Options, words="texts", cure="lower --max-tokens", value=value, example=EXAMPLE)
 def run(parsed: Parsed) -> None:
     """Read, embed, write."""
     given: Options = parsed.main

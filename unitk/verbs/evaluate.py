@@ -14,13 +14,7 @@ from unitk.api.verb import verb
 from unitk.data.files.files import ReadingOptions, expand
 from unitk.decoding.files.outputs import check_writable
 from unitk.errors import DataError, UsageError, printable, say
-from unitk.evaluation.base import (
-    CorpusEvaluation,
-    Evaluation,
-    Judged,
-    RawEvaluation,
-    TextEvaluation,
-)
+from unitk.evaluation import base
 from unitk.evaluation.corpus import open_corpus_of, open_texts_of
 from unitk.evaluation.options import choose_evaluations, names_of, with_evaluations
 from unitk.files import create, new_file
@@ -98,13 +92,13 @@ def parse_evaluate(argv: Sequence[str]) -> config.Parsed:
     return config.parse("evaluate", with_evaluations(Options), argv, aside=ASIDE)
 
 
-def measure_given(parsed: config.Parsed) -> tuple[dict[str, Any], Judged]:
+def measure_given(parsed: config.Parsed) -> tuple[dict[str, Any], base.Judged]:
     """What is measured on what, and what was found."""
     kinds = choose_evaluations(parsed)
     name, kind = next(iter(kinds.items()))
-    if issubclass(kind, TextEvaluation):
+    if issubclass(kind, base.TextEvaluation):
         about, judged = measure_texts(parsed, name, kind)
-    elif issubclass(kind, RawEvaluation):
+    elif issubclass(kind, base.RawEvaluation):
         about, judged = kind.of(parsed.main).measure(parsed, progress)
     else:
         about, judged = measure_model(parsed, kinds)
@@ -114,8 +108,8 @@ def measure_given(parsed: config.Parsed) -> tuple[dict[str, Any], Judged]:
 
 
 def measure_model(
-    parsed: config.Parsed, kinds: Mapping[str, type[Evaluation]]
-) -> tuple[dict[str, Any], Judged]:
+    parsed: config.Parsed, kinds: Mapping[str, type[base.Evaluation]]
+) -> tuple[dict[str, Any], base.Judged]:
     """Measure a model on --data by the evaluation that fits it; `objective` fits all."""
     from unitk.evaluation.objective import open_setup
     from unitk.training.device import choose_device
@@ -129,7 +123,7 @@ def measure_model(
             apart = setup.data.task.predicts and not setup.data.task.windowed
             whole = "; `unitk predict` reads texts whole" * apart
             say(f"unitk evaluate: {setup.data.train.shortened}{whole}")
-        possible = {n: kind for n, kind in kinds.items() if issubclass(kind, CorpusEvaluation)}
+        possible = {n: kind for n, kind in kinds.items() if issubclass(kind, base.CorpusEvaluation)}
         fitting = [name for name, kind in possible.items() if kind.fits(setup)]
         # `objective` fits every model: it is used where no other one does
         name = min(fitting, key=lambda one: one == "objective")
@@ -144,8 +138,8 @@ def measure_model(
 
 
 def measure_texts(
-    parsed: config.Parsed, name: str, kind: type[TextEvaluation]
-) -> tuple[dict[str, Any], Judged]:
+    parsed: config.Parsed, name: str, kind: type[base.TextEvaluation]
+) -> tuple[dict[str, Any], base.Judged]:
     """Measure what a model makes of texts, and write a line about each if requested."""
     given, evaluation = parsed.main, kind.of(parsed.main)
     source = "data" if kind.on_corpus else name

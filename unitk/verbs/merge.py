@@ -7,14 +7,11 @@ from unitk.data.corpus.merge import Options, merge
 from unitk.options.config import Parsed
 from unitk.registry import register
 
+EXAMPLE = '(parts=["data/0", "data/1"], dest="data/all")'
+
 
 @register("verb", "merge")
-@verb(
-    Options,
-    words="parts",
-    value=lambda parsed: merge(parsed.main),
-    example='(parts=["data/0", "data/1"], dest="data/all")',
-)
+@verb(Options, words="parts", value=lambda parsed: merge(parsed.main), example=EXAMPLE)
 def run(parsed: Parsed) -> None:
     """Join the shards that are given."""
     merge(parsed.main)

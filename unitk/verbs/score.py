@@ -24,6 +24,8 @@ from unitk.options.config import Parsed, UserDir, With
 from unitk.progress import progress
 from unitk.registry import register
 
+EXAMPLE = '(metric="rouge", hypotheses=["a cat sat"], references=["the cat sat"])["rouge"]'
+
 LABELS: dict[str, tuple[str, Callable[[list[Any], list[Any]], Score]]] = {
     "class": ("label", classes),
     "classes": ("labels", class_sets),
@@ -108,12 +110,7 @@ def value(parsed: Parsed) -> dict[str, Score]:
 
 
 @register("verb", "score")
-@verb(
-    Options,
-    value=value,
-    records=RECORDS,
-    example='(metric="rouge", hypotheses=["a cat sat"], references=["the cat sat"])["rouge"]',
-)
+@verb(Options, value=value, records=RECORDS, example=EXAMPLE)
 def run(parsed: Parsed) -> None:
     """Score and print."""
     given, scores = parsed.main, value(parsed)

@@ -19,6 +19,8 @@ from unitk.registry import register
 from unitk.vocab.open import open_vocab
 from unitk.vocab.words import word_vocab
 
+EXAMPLE = '("The cat sat on the mat.", task="glm_infill")'
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Checked):
@@ -66,13 +68,7 @@ def value(parsed: Parsed) -> list[Drawing]:
 
 
 @register("verb", "show")
-@verb(
-    Options,
-    words="text",
-    kinds=("task",),
-    value=value,
-    example='("The cat sat on the mat.", task="glm_infill")',
-)
+@verb(Options, words="text", kinds=("task",), value=value, example=EXAMPLE)
 def run(parsed: Parsed) -> None:
     """Print the table and the mask; write a picture if requested."""
     output, found = parsed.main.output, value(parsed)

@@ -12,16 +12,8 @@ from typing import Any
 from unitk import registry
 from unitk.errors import DataError
 from unitk.foreign import JSON_NAMES, read_json
-from unitk.vocab import untrusted
+from unitk.vocab import tokenizer_classes, untrusted
 from unitk.vocab.subwords import SentencePiece
-from unitk.vocab.tokenizer_classes import (
-    KIND,
-    Pieces,
-    TokenizerClass,
-    find_class,
-    pieces_of_file,
-    pieces_of_spec,
-)
 from unitk.vocab.untrusted import naming
 
 CONFIG, SETTINGS = "config.json", "tokenizer_config.json"
@@ -149,18 +141,18 @@ class TokenizerFiles:
         if self.fast:
             if name == "LlamaTokenizer" and untrusted.has_byte_level(self.fast):
                 return AS_IT_IS  # as Llama 3 has it, whose files name Llama's class
-            known = find_class(name)
+            known = tokenizer_classes.find_class(name)
             if known is None and name != AS_IT_IS:
                 what = "%s is taken as it is, as tokenizer_class %s is unknown"
                 log.warning(what, self.fast_file, named)
             fits = known is not None and untrusted.kind_of(self.fast["model"]) == known.model
             return name if fits or (known is not None and named) else AS_IT_IS
-        if find_class(name) is None and name != AS_IT_IS:
+        if tokenizer_classes.find_class(name) is None and name != AS_IT_IS:
             where = f"{self.folder / SETTINGS}: tokenizer_class"
-            classes = ", ".join(registry.names(KIND))
+            classes = ", ".join(registry.names(tokenizer_classes.KIND))
             raise DataError(f"{where} must be one of {classes}, got {named!r}")
         for one in (name, USUAL.get(self.kind, "")):
-            known = find_class(one)
+            known = tokenizer_classes.find_class(one)
             if known is not None and known.slow in self.slow:
                 return one
         # the files that are there decide
@@ -168,9 +160,9 @@ class TokenizerFiles:
         return next((by_file[one] for one in by_file if one in self.slow), "T5Tokenizer")
 
     @cached_property
-    def its_class(self) -> TokenizerClass | None:
+    def its_class(self) -> tokenizer_classes.TokenizerClass | None:
         """The class of the tokenizer; None if its tokenizer.json is taken as it is."""
-        return find_class(self.class_name)
+        return tokenizer_classes.find_class(self.class_name)
 
     @cached_property
     def slow_file(self) -> Path | None:
@@ -178,18 +170,18 @@ class TokenizerFiles:
         return None if self.its_class is None else self.slow.get(self.its_class.slow)
 
     @cached_property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> tokenizer_classes.Pieces:
         """The pieces, of tokenizer.json if there is one; other files must have the same."""
         slow, known = None, self.its_class
         if self.slow_file is not None and known is not None:
             with naming(self.slow_file):
-                slow = pieces_of_file(self.slow_file)
+                slow = tokenizer_classes.pieces_of_file(self.slow_file)
                 roles = {**known.roles, **{one: token_text(self.roles[one]) for one in self.roles}}
                 slow = known.arrange(slow, roles)
         if not self.fast:
             assert slow is not None
             return slow
-        fast = pieces_of_spec(self.fast)
+        fast = tokenizer_classes.pieces_of_spec(self.fast)
         if slow is None:
             return fast
         for piece, index in slow.ids.items():
