@@ -9,12 +9,13 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import get_origin
 
+import numpy as np
 import pytest
 
 from unitk import registry
 from unitk.api.verb import find_verb
 from unitk.decoding.config import EmbedConfig, GenerateConfig
-from unitk.errors import DataError, UnitkError, UsageError, printable, say
+from unitk.errors import DataError, UnitkError, UsageError, out_of_memory, printable, say
 from unitk.options.config import NoOptions, resolve
 from unitk.options.fields import flag, options
 from unitk.options.settings import Origin, Settings
@@ -142,3 +143,10 @@ def test_only_options_that_a_verb_has_are_said_to_save_memory():
                 find_verb("train")(["--help-all"])
         for option in re.findall(r"--[\w-]+", advice):
             assert option in page.getvalue(), f"{verb} has no {option}"
+
+
+def test_a_table_beyond_all_memory_is_too_little_memory():
+    with pytest.raises((ValueError, MemoryError)) as error:
+        np.zeros((2**62, 2**10))
+    assert out_of_memory(error.value)
+    assert not out_of_memory(ValueError("the array is odd"))

@@ -252,7 +252,7 @@ def main() -> None:
         print("interrupted", file=sys.stderr)
         eval("0")  # or Python, which has met it in an exec, ends by the signal, not with a code
         sys.exit(130)
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ValueError) as error:
         if "Too many open files" in str(error):  # from a library
             report(f"unitk {called_verb()}: {TOO_MANY}")
             sys.exit(1)

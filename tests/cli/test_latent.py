@@ -248,6 +248,8 @@ def test_every_verb_has_a_help_page(capsys):
         ("reconstruct x --input-format text", "--input-format has no effect without"),
         ("interpolate x", "2 texts are needed, got 1"),
         ("analogy x y", "3 texts are needed, got 2"),
+        ("sample --count 1000000000", "--count must be in .*100000"),
+        ("interpolate x y --steps 1000000000", "--steps must be in .*10000"),
         ("sample --truncate", "--truncate has no effect without texts"),
         ("sample --sampling --beam 2", "--beam has no effect with --sampling"),
         ("traverse x --dimension 16", "--dimension must be 0 to 15, got 16"),

@@ -61,7 +61,7 @@ class SearchConfig(Checked):
 
     beam: Annotated[int, Bound(1, 10_000)] = 5
     """Beam size: open hypotheses of each input. 1 is greedy decoding."""
-    nbest: Positive = 1
+    nbest: Annotated[int, Bound(1, 10_000)] = 1
     """Outputs for each input, best first."""
     lenpen: Annotated[float, Bound(-10, 10)] = 1.0
     """Length penalty: rank by log-probability / length ** lenpen. --search glm and unilm have other

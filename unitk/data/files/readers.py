@@ -88,7 +88,7 @@ class Record:
         names = [*dict.fromkeys(every)]
         near = "".join(registry.nearest(name, names) for name in missing[:1])
         shown = names if len(names) <= 12 else [*names[:12], "..."]
-        return ", ".join(shown) + near
+        return ", ".join(shown) + near or "none"
 
 
 def _inside(node: Any, name: str) -> list[Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from unitk.errors import require
 from unitk.evaluation.base import CorpusEvaluation, Judged, Progress
-from unitk.options.fields import Count, Positive
+from unitk.options.fields import Bound, Positive
 from unitk.registry import import_object, register
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class LatentMeasures(CorpusEvaluation):
     """Measures of a latent: bound, divergence, mutual information, what is written again."""
 
-    beam: Count = 1
+    beam: Annotated[int, Bound(0, 10_000)] = 1
     """Optimus: beam size when a text is decoded from the mean of its latent. 1: greedy. 0: nothing
     is decoded."""
     max_len: Positive | None = None

@@ -44,7 +44,7 @@ class Sample(Decoding):
     """Write random texts: from the prior, from the posteriors of given texts, or from the latents
     of the texts of a label."""
 
-    count: Positive = 10
+    count: Annotated[int, Bound(1, 100_000)] = 10
     """Latents to draw, for each text if texts are given."""
     spread: Weight = 1.0
     """Factor on the standard deviation. Below 1 the texts are more typical, above 1 more
@@ -66,7 +66,7 @@ class Interpolate(Decoding):
     """Write the texts on a path between two texts. A file has the two texts of a path on a line,
     with a tab between them."""
 
-    steps: Annotated[int, Bound(2)] = 9
+    steps: Annotated[int, Bound(2, 10_000)] = 9
     """Points on the path, both ends included."""
     path: Curve = "lerp"
     """lerp: a straight line; slerp: an arc around the origin, at the distance where most latents
@@ -121,7 +121,7 @@ class Traverse(Decoding):
     reach: Above = 3.0
     """A dimension moves from minus this value to this value, in standard deviations of the
     prior."""
-    steps: Annotated[int, Bound(2)] = 7
+    steps: Annotated[int, Bound(2, 10_000)] = 7
     """Values of a dimension."""
 
 
