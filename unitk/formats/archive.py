@@ -78,16 +78,16 @@ def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
     if path.is_file():
         return path
     for name in names:
-        found = sorted(path.glob(name))
-        if len(found) > 1:
-            both = " or ".join(str(one) for one in found[:2])
+        matches = sorted(path.glob(name))
+        if len(matches) > 1:
+            both = " or ".join(str(one) for one in matches[:2])
             raise CheckpointError(f"{path} holds several checkpoints; give one, such as {both}")
-        if found:
-            return found[0]
+        if matches:
+            return matches[0]
     for name, (framework, cure) in OTHERS.items():
-        if found := sorted(path.glob(name)):
+        if matches := sorted(path.glob(name)):
             raise CheckpointError(
-                f"{path} has weights of {framework} ({found[0].name}), not of PyTorch; {cure}"
+                f"{path} has weights of {framework} ({matches[0].name}), not of PyTorch; {cure}"
             )
     raise CheckpointError(f"{path} has no {what}: looked for {', '.join(names)}")
 
@@ -99,24 +99,24 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     parts = read_json(path).get("weight_map")
     if not isinstance(parts, dict) or not all(_is_name(one) for one in parts.values()):
         raise CheckpointError(f"{path}: weight_map must name files in the same folder")
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name in sorted(set(parts.values())):
-        found |= _read_tensors(path.parent / name)
+        tensors |= _read_tensors(path.parent / name)
     # a file may have fewer tensors than its index says
-    if absent := sorted(parts.keys() - found.keys()):
+    if absent := sorted(parts.keys() - tensors.keys()):
         file = path.parent / parts[absent[0]]
         raise CheckpointError(f"{path}: weight_map names {absent[0]}, which {file} does not have")
-    return unwrap(found, path)
+    return unwrap(tensors, path)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         with reading(path):
             return load_file(path)
-    found = read_pickle(path)
-    inner = [found[key] for key in INNER if isinstance(found, dict) and key in found]
+    stored = read_pickle(path)
+    inner = [stored[key] for key in INNER if isinstance(stored, dict) and key in stored]
     whole = len(inner) == 1 and isinstance(inner[0], dict)
-    return _check_tensors(inner[0] if whole else found, path)
+    return _check_tensors(inner[0] if whole else stored, path)
 
 
 def read_pickle(path: Path) -> Any:
@@ -183,13 +183,13 @@ def without_prefix(
 
     `roots` are the first words of names that the system's own models have.
     """
-    found = dict(tensors)
+    stripped = dict(tensors)
     while True:
-        first = {name.partition(".")[0] for name in found}
-        if len(first) != 1 or first & set(roots) or any("." not in name for name in found):
-            return found
+        first = {name.partition(".")[0] for name in stripped}
+        if len(first) != 1 or first & set(roots) or any("." not in name for name in stripped):
+            return stripped
         log.info("%s: %s. is taken off all names", path, *first)
-        found = {name.partition(".")[2]: tensor for name, tensor in found.items()}
+        stripped = {name.partition(".")[2]: tensor for name, tensor in stripped.items()}
 
 
 def write_json(found: Mapping[str, Any], path: Path) -> None:

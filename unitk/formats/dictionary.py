@@ -104,14 +104,14 @@ class FairseqDictionary(Dictionary):
 
     @classmethod
     def read(cls, path: Path) -> bytes:
-        found = dictionaries(path) if path.is_dir() else [path]
-        if len({one.read_bytes() for one in found}) > 1:
-            names = " and ".join(one.name for one in found)
+        paths = dictionaries(path) if path.is_dir() else [path]
+        if len({one.read_bytes() for one in paths}) > 1:
+            names = " and ".join(one.name for one in paths)
             raise DataError(
                 f"has {names}, which differ: unitk reads pairs of one vocabulary, as "
                 "fairseq-preprocess --joined-dictionary makes them"
             )
-        return found[0].read_bytes()
+        return paths[0].read_bytes()
 
     def line(self, text: str) -> list[int]:
         """The ids of a line as fairseq-preprocess writes it; `<s>` and the like are symbols."""
@@ -135,7 +135,7 @@ def symbols_of(data: bytes) -> list[str]:
 
     A symbol may be repeated only in a line marked `#fairseq:overwrite`; its last line counts.
     """
-    found: list[str] = []
+    symbols: list[str] = []
     seen = set(FIRST)
     lines = data.decode("utf-8").split("\n")
     for number, line in enumerate(lines[: -1 if lines[-1] == "" else None], start=1):
@@ -145,9 +145,9 @@ def symbols_of(data: bytes) -> list[str]:
             raise DataError(f"line {number} is not a symbol with its count: {line[:40]!r}")
         if symbol in seen and not overwrites:
             raise DataError(f"line {number} repeats the symbol {symbol!r}")
-        found.append(symbol)
+        symbols.append(symbol)
         seen.add(symbol)
-    return found
+    return symbols
 
 
 def build_dictionary(counts: Counter[str], size: int | None = None, threshold: int = 0) -> bytes:

@@ -167,10 +167,10 @@ def with_classes(layout: Layout, tensors: Mapping[str, Tensor]) -> tuple[Layout,
     names = dict(layout.names)
     heads = []
     for name, tensor in tensors.items():
-        found = re.fullmatch(r"classification_heads\.(\w+)\.out_proj\.weight", name)
-        if found and layout is ROBERTA and tensor.dim() == 2 and len(tensor):
-            heads.append(f"class:{found[1]}:{len(tensor)}")
-            names |= class_names(found[1])
+        match = re.fullmatch(r"classification_heads\.(\w+)\.out_proj\.weight", name)
+        if match and layout is ROBERTA and tensor.dim() == 2 and len(tensor):
+            heads.append(f"class:{match[1]}:{len(tensor)}")
+            names |= class_names(match[1])
     return replace(layout, names=names), tuple(heads)
 
 
@@ -194,7 +194,7 @@ def options_of(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def current_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors to the names of 0.10 and later, and split joint projections."""
-    found = {}
+    renamed = {}
     for name, tensor in tensors.items():
         # names of 0.8
         name = re.sub(r"^decoder\.(sentence_encoder|lm_head)\.", r"encoder.\1.", name)
@@ -204,10 +204,10 @@ def current_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if packed and tensor.dim() and len(tensor) % 3 == 0:
             # queries above keys above values
             for part, third in zip("qkv", tensor.chunk(3), strict=True):
-                found[f"{packed[1]}.{part}_proj.{packed[2]}"] = third
+                renamed[f"{packed[1]}.{part}_proj.{packed[2]}"] = third
         else:
-            found[name] = tensor
-    return found
+            renamed[name] = tensor
+    return renamed
 
 
 def kind_of_tensors(tensors: Mapping[str, Tensor], path: Path) -> FairseqKind:
@@ -386,10 +386,10 @@ def check_symbols(task: Task, opened: bool) -> None:
 
 def write_dict(vocab: Vocab, path: Path, rows: int) -> None:
     """Write dict.txt: a line for each symbol but the first four, which fairseq adds itself."""
-    own = b""
+    lines = b""
     first = len(SYMBOLS)
     if isinstance(vocab.model, FairseqDictionary):
-        own = vocab.model.data.rstrip(b"\n") + b"\n"
+        lines = vocab.model.data.rstrip(b"\n") + b"\n"
         first = vocab.model.size
     more = range(first, min(rows, len(vocab)))
     # fairseq's masked tasks add <mask> if it is not there
@@ -397,7 +397,7 @@ def write_dict(vocab: Vocab, path: Path, rows: int) -> None:
         "<mask>" if i == vocab.mask else piece
         for i, piece in zip(more, vocab.pieces(more), strict=True)
     )
-    create(path, own + "".join(f"{name} 1\n" for name in names).encode())
+    create(path, lines + "".join(f"{name} 1\n" for name in names).encode())
 
 
 def kind_of_config(config: ModelConfig) -> FairseqKind:

@@ -36,14 +36,14 @@ def read_ours(
     """
     origin = str(path)
     task = cfg["task"]
-    found = [("task", task["_name"].removeprefix(TASK), origin)]
+    options = [("task", task["_name"].removeprefix(TASK), origin)]
     if arch := dict(cfg.get("model") or {}).get("unitk_arch"):
-        found.append(("arch", str(arch), origin))
+        options.append(("arch", str(arch), origin))
     for word in str(task.get("unitk_options") or "").split():
         name, equals, text = word.partition("=")
         if name.partition(".")[0] in COMPONENTS:
-            found.append((name.replace("-", "_"), text if equals else None, origin))
-    given = gather_settings(found, Origin.CHECKPOINT)
+            options.append((name.replace("-", "_"), text if equals else None, origin))
+    given = gather_settings(options, Origin.CHECKPOINT)
     parsed = resolve(NoOptions, given, COMPONENTS)
     parts = parsed.components
     data = Path(str(task.get("data")))

@@ -69,8 +69,8 @@ def find(path: Path, vocab: Path | None) -> Found:
     )
     if (weights.parent / "mp_rank_01_model_states.pt").exists():
         raise CheckpointError(f"{weights.parent} is of a model divided over several devices")
-    found = files.read_pickle(weights)
-    inner = found.get("module", found) if isinstance(found, dict) else found
+    stored = files.read_pickle(weights)
+    inner = stored.get("module", stored) if isinstance(stored, dict) else stored
     tensors = files.without_prefix(files.tensors_of(inner, weights), ROOTS, weights)
     where = weights.parent / "config.json"
     declared = files.read_json(where) if where.exists() else {}

@@ -51,8 +51,8 @@ def fetch(name: str, part: str) -> Path:
     is_data = name.lstrip("/").startswith("datasets/")
     # a path object has dropped one of two strokes
     full = f"hf://{name.lstrip('/')}" if is_data else f"hf:{name}"
-    found = (DATA if is_data else MODEL).fullmatch(name)
-    if found is None:
+    repository = (DATA if is_data else MODEL).fullmatch(name)
+    if repository is None:
         raise UsageError(
             f"{full} is no name on the Hugging Face hub: hf:ORG/NAME@REVISION, or "
             "hf://datasets/ORG/NAME/FILE"
@@ -60,9 +60,9 @@ def fetch(name: str, part: str) -> Path:
     if importlib.util.find_spec("huggingface_hub") is None:
         raise UsageError(f"{full} needs the package huggingface_hub: pip install 'unitk[hub]'")
     if is_data:
-        return _file(full, found["repo"], found["revision"], found["file"])
+        return _file(full, repository["repo"], repository["revision"], repository["file"])
     require(part != "file", f"{full} is a model; a data set is hf://datasets/ORG/NAME/FILE")
-    folder = _snapshot(full, found["repo"], found["revision"], list(FILES))
+    folder = _snapshot(full, repository["repo"], repository["revision"], list(FILES))
     weights = any(folder.glob("model*.safetensors"))
     # a model's vocabulary has an id for each row of its table, which the tokenizer's files lack
     if part == "vocab" and not (weights and _is_read(folder)):
@@ -71,7 +71,7 @@ def fetch(name: str, part: str) -> Path:
         raise CheckpointError(
             f"{full} has no file model*.safetensors; unitk fetches no pickles, which may run code"
         )
-    return folder if part == "files" else _checkpoint(full, found["repo"], folder)
+    return folder if part == "files" else _checkpoint(full, repository["repo"], folder)
 
 
 register("hub", "hf")(fetch)
@@ -161,12 +161,12 @@ def _explain(full: str, repo: str, kind: str, file: str = "") -> Iterator[None]:
     except errors.RemoteEntryNotFoundError:
         raise fault(f"{full}: there is no such file{_near_names(kind, repo, file)}") from None
     except unanswered as error:
-        said = " ".join(str(getattr(error, "server_message", None) or error).split())
+        reply = " ".join(str(getattr(error, "server_message", None) or error).split())
         lacks = "the hub does not answer, and its cache on this machine lacks it"
         # a hub may answer with what it was sent
         token = get_token()
-        said = said.replace(token, "(the token)") if token else said
-        raise fault(f"{full}: {lacks} ({said[:200]})") from None
+        reply = reply.replace(token, "(the token)") if token else reply
+        raise fault(f"{full}: {lacks} ({reply[:200]})") from None
 
 
 def _near_names(kind: str, repo: str, wanted: str) -> str:

@@ -46,14 +46,14 @@ DEFAULTS = {"activation_fn": "gelu", "no_scale_embedding": False}
 def find(path: Path, vocab: Path | None) -> Found:
     """Read a file of tensors, or a folder with one; dict.txt is beside it or given as `vocab`."""
     weights = find_file(path, (FILE, "checkpoint_best.pt", "*.pt", "*.pth"), "checkpoint")
-    found = read_pickle(weights)
-    if isinstance(found, dict) and all(isinstance(found.get(side), dict) for side in SIDES):
+    stored = read_pickle(weights)
+    if isinstance(stored, dict) and all(isinstance(stored.get(side), dict) for side in SIDES):
         return registry.get("format", TRANSLATION).find(weights, vocab)
-    inner = found.get("model", found) if isinstance(found, dict) else found
+    inner = stored.get("model", stored) if isinstance(stored, dict) else stored
     tensors = current_names(without_prefix(tensors_of(inner, weights), SIDES, weights))
     if "encoder.embed_tokens.weight" not in tensors:
         raise CheckpointError(f"{weights} is not MASS: it has no encoder.embed_tokens.weight")
-    given = DEFAULTS | (options_of(found, weights) if inner is not found else {})
+    given = DEFAULTS | (options_of(stored, weights) if inner is not stored else {})
     config = config_of(KIND, tensors, given, weights, first=FIRST)
     # a dictionary is read here, any other vocabulary as it always is
     beside = (weights.parent / name for name in (*CUTTERS, DICT, "dict.src.txt"))
@@ -115,15 +115,15 @@ def write(parts: Loaded, folder: Path) -> None:
 
 def pack_qkv(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Join queries, keys and values to one matrix, and use 0.8's name of the embeddings' norm."""
-    found = {}
+    packed = {}
     for name, tensor in tensors.items():
         part = re.fullmatch(r"(.*_attn)\.([qkv])_proj\.(weight|bias)", name)
         if part is None:
-            found[name.replace(".layernorm_embedding.", ".emb_layer_norm.")] = tensor
+            packed[name.replace(".layernorm_embedding.", ".emb_layer_norm.")] = tensor
         elif part[2] == "q":
             three = [tensors[f"{part[1]}.{one}_proj.{part[3]}"] for one in "qkv"]
-            found[f"{part[1]}.in_proj_{part[3]}"] = torch.cat(three)
-    return found
+            packed[f"{part[1]}.in_proj_{part[3]}"] = torch.cat(three)
+    return packed
 
 
 register("format", "mass")(

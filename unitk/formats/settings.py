@@ -56,14 +56,16 @@ def read(
     """The configuration with the settings in `given`; `where` is the file, for errors."""
     values: dict[str, Any] = {}
     for name, theirs in keys.items():
-        found = [key for key in theirs if given.get(key) is not None]
-        if not found:
+        present = [key for key in theirs if given.get(key) is not None]
+        if not present:
             continue
-        value = check_value(given[found[0]], type(getattr(config, name)), found[0], where)
+        value = check_value(given[present[0]], type(getattr(config, name)), present[0], where)
         if name == "activation":
             possible = ", ".join(activations)
             if value not in activations:
-                raise CheckpointError(f"{where}: {found[0]} must be one of {possible}, got {value}")
+                raise CheckpointError(
+                    f"{where}: {present[0]} must be one of {possible}, got {value}"
+                )
             value = activations[value]
         values[name] = value
     return with_values(config, where, **values)

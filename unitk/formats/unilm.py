@@ -110,13 +110,13 @@ def find(path: Path, vocab: Path | None) -> Found:
 def unify_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors to one spelling, whichever release they come from."""
     fast = any(name.endswith("qkv_linear.weight") for name in tensors)
-    found = {}
+    renamed = {}
     for name, tensor in tensors.items():
         name = current_name(name)
         name = name.replace("cls.predictions.decoder_weight", "cls.predictions.decoder.weight")
         name = re.sub(r"^bert\.(encoder\.)?rel_pos_bias", FAST_BIAS if fast else SPLIT_BIAS, name)
-        found[name] = tensor
-    return found
+        renamed[name] = tensor
+    return renamed
 
 
 def write(parts: Loaded, folder: Path) -> None:

@@ -35,9 +35,9 @@ def vocab_beside(path: Path, given: Path | None = None, described: bool = True) 
     if described and is_released(folder) and any((folder / one).is_file() for one in ABOUT):
         return open_vocab(folder)
     for name in FILES:
-        found = sorted(folder.glob(name))
-        if len(found) == 1:
-            return open_vocab(found[0])
+        paths = sorted(folder.glob(name))
+        if len(paths) == 1:
+            return open_vocab(paths[0])
     # some kinds have no file of pieces
     opens = any(registry.get("vocab", name).opens(folder) for name in registry.names("vocab"))
     return open_vocab(folder) if opens else None
@@ -60,13 +60,13 @@ def fit_vocab(
     if rows == len(vocab) and not symbols:
         return vocab
     pieces = vocab.model.size
-    own = {name: index for name, index in vocab.symbols.items() if index < pieces}
-    if rows < pieces and set(range(rows, pieces)) - set(own.values()):
+    symbols_of_pieces = {name: index for name, index in vocab.symbols.items() if index < pieces}
+    if rows < pieces and set(range(rows, pieces)) - set(symbols_of_pieces.values()):
         raise DataError(
             f"the vocabulary has {pieces:,} pieces, but the checkpoint has {rows:,} rows: it was "
             "trained with another vocabulary"
         )
-    fixed = own | dict(symbols or {})
+    fixed = symbols_of_pieces | dict(symbols or {})
     by_id = _names_by_id(fixed, rows, max(rows, pieces) + len(SYMBOLS))
     size = max(rows, pieces, *(index + 1 for index in by_id))
     added: list[str | None] = [by_id.get(index) for index in range(pieces, size)]

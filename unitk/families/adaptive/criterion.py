@@ -90,17 +90,17 @@ class AdaptiveMasking:
         read = hide_by_weight(batch, weight_V)
         lean = batch.docs.device.type == "cpu"
         states, carry = model(replace(read, only_asked=lean), model.condition(read))
-        found = Loss({}, {}, carry)
+        loss = Loss({}, {}, carry)
         for name, ask in read.asks.items():
             terms = model.answer(states, read, [ask])
-            [(found.sums[name], nll, correct)] = totals(terms, [ask])
+            [(loss.sums[name], nll, correct)] = totals(terms, [ask])
             if nll is not None and ask.head == LM:
-                found.parts[f"{name}/nll"] = nll
+                loss.parts[f"{name}/nll"] = nll
             if correct is not None:
-                found.parts[f"{name}/correct"] = correct
+                loss.parts[f"{name}/correct"] = correct
             if model.training and ask.head == LM:
                 self.note(head, ask.label, terms.correct)
-        return found
+        return loss
 
     def note(self, head: Difficulty, label_K: Tensor, correct_K: Tensor) -> None:
         """Remember which tokens were predicted, and whether rightly."""

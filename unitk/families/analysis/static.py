@@ -69,10 +69,10 @@ def find_vectors(
     # places of a word are side by side
     begins = np.flatnonzero(np.diff(drawn_P4[:, 0], prepend=-1))
     groups = np.split(states_PD, begins[1:])
-    found = dict(zip(drawn_P4[begins, 0].tolist(), groups, strict=True))
+    occurrences = dict(zip(drawn_P4[begins, 0].tolist(), groups, strict=True))
     names = list(number)
-    often = sorted(found, key=lambda word: -int(counts[word]))
-    return {names[word]: reduce_states(found[word], places.reduce) for word in often}
+    often = sorted(occurrences, key=lambda word: -int(counts[word]))
+    return {names[word]: reduce_states(occurrences[word], places.reduce) for word in often}
 
 
 def words_in_slots(text: Sequence[str], token_T: Ids, task: Task) -> Iterator[tuple[str, int, int]]:

@@ -71,11 +71,11 @@ class Pattern:
         choices = list(parts[1 : 1 + several])
         alone = [*parts[:1], *parts[1 + several :]]
         names = [name for name in self.fields if name != CHOICES]
-        found = {n: self.words.get(n, {}).get(v, v) for n, v in zip(names, alone, strict=False)}
+        words = {n: self.words.get(n, {}).get(v, v) for n, v in zip(names, alone, strict=False)}
         if self.blank:
-            found = {name: value.replace(self.blank, MARK, 1) for name, value in found.items()}
+            words = {name: value.replace(self.blank, MARK, 1) for name, value in words.items()}
         numbered = {f"choice{i}": one for i, one in enumerate([*choices, "", ""], 1)}
-        return numbered | found, choices
+        return numbered | words, choices
 
     def rendered(self, parts: Sequence[str]) -> tuple[str, str]:
         """The texts before and after the blank, which is at the end if no field contains it."""
@@ -105,15 +105,15 @@ def read_pattern(name: str, number: int) -> Pattern:
     known = sorted(path.stem for path in SETS.glob("*.yaml"))
     option = "--task.patterns"
     require(bool(name), f"{option} is needed: {', '.join(known)}, or a YAML file")
-    own = name.endswith((".yaml", ".yml"))
-    if not own and name not in known:
+    is_file = name.endswith((".yaml", ".yml"))
+    if not is_file and name not in known:
         hint = nearest(name, known) or f" (there are {', '.join(known)})"
         raise UsageError(f"{option}: no data set {name!r}{hint}; FILE.yaml has your own")
-    path = Path(name) if own else SETS / f"{name}.yaml"
-    found = _read(path, f"{option} {path}" if own else str(path))
-    fits = 0 <= number < len(found)
-    require(fits, f"--task.pattern must be 0 to {len(found) - 1} of {path}, got {number}")
-    return found[number]
+    path = Path(name) if is_file else SETS / f"{name}.yaml"
+    patterns = _read(path, f"{option} {path}" if is_file else str(path))
+    fits = 0 <= number < len(patterns)
+    require(fits, f"--task.pattern must be 0 to {len(patterns) - 1} of {path}, got {number}")
+    return patterns[number]
 
 
 def _read(path: Path, named: str) -> list[Pattern]:
@@ -128,17 +128,17 @@ def _read(path: Path, named: str) -> list[Pattern]:
     fields = tuple(map(str, tree["fields"]))
     second = CHOICES not in fields or fields.index(CHOICES) == 1
     require(second, f"{named}: choices must be the second of the fields")
-    found = []
+    patterns = []
     for one in tree["patterns"]:
-        own = one if isinstance(one, dict) else {"text": one}
-        text: Any = own.get("text")
-        answers = own.get("answers", tree.get("answers"))
+        spec = one if isinstance(one, dict) else {"text": one}
+        text: Any = spec.get("text")
+        answers = spec.get("answers", tree.get("answers"))
         is_text = isinstance(text, YamlText)
         require(is_text, f"{named}: a pattern must be a text, or have text and answers")
         more = {"words": tree.get("words", {}), "blank": str(tree.get("blank", ""))}
-        found.append(Pattern(path=path, text=text, fields=fields, answers=answers, **more))
-        _check(found[-1])
-    return found
+        patterns.append(Pattern(path=path, text=text, fields=fields, answers=answers, **more))
+        _check(patterns[-1])
+    return patterns
 
 
 def _check(pattern: Pattern) -> None:

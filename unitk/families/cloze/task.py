@@ -66,18 +66,18 @@ class Cloze(Understanding):
     @cached_property
     def pattern(self) -> Pattern:
         """The pattern that --task.patterns and --task.pattern choose."""
-        found = read_pattern(self.config.patterns, self.config.pattern)
+        pattern = read_pattern(self.config.patterns, self.config.pattern)
         c = self.config
-        if found.path.parent != SETS:
-            self.files = {"patterns.yaml": found.path.read_text(encoding="utf-8")}
+        if pattern.path.parent != SETS:
+            self.files = {"patterns.yaml": pattern.path.read_text(encoding="utf-8")}
         require(
-            bool(found.labels) or not c.multi_token,
-            f"--task.multi-token has no effect: {found.place} has choices, which are always "
+            bool(pattern.labels) or not c.multi_token,
+            f"--task.multi-token has no effect: {pattern.place} has choices, which are always "
             "scored in full",
         )
-        several = c.multi_token or not found.labels or not c.length_penalty
+        several = c.multi_token or not pattern.labels or not c.length_penalty
         require(several, "--task.length-penalty has no effect without --task.multi-token on")
-        return found
+        return pattern
 
     @property
     def fields(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -199,7 +199,7 @@ class Canvas:
         Of all symbols, only the end has a probability (MDLM, section 3.2.3).
         """
         config = self.config
-        found = list[tuple[Tensor, Tensor]]()
+        drawn = list[tuple[Tensor, Tensor]]()
         end = self.open[where.nonzero()[:, 0]]
         parts = zip(states[where].split(CHUNK), chance.split(CHUNK), end.split(CHUNK), strict=True)
         for states_KD, chance_K, end_K in parts:
@@ -219,8 +219,8 @@ class Canvas:
                 )
             else:
                 word_K = gain_KV.argmax(1)
-            found.append((word_K, gain_KV.gather(1, word_K[:, None])[:, 0]))
-        words, gains = (torch.cat(each) for each in zip(*found, strict=True))
+            drawn.append((word_K, gain_KV.gather(1, word_K[:, None])[:, 0]))
+        words, gains = (torch.cat(each) for each in zip(*drawn, strict=True))
         if not gains.isfinite().all():
             raise NonFiniteError("the model gives logits that are not finite: nothing is written")
         return words, gains

@@ -161,12 +161,12 @@ def find(path: Path, vocab: Path | None) -> Found:
     # grouped-query attention is not supported
     settings.refuse(given, {**kind.fixed, "n_kv_heads": given.get("n_heads")}, where)
     config = settings.read(settings.config_of_preset(kind.preset), kind.keys, given, where)
-    own = vocab_beside(weights, vocab)
+    beside = vocab_beside(weights, vocab)
     options = {}
     if kind.layout is DIT:
         tensors = fold_norms(tensors, weights)
         config = settings.with_values(config, where, output_bias=True, ffn_width=4 * config.width)
-        if own and own.cls >= own.model.size:  # as GPT-2's, whose one symbol parts texts
+        if beside and beside.cls >= beside.model.size:  # as GPT-2's, whose one symbol parts texts
             options["opening"] = "sep"
     else:
         config = settings.with_values(config, where, tied=is_tied(LLAMA, tensors))
@@ -180,25 +180,27 @@ def find(path: Path, vocab: Path | None) -> Found:
         (kind.preset,),
         config,
         registry.name_of("task", kind.task),
-        own,
+        beside,
         options,
-        symbols={} if own is None else symbols_of(own, given, where),
+        symbols={} if beside is None else symbols_of(beside, given, where),
     )
 
 
 def symbols_of(vocab: Vocab, given: Mapping[str, Any], where: Path) -> dict[str, int]:
     """The ids of symbols: those in config.json, else those that the release's code assumes."""
     named = {"mask": "mask_token_id", "sep": "eos_token_id"}
-    found = {
+    symbols = {
         name: settings.check_value(given[key], int, key, where)
         for name, key in named.items()
         if given.get(key) is not None
     }
-    if "mask" not in found and vocab.mask >= vocab.model.size:
+    if "mask" not in symbols and vocab.mask >= vocab.model.size:
         # MDLM's and BD3-LM's code appends it to a vocabulary that lacks it
-        found["mask"] = settings.check_value(given.get("vocab_size"), int, "vocab_size", where) - 1
+        symbols["mask"] = (
+            settings.check_value(given.get("vocab_size"), int, "vocab_size", where) - 1
+        )
     opening = vocab.model.find("<|startoftext|>")  # LLaDA's
-    return found if opening is None else found | {"cls": opening}
+    return symbols if opening is None else symbols | {"cls": opening}
 
 
 def fold_norms(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
@@ -207,9 +209,9 @@ def fold_norms(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     Scale and shift become weight and bias of a norm. The gate is multiplied into the map that ends
     a part of a block (Peebles 2023, arXiv 2212.09748, section 3.2).
     """
-    found = {name: tensor for name, tensor in theirs.items() if not name.startswith(SIGMA)}
-    if f"{EMBEDDING}.embedding" in found:
-        found[f"{EMBEDDING}.weight"] = found.pop(f"{EMBEDDING}.embedding")
+    folded = {name: tensor for name, tensor in theirs.items() if not name.startswith(SIGMA)}
+    if f"{EMBEDDING}.embedding" in folded:
+        folded[f"{EMBEDDING}.weight"] = folded.pop(f"{EMBEDDING}.embedding")
     blocks = [name.removesuffix("norm1.weight") for name in theirs if ".norm1." in name]
     try:
         for block in [*blocks, OUTPUT]:
@@ -219,19 +221,19 @@ def fold_norms(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
             for norm, end in parts:
                 scale = f"{block}{norm}.weight"
                 shift = next(values)
-                found[scale] = (theirs[scale].double() * (1 + next(values))).float()
-                found[f"{block}{norm}.bias"] = shift.float()
+                folded[scale] = (theirs[scale].double() * (1 + next(values))).float()
+                folded[f"{block}{norm}.bias"] = shift.float()
                 gate = next(values) if end else shift
                 for name in {f"{block}{end}.weight", f"{block}{end}.bias"} & theirs.keys():
                     wide = theirs[name].double()
-                    found[name] = (wide * gate.view(-1, *[1] * (wide.dim() - 1))).float()
+                    folded[name] = (wide * gate.view(-1, *[1] * (wide.dim() - 1))).float()
             for leaf in ("weight", "bias"):
-                found.pop(f"{block}{MODULATION}.{leaf}", None)
+                folded.pop(f"{block}{MODULATION}.{leaf}", None)
     except KeyError as error:
         raise CheckpointError(f"{path} has no {error.args[0]}, which the model needs") from error
     except (RuntimeError, StopIteration) as error:
         raise CheckpointError(f"{path}: {block}{MODULATION} does not fit the model") from error
-    return found
+    return folded
 
 
 def _modulation(theirs: Mapping[str, Tensor], block: str, width: int) -> Tensor:
@@ -254,24 +256,24 @@ def _modulation(theirs: Mapping[str, Tensor], block: str, width: int) -> Tensor:
 
 def unfold_norms(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """A DiT's tensors whose adaptive norms give the biases of unitk's norms at every time."""
-    found = {name: tensor for name, tensor in ours.items() if not re.search(NORM_BIAS, name)}
-    found[f"{EMBEDDING}.embedding"] = found.pop(f"{EMBEDDING}.weight")
+    unfolded = {name: tensor for name, tensor in ours.items() if not re.search(NORM_BIAS, name)}
+    unfolded[f"{EMBEDDING}.embedding"] = unfolded.pop(f"{EMBEDDING}.weight")
     still = torch.zeros(config.width)  # a scale or shift that changes nothing
     for name in [name for name in ours if name.endswith(".norm1.bias")]:
         block = name.removesuffix("norm1.bias")
         values = [[ours[f"{block}{norm}.bias"], still, still + 1] for norm, _ in BRANCH_ENDS]
-        found[f"{block}{MODULATION}.bias"] = torch.cat(values[0] + values[1])
-    found[f"{OUTPUT}{MODULATION}.bias"] = torch.cat([ours[f"{OUTPUT}norm_final.bias"], still])
-    for name in [name for name in found if name.endswith(f"{MODULATION}.bias")]:
-        found[name.replace("bias", "weight")] = torch.zeros(len(found[name]), TIME_WIDTH)
+        unfolded[f"{block}{MODULATION}.bias"] = torch.cat(values[0] + values[1])
+    unfolded[f"{OUTPUT}{MODULATION}.bias"] = torch.cat([ours[f"{OUTPUT}norm_final.bias"], still])
+    for name in [name for name in unfolded if name.endswith(f"{MODULATION}.bias")]:
+        unfolded[name.replace("bias", "weight")] = torch.zeros(len(unfolded[name]), TIME_WIDTH)
     for number, inputs in ((0, WAVES), (2, TIME_WIDTH)):
-        found[f"{SIGMA}{number}.weight"] = torch.zeros(TIME_WIDTH, inputs)
-        found[f"{SIGMA}{number}.bias"] = torch.zeros(TIME_WIDTH)
+        unfolded[f"{SIGMA}{number}.weight"] = torch.zeros(TIME_WIDTH, inputs)
+        unfolded[f"{SIGMA}{number}.bias"] = torch.zeros(TIME_WIDTH)
     # a model that began here may have no bias in its outputs
-    found.setdefault(f"{OUTPUT}linear.bias", torch.zeros(len(ours[f"{OUTPUT}linear.weight"])))
+    unfolded.setdefault(f"{OUTPUT}linear.bias", torch.zeros(len(ours[f"{OUTPUT}linear.weight"])))
     each = torch.arange(0, config.key_width, 2) / config.key_width
-    found[FREQUENCY] = config.rotary_base**-each
-    return found
+    unfolded[FREQUENCY] = config.rotary_base**-each
+    return unfolded
 
 
 def write(parts: Loaded, folder: Path) -> None:

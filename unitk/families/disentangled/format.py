@@ -199,23 +199,23 @@ def part_maps(tensors: dict[str, Tensor], *pairs: str) -> None:
 
 def join_maps(tensors: dict[str, Tensor], *pairs: str) -> dict[str, Tensor]:
     """Maps of queries and keys (and of values and gates) as one, as the releases store them."""
-    found = dict(tensors)
+    joined = dict(tensors)
     for pair in pairs or ("qk",):
         first, second = pair[0], pair[1]
         for name in [name for name in tensors if f".in_proj_{first}." in name]:
             # the second map goes behind the first
             other = name.replace(f"in_proj_{first}", f"in_proj_{second}")
-            both = torch.cat([found.pop(name), found.pop(other)])
-            found[name.replace(f"in_proj_{first}", f"in_proj_{first}{second}")] = both
-    return found
+            both = torch.cat([joined.pop(name), joined.pop(other)])
+            joined[name.replace(f"in_proj_{first}", f"in_proj_{first}{second}")] = both
+    return joined
 
 
 def _join_gpt_bert(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """GPT-BERT's maps as one, and its weighted sums with one number for all parts."""
-    found = join_maps(tensors, "qk", "vg")
+    joined = join_maps(tensors, "qk", "vg")
     for number in range(sum(name.endswith(".alphas") for name in tensors)):
-        found[f"model.dwa_modules.alphas.{number}"] = found.pop(_sums(number))
-    return found
+        joined[f"model.dwa_modules.alphas.{number}"] = joined.pop(_sums(number))
+    return joined
 
 
 def _about_ltg(config: Any) -> Changes:

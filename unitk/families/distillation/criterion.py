@@ -81,10 +81,10 @@ class Distillation:
         c = self.config
         with torch.no_grad():
             wanted = look(teacher, batch, c)
-        found = look(model, batch, c)
+        seen = look(model, batch, c)
         loss = Loss({}, {})
         for name, ask in batch.asks.items():
-            both = _outputs(model, found, batch, ask), _outputs(teacher, wanted, batch, ask)
+            both = _outputs(model, seen, batch, ask), _outputs(teacher, wanted, batch, ask)
             hard, soft, nll, correct = self.compare(model, teacher, *both, ask)
             loss.sums[name] = c.labels_weight * hard + c.logits_weight * soft
             loss.parts[f"{name}/teacher"] = soft.detach()
@@ -95,12 +95,12 @@ class Distillation:
         pairs = self.matched(model, teacher)
         if c.states_weight:
             slots_BT = self.compared(batch)
-            apart = self.apart(model, found, wanted, pairs, slots_BT)
+            apart = self.apart(model, seen, wanted, pairs, slots_BT)
             loss.sums["states"] = c.states_weight * apart
         if c.attention_weight:
             layers = [(a - 1, b - 1) for a, b in pairs if a and b]
             real_BT = _real(batch)
-            apart = differ(found, wanted, layers, real_BT, c.attention_loss)
+            apart = differ(seen, wanted, layers, real_BT, c.attention_loss)
             loss.sums["attention"] = c.attention_weight * apart
         return loss
 

@@ -53,10 +53,10 @@ class ElectraConfig(ModelConfig):
         """The settings of the generator, which begin with the model's embeddings."""
         if not (parts := self.generator_divisor):
             return None
-        own = {field.name: getattr(self, field.name) for field in fields(ModelConfig)}
+        shared = {field.name: getattr(self, field.name) for field in fields(ModelConfig)}
         width = self.width // parts
         # as many parts of everything, but for the tables, which both networks read
-        own |= {
+        shared |= {
             "num_layers": self.generator_layers or self.num_layers,
             "width": width,
             "num_heads": max(self.num_heads // parts, 1),
@@ -65,16 +65,16 @@ class ElectraConfig(ModelConfig):
             "head_layers": (),
             "head_layer_norm": False,
         }
-        return ModelConfig(**own)
+        return ModelConfig(**shared)
 
     def num_weights(self, vocab_size: int) -> int:
-        own = super().num_weights(vocab_size)
+        weights = super().num_weights(vocab_size)
         if (generator := self.generator) is None:
-            return own
+            return weights
         # common tables were counted twice
         rows = vocab_size + self.num_segments + self.max_positions
         heads = (len(self.heads) - 1) * generator.width**2  # counted with the model already
-        return own + generator.num_weights(vocab_size) - rows * self.table_width - heads
+        return weights + generator.num_weights(vocab_size) - rows * self.table_width - heads
 
 
 @register("criterion", "electra")

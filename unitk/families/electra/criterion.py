@@ -57,7 +57,7 @@ class ReplacedTokens:
         [ask] = batch.asks.values()
         nll_K, correct_K, drawn_K = self.fill(model, batch, ask)
         read = replace_words(batch, ask, drawn_K)
-        found = Loss(
+        loss = Loss(
             {"mlm": (ask.weight * nll_K).sum()},
             {
                 "mlm/nll": (ask.weight * nll_K.detach()).sum(),
@@ -69,10 +69,10 @@ class ReplacedTokens:
         asked = read.asks["detect"]
         [(detect, nll, correct)] = totals(model.answer(states, read, [asked]), [asked])
         assert nll is not None and correct is not None
-        found.sums["detect"] = self.weight * detect
-        found.parts["detect/nll"], found.parts["detect/correct"] = nll, correct
-        found.parts["detect/replaced"] = (asked.weight * asked.label).sum()
-        return replace(found, carry=carry)
+        loss.sums["detect"] = self.weight * detect
+        loss.parts["detect/nll"], loss.parts["detect/correct"] = nll, correct
+        loss.parts["detect/replaced"] = (asked.weight * asked.label).sum()
+        return replace(loss, carry=carry)
 
     def fill(self, model: Replacing, batch: Batch, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
         """For each hidden slot: the loss, whether the label is likeliest, and the drawn word."""

@@ -198,7 +198,7 @@ def alone(parts: Loaded, side: str) -> Loaded:
     rows = len(tensors["embed.tokens.weight"])
     task = parts.task
     if side == "generator":
-        own = ElectraConfig(**vars(replace(config.generator, heads=())), generator_divisor=0)
+        settings = ElectraConfig(**vars(replace(config.generator, heads=())), generator_divisor=0)
         shared = {name: t for name, t in tensors.items() if name.rpartition(".")[0] in SHARED}
         inner = {
             name.removeprefix("generator."): t
@@ -211,11 +211,11 @@ def alone(parts: Loaded, side: str) -> Loaded:
         names = vars(kind.Config()) if isinstance(task.config, kind.Config) else ()
         task = kind(kind.Config(**{n: getattr(task.config, n) for n in names}), task.vocab)
     else:
-        own = replace(config, generator_divisor=0, generator_layers=0)
-        own = replace(own, head_transform=False, output_bias=False)
+        settings = replace(config, generator_divisor=0, generator_layers=0)
+        settings = replace(settings, head_transform=False, output_bias=False)
         tensors = {name: t for name, t in tensors.items() if of_discriminator(name, config)}
     with torch.device("meta"):
-        model = build(own, rows)
+        model = build(settings, rows)
     model.load_state_dict(tensors, strict=False, assign=True)
     kept = {name: count for name, count in parts.rows.items() if name in tensors}
     return replace(parts, model=model, task=task, rows=kept)

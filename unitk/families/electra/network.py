@@ -33,12 +33,12 @@ class Generating(Model):
     def __init__(self, config: ElectraConfig, vocab_size: int):
         super().__init__(config, vocab_size, Stack(config, vocab_size))
         self.generator: Stack | None = None
-        if (own := config.generator) is None:
+        if (generator := config.generator) is None:
             return
-        self.generator = Stack(own, vocab_size)
-        self.heads = Heads(own, vocab_size, config.head_config)
-        init_weights(self.generator, own)
-        init_weights(self.heads, own)
+        self.generator = Stack(generator, vocab_size)
+        self.heads = Heads(generator, vocab_size, config.head_config)
+        init_weights(self.generator, generator)
+        init_weights(self.heads, generator)
         # behind the weights' draws, which are those of tables of its own otherwise
         for part in SHARED:
             setattr(self.generator.embed, part, getattr(self.decoder.embed, part))

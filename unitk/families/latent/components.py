@@ -59,10 +59,10 @@ class LatentConfig(ModelConfig):
     @property
     def decoder(self) -> ModelConfig:
         """The decoder's settings; with a memory, its positions begin at 1."""
-        own = {field.name: getattr(self, field.name) for field in fields(ModelConfig)}
+        shared = {field.name: getattr(self, field.name) for field in fields(ModelConfig)}
         table = self.max_positions > 0 and self.positions == "learned"
-        own["position_offset"] += self.memory and table
-        return ModelConfig(**own)
+        shared["position_offset"] += self.memory and table
+        return ModelConfig(**shared)
 
     def tower(self, name: str) -> ModelConfig:
         if name != "enc":

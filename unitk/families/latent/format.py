@@ -59,8 +59,8 @@ def find(path: Path, vocab: Path | None) -> Found:
     folders = find_folders(path)
     where = folders.get("full", folders.get("decoder", path))
     if "full" in folders:
-        found = files.read_pickle(where / FULL)
-        inner = found.get("model_state_dict") if isinstance(found, dict) else None
+        stored = files.read_pickle(where / FULL)
+        inner = stored.get("model_state_dict") if isinstance(stored, dict) else None
         tensors = files.without_prefix(files.tensors_of(inner, where / FULL), SIDES, where / FULL)
     else:
         tensors = {}
@@ -72,7 +72,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     given = {side: files.read_json(file) for side, file in configs.items() if file.exists()}
     config = config_of(tensors, given, where)
     beside = {side: vocab_beside(there) for side, there in halves.items()}
-    own = open_vocab(vocab) if vocab else beside.get("decoder")
+    given_vocab = open_vocab(vocab) if vocab else beside.get("decoder")
     rows = settings.shape_of(tensors, "decoder.transformer.wte.weight", where)[0]
     return Found(
         where,
@@ -81,8 +81,8 @@ def find(path: Path, vocab: Path | None) -> Found:
         PRESETS,
         config,
         "optimus",
-        own,
-        symbols={} if own is None else symbols_of(own, rows),
+        given_vocab,
+        symbols={} if given_vocab is None else symbols_of(given_vocab, rows),
         source_vocab=beside.get("encoder"),
     )
 

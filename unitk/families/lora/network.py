@@ -46,33 +46,33 @@ class LowRank(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.lora_a(self.dropout(x)) * self.scale
-        own = F.linear(x, self.weight, self.bias)
+        plain = F.linear(x, self.weight, self.bias)
         if self.count == 1:
-            return own + F.linear(inner, self.lora_b.weight)
+            return plain + F.linear(inner, self.lora_b.weight)
         # one product for all that are stacked: c of them, of r rows each
         inner_cNr = inner.flatten(0, -2).unflatten(-1, (self.count, self.rank)).transpose(0, 1)
         outer_cro = self.lora_b.weight.unflatten(0, (self.count, -1)).mT
         added_cNo = torch.bmm(inner_cNr, outer_cro)
-        return own + added_cNo.transpose(0, 1).reshape(own.shape)
+        return plain + added_cNo.transpose(0, 1).reshape(plain.shape)
 
 
 def apply(config: LoRA, model: Model) -> None:
     """Put low-rank matrices beside those of a model that `config` names."""
-    found = {
+    matched = {
         f"{model.stored(part)}.{child}": (module, child, linear)
         for part, module in model.named_modules()
         for child, linear in module.named_children()
         # the gates of heads are a few numbers, and no one matrix of attention
         if INSIDE.search(part) and isinstance(linear, nn.Linear) and child != "gate"
     }
-    require(len(found) > 0, "--adapter lora: this architecture has no matrix that is adapted")
+    require(len(matched) > 0, "--adapter lora: this architecture has no matrix that is adapted")
     for one in config.on.split("+"):
         require(
-            any(replace(config, on=one).adapts(name) for name in found),
+            any(replace(config, on=one).adapts(name) for name in matched),
             f"--adapter: on={one} fits no matrix of this model; use {', '.join(PLACES)}, or "
-            f"patterns of names such as {next(iter(found))}",
+            f"patterns of names such as {next(iter(matched))}",
         )
-    adapted = [one for name, one in found.items() if config.adapts(name)]
+    adapted = [one for name, one in matched.items() if config.adapts(name)]
     # a matrix that is stacked of several is as high as one of them
     heights = (len(one.weight) // getattr(one, "count", 1) for *_, one in adapted)
     most = max(map(min, heights, (one.in_features for *_, one in adapted)))

@@ -170,17 +170,17 @@ def split_delta(
     rank = parse_named("adapter", parts.state["config"]["adapter"], "--adapter").rank
     ours, theirs = len(lower) // rank, len(line.theirs)
     if theirs == ours:
-        each = list(zip(lower.chunk(ours), upper.chunk(ours), strict=True))
+        halves = list(zip(lower.chunk(ours), upper.chunk(ours), strict=True))
     else:  # one matrix there: its B has zeros where a part of unitk's does not read its own A
         require(theirs == 1, f"--to peft: {stem}weight has {theirs} parts in transformers")
-        each = [(lower, torch.block_diag(*upper.chunk(ours)))]
-    found = []
-    for name, (a, b) in zip(line.theirs, each, strict=True):
+        halves = [(lower, torch.block_diag(*upper.chunk(ours)))]
+    added = []
+    for name, (a, b) in zip(line.theirs, halves, strict=True):
         form = layout.form(name)
         # peft's B has a row for each output, even where the matrix is stored as [in, out]
         b = b if form is None or form is TURNED else form.theirs(b, parts.model.config)
-        found.append(Added(name.removesuffix(".weight"), a, b))
-    return found
+        added.append(Added(name.removesuffix(".weight"), a, b))
+    return added
 
 
 def find(path: Path, vocab: Path | None) -> Found:

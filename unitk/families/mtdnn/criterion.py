@@ -26,15 +26,15 @@ class JointCrossEntropy(CrossEntropy):
         return batch.count | {JOINT: sum(batch.count[name] for name in corpora(batch))}
 
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
-        found = super().__call__(model, batch, step, total)
+        loss = super().__call__(model, batch, step, total)
         names = corpora(batch)
-        own = {name: found.sums.pop(name) for name in names}
-        found.sums[JOINT] = torch.stack([*own.values()]).sum()
-        found.parts.update({f"{name}/loss": one.detach() for name, one in own.items()})
-        if not model.training and f"{names[0]}/correct" in found.parts:
+        sums = {name: loss.sums.pop(name) for name in names}
+        loss.sums[JOINT] = torch.stack([*sums.values()]).sum()
+        loss.parts.update({f"{name}/loss": one.detach() for name, one in sums.items()})
+        if not model.training and f"{names[0]}/correct" in loss.parts:
             # a corpus is validated on its own; these are what the line about it shows
-            found.parts[f"{JOINT}/correct"] = found.parts[f"{names[0]}/correct"]
-        return found
+            loss.parts[f"{JOINT}/correct"] = loss.parts[f"{names[0]}/correct"]
+        return loss
 
 
 def corpora(batch: Batch) -> list[str]:

@@ -48,7 +48,7 @@ class MTDNN(Headed):
     @cached_property
     def each(self) -> Mapping[str, Labelling]:
         """The task of each corpus of the training, by name."""
-        found = dict[str, Labelling]()
+        labellings = dict[str, Labelling]()
         for name, (form, *labels) in self.trained.corpora.items():
             word = name.replace("-", "_").isidentifier() and name not in TAKEN
             require(
@@ -61,8 +61,8 @@ class MTDNN(Headed):
                 f"task mtdnn learns labels of the forms {', '.join(TASKS)}, but {name} has {form}",
             )
             trained = replace(self.trained, labels=tuple(labels), corpora={})
-            found[name] = self.of_form(form).changed(trained=trained)
-        return found
+            labellings[name] = self.of_form(form).changed(trained=trained)
+        return labellings
 
     def of_form(self, form: str) -> Labelling:
         """The task that learns labels of a form, with the options of this one."""

@@ -28,9 +28,9 @@ class MultiLabel(Labelling):
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         """Texts laid out with their classes, which are numbers [n]."""
-        own = np.zeros((1, len(self.labels)), np.float32)
-        own[0, labels] = 1
-        return with_labels(self.asking(parts), own)
+        marks = np.zeros((1, len(self.labels)), np.float32)
+        marks[0, labels] = 1
+        return with_labels(self.asking(parts), marks)
 
     def measured(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
         """Micro F1 of classes: twice the right ones, over those that are predicted or wanted."""

@@ -82,17 +82,17 @@ def network_sizes(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
     for key, value in clips.items():  # none is no bound
         clips[key] = 0 if value is None else check_value(value, float, key, where)
     skips = entry(lstm, "use_skip_connections", bool)
-    own = {key: entry(cnn, key, int) for key in ("n_highway", "max_characters_per_token")}
-    own["dim"] = entry(entry(cnn, "embedding", dict), "dim", int)
-    for key, size in (numbers | own).items():
+    sizes = {key: entry(cnn, key, int) for key in ("n_highway", "max_characters_per_token")}
+    sizes["dim"] = entry(entry(cnn, "embedding", dict), "dim", int)
+    for key, size in (numbers | sizes).items():
         if size < (key != "n_highway"):
             raise CheckpointError(f"{where}: {key} cannot be {size}")
-    if own["max_characters_per_token"] > LONGEST:
-        longest = own["max_characters_per_token"]
+    if sizes["max_characters_per_token"] > LONGEST:
+        longest = sizes["max_characters_per_token"]
         raise CheckpointError(f"{where}: max_characters_per_token cannot be {longest}")
     return {
         "lstm": {**numbers, **clips, "use_skip_connections": skips},
-        "char_cnn": {**own, "filters": filters},
+        "char_cnn": {**sizes, "filters": filters},
     }
 
 
@@ -135,7 +135,7 @@ def read_arrays(file: Path, shapes: Iterator[tuple[str, tuple[int, ...]]]) -> di
     """
     import h5py
 
-    found: dict[str, Tensor] = {}
+    arrays: dict[str, Tensor] = {}
     with reading(file), h5py.File(file) as opened:
         for name, shape in shapes:
             there: Any = opened
@@ -156,8 +156,8 @@ def read_arrays(file: Path, shapes: Iterator[tuple[str, tuple[int, ...]]]) -> di
             stored = 0 if there.is_virtual or there.external else there.id.get_storage_size()
             if there.nbytes > stored * (RATIO if there.chunks else 1):
                 raise CheckpointError(f"{file} does not hold the {there.nbytes:,} bytes of {name}")
-            found[name] = torch.from_numpy(there[()].astype("float32"))
-    return found
+            arrays[name] = torch.from_numpy(there[()].astype("float32"))
+    return arrays
 
 
 def state_of(there: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> dict[str, Tensor]:

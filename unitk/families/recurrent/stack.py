@@ -71,12 +71,12 @@ def reading_order(slots: Tensor, sight: str) -> Order:
         place_BT = torch.arange(real_BT.numel(), device=slots.device).view(real_BT.shape)
         return Order(place_BT[:, : int(length_B.max())], length_B, real_BT.numel())
     place_R = real_BT.flatten().nonzero()[:, 0]  # pads are never born
-    own = slots.flatten(1)[:, place_R]
-    by_time = own[NOW].argsort(stable=True)
-    by_doc = by_time[own[DOC, by_time].argsort(stable=True)]  # docs, and times within a doc
-    own, place_R = own[:, by_doc], place_R[by_doc]
-    require(reads_one_by_one(own.cpu().numpy()), SEQUENTIAL)
-    _, doc_R, length_N = own[DOC].unique_consecutive(return_inverse=True, return_counts=True)
+    of_row = slots.flatten(1)[:, place_R]
+    by_time = of_row[NOW].argsort(stable=True)
+    by_doc = by_time[of_row[DOC, by_time].argsort(stable=True)]  # docs, and times within a doc
+    of_row, place_R = of_row[:, by_doc], place_R[by_doc]
+    require(reads_one_by_one(of_row.cpu().numpy()), SEQUENTIAL)
+    _, doc_R, length_N = of_row[DOC].unique_consecutive(return_inverse=True, return_counts=True)
     begin_N = length_N.cumsum(0) - length_N
     # a slot's step is its number among all, less that of the first slot of its doc
     place_NL = place_R.new_zeros(len(length_N), int(length_N.max()))
@@ -158,12 +158,12 @@ class RecurrentStack(Tower):
 
     def beginning(self, x_NLD: Tensor) -> list[State]:
         """The state of each layer before a text."""
-        found = []
+        states = []
         for layer in self.layers:
             assert isinstance(layer, LSTM)
             output_NP, cell_NC = (x_NLD.new_zeros(len(x_NLD), width) for width in layer.widths)
-            found.append((output_NP, cell_NC))
-        return found
+            states.append((output_NP, cell_NC))
+        return states
 
     def pass_through(
         self,
@@ -305,7 +305,7 @@ class RecurrentModel(Model):
         if len(self.config.towers) == 1:
             return super().embed(batch, depth)
         embedded_BTD = self.embedded(batch)
-        found = []
+        embedded = []
         for name in reversed(self.config.towers):
             stack = self.tower(name)
             assert isinstance(stack, RecurrentStack)
@@ -313,8 +313,8 @@ class RecurrentModel(Model):
             given = embedded_BTD, batch.towers[name], batch.sight[name], dict[str, Tensor]()
             with suppress(StopIteration):
                 last, *_ = stack.read(*given, layers)
-            found.append(last if layers is None else layers[depth])
-        return torch.cat(found, -1)
+            embedded.append(last if layers is None else layers[depth])
+        return torch.cat(embedded, -1)
 
     def for_heads(self, states: dict[str, Tensor], every: dict[str, list[Tensor]]) -> Tensor:
         """The states that heads read: [B, T, 2 D], or those of several layers, [B, T, L, 2 D]."""

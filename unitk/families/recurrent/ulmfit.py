@@ -78,10 +78,10 @@ def find(path: Path, vocab: Path | None) -> Assembled:
 
 def _words(given: Path | None, file: Path) -> Vocab:
     """The vocabulary `given`, or else that of the itos*.pkl beside the file."""
-    found = [given] if given else sorted(file.parent.glob("itos*.pkl"))
-    what = "there is no itos*.pkl" if not found else "there are several itos*.pkl"
-    require(len(found) == 1, f"--vocab is needed: {what} beside {file}")
-    [path] = found
+    paths = [given] if given else sorted(file.parent.glob("itos*.pkl"))
+    what = "there is no itos*.pkl" if not paths else "there are several itos*.pkl"
+    require(len(paths) == 1, f"--vocab is needed: {what} beside {file}")
+    [path] = paths
     if path.suffix != ".pkl":
         return open_vocab(path)
     with reading(path), path.open("rb") as opened:
@@ -106,25 +106,25 @@ class Plain(pickle.Unpickler):
 
 def _tensors(file: Path) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
     """The tensors of each layer, and the others, of a language model or of an encoder alone."""
-    found = read_pickle(file)
-    found = found.get("model", found) if isinstance(found, dict) else found
+    stored = read_pickle(file)
+    stored = stored.get("model", stored) if isinstance(stored, dict) else stored
     layers: dict[int, dict[str, Tensor]] = {}
     rest: dict[str, Tensor] = {}
-    for name, tensor in tensors_of(found, file).items():
+    for name, tensor in tensors_of(stored, file).items():
         name = name.removeprefix("0.")
         if tensor.dim() != (1 if "bias" in name else 2):
             raise CheckpointError(f"{file}: {name} has shape {list(tensor.shape)}")
         if match := LAYER.fullmatch(name):
             number, kind, side, raw = match.groups()
-            own = layers.setdefault(int(number), {})
-            if raw or f"{kind}_{side}" not in own:
-                own[f"{kind}_{side}"] = tensor.float()
+            layer = layers.setdefault(int(number), {})
+            if raw or f"{kind}_{side}" not in layer:
+                layer[f"{kind}_{side}"] = tensor.float()
         elif name not in COPIES:
             rest[name] = tensor.float()
     if more := rest.keys() - {"encoder.weight", "1.decoder.weight", "1.decoder.bias"}:
         raise CheckpointError(f"{file} is not of an AWD-LSTM: it has {min(more)}")
     whole = layers.keys() == set(range(len(layers))) and all(
-        len(own) == 4 for own in layers.values()
+        len(layer) == 4 for layer in layers.values()
     )
     if not layers or not whole or "encoder.weight" not in rest:
         raise CheckpointError(f"{file} does not have all tensors of an AWD-LSTM")

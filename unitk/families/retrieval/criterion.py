@@ -63,15 +63,15 @@ class Contrast:
 
     def vectors(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The vectors of all texts [E, D, W], of their states by the weights of the task."""
-        found = []
+        pooled = []
         for name, slots in batch.towers.items():
             weighted_BTW = batch.inputs[f"{name}.weight"][..., None] * states[name].float()
             vectors_NW = weighted_BTW.new_zeros(len(batch.owner), weighted_BTW.shape[-1])
             # pads have the doc of the first text of their row, and the weight 0
             vectors_NW = vectors_NW.index_add(0, slots[DOC].flatten(), weighted_BTW.flatten(0, 1))
-            found.append(vectors_NW.unflatten(0, (-1, docs_of(batch))))
+            pooled.append(vectors_NW.unflatten(0, (-1, docs_of(batch))))
         # the tower of sources, where there are two, has one doc an example
-        return torch.cat([*(one[:, :1] for one in found[:-1]), found[-1]], dim=1)
+        return torch.cat([*(one[:, :1] for one in pooled[:-1]), pooled[-1]], dim=1)
 
     def scores(self, each_EDW: Tensor, key_ED: Tensor) -> Tensor:
         """The cosines of sources and other texts by the temperature, [E, M]; -inf: no negative."""

@@ -105,10 +105,10 @@ def run(parsed: Parsed) -> None:
     check_writable(given)
     trec = given.output_format == "trec"
     trec |= given.output_format == "auto" and given.output.suffix == ".trec"
-    found = find_passages(given)
-    lines = (json.dumps(one.record(), ensure_ascii=False) for one in found)
+    hits = find_passages(given)
+    lines = (json.dumps(one.record(), ensure_ascii=False) for one in hits)
     if trec:
-        lines = (line for one in found for line in one.trec())
+        lines = (line for one in hits for line in one.trec())
     write(lines, given.output, given.overwrite)
 
 
@@ -163,25 +163,25 @@ def vectors_of(given: Options, generator: Any, texts: Sequence[Passage]) -> Iter
         for at in range(0, len(texts), TOGETHER):
             sources = generator.encode([text.parts for text in texts[at : at + TOGETHER]])
             model, task = generator.model, generator.task
-            found = np.array(embed(model, task, sources, given, first=at, report=report))
-            width = found.shape[1]
+            vectors = np.array(embed(model, task, sources, given, first=at, report=report))
+            width = vectors.shape[1]
             most = given.dimensions
             require(
                 (most or 0) <= width, f"--dimensions {most}: vectors of this model have {width}"
             )
-            yield found[:, :most]
+            yield vectors[:, :most]
 
 
 def open_vectors(path: Path, count: int) -> Floats:
     """Stored vectors [N, W] of so many documents, which stay on disk."""
     try:
-        found: Floats = np.load(path, mmap_mode="r", allow_pickle=False)
+        vectors: Floats = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise DataError(f"--vectors {path}: {error.strerror}") from error
     except (ValueError, EOFError) as error:
         raise DataError(f"--vectors {path} is no array that `unitk embed` wrote") from error
-    whole = found.ndim == 2 and found.dtype.kind == "f" and len(found) == count
+    whole = vectors.ndim == 2 and vectors.dtype.kind == "f" and len(vectors) == count
     if not whole:
-        shape = " x ".join(map(str, found.shape))
+        shape = " x ".join(map(str, vectors.shape))
         raise DataError(f"--vectors {path} has {shape} numbers, but --documents {count:,} texts")
-    return found
+    return vectors

@@ -38,17 +38,17 @@ def read_passages(
         for path in paths
         for file in (sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path])
     ]
-    found, seen = list[Passage](), set[str]()
+    passages, seen = list[Passage](), set[str]()
     for path in files:
         for own, parts, where in _texts(path, option, fields, usual, id_field):
-            text = Passage(str(len(found)) if own is None else str(own), parts)
+            text = Passage(str(len(passages)) if own is None else str(own), parts)
             if text.id in seen:
                 raise DataError(f"{where}: id {text.id!r} comes twice")
             seen.add(text.id)
-            found.append(text)
-    if not found:
+            passages.append(text)
+    if not passages:
         raise DataError(f"{option} {' '.join(map(str, paths))} holds no text")
-    return found
+    return passages
 
 
 def _texts(
@@ -88,14 +88,14 @@ def read_run(path: Path) -> dict[str, list[str]]:
         for record in records(path, ("id", "found")):
             record.need("id")
             record.need("found")
-            own = scored.setdefault(str(record.get("id")), {})
-            each = record.get("found")
-            if not isinstance(each, list) or not all(isinstance(one, dict) for one in each):
+            scores = scored.setdefault(str(record.get("id")), {})
+            ranked = record.get("found")
+            if not isinstance(ranked, list) or not all(isinstance(one, dict) for one in ranked):
                 raise DataError(f"{record.where('found')} must be a list of objects")
-            for one in each:
-                _add(own, str(one.get("id")), -float(len(own)), record.place)
+            for one in ranked:
+                _add(scores, str(one.get("id")), -float(len(scores)), record.place)
     # sorting is stable: equal scores stay in the order of the file
-    return {query: sorted(own, key=lambda one: -own[one]) for query, own in scored.items()}
+    return {query: sorted(scores, key=lambda one: -scores[one]) for query, scores in scored.items()}
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, float]]:
@@ -104,18 +104,18 @@ def read_judgements(path: Path) -> dict[str, dict[str, float]]:
     Lines of TREC's qrels (query, 0, id, relevance), or a table with the fields query-id, corpus-id
     and score (BEIR).
     """
-    found: dict[str, dict[str, float]] = {}
+    judgements: dict[str, dict[str, float]] = {}
     names = "query-id", "corpus-id", "score"
     if format_of(path) == "text":
         for line, where in numbered_lines(path):
             if line.strip():
                 query, _, one, gain = _columns(line, 4, "of qrels", where)
-                _add(found.setdefault(query, {}), one, _number(gain, where), where)
-        return found
+                _add(judgements.setdefault(query, {}), one, _number(gain, where), where)
+        return judgements
     for record in records(path, names):
         query, one, gain = (_field(record, name) for name in names)
-        _add(found.setdefault(query, {}), one, _number(gain, record.place), record.place)
-    return found
+        _add(judgements.setdefault(query, {}), one, _number(gain, record.place), record.place)
+    return judgements
 
 
 def _field(record: Record, name: str) -> str:
@@ -132,12 +132,12 @@ def _columns(line: str, count: int, what: str, where: str) -> list[str]:
 
 def _number(text: str, where: str) -> float:
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = math.nan
-    if math.isnan(found):
+        number = math.nan
+    if math.isnan(number):
         raise DataError(f"{where}: {text!r} is no number")
-    return found
+    return number
 
 
 def _add(own: dict[str, float], one: str, score: float, where: str) -> None:

@@ -62,7 +62,7 @@ class Forms:
         self.closes[: len(texts)] = [not WORDS.match(text[-1:]) for text in texts]
 
     def __call__(self, ids: Ids) -> list[Link]:
-        found = list[Link]()
+        links = list[Link]()
         behind = 0
         tokens = ids.tolist()
         border = np.append(True, self.opens[ids[1:]] | self.closes[ids[:-1]])
@@ -75,7 +75,7 @@ class Forms:
                 stop = start + size
                 entity = self.entities.get(tuple(tokens[start:stop]))
                 if entity is not None and stop <= len(tokens) and border[stop]:
-                    found.append((start, stop, entity))
+                    links.append((start, stop, entity))
                     behind = stop
                     break
-        return found
+        return links

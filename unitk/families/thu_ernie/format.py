@@ -102,21 +102,21 @@ def number_fusions(tensors: Mapping[str, Tensor], layers: int, count: int) -> di
 
     Both biases of a mixture are added up, as the sum of both maps has one.
     """
-    found = dict(tensors)
+    numbered = dict(tensors)
     for name in tensors:
         part = re.fullmatch(r"bert\.encoder\.layer\.(\d+)\.(.*(?:_ent|\.ent)\..*)", name)
         if part is None:
             continue
-        tensor = found.pop(name)
+        tensor = numbered.pop(name)
         number = int(part[1])
         if part[2] == "intermediate.dense_ent.bias":
             # where no entity is, the second map gives its bias alone
             both = name.replace("dense_ent", "dense")
-            found[both] = found[both] + tensor
+            numbered[both] = numbered[both] + tensor
         # the last layer's additions behind the mixture make entities that nothing reads
         elif number < layers - 1 or not part[2].startswith("output."):
-            found[f"{ENTITIES}{number - layers + count}.{part[2]}"] = tensor
-    return found
+            numbered[f"{ENTITIES}{number - layers + count}.{part[2]}"] = tensor
+    return numbered
 
 
 register("format", "thu_ernie")(

@@ -143,8 +143,8 @@ class THUERNIE(MLM):
         return layout(example, entity, self.noised(entity, rng))
 
     def encoded(self, parts: list[Ids]) -> Encoded:
-        found = super().encoded(parts)
-        return replace(found, example=self.read(found.example, parts))
+        encoded = super().encoded(parts)
+        return replace(encoded, example=self.read(encoded.example, parts))
 
     def prompt(self, source: list[Ids]) -> Example:
         return self.read(super().prompt(source), source)

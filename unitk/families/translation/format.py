@@ -100,16 +100,16 @@ def tower(root: str, ours: str) -> dict[str, Any]:
 def find(path: Path, vocab: Path | None) -> Found:
     """Read a file of XLM, or a folder with one; the dictionary is in it or given as `vocab`."""
     path = find_file(path, (FILE, "*.pth"), "checkpoint")
-    found = read_pickle(path)
-    sides = [found.get(side) for side in SIDES] if isinstance(found, dict) else []
+    stored = read_pickle(path)
+    sides = [stored.get(side) for side in SIDES] if isinstance(stored, dict) else []
     if not sides or not all(isinstance(side, dict) for side in sides):
         raise CheckpointError(f"{path} has no encoder and decoder")
     tensors = {
         f"{side}.{name}": tensor
         for side in SIDES
-        for name, tensor in tensors_of(found[side], path).items()
+        for name, tensor in tensors_of(stored[side], path).items()
     }
-    given = found.get("params")
+    given = stored.get("params")
     if not isinstance(given, dict):
         raise CheckpointError(f"{path} has no params of its model")
     settings.refuse(given, FIXED, path)
@@ -129,7 +129,7 @@ def find(path: Path, vocab: Path | None) -> Found:
         (PRESET,),
         config,
         PRESET,
-        open_vocab(vocab) if vocab else vocab_of(found, given, path),
+        open_vocab(vocab) if vocab else vocab_of(stored, given, path),
         options,
         notes=notes,
         check=partial(check_languages, max(config.num_segments, 1), path),

@@ -102,10 +102,13 @@ class Multilingual(Seq2Seq):
 
     def for_corpus(self, manifest: Mapping[str, Any]) -> Multilingual:
         given = self.config.languages
-        own = manifest.get("languages", given)
-        if len(own) == 1:  # of texts; they are translated into the other language
-            own = [*own, next((one for one in given if one != own[0]), own[0])]
-        return self.changed(config=replace(self.config, languages=tuple(own)))
+        languages = manifest.get("languages", given)
+        if len(languages) == 1:  # of texts; they are translated into the other language
+            languages = [
+                *languages,
+                next((one for one in given if one != languages[0]), languages[0]),
+            ]
+        return self.changed(config=replace(self.config, languages=tuple(languages)))
 
     def prompt(self, source: list[Ids]) -> Example:
         return set_languages(super().prompt(source), *self.config.languages)

@@ -54,9 +54,9 @@ class MBART(BART):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        found = {code: vocab.model.find(code) for code in dict.fromkeys(config.languages)}
+        ids = {code: vocab.model.find(code) for code in dict.fromkeys(config.languages)}
         # a vocabulary without languages gets an id for each that is named
-        self.virtual = tuple(code for code, index in found.items() if index is None)
+        self.virtual = tuple(code for code, index in ids.items() if index is None)
         have = [piece for piece in codes_of(vocab) if self.virtual]
         require(
             not have,
@@ -64,7 +64,7 @@ class MBART(BART):
             f"{' '.join(have)}",
         )
         beyond = {code: len(vocab) + place for place, code in enumerate(self.virtual)}
-        own, other = (beyond.get(code, found[code]) for code in config.languages)
+        own, other = (beyond.get(code, ids[code]) for code in config.languages)
         assert own is not None and other is not None
         self.codes = own, other
 

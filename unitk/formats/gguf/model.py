@@ -68,13 +68,13 @@ def _table(parts: Mapping[str, Theirs], forms: Mapping[str, Stored], **more: str
 def _join(rows: Tensor, config: ModelConfig) -> Tensor:
     """Queries, keys and values in one matrix, of whose heads the first channels turn."""
     *turning, values = rows.chunk(3)
-    found = []
+    joined = []
     for one in turning:
         heads = one.unflatten(0, (config.num_heads, config.key_width))
         first, rest = heads.split([number := _turning(config), config.key_width - number], 1)
         halves = first.unflatten(1, (-1, 2)).transpose(1, 2).flatten(1, 2)
-        found.append(torch.cat([halves, rest], 1).flatten(0, 1))
-    return torch.cat([*found, values])
+        joined.append(torch.cat([halves, rest], 1).flatten(0, 1))
+    return torch.cat([*joined, values])
 
 
 def _turning(config: ModelConfig) -> int:
@@ -87,13 +87,13 @@ JOINED = Stored(_join, _join)
 
 def _rotary(config: ModelConfig) -> dict[str, Any]:
     """The settings of rotary positions."""
-    found: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "rope.dimension_count": _turning(config),
         "rope.freq_base": float(config.rotary_base),
     }
     if config.rotary_factor != 1 and not config.rotary_wavelengths:
-        found |= {"rope.scaling.type": "linear", "rope.scaling.factor": config.rotary_factor}
-    return found
+        entries |= {"rope.scaling.type": "linear", "rope.scaling.factor": config.rotary_factor}
+    return entries
 
 
 def _windows(config: ModelConfig) -> dict[str, Any]:
@@ -171,16 +171,17 @@ FREE |= {"rotary_base", "rotary_factor"}
 def stack_of(config: ModelConfig, arch: str) -> str:
     """The architecture of llama.cpp that a model fits; `UsageError` names what none has."""
     family = arch.partition("_")[0]
-    found = dict[str, list[str]]()
+    architectures = dict[str, list[str]]()
     for name, stack in STACKS.items():
-        found[name] = find_differences(config, stack.preset, FREE | {*stack.free})
-        if not found[name]:
+        architectures[name] = find_differences(config, stack.preset, FREE | {*stack.free})
+        if not architectures[name]:
             return name
     # the one named as the model says what it lacks, or else the nearest
     nearest = min(
-        found, key=lambda one: (not STACKS[one].preset.startswith(family), len(found[one]))
+        architectures,
+        key=lambda one: (not STACKS[one].preset.startswith(family), len(architectures[one])),
     )
-    raise UsageError(f"--to gguf: a {nearest} model has {found[nearest][0]}")
+    raise UsageError(f"--to gguf: a {nearest} model has {architectures[nearest][0]}")
 
 
 def framing_of(task: Task, reader: Task | None = None) -> Framing:

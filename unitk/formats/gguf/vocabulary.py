@@ -62,14 +62,14 @@ def tokenizer_entries(vocab: Vocab, rows: int, prompt: Framing) -> Entries:
     require(end < rows, "--to gguf: the end symbol has no row in this model")
     model = vocab.model
     if isinstance(model, SentencePiece) and not isinstance(model, Unaccented):
-        found = _sentencepiece(model)
+        entries = _sentencepiece(model)
     elif isinstance(model, Tokenizers):
-        found = _tokenizers(model)
+        entries = _tokenizers(model)
     else:
         raise UsageError(f"--to gguf: llama.cpp has no tokenizer for --vocab of kind {model.kind}")
     pieces = vocab.pieces(range(min(rows, len(vocab))))
     pieces += [""] * (rows - len(pieces))
-    kinds: list[int] = [*found["token_type"], *[CONTROL] * rows][:rows]
+    kinds: list[int] = [*entries["token_type"], *[CONTROL] * rows][:rows]
     # a text that spells a symbol is a text, as in unitk
     for index in vocab.symbols.values():
         if index < rows and kinds[index] != UNKNOWN:
@@ -80,16 +80,16 @@ def tokenizer_entries(vocab: Vocab, rows: int, prompt: Framing) -> Entries:
             pieces[index] = f"[row {index}]"
             kinds[index] = UNUSED
         known.add(pieces[index])
-    found |= {"tokens": pieces, "token_type": kinds}
-    if "scores" in found:
-        found["scores"] = [*found["scores"], *[0.0] * rows][:rows]
+    entries |= {"tokens": pieces, "token_type": kinds}
+    if "scores" in entries:
+        entries["scores"] = [*entries["scores"], *[0.0] * rows][:rows]
     # without these, llama.cpp takes the ids of Llama 2, BERT or GPT-2 for symbols
     ids = {"eos": end, "bos": end if prompt.opening is None else prompt.opening}
     ids |= {"unknown": vocab.unk, "padding": vocab.pad, "mask": vocab.mask}
-    found |= {f"{name}_token_id": index for name, index in ids.items() if index < rows}
-    found |= {"add_bos_token": prompt.opening is not None, "add_eos_token": prompt.closed}
-    found["suppress_tokens"] = [index for index in prompt.protocol.banned if index < rows]
-    return {f"tokenizer.ggml.{name}": value for name, value in found.items()}
+    entries |= {f"{name}_token_id": index for name, index in ids.items() if index < rows}
+    entries |= {"add_bos_token": prompt.opening is not None, "add_eos_token": prompt.closed}
+    entries["suppress_tokens"] = [index for index in prompt.protocol.banned if index < rows]
+    return {f"tokenizer.ggml.{name}": value for name, value in entries.items()}
 
 
 def _sentencepiece(model: SentencePiece) -> Entries:
@@ -102,7 +102,7 @@ def _sentencepiece(model: SentencePiece) -> Entries:
     merges = bool(rules.get(4, 1))
     suffix = bool(trainer.get(24, 0))
     require(not suffix, "--to gguf: llama.cpp has blanks before words, not behind as this --vocab")
-    found: Entries = {
+    entries: Entries = {
         "model": "t5",
         "token_type": kinds,
         "scores": [struct.unpack("<f", one.get(2, bytes(4)))[0] for one in about],
@@ -112,7 +112,7 @@ def _sentencepiece(model: SentencePiece) -> Entries:
     if trainer.get(3, 1) != 2:  # model_type: unigram
         if BYTE in kinds:
             log.warning("llama.cpp reads characters without a piece as [UNK], not as bytes")
-        return found | ({"precompiled_charsmap": table} if table else {})
+        return entries | ({"precompiled_charsmap": table} if table else {})
     require(
         BYTE in kinds,
         "--to gguf: llama.cpp needs a piece for each byte beside merged pieces (BPE): preprocess "
@@ -121,34 +121,36 @@ def _sentencepiece(model: SentencePiece) -> Entries:
     if table or merges:
         name = bytes(rules.get(1, b"")).decode() or "its blanks"
         log.warning("llama.cpp reads texts as they are written, not normalized (%s)", name)
-    return found | {"model": "llama"}
+    return entries | {"model": "llama"}
 
 
 def _tokenizers(model: Tokenizers) -> Entries:
     """A model of the tokenizers library that merges pieces of bytes, or of characters."""
     spec = json.loads(model.data)
-    own = spec["model"]
+    model_spec = spec["model"]
     added = spec.get("added_tokens") or []
-    merged = own.get("type", "BPE") == "BPE" and not own.get("end_of_word_suffix")
+    merged = model_spec.get("type", "BPE") == "BPE" and not model_spec.get("end_of_word_suffix")
     what = "--to gguf: llama.cpp has no tokenizer for --vocab"
-    require(merged, f"{what} with pieces of type {own.get('type')}")
+    require(merged, f"{what} with pieces of type {model_spec.get('type')}")
     kinds = [NORMAL] * model.size
     for index in range(model.size):
         if not model.piece(index):
             kinds[index] = UNUSED
     for token in added:
         kinds[token["id"]] = CONTROL if token.get("special") else USER
-    merges = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in own["merges"]]
+    merges = [
+        pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model_spec["merges"]
+    ]
     if '"ByteLevel"' in json.dumps(spec.get("pre_tokenizer")):
-        name = _pattern(spec["pre_tokenizer"], bool(own.get("ignore_merges")))
+        name = _pattern(spec["pre_tokenizer"], bool(model_spec.get("ignore_merges")))
         require(bool(name), f"{what} that cuts texts so (pre_tokenizer of tokenizer.json)")
         if spec.get("normalizer"):
             log.warning("llama.cpp reads texts as they are written, not normalized")
         pairs = [f"{first} {second}" for first, second in merges]
         return {"model": "gpt2", "pre": name, "token_type": kinds, "merges": pairs}
-    require(bool(own.get("byte_fallback")), f"{what} without a piece for each byte")
+    require(bool(model_spec.get("byte_fallback")), f"{what} without a piece for each byte")
     for byte in range(256):
-        kinds[own["vocab"][f"<0x{byte:02X}>"]] = BYTE
+        kinds[model_spec["vocab"][f"<0x{byte:02X}>"]] = BYTE
     return {
         "model": "llama",
         "token_type": kinds,

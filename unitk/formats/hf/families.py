@@ -121,24 +121,24 @@ class Family:
 
         Those under a common name have their own. Raises `CheckpointError` for two numbers of heads.
         """
-        found = self.unpack(dict(given), where)
+        settings = self.unpack(dict(given), where)
         names = {key: every for every in self.keys.values() for key in every}
         for common, several in COMMON.items():
             own = next((one for one in several if one in names), common)
-            if common not in names and own in names and found.get(common) is not None:
-                value = found.pop(common)
-                found[own] = value if found.get(own) is None else found[own]
+            if common not in names and own in names and settings.get(common) is not None:
+                value = settings.pop(common)
+                settings[own] = value if settings.get(own) is None else settings[own]
                 # tensors show other sizes, and older versions wrote layers of another model
-                if common.endswith("heads") and found[own] != value:
+                if common.endswith("heads") and settings[own] != value:
                     raise CheckpointError(
-                        f"{where}: {own} is {found[own]!r}, but {common} is {value!r}"
+                        f"{where}: {own} is {settings[own]!r}, but {common} is {value!r}"
                     )
         lacking = (
             key
             for key in self.usual
-            if all(found.get(name) is None for name in names.get(key, (key,)))
+            if all(settings.get(name) is None for name in names.get(key, (key,)))
         )
-        return found | {key: self.usual[key] for key in lacking}
+        return settings | {key: self.usual[key] for key in lacking}
 
     @property
     def sights(self) -> tuple[str, ...]:
@@ -262,13 +262,13 @@ def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
     require(ending in family.heads, f"--to hf: transformers has no {name} that unitk can match")
     name = f"{head}:label"
     pooler, out = family.heads[ending]
-    own = class_head(name, pooler, out)
+    of_head = class_head(name, pooler, out)
     if pooler and family.head_dense == "transform":
         layers = {"dense": f"{pooler}.dense", "norm": f"{pooler}.norm"}
-        own = class_head(name, "", out) | prefix_names("", f"heads.{name}.transform.", layers)
+        of_head = class_head(name, "", out) | prefix_names("", f"heads.{name}.transform.", layers)
     # its bias adds the same to every choice
     ignored = (*layout.ignored, r"multiple_choice_head\.summary\.bias")
-    return replace(layout, names={**layout.names, **own}, ignored=ignored)
+    return replace(layout, names={**layout.names, **of_head}, ignored=ignored)
 
 
 def ending_of(family: Family, head: str) -> str:

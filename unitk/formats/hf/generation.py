@@ -76,24 +76,24 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
             return {}, []
     beams = check_value(given.get("num_beams", 1), int, "num_beams", file)
     draws = check_value(given.get("do_sample", False), bool, "do_sample", file) and beams == 1
-    found: dict[str, Any] = {"sampling": True, "sampling_topk": 50} if draws else {"beam": beams}
-    found |= _renamed(given, BOTH | (DRAWS if draws else SEARCH), file)
+    options: dict[str, Any] = {"sampling": True, "sampling_topk": 50} if draws else {"beam": beams}
+    options |= _renamed(given, BOTH | (DRAWS if draws else SEARCH), file)
     stop = given.get("early_stopping", False)
-    several = found.get("nbest", 1) > 1
+    several = options.get("nbest", 1) > 1
     # with True, the search of fairseq finds the same best output, but not the same others
     if beams > 1 and isinstance(stop, bool | str) and not (stop is True and several):
-        found["search"] = STOPS.get(stop, "")
-    found |= _limits(given, opening(task), file)
-    found["end_symbols"] = _further_ends(given, task, file)
-    left = _without_option(given, found, task, draws, beams)
+        options["search"] = STOPS.get(stop, "")
+    options |= _limits(given, opening(task), file)
+    options["end_symbols"] = _further_ends(given, task, file)
+    left = _without_option(given, options, task, draws, beams)
     for name in left:
-        found.pop({**BOTH, "early_stopping": "search"}.get(name, ""), None)
-    found = {k: v for k, v in found.items() if k not in PLAIN or PLAIN[k] != v}
+        options.pop({**BOTH, "early_stopping": "search"}.get(name, ""), None)
+    options = {k: v for k, v in options.items() if k not in PLAIN or PLAIN[k] != v}
     try:
-        make_config(GenerateConfig, found)
+        make_config(GenerateConfig, options)
     except UsageError as error:  # transformers has no such values either
         raise CheckpointError(f"{file}: {error}") from error
-    return found, left
+    return options, left
 
 
 def _renamed(given: Mapping[str, Any], used: Mapping[str, str], file: Path) -> dict[str, Any]:
@@ -101,13 +101,13 @@ def _renamed(given: Mapping[str, Any], used: Mapping[str, str], file: Path) -> d
 
     Those that only the other kind would read are checked, too.
     """
-    found = {}
+    renamed = {}
     for theirs, ours in (BOTH | SEARCH | DRAWS).items():
         if theirs in given:
             value = check_value(given[theirs], float if ours in FLOATS else int, theirs, file)
             if theirs in used:
-                found[ours] = value
-    return found
+                renamed[ours] = value
+    return renamed
 
 
 def _without_option(
@@ -256,7 +256,7 @@ def _limits(given: Mapping[str, Any], start: list[int] | None, file: Path) -> di
 
     A decoder alone has no counterpart of max_length and min_length, which count the prompt.
     """
-    found = {}
+    limits = {}
     for side, end in (("max", "forced_eos_token_id" in given), ("min", False)):
         names = [f"{side}_new_tokens", f"{side}_length"][: 1 if start is None else 2]
         name = next((name for name in names if name in given), None)
@@ -265,8 +265,10 @@ def _limits(given: Mapping[str, Any], start: list[int] | None, file: Path) -> di
             if length < (side == "max"):
                 raise CheckpointError(f"{file}: {name} cannot be {length}")
             prompt = len(start or [0]) - (not name.endswith("length"))
-            found[f"{side}_len"] = max(length - prompt - end, int(side == "max"))
-    return {n: v for n, v in found.items() if n == "max_len" or v <= found.get("max_len", MAX_LEN)}
+            limits[f"{side}_len"] = max(length - prompt - end, int(side == "max"))
+    return {
+        n: v for n, v in limits.items() if n == "max_len" or v <= limits.get("max_len", MAX_LEN)
+    }
 
 
 def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
@@ -293,7 +295,7 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
         known.add("search")
     ends = word_rules(GenerateConfig(end_symbols=options.get("end_symbols", "")), vocab).ends
     opened = len(start or [0]) - 1  # symbols behind the first one count as new tokens there
-    found: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "bos_token_id": vocab.cls if vocab.cls < rows else None,
         "eos_token_id": [end, *ends] if ends else end,
         "forced_eos_token_id": end,
@@ -306,10 +308,10 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
         "early_stopping": stop or False,
     }
     if numbers.get("min_len"):
-        found["min_new_tokens"] = numbers["min_len"] + opened
+        entries["min_new_tokens"] = numbers["min_len"] + opened
     if start is not None:
-        found |= _opening_symbols(start)
-    return found, [flag(name) for name in options if name not in known]
+        entries |= _opening_symbols(start)
+    return entries, [flag(name) for name in options if name not in known]
 
 
 def _opening_symbols(start: list[int]) -> dict[str, int | None]:

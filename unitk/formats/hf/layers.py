@@ -25,16 +25,16 @@ T = TypeVar("T")
 
 def ropes(given: Mapping[str, Any], where: object) -> dict[str, Any]:
     """The entry `rope_parameters`, or `rope_scaling` of older files; both may say the same."""
-    older, found = (
+    older, newer = (
         check_value(given.get(key) or {}, dict, key, where)
         for key in ("rope_scaling", "rope_parameters")
     )
-    own = check_value(found.get(FULL, found), dict, FULL, where)
-    if older and own:
+    by_type = check_value(newer.get(FULL, newer), dict, FULL, where)
+    if older and by_type:
         # older files have the base beside the entry
         beside = {BASE: given[BASE]} if BASE in given else {}
         first, second = (
-            {**beside, "rope_type": one.get("type", ROPES[0]), **one} for one in (older, own)
+            {**beside, "rope_type": one.get("type", ROPES[0]), **one} for one in (older, by_type)
         )
         for key in (first.keys() | second.keys()) - {"type"}:
             if first.get(key) != second.get(key):
@@ -42,7 +42,7 @@ def ropes(given: Mapping[str, Any], where: object) -> dict[str, Any]:
                     f"{where}: {key} is {first.get(key)!r} in rope_scaling, but "
                     f"{second.get(key)!r} in rope_parameters: remove one entry"
                 )
-    return older | found
+    return older | newer
 
 
 def rotary(
@@ -74,12 +74,12 @@ def rotary_of_types(
     given: Mapping[str, Any], bases: Mapping[str, object], types: Sequence[str], where: object
 ) -> Changes:
     """Rotary positions where each type of layer has a base; `bases` are those of older files."""
-    found = ropes(given, where)
-    shared = {key: value for key, value in found.items() if key not in TYPES}
+    of_types = ropes(given, where)
+    shared = {key: value for key, value in of_types.items() if key not in TYPES}
     changes: Changes = {}
     each: dict[str, Changes] = {}
     for kind in TYPES:
-        own = check_value(found.get(kind) or {}, dict, kind, where)
+        own = check_value(of_types.get(kind) or {}, dict, kind, where)
         # older files scale the positions of layers without a window only
         each[kind] = rotary({**(shared if kind == FULL else {}), **own}, where, bases[kind])
     for kind in dict.fromkeys(types):
@@ -113,32 +113,32 @@ def bases_of(layers: Sequence[float]) -> Changes:
 
 def about_rotary(config: ModelConfig, base: float | None = None) -> dict[str, Any]:
     """The entry `rope_parameters`, with another base if it is given."""
-    found: dict[str, Any] = {"rope_type": "default", BASE: base or config.rotary_base}
+    entries: dict[str, Any] = {"rope_type": "default", BASE: base or config.rotary_base}
     if config.rotary_share != 1:
-        found |= {SHARE: config.rotary_share}
+        entries |= {SHARE: config.rotary_share}
     if config.rotary_factor != 1:
-        found |= {"rope_type": "linear", "factor": config.rotary_factor}
+        entries |= {"rope_type": "linear", "factor": config.rotary_factor}
     if config.rotary_wavelengths:
         # only the quotients count: the lower bound is the length of the first training
         first, second = config.rotary_wavelengths
-        found |= {"rope_type": "llama3", "original_max_position_embeddings": int(second)}
-        found |= {"low_freq_factor": 1.0, "high_freq_factor": second / first}
-    return found
+        entries |= {"rope_type": "llama3", "original_max_position_embeddings": int(second)}
+        entries |= {"low_freq_factor": 1.0, "high_freq_factor": second / first}
+    return entries
 
 
 def layer_types(
     given: Mapping[str, Any], default: Sequence[str], where: object, key: str = "layer_types"
 ) -> list[str]:
     """The type of each layer, by default those of `default`."""
-    if (found := given.get(key)) is None:
+    if (types := given.get(key)) is None:
         return list(default)
-    found = check_value(found, list, key, where)
-    if len(found) != len(default) or not {*map(str, found)} <= {*TYPES}:
+    types = check_value(types, list, key, where)
+    if len(types) != len(default) or not {*map(str, types)} <= {*TYPES}:
         raise CheckpointError(
             f"{where}: {key} must have {' or '.join(TYPES)} for each of {len(default)} layers, "
-            f"got {found!r}"
+            f"got {types!r}"
         )
-    return found
+    return types
 
 
 def read_windows(given: Mapping[str, Any], types: Iterable[str], where: object) -> tuple[int, ...]:

@@ -26,17 +26,17 @@ def copy_templates(source: Path, folder: Path) -> None:
     """
     if not source.is_dir():
         return
-    found: dict[str, str] = {}
+    copied: dict[str, str] = {}
     for name in ("tokenizer_config.json", f"{TEMPLATE}.json"):
         if (path := source / name).is_file():
-            found |= _templates(read_json(path, CheckpointError), path)
+            copied |= _templates(read_json(path, CheckpointError), path)
     files = {OWN: source / f"{TEMPLATE}{ENDING}"}
     files |= {path.stem: path for path in sorted((source / FOLDER).glob(f"*{ENDING}"))}
     for name, path in files.items():
         if path.is_file():
             # line ends are part of a template
-            found[name] = path.read_bytes().decode("utf-8", "surrogateescape")
-    for name, text in found.items():
+            copied[name] = path.read_bytes().decode("utf-8", "surrogateescape")
+    for name, text in copied.items():
         if name != OWN:
             (folder / FOLDER).mkdir(exist_ok=True)
         place = f"{TEMPLATE}{ENDING}" if name == OWN else f"{FOLDER}/{name}{ENDING}"
@@ -49,12 +49,12 @@ def _templates(given: Any, path: Path) -> Mapping[str, str]:
     if value is None:
         return {}
     records = value if isinstance(value, list) else [{"name": OWN, "template": value}]
-    found: dict[str, str] = {}
+    templates: dict[str, str] = {}
     for one in records:
         name, text = (one.get(key) if isinstance(one, dict) else None for key in RECORD)
         # a name becomes that of a file
         fits = isinstance(name, str) and re.fullmatch(r"[\w-]+", name)
         if not fits or not isinstance(text, str):
             raise CheckpointError(f"{path}: {TEMPLATE} must be a text, or names with texts")
-        found[str(name)] = text
-    return found
+        templates[str(name)] = text
+    return templates

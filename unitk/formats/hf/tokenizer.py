@@ -300,7 +300,7 @@ def _characters(table: bytes, name: bytes) -> list[Any]:
     """
     from tokenizers import Regex, normalizers
 
-    each = [
+    steps = [
         normalizers.Replace(Regex(r"(?<=[\s\S])(?=[\s\S])"), GLUE),
         normalizers.Precompiled(table),
         normalizers.Replace(GLUE, ""),
@@ -317,9 +317,9 @@ def _characters(table: bytes, name: bytes) -> list[Any]:
     )
     compose = [normalizers.Replace(Regex(order), GLUE), normalizers.NFKC()]
     if not name.startswith(b"nmt"):
-        return [*compose, *each]
+        return [*compose, *steps]
     there, back = normalizers.Replace("\uff5e", TILDE), normalizers.Replace(TILDE, "\uff5e")
-    return [there, *compose, *each, back]
+    return [there, *compose, *steps, back]
 
 
 def _cuts(apart: Sequence[str], plain: set[str], has_bytes: bool) -> tuple[list[str], list[str]]:

@@ -96,18 +96,18 @@ def measure_latent(setup: Setup, draws: int, max_tokens: int, report: Report) ->
             own = nll_of(setup.model, batches(), seen.z)
             gap = z_gap(setup.model, batches(), seen.z, own)
     units = units_of(setup, texts)
-    each = seen.kl.mean(0).tolist()
+    nats = seen.kl.mean(0).tolist()
     shared = seen.figures(setup.criterion.objective)
     figures = {
         "bound": -float(seen.bound.mean()),
         "elbo": shared["reconstruction"] + shared["kl"],
         **shared,
-        "dimensions": len(each),
+        "dimensions": len(nats),
         "z_gap": gap,
         **perplexities(-float(seen.bound.sum()), units),
     }
     notes = list(_notes(setup, figures, units))
-    return Measures(figures, each, seen.mean.numpy(), texts, notes)
+    return Measures(figures, nats, seen.mean.numpy(), texts, notes)
 
 
 def _notes(setup: Setup, figures: dict[str, float], units: Units) -> Iterator[str]:

@@ -59,10 +59,10 @@ def noise(numbers: Iterable[int], latent: int) -> Iterator[Tensor]:
 def partners(count: int) -> Tensor:
     """A random other text for each of `count` texts, to shuffle latents with."""
     order = np.random.default_rng(SEED).permutation(count)
-    found = np.empty(count, np.int64)
+    partner = np.empty(count, np.int64)
     # one cycle through all texts: none is its own partner
-    found[order] = np.roll(order, 1)
-    return torch.from_numpy(found)
+    partner[order] = np.roll(order, 1)
+    return torch.from_numpy(partner)
 
 
 @torch.no_grad()

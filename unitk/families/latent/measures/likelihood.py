@@ -48,16 +48,16 @@ class Importance(Estimator):
         [network] = model.members
         network.eval()
         # draws are those of a text's place in this order, whatever it shares a batch with
-        order, found = list[int](), list[Batch]()
+        order, drawn_batches = list[int](), list[Batch]()
         for some in batches(examples, how.max_tokens):
             order += some
-            found.append(collate([[examples[i]] for i in some]).to(model.device))
-        bound = -gather_evidence(network, found, how.draws, how.report).bound.numpy()
+            drawn_batches.append(collate([[examples[i]] for i in some]).to(model.device))
+        bound = -gather_evidence(network, drawn_batches, how.draws, how.report).bound.numpy()
         costs = [Cost(np.zeros(len(text))) for _, text in texts]
-        tokens = _cost_at_mean(network, found, examples, order)
+        tokens = _cost_at_mean(network, drawn_batches, examples, order)
         for i, total in zip(order, bound.tolist(), strict=True):
-            own = tokens[i][:-1].astype(np.float64)  # without the end
-            costs[numbers[i]] = Cost(own, total - float(own.sum()))
+            gains = tokens[i][:-1].astype(np.float64)  # without the end
+            costs[numbers[i]] = Cost(gains, total - float(gains.sum()))
         return costs
 
 

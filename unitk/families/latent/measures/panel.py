@@ -40,17 +40,17 @@ def collapse(
     if count < 2:
         return None
     gap = z_gap(model, batches, seen.z, seen.nll)
-    each = seen.kl.mean(0).tolist()
+    nats = seen.kl.mean(0).tolist()
     values = {**seen.figures(objective), "z_gap": gap, "beta": beta}
     lines = [
         f"reconstruction {values['reconstruction']:.2f}  kl {values['kl']:.2f}"
         f" (objective {values['kl_objective']:.2f})"
         f"  mi {values['mi']:.2f} of at most {values['mi_ceiling']:.2f} (ln {count:,})"
-        f"  active {values['active']}/{len(each)}  z-gap {gap:.2f}  beta {beta:.3g}",
-        f"kl of each dimension, sorted  {bars(each)}",
+        f"  active {values['active']}/{len(nats)}  z-gap {gap:.2f}  beta {beta:.3g}",
+        f"kl of each dimension, sorted  {bars(nats)}",
     ]
     named = {f"panel/{name}": value for name, value in values.items()}
-    named |= {f"panel_kl/{i}": value for i, value in enumerate(each)}
+    named |= {f"panel_kl/{i}": value for i, value in enumerate(nats)}
     (step, total), (least, most) = when, EARLY_STEPS
     # a run without an end has the most early updates
     early = min(max(EARLY * (total or math.inf), least), most)

@@ -72,7 +72,7 @@ def probe_classes(
     scale = np.where(std > 0, std, 1)
     x, x_test = (torch.from_numpy((each - mean) / scale).double() for each in (train[0], test[0]))
     wanted_N = torch.tensor([names.index(name) for name in test[1]])
-    found = []
+    accuracies = []
     for seed in range(seeds if per_class else 1):
         # the first texts of each class in a permutation: fewer labels are a part of more
         order = np.random.default_rng(seed).permutation(len(label))
@@ -80,5 +80,5 @@ def probe_classes(
         chosen = torch.from_numpy(np.concatenate(taken))
         weight, bias = logistic(x[chosen], torch.from_numpy(label)[chosen], len(names), l2)
         guess = (x_test @ weight.T + bias).argmax(1)
-        found.append(float((guess == wanted_N).double().mean()))
-    return found
+        accuracies.append(float((guess == wanted_N).double().mean()))
+    return accuracies

@@ -118,8 +118,8 @@ class LatentSpace:
                 "(posterior collapse, see docs/latent.md)",
                 nats,
             )
-        each = [row_of[text] for text in texts]
-        return Latents(mean[each], std[each], kl[each], pooled[each])
+        places = [row_of[text] for text in texts]
+        return Latents(mean[places], std[places], kl[places], pooled[places])
 
     def decode(
         self,

@@ -274,9 +274,9 @@ def decode_walks(space: LatentSpace, walks: Sequence[Walk], given: options.Decod
     """Decode the points of all paths together."""
     points = np.concatenate([walk.points for walk in walks])
     with progress(len(points)) as report:
-        found = space.decode(points, given, report=report)
-    records = list(walk_records(walks, found))
-    return Outcome(records, lambda form: walk_lines(walks, found, form, given.nbest))
+        decoded = space.decode(points, given, report=report)
+    records = list(walk_records(walks, decoded))
+    return Outcome(records, lambda form: walk_lines(walks, decoded, form, given.nbest))
 
 
 def read_texts(given: Answering) -> list[str]:

@@ -64,9 +64,9 @@ UNTIED = replace(BART, twice=INNER)
 def _bart(checkpoint: Checkpoint) -> Changes:
     _, tensors, given, where = checkpoint
     for part in ("attention_heads", "ffn_dim"):
-        both = [given.get(f"{tower}_{part}") for tower in ("encoder", "decoder")]
-        if both[0] != both[1]:
-            raise CheckpointError(f"{where}: both towers need the same {part}, got {both}")
+        of_towers = [given.get(f"{tower}_{part}") for tower in ("encoder", "decoder")]
+        if of_towers[0] != of_towers[1]:
+            raise CheckpointError(f"{where}: both towers need the same {part}, got {of_towers}")
     bias = tensors.pop(BIAS, torch.zeros(1))
     if not bias.any():
         return {}

@@ -104,9 +104,9 @@ def bert_sizes(root: str, tensors: Mapping[str, Tensor], path: Path) -> dict[str
         "intermediate_size": ("encoder.layer.0.intermediate.dense", 0),
     }
     there = {key: (f"{root}{name}.weight", axis) for key, (name, axis) in places.items()}
-    found = sizes_of(tensors, there, path)
-    found["num_hidden_layers"] = layers_of(tensors, f"{root}encoder.layer.")
-    return found | {"num_attention_heads": max(found["hidden_size"] // 64, 1)}
+    sizes = sizes_of(tensors, there, path)
+    sizes["num_hidden_layers"] = layers_of(tensors, f"{root}encoder.layer.")
+    return sizes | {"num_attention_heads": max(sizes["hidden_size"] // 64, 1)}
 
 
 def _ernie(checkpoint: Checkpoint) -> Changes:
@@ -134,13 +134,13 @@ def with_missing(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     which every model of the class has; they change nothing."""
     [(name, tokens)] = ((n, t) for n, t in tensors.items() if n.endswith(".word_embeddings.weight"))
     width = tokens.shape[1]
-    found = dict(tensors)
-    found.setdefault(name.replace("word_", "token_type_"), torch.zeros(1, width))
+    completed = dict(tensors)
+    completed.setdefault(name.replace("word_", "token_type_"), torch.zeros(1, width))
     if name.startswith("albert."):
         mapping = "albert.encoder.embedding_hidden_mapping_in"
-        found.setdefault(f"{mapping}.weight", torch.eye(width))
-        found.setdefault(f"{mapping}.bias", torch.zeros(width))
-    return found
+        completed.setdefault(f"{mapping}.weight", torch.eye(width))
+        completed.setdefault(f"{mapping}.bias", torch.zeros(width))
+    return completed
 
 
 def segment_rows(config: ModelConfig) -> Changes:

@@ -138,14 +138,14 @@ def opens(config: ModelConfig) -> Changes:
 def _upper_windows(checkpoint: Checkpoint) -> Changes:
     """Qwen's windows, which only layers from a certain one on have, if any."""
     config, _, given, where = checkpoint
-    found: tuple[int, ...] = ()
+    windows: tuple[int, ...] = ()
     types = layer_types(given, [FULL] * config.num_layers, where)
     if given.get("use_sliding_window"):
         first = check_value(given.get("max_window_layers", 28), int, "max_window_layers", where)
         default = [SLIDING if n >= first else FULL for n in range(config.num_layers)]
         types = layer_types(given, default, where)
-        found = read_windows({"sliding_window": WINDOW, **given}, types, where)
-    return complete_llama(checkpoint) | {"layer_windows": found}
+        windows = read_windows({"sliding_window": WINDOW, **given}, types, where)
+    return complete_llama(checkpoint) | {"layer_windows": windows}
 
 
 def _about_upper_windows(config: ModelConfig) -> Changes:
@@ -225,15 +225,15 @@ def _gemma3(checkpoint: Checkpoint) -> Changes:
 
 
 def _about_gemma3(config: ModelConfig) -> Changes:
-    found: Changes = {"rope_parameters": {}}
+    changes: Changes = {"rope_parameters": {}}
     for kind, own in bases_of_types(config).items():
         key, usual = GEMMA_BASES[kind]
-        found[key] = next(iter(own), usual)
-        found["rope_parameters"][kind] = about_rotary(config, found[key])
+        changes[key] = next(iter(own), usual)
+        changes["rope_parameters"][kind] = about_rotary(config, changes[key])
     return (
         llama_entries(config)
         | about_windows(config)
-        | found
+        | changes
         | {
             "query_pre_attn_scalar": config.key_width,
             "final_logit_softcapping": config.logit_cap or None,

@@ -110,12 +110,12 @@ def complete(checkpoint: Checkpoint, head: str, itself: int) -> Changes:
 def entries(config: ModelConfig, itself: int) -> Changes:
     """The entries that `KEYS` cannot express, also under the names of transformers 4."""
     reach = max(config.layer_windows, default=0)
-    found: Changes = {"rope_parameters": {}}
+    changes: Changes = {"rope_parameters": {}}
     for kind, own in bases_of_types(config).items():
         name, usual = BASES[kind]
-        found[name] = next(iter(own), usual)
-        found["rope_parameters"][kind] = about_rotary(config, found[name])
-    return found | {
+        changes[name] = next(iter(own), usual)
+        changes["rope_parameters"][kind] = about_rotary(config, changes[name])
+    return changes | {
         "max_position_embeddings": config.max_positions or LONGEST,
         "layer_types": about_windows(config)["layer_types"],
         # both sides together

@@ -94,10 +94,10 @@ def unpack_towers(given: Changes, where: Path) -> Changes:
                 f"{decoder!r}"
             )
     # what a file leaves out has transformers' default, not that of a preset
-    found = {DEPTH: 26, "final_logit_softcapping": 30.0, **USUAL, **towers["decoder"]}
+    flat = {DEPTH: 26, "final_logit_softcapping": 30.0, **USUAL, **towers["decoder"]}
     for side in SIDES:
         count = check_value(towers[side].get(DEPTH, 26), int, f"{side}.{DEPTH}", where)
-        found[{"encoder": DEPTH, "decoder": f"decoder_{DEPTH}"}[side]] = count
+        flat[{"encoder": DEPTH, "decoder": f"decoder_{DEPTH}"}[side]] = count
         # Gemma 2: a window in every other layer, unless the file says otherwise
         usually = [FULL if n % 2 else SLIDING for n in range(min(count, 1000))]
         types = layer_types(towers[side], usually, f"{where}: {side}")
@@ -105,7 +105,7 @@ def unpack_towers(given: Changes, where: Path) -> Changes:
             raise CheckpointError(f"{where}: {side}: unitk reads only {FULL} in layer_types")
     # transformers reads these in the towers alone, wherever else they stand
     own = {*SIDES, DEPTH, "final_logit_softcapping", *USUAL}
-    return {**found, **{key: value for key, value in given.items() if key not in own}}
+    return {**flat, **{key: value for key, value in given.items() if key not in own}}
 
 
 def pack_towers(about: Changes) -> Changes:

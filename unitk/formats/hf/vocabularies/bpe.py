@@ -136,15 +136,15 @@ def build_gpt(pieces: Pieces, flag: Flag, unk: str) -> Any:
 def find_merges(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
     """The pieces with their merges: of all pairs that make a piece, in the order of its id."""
     ids = pieces.ids
-    found = []
+    merges = []
     for piece, index in ids.items():
         cuts = ((piece[:cut], piece[cut:]) for cut in range(1, len(piece)))
-        found += [
+        merges += [
             (index, len(left), ids[left], ids[right], left, right)
             for left, right in cuts
             if left in ids and right in ids
         ]
-    return replace(pieces, scores=(), merges=tuple(one[4:] for one in sorted(found)))
+    return replace(pieces, scores=(), merges=tuple(one[4:] for one in sorted(merges)))
 
 
 WORD_PIECES: dict[str, Any] = {"slow": "vocab.txt", "model": "WordPiece", "build": build_bert}

@@ -44,8 +44,8 @@ def arrange_xlm_roberta(pieces: Pieces, roles: Roles, languages: tuple[str, ...]
     """fairseq's four symbols, the pieces, the languages and a mask."""
     first = dict.fromkeys((roles[role] for role in ("bos", "pad", "eos", "unk")), 0.0)
     # a text may spell a language, which is found first
-    found = arrange_pieces(pieces, first, 3, dict.fromkeys((*languages, roles["mask"]), 0.0))
-    return replace(found, symbols=dict.fromkeys(languages, True)) if languages else found
+    arranged = arrange_pieces(pieces, first, 3, dict.fromkeys((*languages, roles["mask"]), 0.0))
+    return replace(arranged, symbols=dict.fromkeys(languages, True)) if languages else arranged
 
 
 def arrange_camembert(pieces: Pieces, roles: Roles) -> Pieces:

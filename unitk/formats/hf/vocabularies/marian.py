@@ -87,10 +87,10 @@ class Marian(VocabModel):
     def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
         # as transformers has it, also of a language that the model does not know
         code = text[: text.find("<<") + 2] if text.startswith(">>") and "<<" in text else ""
-        found = self._source.encode(text[len(code) :], return_type="offset_mapping")
+        offsets = self._source.encode(text[len(code) :], return_type="offset_mapping")
         # a piece that the source's model does not know may be one of the target's
-        names = [code, *found["pieces"]] if code else found["pieces"]
-        places = [(first + len(code), last + len(code)) for first, last in found["offsets"]]
+        names = [code, *offsets["pieces"]] if code else offsets["pieces"]
+        places = [(first + len(code), last + len(code)) for first, last in offsets["offsets"]]
         ids = [self._made.get(name, self.unk) for name in names]
         return ids, [(0, len(code)), *places] if code else places
 
