@@ -78,10 +78,10 @@ class SplitFiles:
             if not path.is_file():
                 raise DataError(f"{path} is missing")
         if len({digest_files([path]) for path in found}) > 1:
-            what = f"{found[0]} and {found[1].name} differ, but unitk reads pairs of one vocabulary"
             raise DataError(
-                f"{what}: make them with fairseq-preprocess --joined-dictionary, or with unitk "
-                "preprocess --format fairseq"
+                f"{found[0]} and {found[1].name} differ, but unitk reads pairs of one vocabulary: "
+                "make them with fairseq-preprocess --joined-dictionary, or with unitk preprocess "
+                "--format fairseq"
             )
         return open_dictionary(found[0])
 

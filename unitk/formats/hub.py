@@ -162,11 +162,13 @@ def _explain(full: str, repo: str, kind: str, file: str = "") -> Iterator[None]:
         raise fault(f"{full}: there is no such file{_near_names(kind, repo, file)}") from None
     except unanswered as error:
         reply = " ".join(str(getattr(error, "server_message", None) or error).split())
-        lacks = "the hub does not answer, and its cache on this machine lacks it"
         # a hub may answer with what it was sent
         token = get_token()
         reply = reply.replace(token, "(the token)") if token else reply
-        raise fault(f"{full}: {lacks} ({reply[:200]})") from None
+        raise fault(
+            f"{full}: the hub does not answer, and its cache on this machine lacks it "
+            f"({reply[:200]})"
+        ) from None
 
 
 def _near_names(kind: str, repo: str, wanted: str) -> str:

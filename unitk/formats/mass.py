@@ -99,8 +99,11 @@ def write(parts: Loaded, folder: Path) -> None:
         "was trained without --task.opening sep",
     )
     if config.num_heads != config.width // 64:
-        heads = f"{FILE} does not say how many heads a layer has: --arch.num-heads"
-        log.warning("%s %d is needed to read it", heads, config.num_heads)
+        log.warning(
+            "%s does not say how many heads a layer has: --arch.num-heads %d is needed to read it",
+            FILE,
+            config.num_heads,
+        )
     count_from(tensors, config.position_offset, FIRST)
     theirs = pack_qkv(KIND.layout.to_theirs(tensors, config, copies=True))
     theirs.pop("decoder.output_projection.weight")

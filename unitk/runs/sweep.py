@@ -265,11 +265,10 @@ def check_comparable(trials: Sequence[Trial]) -> None:
         if not (first.has_loss or other.has_loss):
             continue
         one, two = (trial.start.parsed.settings for trial in (first, other))
-        cure = "rank by another --best-metric, such as valid/rouge1, or sweep one task at a time"
         require(
             one["task"].text == two["task"].text,
             f"--over task: {metric} of {one['task'].text} and {two['task'].text} do not compare: "
-            f"{cure}",
+            "rank by another --best-metric, such as valid/rouge1, or sweep one task at a time",
         )
         alike = figure(metric) != "loss" or one.only("criterion") == two.only("criterion")
         require(
@@ -279,8 +278,11 @@ def check_comparable(trials: Sequence[Trial]) -> None:
         )
     asked = sorted({option for one in trials for option in one.values if option[:5] == "task."})
     if asked and first.has_loss:
-        what = "--over %s: if trials are asked for other words, %s does not compare them"
-        log.warning(what, " ".join(asked), metric)
+        log.warning(
+            "--over %s: if trials are asked for other words, %s does not compare them",
+            " ".join(asked),
+            metric,
+        )
 
 
 def rungs(given: Options, start: Start) -> list[int]:

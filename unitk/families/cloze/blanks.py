@@ -52,11 +52,10 @@ def answers_of(pattern: Pattern, vocab: Vocab, single: bool) -> list[Ids]:
         found.append(ids := answer_of(vocab, text, before))
         spelt = " ".join(vocab.pieces(ids))
         one = not single or (len(ids) == 1 and ids[0] != vocab.unk)
-        where = f"{pattern.path}, line {text.line}"
         require(
             one,
-            f"{where}: the answer {str(text)!r} is {len(ids)} tokens of this vocabulary "
-            f"({spelt}); one is needed, or --task.multi-token on",
+            f"{pattern.path}, line {text.line}: the answer {str(text)!r} is {len(ids)} tokens of "
+            f"this vocabulary ({spelt}); one is needed, or --task.multi-token on",
         )
     require(
         len({tuple(ids) for ids in found}) == len(found),

@@ -324,10 +324,9 @@ def kind_of(parts: Loaded) -> str:
                 f"{what} has --arch.ffn-width {wide}, but this model has {config.ffn_width}",
             )
             return name
-    known = "mdlm with layer or rms, bd3lm with layer"
     raise UsageError(
-        f"--to diffusion takes the tasks {known}, not {registry.name_of('task', type(task))} with "
-        f"--arch.norm {config.norm}"
+        "--to diffusion takes the tasks mdlm with layer or rms, bd3lm with layer, not "
+        f"{registry.name_of('task', type(task))} with --arch.norm {config.norm}"
     )
 
 

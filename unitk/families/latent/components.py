@@ -154,10 +154,9 @@ class ELBOConfig(OfTask):
         name = type(self.beta).__name__.lower()
         end = self.beta(1 << 20, 1 << 20)
         if end < self.beta.value:
-            cure = "constant:warmup=0.5 rises over half of the run"
             raise UsageError(
                 f"--criterion.beta {name} falls to {end:g}, which leaves the divergence free; "
-                f"{cure}"
+                "constant:warmup=0.5 rises over half of the run"
             )
 
     def build(self, vocab: Vocab) -> Criterion:

@@ -158,10 +158,9 @@ def find_arch(encoder: ModelConfig, path: Path) -> str:
             getattr(there, one) == getattr(encoder, one) for one in matter
         ):
             return name
-    size = f"{encoder.num_layers} layers of {encoder.width}, {encoder.num_heads} heads"
     raise CheckpointError(
-        f"{path}: no registered architecture equals the encoder ({size}): register one in "
-        "--user-dir"
+        f"{path}: no registered architecture equals the encoder ({encoder.num_layers} layers of "
+        f"{encoder.width}, {encoder.num_heads} heads): register one in --user-dir"
     )
 
 

@@ -102,8 +102,10 @@ class Contrast:
 @cache
 def warn_alone() -> None:
     """Warn once that a pair without other texts to compare with has no loss."""
-    cure = "a larger --batch-tokens, or a smaller --block-size, gives it more"
-    log.warning("an update of one pair has no negatives, and a loss of 0; %s", cure)
+    log.warning(
+        "an update of one pair has no negatives, and a loss of 0; a larger --batch-tokens, or a "
+        "smaller --block-size, gives it more"
+    )
 
 
 def docs_of(batch: Batch) -> int:

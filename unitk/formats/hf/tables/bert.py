@@ -192,10 +192,9 @@ def same_ids(told: Told) -> dict[str, str]:
     """
     first = told.given.get("bos_token_id")
     if told.vocab is not None and isinstance(first, int) and told.vocab.cls != first:
-        cure = "save a tokenizer.json with transformers' AutoTokenizer (save_pretrained)"
         raise CheckpointError(
             f"{told.folder}: bos_token_id is {first}, but the vocabulary has {told.vocab.cls} for "
-            f"it: {cure}"
+            "it: save a tokenizer.json with transformers' AutoTokenizer (save_pretrained)"
         )
     return {}
 
