@@ -46,9 +46,9 @@ class Bits(RawEvaluation):
             whole_words=self.whole_words,
             max_tokens=self.max_tokens,
         )
-        found = measure(generator, documents, how, progress)
-        figures = found.figures()
+        likelihood = measure(generator, documents, how, progress)
+        figures = likelihood.figures()
         named = {name: value for name, value in figures.items() if name != "kind"}
-        lines = [f"{'kind':<24}{found.kind}: {ABOUT[found.kind]}", *figure_lines(named)]
+        lines = [f"{'kind':<24}{likelihood.kind}: {ABOUT[likelihood.kind]}", *figure_lines(named)]
         about = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
         return about, Judged(figures, lines)

@@ -47,7 +47,7 @@ def resample(scores_SN: Doubles, weights_N: Doubles, stream: int = 0) -> Doubles
     """
     num_seeds, num_items = scores_SN.shape
     items, seeds = np.random.default_rng(num_items), np.random.default_rng((num_seeds, stream))
-    found = list[Doubles]()
+    ratios = list[Doubles]()
     chunk = max(1, CELLS // num_items)
     for first in range(0, DRAWS, chunk):
         draws = min(chunk, DRAWS - first)
@@ -57,8 +57,8 @@ def resample(scores_SN: Doubles, weights_N: Doubles, stream: int = 0) -> Doubles
         means_DS = (counts @ scores_SN.T) / (counts @ weights_N)[:, None]
         # items are drawn once for all runs, which share them
         runs = seeds.integers(num_seeds, size=(draws, num_seeds))
-        found.append(np.take_along_axis(means_DS, runs, 1).mean(1))
-    return np.concatenate(found)
+        ratios.append(np.take_along_axis(means_DS, runs, 1).mean(1))
+    return np.concatenate(ratios)
 
 
 def interval(scores: Sequence[Doubles], weights: Doubles | None = None) -> Interval:

@@ -101,10 +101,10 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
             path and files.enter_context(new_file(path, option, replace=given.overwrite))
             for option, path in (("--output", given.output), ("--table", given.table))
         )
-        found, vocabs = measure_all(given, documents)
-        rows = rows_of(found)
+        measured, vocabs = measure_all(given, documents)
+        rows = rows_of(measured)
         if page is not None:
-            record = page_record(found, vocabs, str(given.data), given.page_documents)
+            record = page_record(measured, vocabs, str(given.data), given.page_documents)
             create(page, page_of(record))
         if table is not None:
             create(table, csv_of(rows))
@@ -138,7 +138,7 @@ def measure_all(
     """The cost of the documents to each model, and its vocabulary, by the path as given."""
     from unitk.comparison.likelihood import mean_of
 
-    found: dict[str, Likelihood] = {}
+    likelihoods: dict[str, Likelihood] = {}
     vocabs: dict[str, Vocab] = {}
     runs = {path: seeds_of(path) for path in given.runs}
     named: dict[tuple[Path, ...], Path] = {}  # checkpoints -> the path that names them
@@ -152,9 +152,9 @@ def measure_all(
     for path, each in runs.items():
         # runs of one folder differ in their seeds alone, so their vocabulary is one
         measured = [measure_run(given, run, documents) for run in each]
-        found[str(path)] = mean_of([one for one, _ in measured])
+        likelihoods[str(path)] = mean_of([one for one, _ in measured])
         vocabs[str(path)] = measured[0][1]
-    return found, vocabs
+    return likelihoods, vocabs
 
 
 def seeds_of(path: Path) -> list[Path]:
@@ -172,12 +172,12 @@ def estimator_of_run(given: CompareOptions, path: Path) -> Estimator:
 
     task = open_generator(given, path=path).task
     try:
-        found = estimator_of(task)
+        estimator = estimator_of(task)
     except UsageError as error:
         raise UsageError(f"{path}: task {task.name} has no likelihood of texts") from error
-    reads = found.contexts or given.context is None
+    reads = estimator.contexts or given.context is None
     require(reads, f"--context has no effect on {path}, whose model reads no context")
-    return found
+    return estimator
 
 
 def measure_run(

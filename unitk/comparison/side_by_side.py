@@ -105,7 +105,7 @@ def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def word_costs(vocab: Vocab, document: Document, tokens: Doubles) -> list[tuple[str, float]]:
     """The words of a document, and what each costs: a token belongs to the word it begins in."""
-    found = list[tuple[str, float]]()
+    costs = list[tuple[str, float]]()
     first = 0
     for sentence in document.sentences:
         words = list(UNIT.finditer(sentence))
@@ -118,8 +118,8 @@ def word_costs(vocab: Vocab, document: Document, tokens: Doubles) -> list[tuple[
         # a token that is a blank before the first word belongs to that word
         place = np.maximum(np.searchsorted(begins, starts, "right") - 1, 0)
         cost = np.bincount(place, weights=own, minlength=len(words))
-        found += [(word[0], float(one)) for word, one in zip(words, cost, strict=True)]
-    return found
+        costs += [(word[0], float(one)) for word, one in zip(words, cost, strict=True)]
+    return costs
 
 
 ON_PAGE = "kind", "rank", "seeds", "low", "high", "behind", "behind_low", "behind_high"

@@ -46,12 +46,12 @@ def open_documents(parsed: Parsed) -> list[Document]:
     # parallel files, records and questions are no running text
     if source.reading is None:
         raise DataError(f"--data {path} holds pairs; bits per byte are of texts")
-    found = list[Document]()
+    documents = list[Document]()
     for file, name in zip(files, source.formats, strict=True):
-        found += map(Document, read_documents(file, replace(source.reading, format=name)))
-    if not found:
+        documents += map(Document, read_documents(file, replace(source.reading, format=name)))
+    if not documents:
         raise DataError(f"--data {path} has no text")
-    return found
+    return documents
 
 
 def decode_corpus(path: Path) -> Iterator[Document]:

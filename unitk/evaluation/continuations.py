@@ -46,14 +46,14 @@ class Question:
 
 def read_last_words(paths: Sequence[Path]) -> list[Question]:
     """Read texts whose last word is to be predicted: lines, or records with the field `text`."""
-    found = []
+    texts = []
     for record in (one for path in paths for one in records(path, plain="text")):
         text = record.text("text").strip()
         start = last_word_at(text)
         if not start:
             raise DataError(f"{record.place}: the text has less than two words")
-        found.append(Question(text[:start], (text[start:],), 0, record.place))
-    return found
+        texts.append(Question(text[:start], (text[start:],), 0, record.place))
+    return texts
 
 
 def last_word_at(text: str) -> int:
@@ -82,7 +82,7 @@ def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Qu
 
     The `delimiter` stands between context and choice; by default what `separator_of` says.
     """
-    found = []
+    texts = []
     for record in (one for path in paths for one in records(path)):
         context = "" if record.get("context") is None else record.text("context")
         choices, label = record.texts("choices", least=2, blank=False), record.get("label")
@@ -93,8 +93,8 @@ def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Qu
             after = tuple(delimiter + one for one in choices)
         else:
             after = tuple(separator_of(context, one) + one for one in choices)
-        found.append(Question(context, after, label, record.place))
-    return found
+        texts.append(Question(context, after, label, record.place))
+    return texts
 
 
 @dataclass(frozen=True, kw_only=True)

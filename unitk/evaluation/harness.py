@@ -74,8 +74,8 @@ class UnitkLM(LM):
         for (most, warm), numbers in alike.items():
             how: dict[str, Any] = {"sampling": True, "temperature": warm} if warm else {"beam": 1}
             contexts = [requests[number].args[0] for number in numbers]
-            found = self.generator.generate(contexts, truncate=True, max_len=most, **how)
-            for number, [best] in zip(numbers, found, strict=True):
+            outputs = self.generator.generate(contexts, truncate=True, max_len=most, **how)
+            for number, [best] in zip(numbers, outputs, strict=True):
                 stops = requests[number].args[1].get("until") or []
                 written[number] = _until(best.text, [stops] if isinstance(stops, str) else stops)
         return written

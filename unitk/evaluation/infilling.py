@@ -107,7 +107,7 @@ def infill(
 
     run, decode = fixed and task.protocol is not None, generator.vocab.decode
     read = [*map(decode, ids)]
-    prepared, found = list[tuple[float, list[str], list[list[Ids]], int]](), list[Infilled]()
+    prepared, infilled = list[tuple[float, list[str], list[list[Ids]], int]](), list[Infilled]()
     for share in shares:
         left, shown, blanks = list[str](), list[list[Ids]](), 0
         for number, text in enumerate(ids):
@@ -125,8 +125,8 @@ def infill(
         prepared.append((share, left, shown, blanks))
     for share, left, shown, blanks in prepared:
         outputs = generator.outputs(Sources(shown), config, watch=Watcher(report))
-        found.append(Infilled(share, read, left, [best.text for (best,) in outputs], blanks))
-    return found
+        infilled.append(Infilled(share, read, left, [best.text for (best,) in outputs], blanks))
+    return infilled
 
 
 def hide(starts: Bools, share: float, run: bool, rng: np.random.Generator) -> Bools:

@@ -61,16 +61,16 @@ class Scored:
 
 def read_pairs(paths: Sequence[Path]) -> list[Pair]:
     """Read the pairs of files of records; the field UID names the set, or else the file does."""
-    found = []
+    pairs = []
     for path in paths:
         for record in records(path):
             good, bad = (record.text(field, blank=False) for field in SENTENCES)
             term = str(record.get("linguistics_term") or "")
             name = str(record.get("UID") or strip_packing(path).stem)
-            found.append(Pair((good, bad), name, PHENOMENA.get(term, term), record.place))
-    if not found:
+            pairs.append(Pair((good, bad), name, PHENOMENA.get(term, term), record.place))
+    if not pairs:
         raise DataError(f"--pairs {', '.join(map(str, paths))}: there are no pairs")
-    return found
+    return pairs
 
 
 @register("evaluation", "pairs")
@@ -100,9 +100,9 @@ class MinimalPairs(Scoring, Writing):
             if not len(text):
                 raise DataError(f"{place(number)} has no token of the vocabulary")
         texts = [(text[:0], text) for text in ids]
-        found = self.likelihoods(generator, texts, place, progress)
+        likelihoods = self.likelihoods(generator, texts, place, progress)
         # log-probabilities of float32 are summed exactly in float64: their order makes no winner
-        sums = np.array([gains.sum(dtype=np.float64) for gains, _ in found], np.float32)
+        sums = np.array([gains.sum(dtype=np.float64) for gains, _ in likelihoods], np.float32)
         tokens = np.array([len(text) for text in ids])
         unknown = sum(int((text == generator.vocab.unk).sum()) for text in ids)
         return Scored(pairs, sums.reshape(-1, 2), tokens.reshape(-1, 2), unknown)

@@ -35,8 +35,8 @@ class _Tokenizer:
     def tokenize(self, text: str) -> list[str]:
         from rouge_score.tokenize import tokenize
 
-        found = words.words(text) if self.kind == "unicode" else tokenize(text, None)
-        return [self.stem(word) if len(word) > 3 and word.isascii() else word for word in found]
+        tokens = words.words(text) if self.kind == "unicode" else tokenize(text, None)
+        return [self.stem(word) if len(word) > 3 and word.isascii() else word for word in tokens]
 
 
 def rouge(

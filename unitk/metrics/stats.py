@@ -54,12 +54,12 @@ def grams(text: Sequence[str], n: int) -> list[Gram]:
 
 def new(texts: Sequence[Sequence[str]], sources: Sequence[Sequence[str]], n: int) -> float:
     """The share of the texts' n-grams that do not occur in their sources, in per cent."""
-    found = total = 0
+    matches = total = 0
     for text, source in zip(texts, sources, strict=True):
         own, known = grams(text, n), set(grams(source, n))
-        found += sum(gram not in known for gram in own)
+        matches += sum(gram not in known for gram in own)
         total += len(own)
-    return 100 * found / max(total, 1)
+    return 100 * matches / max(total, 1)
 
 
 def repetition(texts: Sequence[Sequence[str]]) -> float:

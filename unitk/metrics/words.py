@@ -30,14 +30,14 @@ def words(text: str) -> list[str]:
 def share_of_letters(texts: Iterable[str], pattern: str) -> float:
     """The share of the texts' letters and digits that a pattern of one character matches."""
     own = regex.compile(rf"[[\p{{L}}\p{{N}}]&&{pattern}]", regex.V1)
-    found = total = 0
+    letters = total = 0
     for text in texts:
         if text.isascii() and pattern == UNSPACED:  # which has no letters of ASCII
             total += len(text)
         else:
-            found += len(own.findall(text))
+            letters += len(own.findall(text))
             total += len(LETTER.findall(text))
-    return found / max(total, 1)
+    return letters / max(total, 1)
 
 
 def warn_uncounted(metric: str, texts: Iterable[str], remedy: str) -> None:

@@ -64,26 +64,26 @@ class Blocks:
             return self._mapped[number]
         name = self.hashes[number].hex()
         path = copies.cache_dir("blocks") / name[:2] / name
-        found = self._kept(path, number)
-        if found is None:
+        block = self._kept(path, number)
+        if block is None:
             self._fetch(path, number)
-            found = self._kept(path, number)
-        if found is None:
+            block = self._kept(path, number)
+        if block is None:
             raise DataError(f"{path}: the cache does not keep what is written into it")
-        self._mapped[number] = found
+        self._mapped[number] = block
         if len(self._mapped) > MAPPED:
             self._mapped.popitem(last=False)
-        return found
+        return block
 
     def _kept(self, path: Path, number: int) -> npt.NDArray[Any] | None:
         """A block of the cache; None if it is not there or damaged."""
         try:
-            found = np.asarray(np.memmap(path, self.dtype, "r"))
+            block = np.asarray(np.memmap(path, self.dtype, "r"))
             os.utime(path)
         except (FileNotFoundError, ValueError):
             return None
         # a block is hashed whenever it is mapped: a disk that lost power may have anything
-        return found if hashlib.sha256(found.data).digest() == self.hashes[number] else None
+        return block if hashlib.sha256(block.data).digest() == self.hashes[number] else None
 
     def _fetch(self, path: Path, number: int) -> None:
         start = number * BLOCK

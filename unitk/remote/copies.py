@@ -72,19 +72,19 @@ def make_room(added: int) -> None:
     if _added < min(CHECK_EVERY, most_bytes() // 8):
         return
     _added = 0
-    found: list[tuple[float, int, Path]] = []
+    copies: list[tuple[float, int, Path]] = []
     # time stamps of blocks, and of the lock files of copies, say when they were used last
     for path in cache_dir("blocks").glob("*/*"):
         with _gone():
             about = path.stat()
-            found.append((about.st_mtime, about.st_blocks * 512, path))
+            copies.append((about.st_mtime, about.st_blocks * 512, path))
     for path in cache_dir("copies").glob("*.lock"):
         with _gone():
             copy = path.with_suffix("")
             size = sum(one.lstat().st_blocks * 512 for one in copy.rglob("*"))
-            found.append((path.stat().st_mtime, size, path))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
+            copies.append((path.stat().st_mtime, size, path))
+    total = sum(size for _, size, _ in copies)
+    for _, size, path in sorted(copies):
         if total <= most_bytes():
             break
         if path.suffix != ".lock":

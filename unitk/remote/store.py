@@ -154,15 +154,15 @@ class Store:
         fs = self.fs
         try:
             if deep:
-                found = request(address, lambda: fs.find(address, detail=True, **self.limit()))
+                entries = request(address, lambda: fs.find(address, detail=True, **self.limit()))
             else:
                 listed = request(address, lambda: fs.ls(address, detail=True, **self.limit()))
-                found = {one["name"]: one for one in listed}
+                entries = {one["name"]: one for one in listed}
         except (FileNotFoundError, NotADirectoryError):
             return {}
         # fsspec lists names without protocol, but for https with it
         root = str(fs._strip_protocol(address)).rstrip("/")
-        inside = {name.removeprefix(root).strip("/"): one for name, one in found.items()}
+        inside = {name.removeprefix(root).strip("/"): one for name, one in entries.items()}
         return {name: one for name, one in sorted(inside.items()) if name}
 
     def match(self, pattern: str) -> list[str]:

@@ -102,7 +102,7 @@ def fit_once(rungs: Doubles) -> Law:
     alphas = betas = np.geomspace(LOW, HIGH, POINTS)
     step = (HIGH / LOW) ** (1 / (POINTS - 1))
     best = np.inf
-    found = Law(0, 0, 0, 0, 0)
+    law = Law(0, 0, 0, 0, 0)
     for _ in range(1 + REFINEMENTS):
         alpha, beta = (one.ravel() for one in np.meshgrid(alphas, betas))
         # [G, R, 3]: what floor, A and B are multiplied by, for each pair of exponents
@@ -123,14 +123,13 @@ def fit_once(rungs: Doubles) -> Law:
         if costs[at] < best:
             best = costs[at]
             floor, of_weights, of_tokens = map(float, numbers[at])
-            found = Law(floor, of_weights, of_tokens, float(alpha[at]), float(beta[at]))
+            law = Law(floor, of_weights, of_tokens, float(alpha[at]), float(beta[at]))
         # a finer grid around the best pair
         alphas, betas = (
-            np.geomspace(one / step, one * step, 7).clip(LOW, HIGH)
-            for one in (found.alpha, found.beta)
+            np.geomspace(one / step, one * step, 7).clip(LOW, HIGH) for one in (law.alpha, law.beta)
         )
         step **= 0.5
-    return found
+    return law
 
 
 def solve_terms(terms_GR3: Doubles) -> Doubles:

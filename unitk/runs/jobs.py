@@ -42,14 +42,14 @@ class TrainingJob:
 
 def without_options(words: Sequence[str], *names: str) -> list[str]:
     """The words of a training without some options and their values."""
-    found = list[str]()
+    kept = list[str]()
     inside = False
     for word in words:
         if word.startswith("--"):
             inside = word.partition("=")[0] in names
         if not inside:
-            found.append(word)
-    return found
+            kept.append(word)
+    return kept
 
 
 def time_jobs(jobs: Mapping[Hashable, TrainingJob]) -> dict[Hashable, tuple[float, int]]:
@@ -61,15 +61,15 @@ def time_jobs(jobs: Mapping[Hashable, TrainingJob]) -> dict[Hashable, tuple[floa
     from unitk.runs.plan import peak, time_updates
     from unitk.training.loop import Trainer
 
-    found: dict[Hashable, tuple[float, int]] = {}
+    times: dict[Hashable, tuple[float, int]] = {}
     for key, job in jobs.items():
         trainer = Trainer(job.trial.start)
         try:
             seconds, _ = time_updates(trainer, MINUTE / len(jobs))
-            found[key] = seconds, peak(trainer.device)
+            times[key] = seconds, peak(trainer.device)
         finally:
             trainer.ranks.leave()
-    return found
+    return times
 
 
 def check_memory(plan: Sequence[dict[str, Any]], at_a_time: int, device: str) -> None:

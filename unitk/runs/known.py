@@ -36,11 +36,11 @@ def read_experiment(
     """
     folder = path.parent
     runs = (one.parent for name in ("*", "*/*") for one in folder.glob(f"{name}/checkpoints"))
-    found = next(iter(sorted(runs)), None)
+    other = next(iter(sorted(runs)), None)
     if not path.exists():
         require(
-            found is None,
-            f"--save-dir {folder} has the run {found}, but no {path.name}: name another folder",
+            other is None,
+            f"--save-dir {folder} has the run {other}, but no {path.name}: name another folder",
         )
         return {}
     known = read_json(path, UsageError)
@@ -48,10 +48,13 @@ def read_experiment(
     if not isinstance(was, dict) or was.keys() != spec.keys():
         raise UsageError(f"{path} is no table of unitk {verb}: name another --save-dir")
     each = (change_text(key, was[key], spec[key], options) for key in spec if was[key] != spec[key])
-    said = "; ".join(each)
-    if said and found is None:  # such as those of a mistake that the first run found
+    changes = "; ".join(each)
+    if changes and other is None:  # such as those of a mistake that the first run found
         return {}
-    require(not said, f"--save-dir {folder} has runs of other options: {said}; name another folder")
+    require(
+        not changes,
+        f"--save-dir {folder} has runs of other options: {changes}; name another folder",
+    )
     return known
 
 
@@ -76,13 +79,13 @@ def change_text(key: str, was: Any, now: Any, options: Sequence[str]) -> str:
 
 def pair_options(words: Any) -> list[str]:
     """Words with those options together that have their values behind them."""
-    found = list[str]()
+    pairs = list[str]()
     for word in map(str, words if isinstance(words, list) else [words]):
-        if found and not word.startswith("--"):
-            found[-1] += f" {word}"
+        if pairs and not word.startswith("--"):
+            pairs[-1] += f" {word}"
         else:
-            found.append(word)
-    return found
+            pairs.append(word)
+    return pairs
 
 
 def text(value: Any) -> str:

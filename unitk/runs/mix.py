@@ -218,18 +218,18 @@ def search_mixtures(given: Options, base: Sequence[str]) -> dict[str, Any]:
     check_memory(plan, given.jobs, search.whole.config.device)
     losses: Losses = known.get("losses", {})
     check_losses(path, losses, given.tasks)
-    found: dict[str, Any] = {"mix": spec, "plan": plan, "losses": losses, SEARCH: [], WHOLE: []}
+    contents: dict[str, Any] = {"mix": spec, "plan": plan, "losses": losses, SEARCH: [], WHOLE: []}
     if given.plan:
-        return {**found, "jobs": given.jobs}
+        return {**contents, "jobs": given.jobs}
     # nothing is written before this line
     given.save_dir.mkdir(parents=True, exist_ok=True)
-    files.write(path, json.dumps(found, indent=1) + "\n")
+    files.write(path, json.dumps(contents, indent=1) + "\n")
     for line in plan_lines(plan, given.jobs):
         log.info("%s", line)
     search.cut_corpora()
-    search_rounds(search, first, found)
-    files.write(given.save_dir / PAGE, "\n".join(mixture_page(found)) + "\n")
-    return found
+    search_rounds(search, first, contents)
+    files.write(given.save_dir / PAGE, "\n".join(mixture_page(contents)) + "\n")
+    return contents
 
 
 def search_rounds(search: MixtureSearch, first: Sequence[Shares], found: dict[str, Any]) -> None:
@@ -305,28 +305,28 @@ def open_search(given: Options, base: Sequence[str]) -> MixtureSearch:
 
 def judge_weights(given: Options) -> dict[str, float]:
     """The weight of each loss that counts; they sum to 1."""
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for text in given.judge or given.tasks:
         name, equals, weight = text.partition("=")
-        require(name not in found, f"--judge names {name} twice")
+        require(name not in weights, f"--judge names {name} twice")
         try:
-            found[name] = float(weight if equals else 1)
+            weights[name] = float(weight if equals else 1)
         except ValueError:
-            found[name] = -1.0
-        good = name in given.tasks and 0 < found[name] < math.inf
+            weights[name] = -1.0
+        good = name in given.tasks and 0 < weights[name] < math.inf
         require(good, f"--judge {text}: write NAME or NAME=WEIGHT, a NAME of --tasks")
-    return {name: weight / sum(found.values()) for name, weight in found.items()}
+    return {name: weight / sum(weights.values()) for name, weight in weights.items()}
 
 
 def grid_of(count: int, parts: int) -> list[Shares]:
     """All mixtures of `count` objectives in multiples of 1 / parts, counted in halves of these."""
     if count == 1:
         return [(2 * parts,)]
-    found = list[Shares]()
+    mixtures = list[Shares]()
     for own in range(parts, -1, -1):
         rest = grid_of(count - 1, parts - own) if own < parts else [(0,) * (count - 1)]
-        found += [(2 * own, *one) for one in rest]
-    return found
+        mixtures += [(2 * own, *one) for one in rest]
+    return mixtures
 
 
 def shares_text(shares: Shares) -> str:
@@ -336,15 +336,15 @@ def shares_text(shares: Shares) -> str:
 
 def nearer(best: Shares) -> list[Shares]:
     """The mixtures that move half a step of the grid from one objective to another."""
-    found = list[Shares]()
+    mixtures = list[Shares]()
     for giver in range(len(best)):
         for taker in range(len(best)):
             if giver != taker and best[giver]:
                 moved = [*best]
                 moved[giver] -= 1
                 moved[taker] += 1
-                found.append(tuple(moved))
-    return found
+                mixtures.append(tuple(moved))
+    return mixtures
 
 
 def plan_of(search: MixtureSearch, runs: int) -> list[dict[str, Any]]:
@@ -420,20 +420,20 @@ def mixture_lines(found: Mapping[str, Any]) -> list[str]:
     """The losses of all mixtures in lines, or the plan where nothing is trained."""
     if not found[SEARCH]:
         return plan_lines(found["plan"], found["jobs"])
-    said = list[str]()
+    lines = list[str]()
     for kind in ROUNDS:
         if found[kind]:
-            said += [f"{kind}:", *table_lines([flat(row) for row in found[kind]])]
-    return [*said, f"found: {best_text(found)}"]
+            lines += [f"{kind}:", *table_lines([flat(row) for row in found[kind]])]
+    return [*lines, f"found: {best_text(found)}"]
 
 
 def mixture_page(found: Mapping[str, Any]) -> list[str]:
     """The losses of all mixtures as a page of Markdown."""
-    said = [f"`unitk train {' '.join(found['mix']['train'])}`", ""]
+    lines = [f"`unitk train {' '.join(found['mix']['train'])}`", ""]
     for kind in ROUNDS:
         if found[kind]:
-            said += [f"{kind}:", "", *markdown_table([flat(row) for row in found[kind]]), ""]
-    return [*said, f"found: `{best_text(found)}`"]
+            lines += [f"{kind}:", "", *markdown_table([flat(row) for row in found[kind]]), ""]
+    return [*lines, f"found: `{best_text(found)}`"]
 
 
 def best_text(found: Mapping[str, Any]) -> str:

@@ -98,14 +98,14 @@ class Rung(TrainingJob):
         trial = self.trial
         newest = trial.start.run.newest()
         scores = trial.scores
-        found = {"task": self.task, "rung": self.name, "held_out": held_out, "loss": None}
-        found["weights"] = self.weights
-        found["tokens"] = self.tokens
+        row = {"task": self.task, "rung": self.name, "held_out": held_out, "loss": None}
+        row["weights"] = self.weights
+        row["tokens"] = self.tokens
         # what was read differs a little from the budget, as updates hold whole texts
         if newest is not None and trial.over:
-            found["tokens"] = Progress.of(read_state(newest)).tokens
-            found["loss"] = scores[-1][1] if scores and math.isfinite(scores[-1][1]) else None
-        return found
+            row["tokens"] = Progress.of(read_state(newest)).tokens
+            row["loss"] = scores[-1][1] if scores and math.isfinite(scores[-1][1]) else None
+        return row
 
 
 def value(argv: Sequence[str]) -> dict[str, Any]:
@@ -147,18 +147,18 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     if given.plan:
         return {"scale": spec, "plan": plan, "jobs": given.jobs, "rungs": [], "fits": {}}
     given.save_dir.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {"scale": spec, "plan": plan, "rungs": [], "fits": {}}
-    files.write(path, json.dumps(found, indent=1) + "\n")
+    contents: dict[str, Any] = {"scale": spec, "plan": plan, "rungs": [], "fits": {}}
+    files.write(path, json.dumps(contents, indent=1) + "\n")
     for line in plan_lines(plan, given.jobs):
         log.info("%s", line)
     train_all(rungs, given.jobs)
-    found["rungs"] = [rung.row(rung.name == last) for rung in rungs]
-    files.write(path, json.dumps(found, indent=1) + "\n")
-    refuse_lost_runs(found["rungs"], given.save_dir)
-    found["fits"] = {task: fit_task(found["rungs"], task) for task in tasks_of(rungs)}
-    files.write(path, json.dumps(found, indent=1) + "\n")
-    files.write(given.save_dir / PAGE, "\n".join(ladder_page(found)) + "\n")
-    return found
+    contents["rungs"] = [rung.row(rung.name == last) for rung in rungs]
+    files.write(path, json.dumps(contents, indent=1) + "\n")
+    refuse_lost_runs(contents["rungs"], given.save_dir)
+    contents["fits"] = {task: fit_task(contents["rungs"], task) for task in tasks_of(rungs)}
+    files.write(path, json.dumps(contents, indent=1) + "\n")
+    files.write(given.save_dir / PAGE, "\n".join(ladder_page(contents)) + "\n")
+    return contents
 
 
 def check_ladder(rungs: Sequence[Rung], last: str) -> None:
@@ -334,21 +334,23 @@ def rung_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 def law_lines(found: dict[str, Any]) -> list[str]:
     """The law of each objective, and what it says of the rung held out."""
-    said = list[str]()
+    lines = list[str]()
     for task, own in found["fits"].items():
         numbers = (f"{name} {value_text(own[name])}" for name in NUMBERS)
-        said.append(f"{task}: loss = floor + A / N^alpha + B / D^beta with {', '.join(numbers)}")
+        lines.append(f"{task}: loss = floor + A / N^alpha + B / D^beta with {', '.join(numbers)}")
         unknown = [name for name in ("alpha", "beta") if own["law"][name] in (LOW, HIGH)]
         if unknown:
             which = " and ".join(unknown)
-            said.append(f"{task}: the rungs do not tell {which}: the nearest law has a limit of it")
+            lines.append(
+                f"{task}: the rungs do not tell {which}: the nearest law has a limit of it"
+            )
         measured = "not finite"
         if own["measured"] is not None:
             apart = own["measured"] - own["predicted"][0]
             measured = f"{own['measured']:.4f}, {apart:+.4f} nats apart"
         what = f"predicted {value_text(own['predicted'])}, measured {measured}"
-        said.append(f"{task}: the rung held out: {what}")
-    return said
+        lines.append(f"{task}: the rung held out: {what}")
+    return lines
 
 
 def value_text(value: Sequence[float]) -> str:

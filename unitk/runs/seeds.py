@@ -43,7 +43,7 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
         f"--save-dir {folder} holds a single run: --seeds needs another folder",
     )
     seeds = range(config.seed, config.seed + config.seeds)
-    found = list[dict[str, Any]]()
+    rows = list[dict[str, Any]]()
     for seed in seeds:
         own = replace(config, seed=seed, seeds=None, save_dir=folder / f"seed-{seed}")
         start = prepare(replace(parsed, main=own))
@@ -54,8 +54,8 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
         if start.resumed is None or not Progress.of(read_state(start.resumed)).end(own):
             log.info("seed %d of %d to %d: %s", seed, seeds[0], seeds[-1], own.save_dir)
             train(start)
-        found.append({"seed": seed, **best_of(own.save_dir)})
-        summary = sum_up(found)
+        rows.append({"seed": seed, **best_of(own.save_dir)})
+        summary = sum_up(rows)
         files.write(folder / SEEDS, json.dumps(summary, indent=1) + "\n")
     for line in seed_lines(summary):
         log.info("%s", line)

@@ -66,12 +66,12 @@ class WrittenScores:
 
         All ranks return the same scores.
         """
-        found = self.write(name, examples, stopped, show)
-        if found is None:
+        samples = self.write(name, examples, stopped, show)
+        if samples is None:
             return None
-        sources, targets, outputs = zip(*found, strict=True)
+        sources, targets, outputs = zip(*samples, strict=True)
         scores = score_texts(self.metrics, outputs, [[text] for text in targets], sources)
-        self.run.samples = found[:: -(-len(found) // SAMPLES)]
+        self.run.samples = samples[:: -(-len(samples) // SAMPLES)]
         self.run.sampled = self.run.progress.step
         return as_values(name, scores)
 
@@ -125,11 +125,11 @@ def write_outputs(
     config = GenerateConfig(beam=beam, max_tokens=max_tokens, **options)
     records = [part.corpora[which].record(i) for which, i in map(part.items.place, ids)]
     sources = [source for source, _ in records]
-    found = Generator(model, task).outputs(Sources(sources, truncate=True), config)
+    outputs = Generator(model, task).outputs(Sources(sources, truncate=True), config)
     decode, decode_source = task.vocab.decode, task.source_vocab.decode
     return [
         (" ".join(map(decode_source, source)), decode(target), best[0].text if best else "")
-        for (source, target), best in zip(records, found, strict=True)
+        for (source, target), best in zip(records, outputs, strict=True)
     ]
 
 
@@ -139,14 +139,14 @@ def as_values(name: str, scores: Mapping[str, Score]) -> dict[str, float]:
     Of a metric with figures that rank models, these are all. One that another metric has by the
     same name has its own metric's name before it (qg_rougeL). Others are `stats/words` and so on.
     """
-    found = {}
+    values = {}
     for metric, score in scores.items():
         for key, value in score.figures.items():
             own = key if RANKING.get(key, metric) == metric else f"{metric}_{key}"
             own = own if SCORES[metric] else f"{metric}/{key}"
             if RANKING.get(own) == metric or not SCORES[metric]:
-                found[f"{name}/{own}"] = float(value)
-    return found
+                values[f"{name}/{own}"] = float(value)
+    return values
 
 
 def written_part(examples: Any) -> LaidRecords:

@@ -257,14 +257,14 @@ class Batcher:
             room = small if little <= small else 0
             if wide > room:
                 return []
-        found = parts[:1]
+        chosen = parts[:1]
         # those of a similar size first: all rows are as wide as the widest one
         for one in sorted(parts[1:], key=lambda one: abs(one.size - parts[0].size)):
             wide = max(wide, one.size)
-            if wide * (len(found) + 1) > room:
+            if wide * (len(chosen) + 1) > room:
                 break
-            found.append(one)
-        return found
+            chosen.append(one)
+        return chosen
 
     def _pays(self, parts: list[JobPart], now: float) -> bool:
         """Whether a group should begin beside others of its key: small groups cost more per row."""

@@ -232,13 +232,13 @@ def affordable(wanted: int) -> int:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         needed = soft
-    found = needed - OTHERS
-    if found < FEWEST:
+    room = needed - OTHERS
+    if room < FEWEST:
         least = FEWEST + OTHERS
         raise UsageError(f"the server needs {least} open files or more (ulimit -n is {soft})")
-    if found < wanted:
-        log.warning("--max-connections is %d, not %d: ulimit -n is %d", found, wanted, soft)
-    return found
+    if room < wanted:
+        log.warning("--max-connections is %d, not %d: ulimit -n is %d", room, wanted, soft)
+    return room
 
 
 class OnceAMinute(logging.Filter):

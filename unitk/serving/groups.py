@@ -60,11 +60,11 @@ class JobGroup:
     def step(self) -> list[tuple[JobPart, Any]]:
         """Compute for a while; returns the parts that are finished, each with its result."""
         begun = time.monotonic()
-        found = self.advance()
-        self.left.difference_update(found)
+        finished = self.advance()
+        self.left.difference_update(finished)
         self.stepped = time.monotonic()
         self.spent += self.stepped - begun
-        return [(self.parts[row], result) for row, result in found.items()]
+        return [(self.parts[row], result) for row, result in finished.items()]
 
     def advance(self) -> dict[int, Any]:
         """Take a step; returns the results of the parts that are finished, by number."""

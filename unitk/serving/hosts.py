@@ -100,5 +100,5 @@ class Guard:
 
 def parse_host(text: str, scheme: str) -> tuple[str, str] | None:
     """Host and port of a text in lower case, without brackets; None if it is no host."""
-    found = HOST.fullmatch(text)
-    return found and (found[1].strip("[]"), found[2] or PORTS[scheme])
+    match = HOST.fullmatch(text)
+    return match and (match[1].strip("[]"), match[2] or PORTS[scheme])

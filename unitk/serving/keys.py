@@ -64,11 +64,11 @@ class Keys:
 
 def read_keys(path: Path) -> list[str]:
     """The keys of a file, one a line; empty lines and those that begin with # are none."""
-    found = list[str]()
+    keys = list[str]()
     for line, where in numbered_lines(path):
         if (key := line.strip()) and not key.startswith("#"):
             what = f"{where}: a key is 8 or more of ASCII's letters, digits and signs"
             require(KEY.fullmatch(key) is not None, f"{what}, without blanks")
-            found.append(key)
-    require(len(found) > 0, f"{path} has no key: write one a line")
-    return found
+            keys.append(key)
+    require(len(keys) > 0, f"{path} has no key: write one a line")
+    return keys

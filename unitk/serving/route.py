@@ -167,14 +167,14 @@ class Route(ABC):
         right = isinstance(given, str | list) and given != []
         require(right, f"{name} must be a string or a list of one or more")
         self.few(name, len(given) if isinstance(given, list) else 1)
-        found = read(given, name)
-        for number, one in enumerate(split_parts(found, name), 1):
+        texts = read(given, name)
+        for number, one in enumerate(split_parts(texts, name), 1):
             chars, most = sum(map(len, one)), self.limits.max_chars
             over = f"{name}: text {number} has {chars} characters; the server allows {most}"
             require(chars <= most, over)
             over = f"{name}: text {number} has {len(one)} parts; the server allows {most}"
             require(len(one) <= most, over)
-        return found
+        return texts
 
     def few(self, name: str, count: int) -> None:
         """Refuse more of something than a request may have."""

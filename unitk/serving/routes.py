@@ -101,12 +101,12 @@ class DecodingRoute(route.Route):
 
     def read(self) -> tuple[list[list[Ids]], GenerateConfig]:
         """The ids of the sources, and the options with the limit on their length."""
-        found, config = list[list[Ids]](), self.config
+        ids_of_sources, config = list[list[Ids]](), self.config
         named = {*self.given, *self.generator.defaults}
         for parts in self.each(self.texts):
             [ids], config = self.generator.read([parts], self.config, named)
-            found += self.short([ids], len(found))
-        return found, config
+            ids_of_sources += self.short([ids], len(ids_of_sources))
+        return ids_of_sources, config
 
     def prompts(self, sources: Sources, config: GenerateConfig) -> tuple[list[Prompt], int]:
         """The prompts of sources, and what their outputs cost."""
@@ -300,8 +300,8 @@ class PredictRoute(route.Route):
 
         def compute(pairs: list[Any], report: route.Report) -> list[Any]:
             texts, given = zip(*pairs, strict=True)
-            said = predict(model, task, given, self.config, report=report)
-            return [task.in_words(*one) for one in zip(texts, said, strict=True)]
+            predictions = predict(model, task, given, self.config, report=report)
+            return [task.in_words(*one) for one in zip(texts, predictions, strict=True)]
 
         pairs = list(zip(self.texts, sources, strict=True))
         cost = route.count_tokens(sources)
@@ -356,10 +356,10 @@ class ShowRoute(route.Route):
         require(not more, f"target must be one string, got {1 + len(more)}")
         rng = np.random.default_rng([self.config.seed, 0, 0])
         # laid out at once: that needs no model, so no request has to wait for it
-        found = drawings(task.name, task, lay_out_text(task, parts, target, rng))
-        slots = max(len(one.slots) for one in found)
+        pictures = drawings(task.name, task, lay_out_text(task, parts, target, rng))
+        slots = max(len(one.slots) for one in pictures)
         require(slots <= SHOWN, f"texts: {slots} slots; {SHOWN} can be shown")
-        towers = [one.record() for one in found]
+        towers = [one.record() for one in pictures]
         return self.plain([towers], lambda items, _: items, lambda each: {"towers": each[0]}, 0)
 
 

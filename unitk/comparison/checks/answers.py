@@ -67,11 +67,11 @@ def judge_targets(subject: str, corpus: Pairs, vocab: Vocab) -> Finding:
         if len(target) < WORDS:
             continue
         asked += 1
-        found = stands_in(target.tobytes(), source.tobytes())
+        stands = stands_in(target.tobytes(), source.tobytes())
         # a task of copying is meant as one
-        copies += found and len(source) == len(target)
-        inside += found and len(source) > len(target)
-        example = example or f" (pair {number + 1})" * (found and len(source) > len(target))
+        copies += stands and len(source) == len(target)
+        inside += stands and len(source) > len(target)
+        example = example or f" (pair {number + 1})" * (stands and len(source) > len(target))
     text = f"{inside} of {asked} targets stand in their sources{example}"
     text += f", beside {copies} that are their sources" if copies else ""
     status: Status = "FAULT" if inside > MOST * max(asked, 1) else "ok"

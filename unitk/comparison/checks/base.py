@@ -135,11 +135,11 @@ class Subjects:
 
     def all_splits(self) -> list[DataSplit]:
         """The splits of folders and runs, each once."""
-        found: dict[tuple[Any, ...], DataSplit] = {}
+        splits: dict[tuple[Any, ...], DataSplit] = {}
         for one in [*self.splits, *(run.whole_split for run in self.runs)]:
             key = tuple(map(Path.resolve, (*one.train, *one.held_out.values())))
-            found.setdefault(key, one)
-        return list(found.values())
+            splits.setdefault(key, one)
+        return list(splits.values())
 
 
 Found = Iterable[Finding]

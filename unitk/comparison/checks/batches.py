@@ -57,10 +57,10 @@ def compare_batches(run: TrainedRun, device: str) -> Finding:
 
 def some_texts(corpus: Corpus) -> list[Ids]:
     """Beginnings of documents, of lengths from one token to `TOKENS`."""
-    found = list[Ids]()
+    texts = list[Ids]()
     for number in range(min(TEXTS, len(corpus))):
         ids = np.concatenate([*corpus.document(number), np.zeros(0, np.int64)]).astype(np.int64)
         size = max(1, TOKENS * (number + 1) // TEXTS)
         if len(ids):
-            found.append(ids[:size])
-    return found
+            texts.append(ids[:size])
+    return texts

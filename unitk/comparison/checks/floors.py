@@ -55,15 +55,15 @@ def write_floors(
 
 def best_losses(run: TrainedRun, name: str) -> dict[str, float]:
     """The lowest nats a label that validations on a set have logged, by the name of the ask."""
-    found = dict[str, float]()
+    losses = dict[str, float]()
     for event in read_events(run.path / LOG):
         for key, value in event.items():
             first, _, rest = key.partition("/")
             if event["kind"] == "valid" and rest.endswith("/nll") and value is not None:
                 if first.partition(".")[0] == name:
                     own = f"{first.partition('.')[2]}/{rest}".strip("/").removesuffix("/nll")
-                    found[own] = min(value, found.get(own, math.inf))
-    return found
+                    losses[own] = min(value, losses.get(own, math.inf))
+    return losses
 
 
 def floors(trained: Sequence[Any], held: Any, size: int) -> dict[str, float]:

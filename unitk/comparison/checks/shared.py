@@ -52,12 +52,12 @@ def compare_texts(
     subject: str, held: HashedTexts, trained: Iterable[HashedTexts], allowed: float
 ) -> Finding:
     """Compare held-out texts, or the sources of pairs, with those of train."""
-    found = find_shared(held, trained)
-    alike = found.same | found.near
-    exact, every = int(found.same.sum()), int(alike.sum())
+    shared = find_shared(held, trained)
+    alike = shared.same | shared.near
+    exact, every = int(shared.same.sum()), int(alike.sum())
     count = len(alike)
     # of all runs, not the mean of texts
-    covered = float(found.hits.sum()) / max(int(found.runs.sum()), 1)
+    covered = float(shared.hits.sum()) / max(int(shared.runs.sum()), 1)
     text = f"{exact} of {count} texts are in train, {every - exact} nearly"
     text += f"; {100 * covered:.2f} % of {LONG}-grams"
     if every:

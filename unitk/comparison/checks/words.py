@@ -96,16 +96,16 @@ def spell_id(vocab: Vocab, index: int) -> list[int]:
 
 def fold_letters(text: str) -> list[int]:
     """The folded letters and digits of a text, and the gaps between its words."""
-    found = list[int]()
+    folded = list[int]()
     for letter in unicodedata.normalize("NFKC", text).casefold():
         if letter.isspace():
-            found.append(GAP)
+            folded.append(GAP)
         elif LONE.match(letter):
-            found += [GAP, ord(letter), GAP]
+            folded += [GAP, ord(letter), GAP]
         # marks part no words, so that "don't" is "dont"
         elif letter.isalnum():
-            found.append(ord(letter))
-    return found
+            folded.append(ord(letter))
+    return folded
 
 
 def folded_words(text: str) -> list[str]:

@@ -63,10 +63,10 @@ class Chat(WritingRoute):
     @cached_property
     def alternatives(self) -> int | None:
         asked = read_flag(self.given, "logprobs")
-        found = whole(self.given, "top_logprobs", 0, 0)
-        require(found <= MOST, f"top_logprobs must be at most {MOST}, got {found}")
-        require(asked or not found, "top_logprobs must be left out without logprobs")
-        return found if asked else None
+        count = whole(self.given, "top_logprobs", 0, 0)
+        require(count <= MOST, f"top_logprobs must be at most {MOST}, got {count}")
+        require(asked or not count, "top_logprobs must be left out without logprobs")
+        return count if asked else None
 
     @cached_property
     def texts(self) -> list[Sequence[str]]:
@@ -82,15 +82,15 @@ class Chat(WritingRoute):
             content = [token(piece, gain, tops[: self.alternatives]) for piece, gain, tops in each]
         message = {"role": "assistant", "content": choice.text, "refusal": None}
         logprobs = None if content is None else {"content": content, "refusal": None}
-        found = {"index": choice.index, "message": message, "logprobs": logprobs}
-        return found | {"finish_reason": choice.finish}
+        entry = {"index": choice.index, "message": message, "logprobs": logprobs}
+        return entry | {"finish_reason": choice.finish}
 
     def delta(self, index: int, text: str, first: bool, done: Any = None) -> dict[str, Any]:
         role = {"role": "assistant"} if first else {}
-        found = {"index": index, "delta": role | {"content": text}}
+        entry = {"index": index, "delta": role | {"content": text}}
         done = done or {}
-        found |= {"logprobs": done.get("logprobs")}
-        return found | {"finish_reason": done.get("finish_reason")}
+        entry |= {"logprobs": done.get("logprobs")}
+        return entry | {"finish_reason": done.get("finish_reason")}
 
     def text_in(self, choice: dict[str, Any]) -> str:
         return str(choice["message"]["content"])
@@ -98,9 +98,9 @@ class Chat(WritingRoute):
 
 def token(piece: str, gain: float | None, tops: Alternatives) -> dict[str, Any]:
     """A token with its log-probability, and the likeliest ones in its place."""
-    found: dict[str, Any] = {"token": piece, "logprob": gain, "bytes": [*piece.encode()]}
+    entry: dict[str, Any] = {"token": piece, "logprob": gain, "bytes": [*piece.encode()]}
     others = [{"token": t, "logprob": p, "bytes": [*t.encode()]} for t, p in tops]
-    return found | {"top_logprobs": others}
+    return entry | {"top_logprobs": others}
 
 
 def parts_of(messages: Any) -> list[str]:
@@ -118,10 +118,10 @@ def parts_of(messages: Any) -> list[str]:
     if isinstance(content, str):
         return content.split("\t")
     require(isinstance(content, list) and len(content) > 0, f"messages must be {SHAPE}")
-    found = list[str]()
+    texts = list[str]()
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind != "text" or not isinstance(part.get("text"), str):
             raise UsageError(f"messages: a part of type {kind!r}; models here read 'text'")
-        found.append(part["text"])
-    return found
+        texts.append(part["text"])
+    return texts

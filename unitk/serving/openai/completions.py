@@ -63,19 +63,19 @@ class Completions(WritingRoute):
     def alternatives(self) -> int | None:
         if "logprobs" not in self.given:
             return None
-        found = whole(self.given, "logprobs", 0, 0)
-        require(found <= MOST, f"logprobs must be at most {MOST}, got {found}")
-        return found
+        count = whole(self.given, "logprobs", 0, 0)
+        require(count <= MOST, f"logprobs must be at most {MOST}, got {count}")
+        return count
 
     @cached_property
     def echoes(self) -> bool:
         """Whether answers begin with their prompts."""
-        found = read_flag(self.given, "echo")
+        echo = read_flag(self.given, "echo")
         require(
-            self.continues or not found,
+            self.continues or not echo,
             "echo must be false: outputs of this model do not continue their prompts",
         )
-        return found
+        return echo
 
     @cached_property
     def ids(self) -> list[Ids] | None:
@@ -177,8 +177,8 @@ class Completions(WritingRoute):
             tops = [dict(one) or None for one in choice.tops] if self.alternatives else None
             logprobs = {"tokens": choice.pieces, "token_logprobs": choice.gains}
             logprobs |= {"top_logprobs": tops, "text_offset": starts.tolist()}
-        found = {"index": choice.index, "text": choice.text, "logprobs": logprobs}
-        return found | {"finish_reason": choice.finish}
+        entry = {"index": choice.index, "text": choice.text, "logprobs": logprobs}
+        return entry | {"finish_reason": choice.finish}
 
     def delta(self, index: int, text: str, first: bool, done: Any = None) -> dict[str, Any]:
         plain = {"logprobs": None, "finish_reason": None}

@@ -42,7 +42,7 @@ def check_fields(
 
     A field that is `fixed` may have one of these values, which are those of its absence.
     """
-    found = dict[str, Any]()
+    fields = dict[str, Any]()
     for name, value in given.items():
         if value is None or name in IDLE:  # clients write out what they leave to the server
             continue
@@ -54,8 +54,8 @@ def check_fields(
             names = [*known, *fixed, *IDLE]
             hint = f"; use {THERE[name]}" if name in THERE else nearest(name, names)
             raise UsageError(f"there is no field {name!r}{hint} (known: {', '.join(names)})")
-        found[name] = value
-    return found
+        fields[name] = value
+    return fields
 
 
 def whole(given: Mapping[str, Any], name: str, least: int, default: int) -> int:
@@ -105,8 +105,8 @@ def error_body(status: int, said: str, error: BaseException | None) -> tuple[int
     else:
         code = CODES.get(status, "")
         # messages begin with the field that they are about, where it is one
-        found = re.match(r"([a-z_]+)(?: must |: )", said) if status == 400 else None
-        name = found[1] if found else ""
+        named = re.match(r"([a-z_]+)(?: must |: )", said) if status == 400 else None
+        name = named[1] if named else ""
     kind = ERRORS.get(status, "invalid_request_error" if status < 500 else "server_error")
     body = {"message": said, "type": kind, "param": name or None, "code": code or None}
     return status, {"error": body}

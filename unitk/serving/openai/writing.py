@@ -85,26 +85,26 @@ class WritingRoute(DecodingRoute):
     def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
         own = [*super().options(), *(name for name in HERE if name not in cls.takes)]
         # max_tokens and stop say where an output ends, whatever is usual for a checkpoint
-        found = {
+        translated = {
             "sentences": 0,
             **check_fields(given, ["model", "task", *cls.takes, *own], cls.fixed),
         }
-        wanted = whole(found, "n", 1, 1)
-        width = whole(found, "best_of", wanted, wanted)
-        heat = number(found, "temperature")
-        if heat is None and "top_p" in found:  # which means nothing to a search
+        wanted = whole(translated, "n", 1, 1)
+        width = whole(translated, "best_of", wanted, wanted)
+        heat = number(translated, "temperature")
+        if heat is None and "top_p" in translated:  # which means nothing to a search
             heat = 1.0
         for name, option in HERE.items():
             # these two stay, as what they mean depends on the temperature
-            if name in found and name not in ("n", "best_of"):
-                found[option] = found.pop(name)
+            if name in translated and name not in ("n", "best_of"):
+                translated[option] = translated.pop(name)
         if heat == 0:
             for name in ("temperature", "sampling_topp"):
-                found.pop(name, None)  # of one token, all shares are the same
-            return found | {"sampling": False, "nbest": wanted, "beam": width}
+                translated.pop(name, None)  # of one token, all shares are the same
+            return translated | {"sampling": False, "nbest": wanted, "beam": width}
         if heat is not None:
-            found |= {"sampling": True, "temperature": heat}
-        return found | {"nbest": wanted} | ({"beam": width} if "best_of" in found else {})
+            translated |= {"sampling": True, "temperature": heat}
+        return translated | {"nbest": wanted} | ({"beam": width} if "best_of" in translated else {})
 
     @classmethod
     def refuse(cls, status: int, said: str, error: BaseException | None) -> tuple[int, Any]:
@@ -298,7 +298,7 @@ class WritingRoute(DecodingRoute):
     ) -> list[Alternatives]:
         """The likeliest tokens in each place, and the token that is there."""
         vocab = self.generator.vocab
-        found = list[Alternatives]()
+        tops = list[Alternatives]()
         for row, word, gain, piece in zip(table, words, gains, pieces, strict=False):
             best = np.argsort(-row, kind="stable")[: self.alternatives]
             named = {piece: float(gain)}  # the search's own number, so that equal ones are equal
@@ -307,8 +307,8 @@ class WritingRoute(DecodingRoute):
                     size = vocab.model.size
                     name = vocab.model.text(other) if other < size else vocab.pieces([other])[0]
                     named.setdefault(name, float(row[other]))
-            found.append(sorted(named.items(), key=lambda one: -one[1]))
-        return found
+            tops.append(sorted(named.items(), key=lambda one: -one[1]))
+        return tops
 
     # what is answered
 
