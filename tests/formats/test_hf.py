@@ -685,7 +685,7 @@ def test_what_does_not_fit_is_named(kit, make, tmp_path, name, change, message):
 
 @pytest.mark.parametrize("source", ["hf", "elmo", "optimus"])
 def test_a_path_that_is_not_there_is_named(kit, tmp_path, source):
-    with pytest.raises(CheckpointError, match="no .*downloads"):
+    with pytest.raises(CheckpointError, match="downloads"):
         kit.to_unitk(source, tmp_path / "downloads", tmp_path / "ours")
 
 
