@@ -233,7 +233,7 @@ class Generator(SourceEncoder):
         """`predict` for texts as parts; `first` is the number of the first text among all."""
         known = "classify, multi_label, mtdnn, regress, tag, span or choice"
         cure = f"train it with --task {known}, or ask with --task cloze"
-        require(self.task.predicts, f"task {self.task.name} predicts words; {cure}")
+        require(self.task.predicts, f"task {self.task.name} predicts no labels; {cure}")
         task = cast("Understanding", self.task)
         sources = self.encode([task.texts(parts) for parts in texts])
         predictions = predict(self.model, task, sources, config, first=first, report=report)
