@@ -31,7 +31,10 @@ settings() { # what SIZE means, where the environment says nothing else
       : "${MAX_TOKENS:=4096}" "${FINETUNE_TOKENS:=2048}" "${FINETUNE_STEPS:=400}" "${LR:=2e-3}"
       vocab=${INIT:-unitk-base-en} optimizer=(--optimizer muon) model=(--arch.dropout 0)
       case $OBJECTIVE in
-        glm_infill) : "${INIT:=unitk-base-en}" ;; none) ;;
+        glm_infill) # an adapter writes as well as a model whose weights are all tuned, after half the time
+          : "${INIT:=unitk-base-en}" "${FINETUNE_LR:=3e-3}"
+          optimizer=(--adapter lora:rank=32) ;;
+        none) ;;
         *) echo "OBJECTIVE $OBJECTIVE needs SIZE=small or base, which pre-train; SIZE=mini begins with unitk-base-en" >&2
           exit 2 ;;
       esac ;;

@@ -27,8 +27,12 @@ if [ -n "${PAPER:-}" ]; then
   [ -e "$paper/glue.tsv" ] || known SETS mnli
 fi
 [ "$SIZE" = base ] || : "${ROWS:=4000}"
-[ "$SIZE" != small ] || : "${FINETUNE_LR:=5e-4}"
+case $SIZE in
+  small) : "${FINETUNE_LR:=5e-4}" ;;
+  mini) : "${FINETUNE_LR:=1e-3}" "${FINETUNE_STEPS:=200}" ;; # as `unitk train --config classify`
+esac
 settings
+[ "$SIZE" != mini ] || optimizer=(--optimizer adamw)
 sample=$here/../quickstart/data/openstax-ccby
 begin "$sample/openstax.train.jsonl.gz"
 if [ -z "${DATA:-}" ]; then
@@ -43,6 +47,9 @@ for set in $SETS; do
   once "$RUN/.text.$set" python3 "$here/collect.py" "$DATA" "$RUN/text" "$set" ${ROWS:+--rows "$ROWS"}
 done
 [ -n "${PAPER:-}" ] || beginnings "$sample/openstax.valid.jsonl.gz"
+if [ "$SIZE-${INIT:-}" = mini-unitk-base-en ]; then # of its two objectives, the one that learns labels better
+  init+=(--task.layout lm) scratch=("${scratch[@]/#--task.layout=*/--task.layout=lm}")
+fi
 for set in $SETS; do
   task=classify labels=class from=(--source-field sentence1,sentence2) to=(--label-field label) asked=()
   case $set in cola | sst2) from=(--source-field sentence) ;; stsb) task=regress labels=number ;; esac

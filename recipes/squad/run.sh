@@ -23,10 +23,11 @@ SEED=${SEED:-1}
 [ -z "${PAPER:-}" ] || begins_with finetune spanbert xlnet
 case $SIZE in
   base) : "${SOURCE:=381}" ;;
-  mini) : "${SOURCE:=320}" "${FINETUNE_STEPS:=500}" ;;
+  mini) : "${SOURCE:=320}" "${FINETUNE_STEPS:=500}" "${FINETUNE_LR:=2e-3}" ;;
   *) : "${SOURCE:=160}" "${ROWS:=4000}" "${FINETUNE_LR:=5e-4}" "${MAX_TOKENS:=8192}" ;;
 esac
 settings
+[ "$SIZE" != mini ] || optimizer=(--optimizer muon)
 sample=$here/../quickstart/data
 DATA=${DATA:-$sample/squad-v1.1-nqg-split}
 begin "$sample/openstax-ccby/openstax.train.jsonl.gz"

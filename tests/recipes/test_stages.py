@@ -92,7 +92,9 @@ def test_a_model_that_comes_with_unitk_is_fine_tuned_or_its_stack_from_scratch(
 ):
     (tune,) = told(SIZE="mini", **env)
     assert (tune.get("--init-from"), tune.get("--arch")) == (init, arch)
-    assert tune["--optimizer"] == "muon"
+    assert (tune.get("--adapter"), tune.get("--optimizer")) == (
+        (None, "muon") if init is None else ("lora:rank=32", None)
+    )
 
 
 ONE = """once "$RUN/.a" printf '%s.' {0}; said "$RUN/b" printf '%s.' {0}"""
