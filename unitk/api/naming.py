@@ -29,12 +29,12 @@ def naming_files(verb: Verb | VerbGroup, words: Sequence[str]) -> Iterator[None]
 
 
 def _name(message: str, verb: Verb, words: Sequence[str]) -> str:
-    kinds = {one.name: type_name(one.type) for one in options(verb.options)}
-    found: dict[str, list[str]] = {}
-    for key, one in read_options(words, verb.options, verb.words).items():
-        for part in re.split("[,=]", ",".join(filter(None, one.words))):
-            named = kinds.get(key, "").startswith("path") or os.path.lexists(part)
-            head = str(Path(part)) if part and named and one.where != UNFLAGGED else message
-            if message.startswith(head) and re.match("[ :,/]", message[len(head) :]):
-                found.setdefault(head, []).append(flag(key))
-    return f"{' and '.join(found[max(found, key=len)])} {message}" if found else message
+    kinds = {option.name: type_name(option.type) for option in options(verb.options)}
+    flags: dict[str, list[str]] = {}  # path at the message's beginning -> options that have it
+    for key, given in read_options(words, verb.options, verb.words).items():
+        for part in re.split("[,=]", ",".join(filter(None, given.words))):
+            is_path = kinds.get(key, "").startswith("path") or os.path.lexists(part)
+            path = str(Path(part)) if part and is_path and given.where != UNFLAGGED else message
+            if message.startswith(path) and re.match("[ :,/]", message[len(path) :]):
+                flags.setdefault(path, []).append(flag(key))
+    return f"{' and '.join(flags[max(flags, key=len)])} {message}" if flags else message
