@@ -46,7 +46,7 @@ def test_from_text_to_a_corpus_and_back(here, capsys):
     corpus, vocab = open_corpus(here / "d"), corpus_vocab(here / "d" / "valid")
     assert vocab.decode(corpus.tokens(0, corpus.sentences[1])) == "the cat sat on the mat ."
     assert corpus.counts.documents == 40
-    assert "train: 0.0 MB of text" in capsys.readouterr().out
+    assert "train: 0.8 kB of text" in capsys.readouterr().out
 
 
 TEXTS = ["the cat sat .\nit sat on the mat", 'a dog "saw" it , too', "the mat"] * 9

@@ -379,7 +379,7 @@ def test_too_many_bad_updates_end_the_run(train, tmp_path, monkeypatch):
 def test_a_full_disk_leaves_what_is_there(train, tmp_path, caplog, monkeypatch):
     import errno
 
-    save, failing = snapshot.weights.save_tensors, {4, 6}
+    save, failing = snapshot.weights.save_tensors, {2, 6}
 
     def full(tensors, path, *more):
         if any(f"step-{step}" in str(path) for step in failing):
@@ -388,11 +388,10 @@ def test_a_full_disk_leaves_what_is_there(train, tmp_path, caplog, monkeypatch):
 
     monkeypatch.setattr(snapshot.weights, "save_tensors", full)
     train("--max-steps 8 --save-every 2")
-    assert (
-        caplog.text.count("No space left on device; earlier ones are kept; training continues") == 2
-    )
+    first, second = re.findall(r"No space left on device(.*); training continues", caplog.text)
+    assert (first, second) == ("", "; earlier ones are kept")
     names = sorted(p.name for p in (tmp_path / "run/checkpoints").iterdir())
-    assert names == ["step-2", "step-8"]
+    assert names == ["step-4", "step-8"]
 
 
 @pytest.mark.parametrize("limit", [50_000, 1_000_000])
@@ -897,10 +896,10 @@ def test_a_run_folder_that_is_removed_does_not_come_back(train, tmp_path, monkey
 
 def test_texts_beyond_max_tokens_are_told(train, caplog):
     train("--max-steps 1 --max-tokens 3 --batch-tokens 50")
-    assert re.search(r"train: 200 texts .*fit --max-tokens 3: .* of up to \d+ slots", caplog.text)
+    assert re.search(r"train: 200 texts above --max-tokens 3: .* of up to \d+ slots", caplog.text)
     caplog.clear()
     train("--max-steps 1", run="b")
-    assert "do not fit" not in caplog.text
+    assert "texts above" not in caplog.text
 
 
 @pytest.mark.slow

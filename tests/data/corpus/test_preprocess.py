@@ -85,7 +85,7 @@ def test_text_becomes_documents_of_sentences(here, vocab, name, monkeypatch, cap
     assert counts.words == len(text.split()) and counts.unknown == 0
     shown = capsys.readouterr().out
     assert f"{counts.documents:,} documents, {counts.sentences:,} sentences" in shown
-    assert "tokens a word, 0.00% unknown" in shown and "MB/s" in shown
+    assert "tokens a word, 0.00% unknown" in shown and "kB/s" in shown
     about = json.loads((here / "d" / "train" / "manifest.json").read_text())
     assert about["sources"] == [name] and about["counts"]["words"] == counts.words
 

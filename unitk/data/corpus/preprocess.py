@@ -377,8 +377,9 @@ class PartTally:
 
     def report(self, name: str, seconds: float) -> None:
         """Print how much there was, and what was left out or corrected."""
-        size = self.num_bytes / 1e6
-        announce(f"{name}: {size:,.1f} MB of text, {size / seconds:.1f} MB/s")
+        unit, scale = ("MB", 1e6) if self.num_bytes >= 1e6 else ("kB", 1e3)
+        size = self.num_bytes / scale
+        announce(f"{name}: {size:,.1f} {unit} of text, {size / seconds:,.1f} {unit}/s")
         if self.skipped:
             announce(f"  empty records skipped: {self.skipped:,}")
         if self.moved:

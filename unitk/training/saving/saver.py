@@ -115,4 +115,5 @@ class Saver:
         return self._step
 
     def _failure(self, error: OSError) -> str:
-        return f"checkpoint of step {self._step} cannot be saved: {error}; earlier ones are kept"
+        earlier = "; earlier ones are kept" if self.folder.steps() else ""
+        return f"checkpoint of step {self._step} cannot be saved: {error}{earlier}"
