@@ -120,11 +120,11 @@ def test_what_is_there_on_disk_wins(tiny, tmp_path, run):
 
 @pytest.mark.parametrize("name", ["tiny-modle", "tiny"])
 def test_an_unknown_name_gets_the_nearest(tiny, name):
-    with pytest.raises(CheckpointError, match=f"checkpoint {name}; .*mean tiny-model"):
+    with pytest.raises(CheckpointError, match=f"^{name}: .*checkpoint; .*mean tiny-model"):
         find_checkpoint(Path(name))
     with pytest.raises(DataError, match="no .*file.*mean tiny-model"):
         open_vocab(Path(name))
-    with pytest.raises(CheckpointError, match="checkpoint runs/qg$"):
+    with pytest.raises(CheckpointError, match="^runs/qg: .*checkpoint$"):
         find_checkpoint(Path("runs/qg"))
 
 
@@ -148,12 +148,14 @@ def test_a_path_of_this_machine_is_none_of_the_hub(name):
 
 def test_a_name_of_nothing_gets_all_names(tiny):
     for path in ("nosuch", "zzz"):
-        with pytest.raises(CheckpointError, match=rf"checkpoint {path} \(models .*: tiny-model\)"):
+        with pytest.raises(
+            CheckpointError, match=rf"^{path}: .*checkpoint \(models .*: tiny-model\)"
+        ):
             find_checkpoint(Path(path))
         with pytest.raises(DataError, match="no .*file.*folder .*: tiny-model"):
             open_vocab(Path(path))
     for path in ("runs/nosuch", "nosuch.txt"):
-        with pytest.raises(CheckpointError, match=f"{path}$"):
+        with pytest.raises(CheckpointError, match=f"^{path}: .*checkpoint$"):
             find_checkpoint(Path(path))
 
 

@@ -252,7 +252,7 @@ USER = [{"role": "user", "content": f"Oslo\t{PASSAGE}"}]
     "address, body, status, param, said",
     [
         ("completions", {"model": "gpt-4"}, 404, "model", "must be one of mini, asker"),
-        ("completions", {"n": 10**9}, 400, "n", "at most 16"),
+        ("completions", {"n": 10**4}, 400, "n", "at most 16"),
         ("completions", {"n": True}, 400, "n", "an integer"),
         ("completions", {"n": 3, "best_of": 2}, 400, "best_of", "at least 3"),
         ("completions", {"best_of": 99}, 400, "best_of", "at most 16"),

@@ -105,7 +105,7 @@ def test_nothing_good_is_an_error(run, tmp_path):
             find_checkpoint(tmp_path / name)
     with pytest.raises(CheckpointError, match="checkpoints .*; .*empty$"):
         find_checkpoint(empty.path / "checkpoints")
-    with pytest.raises(CheckpointError, match="there .*no run.*checkpoint"):
+    with pytest.raises(CheckpointError, match="nowhere: there .*no .*run.*checkpoint"):
         find_checkpoint(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match="name one, such as .*empty"):
         find_checkpoint(tmp_path)
