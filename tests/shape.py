@@ -63,6 +63,31 @@ def lines(names: tuple[str, ...]) -> int:
     return sum(len(text(name).splitlines()) for name in names)
 
 
+LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+"""Tokens that are no code."""
+
+
+@cache
+def _symbols(name: str) -> int:
+    """Python's tokens in a file, without layout, comments and strings that stand alone."""
+    found = [
+        one
+        for one in tokenize.generate_tokens(io.StringIO(text(name)).readline)
+        if one.type not in LAYOUT
+    ]
+    return len(found) - sum(
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in nodes(name)
+    )
+
+
+def symbols(names: tuple[str, ...]) -> int:
+    """How much code some files hold: names, numbers, strings and operators.
+
+    Unlike lines, it doesn't fall where two statements are put into one, or a docstring is left out.
+    """
+    return sum(map(_symbols, names))
+
+
 def core() -> tuple[str, ...]:
     """The files that serve neither other systems nor a single objective's toolbox."""
     return tuple(name for name in files() if not name.startswith(VERTICAL))
@@ -286,9 +311,10 @@ def main() -> None:
     """Print every figure."""
     remarks, code = comments()
     print(f"package                  {lines(files()):,} lines in {len(files())} files")
-    print(f"core                     {lines(core()):,} lines (without {', '.join(VERTICAL)})")
+    size = f"{lines(core()):,} lines, {symbols(core()):,} symbols"
+    print(f"core                     {size} (without {', '.join(VERTICAL)})")
     for door, behind in doors().items():
-        print(f"behind {door:<18}{len(behind)} files, {lines(behind):,} lines")
+        print(f"behind {door:<18}{len(behind)} files, {symbols(behind):,} symbols")
     print(f"comments                 {100 * remarks / code:.1f} per 100 of {code:,} lines of code")
     print(f"import cycles            {len(cycles())}")
     for group in cycles():

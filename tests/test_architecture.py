@@ -43,7 +43,6 @@ DOOR = "unitk/__init__.py"
 
 LONG_FILES: dict[str, str] = {
     "unitk/tasks/base.py": "it is the interface, not an objective",
-    "unitk/tasks/understanding/base.py": "it is the interface of tasks that predict labels",
 }
 """File -> why it may be longer than its budget."""
 LONG_FUNCTIONS: dict[str, str] = {}
@@ -123,10 +122,10 @@ def test_one_file_knows_ranks():
 def test_files_stay_short():
     over = {}
     for name in NAMES:
-        length = len((ROOT / name).read_text().splitlines())
-        budget = 170 if name.startswith("unitk/tasks/") else 450
-        if length > budget:
-            over[name] = f"{length} lines, budget {budget}"
+        if (length := shape.lines((name,))) > 450:
+            over[name] = f"{length} lines, budget 450"
+        if name.startswith("unitk/tasks/") and (size := shape.symbols((name,))) > 1750:
+            over[name] = f"{size:,} symbols, budget 1,750"
     assert not (found := {k: v for k, v in over.items() if k not in LONG_FILES}), found
     assert not (stale := LONG_FILES.keys() - over.keys()), f"no longer over the budget: {stale}"
 
@@ -162,32 +161,32 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
     assert done.returncode == 0, f"imported: {done.stderr}"
 
 
-SPINE = 28_024
-"""Lines of the core that serve everybody; may fall, never rise."""
-PRICE = {"task": 170, "head": 80, "criterion": 100, "reader": 40, "evaluation": 110, "verb": 90}
-PRICE |= {"route": 40}
-"""Lines of the core that a registered component may bring."""
+SPINE = 204_700
+"""Symbols of the core that serve everybody; may fall, never rise."""
+PRICE = {"task": 1200, "head": 600, "criterion": 700, "reader": 300, "evaluation": 800, "verb": 650}
+PRICE |= {"route": 300}
+"""Symbols of the core that a registered component may bring."""
 CLOSURES = {
-    "generate": (83, 17_400),
-    "train": (81, 17_450),
-    "serve": (94, 19_550),
-    "preprocess": (40, 9_150),
-    "stack": (21, 4_900),
-    "mlm": (11, 3_450),
-    "examples": (26, 6_450),
+    "generate": (83, 126_900),
+    "train": (81, 125_400),
+    "serve": (94, 141_700),
+    "preprocess": (40, 63_900),
+    "stack": (21, 34_100),
+    "mlm": (11, 24_700),
+    "examples": (26, 48_900),
 }
-"""Door (`shape.doors`) -> the most files behind it, and lines in fifties; may fall, never rise."""
+"""Door (`shape.doors`) -> the most files behind it, and symbols; may fall, never rise."""
 
 
 def test_the_core_costs_what_its_parts_cost():
     parts = sum(price * len(registry.names(kind)) for kind, price in PRICE.items())
-    assert shape.lines(shape.core()) <= SPINE + parts
+    assert shape.symbols(shape.core()) <= SPINE + parts
 
 
 @pytest.mark.parametrize("door", CLOSURES)
 def test_what_stands_behind_a_door(door):
-    behind, (files, lines) = shape.doors()[door], CLOSURES[door]
-    assert (len(behind) <= files, shape.lines(behind) <= lines) == (True, True), len(behind)
+    behind, (files, symbols) = shape.doors()[door], CLOSURES[door]
+    assert (len(behind) <= files, shape.symbols(behind) <= symbols) == (True, True), len(behind)
 
 
 def test_the_shape_of_folders_and_imports():

@@ -105,7 +105,8 @@ class RanksError(UnitkError):
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that there is too little memory, whichever library raised it."""
-    name, text = type(error).__name__, str(error)
+    name = type(error).__name__
+    text = str(error)
     host = re.search("CPUAllocator|bad_alloc|can(?:'|no)t allocate|array is too big", text, re.I)
     return isinstance(error, MemoryError) or name == "OutOfMemoryError" or host is not None
 

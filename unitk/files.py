@@ -309,8 +309,7 @@ def move(path: Path, aside: Path) -> None:
 
 def finish(part: Path, dest: Path) -> None:
     """Rename a finished file to `dest`, in one step; a link there is replaced."""
-    real = real_path(dest)
-    part.replace(real)
+    part.replace(real := real_path(dest))
     _deliver(real, dest)
 
 
@@ -354,9 +353,10 @@ def _in_one_line(dest: Path, option: str, fault: type[UnitkError]) -> Iterator[N
     try:
         yield
     except OSError as error:
-        what, name = f"{option} {dest}", str(error.filename or TEMPORARY)
+        name = str(error.filename or TEMPORARY)
         own = TEMPORARY in name or name.endswith(".lock") or Path(name) in dest.resolve().parents
-        raise fault(f"{what if own else name}: {error.strerror or error}") from error
+        what = f"{option} {dest}" if own else name
+        raise fault(f"{what}: {error.strerror or error}") from error
 
 
 def digest(path: Path) -> str:
@@ -394,10 +394,10 @@ def differs(folder: Path, files: Any, hashed: Callable[[str], bool]) -> str | No
         return f"{MANIFEST} lists no files"
     try:
         for name, listed in files.items():
-            path, size = folder / name, listed["size"]
+            path = folder / name
             if not path.is_file():
                 return f"{name} of {MANIFEST} is missing"
-            if (found := path.stat().st_size) != size:
+            if (found := path.stat().st_size) != (size := listed["size"]):
                 return f"{name} has {found:,} bytes, not the {size:,} of {MANIFEST}"
             if hashed(name) and digest(path) != listed["sha256"]:
                 return f"{name} was altered: its SHA-256 is not that of {MANIFEST}"

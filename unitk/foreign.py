@@ -14,7 +14,8 @@ from unitk.errors import DataError, UnitkError, UsageError
 
 ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape sequence of half a surrogate pair, which is a character only beside the other half."""
-HALF, HALF_MESSAGE = re.compile(".{0,20}[\ud800-\udfff]"), "{!r} ends in half a surrogate pair"
+HALF = re.compile(".{0,20}[\ud800-\udfff]")
+HALF_MESSAGE = "{!r} ends in half a surrogate pair"
 """Half a character with what precedes it, and the message about it."""
 JSON_NAMES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
 JSON_NAMES |= {str: "a string", list: "a list", dict: "an object"}

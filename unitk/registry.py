@@ -106,7 +106,8 @@ def names(kind: str) -> list[str]:
 
 def sources(kind: str) -> dict[str, Path]:
     """Name -> the file that registers it, as far as sources spell names; nothing is imported."""
-    root, found = Path(__file__).parents[1], dict[str, Path]()
+    root = Path(__file__).parents[1]
+    found = dict[str, Path]()
     for module, own in _registering().get(kind, {}).items():
         path = root.joinpath(*module.split(".")).with_suffix(".py")
         found |= {name: path for name in own if name}

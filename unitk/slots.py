@@ -99,7 +99,8 @@ def reads_one_by_one(table: Ids) -> bool:
     ordered = table[:, np.lexsort((table[NOW], table[DOC]))]  # by doc, then by time
     step = np.diff(ordered)[:, np.diff(ordered[DOC]) == 0]
     stays = (ordered[DIES] == NEVER) & (ordered[BORN] == ordered[NOW])
-    forward, backward = (step[POS] > 0).all(), (step[POS] < 0).all()
+    forward = (step[POS] > 0).all()
+    backward = (step[POS] < 0).all()
     return bool(stays.all() and (step[NOW] > 0).all() and (forward or backward))
 
 
@@ -262,7 +263,8 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
     docs = row_docs[:-1, None] + np.arange(np.diff(row_docs).max())
     asks = _asks(examples, places)
     decoded = examples[0].decoded
-    (place, begin), width = places[decoded], towers[decoded].shape[2]
+    (place, begin) = places[decoded]
+    width = towers[decoded].shape[2]
     num_blanks = np.array([len(row[-1].blanks) for row in rows])
     blanks = np.zeros((len(rows), num_blanks.max(initial=0), 2), np.int64)
     for b in num_blanks.nonzero()[0].tolist():
@@ -318,7 +320,8 @@ def _pack(
     # flat places in [B, T]: the number in a line of all, moved to where the row begins
     moved = width * np.arange(len(lengths)) - begins[:-1]
     place = np.arange(len(doc)) + moved.repeat(lengths)
-    flat, at = table.reshape(len(FIELDS), -1), (starts[:-1] + moved.repeat(np.diff(edge))).tolist()
+    flat = table.reshape(len(FIELDS), -1)
+    at = (starts[:-1] + moved.repeat(np.diff(edge))).tolist()
     for begin, one in zip(at, tables, strict=True):
         flat[:, begin : begin + one.shape[1]] = one
     for row, (begin, length) in enumerate(zip(begins.tolist(), lengths.tolist(), strict=False)):
@@ -328,7 +331,8 @@ def _pack(
         table[DOC, row, length:] = first_doc[row]
     # Slots that are never born are no keys: a stable sort by (row, unborn) gives them the last
     # places of their row, so that keys are made of the first `num_keys` slots only.
-    unborn, num_keys = table[BORN] == NEVER, int(lengths.max())
+    unborn = table[BORN] == NEVER
+    num_keys = int(lengths.max())
     if np.count_nonzero(unborn) > unborn.size - len(doc):  # others than pads
         order = np.argsort(unborn, axis=1, kind="stable")
         table = np.take_along_axis(table, order[None], axis=2)
@@ -356,7 +360,8 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
             by_name.setdefault(ask.name, []).append((ask, number))
     made = {}
     for name, numbered in by_name.items():
-        asks, (place, starts) = [ask for ask, _ in numbered], places[numbered[0][0].tower]
+        asks = [ask for ask, _ in numbered]
+        (place, starts) = places[numbered[0][0].tower]
         each = [ask.rows for ask in asks]
         widest = max(own.shape[1] for own in each)
         if widest > 1:  # some questions read fewer slots than others: -1 stands behind these
@@ -364,11 +369,13 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
             each = [np.pad(*one, constant_values=-1) for one in zip(each, short, strict=True)]
         # slot of the example -> of all examples in a line -> flat place in [B, T]
         which = np.array([number for _, number in numbered]).repeat([len(own) for own in each])
-        rows, begin = np.concatenate(each), starts[which]
+        rows = np.concatenate(each)
+        begin = starts[which]
         if (rows[:, 0] < 0).any() or (rows + begin[:, None] >= starts[which + 1, None]).any():
             raise ValueError(f"ask {name!r} reads a slot that its example does not have")
         rows = np.where(rows < 0, -1, place[rows + begin[:, None]])
-        labels, among = [ask.label for ask in asks], None
+        labels = [ask.label for ask in asks]
+        among = None
         if asks[0].among is not None:
             # the batch's candidates are those of all examples, each once
             among, index = np.unique(np.concatenate([a.among for a in asks]), return_inverse=True)
@@ -391,9 +398,12 @@ def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Examp
     words = np.asarray(written, np.int64)
     tower = prompt.decoded
     slots = prompt.towers[tower]
-    n, start = len(words), len(slots) - 1
-    fed, closed = words[:-1], (words[:-1] == protocol.end) & (protocol.begin is not None)
-    step, home = np.arange(n), slots.table[POS : POS2 + 1, -1:]
+    n = len(words)
+    start = len(slots) - 1
+    fed = words[:-1]
+    closed = (words[:-1] == protocol.end) & (protocol.begin is not None)
+    step = np.arange(n)
+    home = slots.table[POS : POS2 + 1, -1:]
     if closed.any():
         # word j stands in blank `blank[j]`, `step[j]` steps after the slot read first there
         blank = np.append(0, closed.cumsum())
@@ -403,7 +413,9 @@ def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Examp
             raise ValueError(f"{outputs} outputs written, but the prompt has {len(homes)} blanks")
         home = homes[blank].T
     pos, pos2 = home[0] + step * protocol.dpos, home[1] + step * protocol.dpos2
-    seg, doc, now = slots.seg[-1], slots.doc[-1], slots.now.max()
+    seg = slots.seg[-1]
+    doc = slots.doc[-1]
+    now = slots.now.max()
     times = np.arange(1, n)
     if protocol.probe is None:
         # the slot that is read for word j holds word j - 1, or opens a blank
@@ -412,7 +424,8 @@ def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Examp
         rows = start + np.arange(n)
     else:
         kept = stay(fed, pos[:-1], pos2=pos2[:-1], at=now + 2 * times - 1, seg=seg, doc=doc)
-        masks, at = np.full(n - 1, protocol.probe), now + 2 * times
+        masks = np.full(n - 1, protocol.probe)
+        at = now + 2 * times
         asking = query if protocol.unseen else probe
         asked = asking(masks, pos[1:], pos2=pos2[1:], at=at, seg=seg, doc=doc)
         # word, probe, word, probe, ...

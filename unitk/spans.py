@@ -63,7 +63,8 @@ def poisson_lengths(budget: int, mean: float, longest: int, rng: np.random.Gener
     The sum exceeds the budget by less than the last length (GLM, `ConstructBlockStrategy`).
     """
     # a few more than expected, so that one draw is mostly enough
-    law, count = poisson_law(mean, longest), int(budget / mean) + 8
+    law = poisson_law(mean, longest)
+    count = int(budget / mean) + 8
     lengths = draw_lengths(law, count, rng)
     while (total := lengths.cumsum())[-1] < budget:
         lengths = np.append(lengths, draw_lengths(law, count, rng))
@@ -96,7 +97,8 @@ def scatter(lengths: Ids, size: int, rng: np.random.Generator) -> Spans:
 
     Raises ValueError when they do not fit.
     """
-    count, apart = len(lengths), lengths + 1
+    count = len(lengths)
+    apart = lengths + 1
     stops = apart.cumsum()  # of each span and a place behind it, if no others were free
     free = size + 1 - int(stops[-1])
     if free < 0:
@@ -137,7 +139,8 @@ def poisson_spans(
     Draws that do not fit into [0, size) or cover one of the `walls` are drawn again; after a
     hundred of the latter the walls give way.
     """
-    longest, tries = min(longest, size), 0
+    longest = min(longest, size)
+    tries = 0
     while True:
         lengths = poisson_lengths(budget, mean, longest, rng)
         if len(lengths) > most or lengths.sum() + len(lengths) - 1 > size:
@@ -181,7 +184,8 @@ def alternating_spans(size: int, hidden: int, count: int, rng: np.random.Generat
         cuts = np.sort(rng.permutation(max(total - 1, 0))[: count - 1]) + 1
         return np.diff(cuts, prepend=0, append=total)
 
-    lengths, gaps = parts(hidden), parts(size - hidden)
+    lengths = parts(hidden)
+    gaps = parts(size - hidden)
     stops = (lengths + gaps).cumsum()
     return np.stack([stops - lengths, stops], axis=1)
 
@@ -190,7 +194,8 @@ def edge_start(size: int, length: int, edge: tuple[float, float], rng: np.random
     """Where a span of `length` begins: at the start or at the end with these probabilities,
     otherwise anywhere (MASS; `restricted_mask_sent` of the official code)."""
     last = size - length
-    point, anywhere = rng.random(), int(rng.integers(last + 1))
+    point = rng.random()
+    anywhere = int(rng.integers(last + 1))
     if point < edge[0]:
         return 0
     return last if point < sum(edge) else anywhere
@@ -282,7 +287,8 @@ def context_spans(
     lengths = lengths[: int((share * lengths).cumsum().searchsorted(size, "right"))]
     # the context that the next length would need is cut off at the end
     done = int(lengths.sum())
-    rest, left = size - share * done, max((size + beside) // share, 1) - done
+    rest = size - share * done
+    left = max((size + beside) // share, 1) - done
     contexts = np.append(share * lengths, rest)
     lengths = np.append(lengths, min(left, rest, max(size - 1, 1) - done))
     # a span begins anywhere in its context where it still ends within it
@@ -331,12 +337,14 @@ def word_ngrams(
     Where no word fits, the shortest is hidden.
     """
     first, own = _words(unit)
-    count, left = len(first) - 1, budget
+    count = len(first) - 1
+    left = budget
     order = rng.permutation(count)
     # near the end the law is restricted to what is left of the text
     room = law[np.minimum(count - order, len(law)) - 1]
     sizes = law.searchsorted(rng.random(count) * room, "right") + 1
-    edge, hidden = first.tolist(), bytearray(count)
+    edge = first.tolist()
+    hidden = bytearray(count)
     for word, size in zip(order.tolist(), sizes.tolist(), strict=True):
         while size and edge[word + size] - edge[word] > left:
             size -= 1
@@ -370,7 +378,8 @@ def fitting(sizes: Ids, budget: int) -> Ids:
 
     Returns their numbers; the smallest one where none fits.
     """
-    left, taken = np.arange(len(sizes)), [np.empty(0, np.int64)]
+    left = np.arange(len(sizes))
+    taken = [np.empty(0, np.int64)]
     while True:
         left = left[sizes[left] <= budget]  # of the others none will fit again
         count = int(np.searchsorted(sizes[left].cumsum(), budget, "right"))

@@ -185,7 +185,8 @@ def _run(verb: Verb | VerbGroup, words: list[str]) -> None:
 
 def set_variables(words: list[str]) -> list[str]:
     """Set the environment variables of the options in `SET`; returns the other words."""
-    rest, found = list[str](), iter(words)
+    rest = list[str]()
+    found = iter(words)
     for word in found:
         name, equals, value = word.partition("=")
         if name not in SET:

@@ -73,7 +73,8 @@ def open_generator(
     from unitk.training.device import choose_device
 
     keep_memory()  # not in `unitk.load`: a notebook's own tables would stay as well
-    device, precision = choose_device(given.device), given.precision
+    device = choose_device(given.device)
+    precision = given.precision
     path = path or given.checkpoint
     return load(path, device, task=given.task, precision=precision, options=options)
 
@@ -111,7 +112,9 @@ def answer_all(inputs: Texts, answer: Answer, done: int = 0) -> Iterator[list[tu
 
     In a stream, a text has an answer or a DataError: a bad line does not affect the others.
     """
-    total, stream, first = None, not isinstance(inputs, list), done
+    total = None
+    stream = not isinstance(inputs, list)
+    first = done
     if isinstance(inputs, list):
         total = len(inputs)
         inputs = iter([inputs[at : at + TOGETHER] for at in range(done, total, TOGETHER)])

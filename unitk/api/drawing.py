@@ -57,7 +57,8 @@ class Drawing:
 
     def record(self) -> dict[str, Any]:
         """The drawing as json, for `mask.js`."""
-        slots, seen = self.slots, masks.dense(self.slots.table, self.slots.table)
+        slots = self.slots
+        seen = masks.dense(self.slots.table, self.slots.table)
         what = pictures.kinds(slots, self.masked)
         fields = {name: getattr(slots, name) for name in ("pos", "pos2", "seg", "now")}
         fields |= self.inputs
@@ -112,7 +113,8 @@ def lay_out_text(
 
 def drawings(title: str, task: Task, example: Example, order: str = "memory") -> Drawings:
     """Draw each tower; `order` is that of the task (memory), or that of positions (pos)."""
-    found, vocab = Drawings(), task.vocab
+    found = Drawings()
+    vocab = task.vocab
     symbols = ("mask", "gmask", "smask")
     masked = frozenset(vocab.symbols[name] for name in symbols if name in vocab.symbols)
     for tower, slots in example.towers.items():

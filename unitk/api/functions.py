@@ -57,7 +57,8 @@ def function_of(name: str, verb: Verb) -> Callable[..., Any]:
         with called_from_python():
             return run_verb(verb, arguments, name.replace(".", " "))
 
-    run.__name__, run.__qualname__ = name.rpartition(".")[2], name
+    run.__name__ = name.rpartition(".")[2]
+    run.__qualname__ = name
     about = inspect.cleandoc(verb.options.__doc__ or "").partition("\n\n")[0]
     run.__doc__ = f"{about}\n\n    unitk.{name}{verb.example}\n\n{ARGUMENTS.strip()}"
     return takes(verb.options, verb.kinds, verb.words, verb.behind)(run)

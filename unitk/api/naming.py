@@ -23,7 +23,8 @@ def naming_files(verb: Verb | VerbGroup, words: Sequence[str]) -> Iterator[None]
         # the first words may be what is wrong
         with suppress(UnitkError, IndexError, KeyError):
             if isinstance(verb, VerbGroup):
-                verb, words = verb.verbs[words[0]], words[1:]
+                verb = verb.verbs[words[0]]
+                words = words[1:]
             error.args = tuple(_name(str(line), verb, words) for line in error.args)
         raise
 

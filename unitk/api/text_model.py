@@ -28,7 +28,9 @@ class TextModel(nn.Module):
 
     def __init__(self, loaded: Loaded) -> None:
         super().__init__()
-        self.loaded, self.model, self.task = loaded, loaded.model.eval(), loaded.task
+        self.loaded = loaded
+        self.model = loaded.model.eval()
+        self.task = loaded.task
 
     def train_added_rows(self) -> None:
         """Let the symbols that an import added to the vocabulary be predicted and trained.
@@ -73,7 +75,8 @@ class TextModel(nn.Module):
                 examples.append(self.task.finetune([source], target, rng))
         batch = self._batch(examples)
         criterion = registry.get("criterion", self.task.criterion)().build(self.task.vocab)
-        sums, counts = criterion(self.model, batch, 0, None).sums, criterion.counts(batch)
+        sums = criterion(self.model, batch, 0, None).sums
+        counts = criterion.counts(batch)
         weights = self.task.asks if targets is None else self.task.record_asks
         means = [weights.get(name, 1) * sums[name] / counts[name] for name in sums]
         return torch.stack(means).sum()

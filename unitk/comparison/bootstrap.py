@@ -46,7 +46,8 @@ def resample(scores_SN: Doubles, weights_N: Doubles, stream: int = 0) -> Doubles
     those of two models may be subtracted; the draws of runs depend on the stream, too.
     """
     num_seeds, num_items = scores_SN.shape
-    items, seeds = np.random.default_rng(num_items), np.random.default_rng((num_seeds, stream))
+    items = np.random.default_rng(num_items)
+    seeds = np.random.default_rng((num_seeds, stream))
     ratios = list[Doubles]()
     chunk = max(1, CELLS // num_items)
     for first in range(0, DRAWS, chunk):

@@ -68,7 +68,8 @@ class CrossEntropy:
         """
         name = batch.decoded
         require(len(batch.towers) == 1, "--criterion.ar and tar are for models of one tower")
-        slots, raw_BTD = batch.towers[name], states.get(f"{name}/raw", states[name])
+        slots = batch.towers[name]
+        raw_BTD = states.get(f"{name}/raw", states[name])
         real_BT = slots[BORN] < NEVER
         both_BT = real_BT[:, 1:] & real_BT[:, :-1] & (slots[DOC].diff() == 0)
         parts = {

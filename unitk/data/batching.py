@@ -163,7 +163,8 @@ class Feed:
         while True:
             today = self.plan(epoch)
             while cursor < len(today):
-                begin, cursor = cursor, today.stop(cursor, self.size)
+                begin = cursor
+                cursor = today.stop(cursor, self.size)
                 step += 1  # schedules count updates from 1
                 shares = self.examples.shares(step, total)
                 ids = today.order[begin:cursor]
@@ -173,7 +174,8 @@ class Feed:
                 # where a resumed run goes on: behind the last update the next epoch begins
                 place = (epoch + 1, 0) if cursor == len(today) else (epoch, cursor)
                 yield Update(*place, batches, numbers, ids, shares, weights, begins=not begin)
-            epoch, cursor = epoch + 1, 0
+            epoch += 1
+            cursor = 0
 
     def _in_rows(
         self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float], when: When
@@ -198,7 +200,8 @@ class Feed:
         for part, own in self._parts(epoch, ids, shares):
             bound = today.bound
             if part.recut:
-                own, bound = part.group(epoch, own), part.bounds(epoch)
+                own = part.group(epoch, own)
+                bound = part.bounds(epoch)
             cuts = micro_batches(own, bound, self.max_tokens, self.world)
             lots += [(part, lot, own) for lot in cuts]
         # dealt out in turn, so that every rank has micro-batches of every task
@@ -297,7 +300,9 @@ class FixedBatches:
         world: int = 1,
         seed: int = 0,
     ) -> None:
-        self.rank, self.world, self.seed = rank, world, seed
+        self.rank = rank
+        self.world = world
+        self.seed = seed
         self._lots = []
         # cut as for one rank: the number of ranks must not change the batches
         for part in examples.parts.values() or [examples]:

@@ -119,7 +119,8 @@ class Cutter(Protocol):
 
 def cut_line(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
     """One sentence a block; a sentence longer than `size` is truncated."""
-    starts, ends = sentences[:-1], sentences[1:]
+    starts = sentences[:-1]
+    ends = sentences[1:]
     stops = np.minimum(ends, starts + size)
     edges = np.stack([starts == starts, stops == ends], axis=1)
     full = ends > starts
@@ -160,7 +161,8 @@ def _windows(bounds: Ids, breaks: Ids, size: int, rng: np.random.Generator) -> C
     edges = distinct(np.concatenate([[0], np.arange(offset, total, size), [total]]))
     number = np.searchsorted(breaks - begin + np.arange(len(breaks)), edges)
     border = begin + edges - number
-    starts, stops = border[:-1], border[1:]
+    starts = border[:-1]
+    stops = border[1:]
     full = stops > starts  # a window of one symbol may be a separator
     whole = np.stack([starts == begin, stops == end], axis=1)
     separated = np.stack([number[:-1], number[1:]], axis=1) if len(breaks) else NO_SECONDS
@@ -190,7 +192,9 @@ def distinct(rising: Ids) -> Ids:
 
 def chain(follow: Ids) -> list[int]:
     """The rising numbers 0, follow[0], follow[follow[0]], ... below the length of `follow`."""
-    found, at, steps = list[int](), 0, follow.tolist()
+    found = list[int]()
+    at = 0
+    steps = follow.tolist()
     while at < len(steps):
         found.append(at)
         at = steps[at]
@@ -219,7 +223,8 @@ def _fill(borders: Ids, sentences: Ids, limit: Ids, size: int, breaks: Ids, boun
     reach = np.searchsorted(place, place[:-1] + size, "right") - 1
     reach = np.minimum(reach, np.searchsorted(borders, limit[home], "left"))
     edge = chain(np.maximum(reach, np.arange(len(reach)) + 1))
-    starts, stops = borders[edge], borders[[*edge[1:], len(reach)]]
+    starts = borders[edge]
+    stops = borders[[*edge[1:], len(reach)]]
     both = np.stack([starts, stops], axis=1)
     return Cut(starts, stops, breaks, edges=bounds[np.searchsorted(bounds, both)] == both)
 
@@ -274,7 +279,8 @@ class SentencePairs:
             near &= ~far & (rng.random(len(home)) * (1 - self.random) < self.same)
             reach = np.maximum(_reach(edge, begin_near, room, limit_near), begin_near + 1)
             begin, fetched = np.where(near, begin_near, begin), np.where(near, reach, fetched)
-            kind, far = 2 * far + near, far | near
+            kind = 2 * far + near
+            far = far | near
         used = chain(np.where(far, split, end))
         a = edge[np.stack([here, split], axis=1)[used]]
         near = np.stack([split, end], axis=1)[used]
@@ -344,9 +350,11 @@ def _nearby(split: Ids, home: Ids, first: Ids, rng: np.random.Generator) -> tupl
     neither in it nor next to it. Returns whether there is one, its number, and the end of the
     sentences that may follow it."""
     here = np.arange(len(home))
-    start, stop = first[home], first[home + 1]
+    start = first[home]
+    stop = first[home + 1]
     # those before the part, but the last, and those behind it, but the first
-    before, behind = np.maximum(here - 1 - start, 0), np.maximum(stop - split - 1, 0)
+    before = np.maximum(here - 1 - start, 0)
+    behind = np.maximum(stop - split - 1, 0)
     pick = rng.integers(np.maximum(before + behind, 1))  # among both, in their order
     early = pick < before
     begin = np.where(early, start + pick, split + 1 + pick - before)

@@ -52,7 +52,8 @@ class Data:
         Special symbols do not count as tokens; words are 0 if the corpora do not count them.
         """
         for update in feed.updates(epoch, cursor, step, total):
-            items, ids = self.train.items, update.ids
+            items = self.train.items
+            ids = update.ids
             words = 0 if items.words is None else int(items.words[ids].sum())
             yield update, int(items.lengths[ids].sum()), words
 
@@ -67,7 +68,9 @@ class Data:
             if ends[-1] >= words:
                 return step + int(ends.searchsorted(words)) + 1
             require(ends[-1] > seen, "--max-words: the training data has no words")
-            step, seen, epoch = step + len(ends), int(ends[-1]), epoch + 1
+            step = step + len(ends)
+            seen = int(ends[-1])
+            epoch += 1
 
 
 def corpora_of(
@@ -89,14 +92,16 @@ def corpora_of(
 
 def open_data(parsed: Parsed) -> Data:
     """Open and check the corpora of a run; this takes milliseconds, whatever their size."""
-    options, arch = parsed.main, parsed.components["arch"].config
+    options = parsed.main
+    arch = parsed.components["arch"].config
     named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
     joins = any(one.made_from.joins for one in named.values())
     require(not (joins and parsed.mixture), "--task: a task that joins corpora mixes with no other")
     trained, judged = corpora_of(options, joins)
     corpora = [_open_named("--data", folder, options.resume) for folder, _ in trained]
     valid = {name: _open_named("--valid", at, options.resume) for name, at in judged.items()}
-    opened, kind = [*corpora, *valid.values()], corpora[0].kind
+    opened = [*corpora, *valid.values()]
+    kind = corpora[0].kind
     folders.check_alike(opened, forms=not joins)
     for one in opened:
         if not one.holds:
@@ -139,7 +144,8 @@ def _make_tasks(
     """
     # a task may have ids beyond those of the corpus; all tasks of a mixture get them
     vocab = max((one.made_from(one.config, vocab).vocab for one in named.values()), key=len)
-    arch, window = parsed.components["arch"].config, opened[0].manifest.get("window")
+    arch = parsed.components["arch"].config
+    window = opened[0].manifest.get("window")
     tasks: dict[str, Task] = {}
     for name, one in named.items():
         task = one.made_from(one.config, vocab).knowing(window=window, room=arch.room, **known)
@@ -234,7 +240,8 @@ def _labels_of_each(train: Sequence[Any], valid: Iterable[Any]) -> dict[str, Any
     known = dict[str, Sequence[str]]()
     for number, one in enumerate([*train, *valid]):
         about = folders.describe(one)
-        name, labels = about["name"], (about.get("form", "none"), *about.get("labels", ()))
+        name = about["name"]
+        labels = (about.get("form", "none"), *about.get("labels", ()))
         there = f"--valid {one.path}: no --data is called {name} ({', '.join(known)})"
         require(number < len(train) or name in known, there)
         if known.setdefault(name, labels) != labels:
@@ -263,7 +270,8 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     # layouts rely on labels of their form, so the labels are looked at first
     _check_records(name, task, corpus)
     # a layout of a few words shows the towers of the task
-    words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
+    words = np.full(4, task.vocab.unk)
+    rng = np.random.default_rng(0)
     short = lay_out_made_up(read, corpus, [words], words, rng)
     if set(short.towers) != set(arch.towers):
         raise UsageError(limits.towers_fault(task, set(short.towers), parsed))

@@ -53,7 +53,8 @@ class Shape:
     def text_size(self, frame: int, epoch: int) -> int:
         """The most tokens of a text in an epoch, without its `frame` special symbols."""
         given, epochs = self.options.block_size, self.options.max_epochs
-        name, table = flag("block_size"), self.arch.room or UNLIMITED
+        name = flag("block_size")
+        table = self.arch.room or UNLIMITED
         try:
             block = given if isinstance(given, int) else round(given(epoch + 1, epochs))
         except UsageError as error:
@@ -90,10 +91,14 @@ class Laid(Examples):
     """Factors of the weights of the examples."""
 
     def __init__(self, task: Task, shape: Shape, drawn: Corpora) -> None:
-        self.task, self.shape, self.corpora, self.weight = task, shape, drawn.corpora, drawn.weights
+        self.task = task
+        self.shape = shape
+        self.corpora = drawn.corpora
+        self.weight = drawn.weights
         self.own = [task.for_corpus(describe(corpus)) for corpus in self.corpora]
         self.sides = [side for corpus in self.corpora for side in corpus.sides]
-        self.tables, self.copies = tables_of(shape.arch), task.copies
+        self.tables = tables_of(shape.arch)
+        self.copies = task.copies
 
     @abstractmethod
     def read(self, index: int, when: When) -> tuple[tuple[Any, ...], Sequence[Ids]]:
@@ -122,7 +127,8 @@ class Laid(Examples):
 
     def check(self, example: Example) -> None:
         """Refuse ids and positions that there are none of, which a plug-in may lay out."""
-        task, where = self.task, f"--task {self.task.name}: {self.method}"
+        task = self.task
+        where = f"--task {self.task.name}: {self.method}"
         for name, slots in example.towers.items():
             size = len(task.source_vocab if name == "enc" else task.vocab) + len(task.virtual)
             fits = 0 <= slots.token.min(initial=0) and slots.token.max(initial=0) < size
@@ -149,7 +155,9 @@ class LaidTexts(Laid):
 
     def __init__(self, task: Task, shape: Shape, frame: int, drawn: Corpora) -> None:
         super().__init__(task, shape, drawn)
-        corpora, self.frame, self.asks = drawn.corpora, frame, task.asks
+        corpora = drawn.corpora
+        self.frame = frame
+        self.asks = task.asks
         # the sizes of all epochs are checked now, not when the epoch begins
         options = shape.options
         epochs = 1 if isinstance(options.block_size, int) else options.max_epochs or 1
@@ -220,7 +228,8 @@ class LaidRecords(Laid):
 
     def _describe(self, noun: str, most: int, few: Few | None) -> str:
         """How many records there are, of how many tokens."""
-        questions, count = sum(map(len, self.corpora)), len(self.items.lengths)
+        questions = sum(map(len, self.corpora))
+        count = len(self.items.lengths)
         what = amount(count, noun)
         if questions < count:
             windows = f"{count:,} windows of up to {most} source tokens (--max-source-len)"
@@ -230,7 +239,9 @@ class LaidRecords(Laid):
 
     def _truncation_notes(self, noun: str, source: int, target: int) -> Iterator[str]:
         """Messages about records that are shortened to the most tokens of source and target."""
-        items, task, count = self.items, self.task, len(self.items.lengths)
+        items = self.items
+        task = self.task
+        count = len(self.items.lengths)
         limits = f"{source} source tokens (--max-source-len)"
         if self.method == "finetune":  # what is learnt from the others has no tokens
             limits = f"{source} source and {target} target tokens"
@@ -269,7 +280,8 @@ class Few:
         wanted = f"--per-label needs labels of the form class, but those of --data are {form}"
         require(form == "class", wanted)
         label = np.concatenate([one.values[:, 0] for one in corpora])
-        order, chosen = np.random.default_rng(seed).permutation(len(label)), np.zeros(len(label))
+        order = np.random.default_rng(seed).permutation(len(label))
+        chosen = np.zeros(len(label))
         for number, name in enumerate(corpora[0].labels):
             own = order[label[order] == number][:each]
             enough = f"--per-label {each}: --data has only {amount(len(own), 'texts')} of {name!r}"

@@ -159,7 +159,8 @@ def pair_of(settings: Mapping[str, Setting]) -> str:
 
 def towers_fault(task: Any, needed: set[str], parsed: Parsed) -> str:
     """The message that a task needs other towers than those of a run's architecture, with cures."""
-    arch, started = parsed.components["arch"], vars(parsed.main).get("init_from")
+    arch = parsed.components["arch"]
+    started = vars(parsed.main).get("init_from")
     there = frozenset(arch.config.towers)
     (needs, _), (has, tasks) = (
         TOWERS.get(frozenset(own), (f"the towers {' and '.join(sorted(own))}", ()))

@@ -22,8 +22,11 @@ class Part(Examples):
     """The examples of one task of a mixture; each ask is called TASK.ASK."""
 
     def __init__(self, name: str, own: Laid, lead: Laid) -> None:
-        self.name, self.own, self.lead = name, own, lead
-        self.copies, self.recut = own.copies, own.cut != lead.cut
+        self.name = name
+        self.own = own
+        self.lead = lead
+        self.copies = own.copies
+        self.recut = own.cut != lead.cut
         self.asks = {f"{name}.{ask}": weight for ask, weight in own.asks.items()}
 
     def bounds(self, epoch: int) -> Ids:
@@ -42,7 +45,8 @@ class Part(Examples):
         """The most slots that this task may need for each example of `lead`, which are planned."""
         bound = self.own.bounds(epoch)
         if self.recut:
-            total, planned = np.append(0, bound.cumsum()), self.lead.bounds(epoch)
+            total = np.append(0, bound.cumsum())
+            planned = self.lead.bounds(epoch)
             start, stop = self._stand_for(epoch, np.arange(len(planned)))
             bound = total[stop] - total[start]  # of all examples that one stands for
         return bound
@@ -53,7 +57,9 @@ class Part(Examples):
         # example i of a corpus' n stands for [i m / n, (i + 1) m / n) of the m that it has there
         first, begin = (np.cumsum(each) - each for each in (counts, theirs))
         corpus = np.searchsorted(first + counts, ids, "right")
-        i, n, m = ids - first[corpus], counts[corpus], theirs[corpus]
+        i = ids - first[corpus]
+        n = counts[corpus]
+        m = theirs[corpus]
         start = begin[corpus] + i * m // n
         return start, np.maximum(begin[corpus] + (i + 1) * m // n, start + 1)
 
@@ -77,9 +83,12 @@ class Mixed(Examples):
         for name, examples in laid.items():
             alike = f"--task {name} reads texts from both ends, and the tasks beside it do not"
             require(not (several and examples.cut[2]), f"{alike}: --task.{name}.both-ways off")
-        self.about, self.shortened, self.most = lead.about, lead.shortened, lead.most
+        self.about = lead.about
+        self.shortened = lead.shortened
+        self.most = lead.most
         self.items = lead.items
-        self.parts, self.copies = {part.name: part for part in parts}, lead.copies
+        self.parts = {part.name: part for part in parts}
+        self.copies = lead.copies
         self.asks = {ask: weight for part in parts for ask, weight in part.asks.items()}
 
     def bounds(self, epoch: int) -> Ids:

@@ -46,7 +46,8 @@ class Plan:
 
     def stops(self, size: int) -> list[int]:
         """Where the updates of this size end in the epoch."""
-        stops, cursor = list[int](), 0
+        stops = list[int]()
+        cursor = 0
         while cursor < len(self):
             stops.append(cursor := self.stop(cursor, size))
         return stops
@@ -90,7 +91,8 @@ def micro_batches(
     ids = ids[np.argsort(-bound[ids], kind="stable")] if padded else ids
     cost = bound[ids]
     # the smallest cap that needs no more micro-batches than the largest makes them most even
-    low, high = 1, max_tokens
+    low = 1
+    high = max_tokens
     count = -(-(len(_runs(cost, high, padded)) - 1) // world) * world
     while low < high:
         cap = (low + high) // 2
@@ -105,7 +107,8 @@ def micro_batches(
 
 def _runs(cost: Ids, cap: int, padded: bool) -> list[int]:
     """The ends of greedy runs of at most `cap` slots; `cost` falls where rows are padded."""
-    total, edge = np.append(0, np.cumsum(cost)), [0]
+    total = np.append(0, np.cumsum(cost))
+    edge = [0]
     while edge[-1] < len(cost):
         a = edge[-1]
         if padded:
@@ -129,9 +132,11 @@ def pack(lengths: Sequence[int], width: int) -> list[list[int]]:
         at = bisect_left(room, need)  # the fullest row that has room
         if at == len(room):
             rows.append([i])
-            left, row = max(width - need, 0), len(rows) - 1
+            left = max(width - need, 0)
+            row = len(rows) - 1
         else:
-            row, left = name.pop(at), room.pop(at) - need
+            row = name.pop(at)
+            left = room.pop(at) - need
             rows[row].append(i)
         at = bisect_left(room, left)
         room.insert(at, left)
@@ -169,7 +174,8 @@ def states(numbers: Words) -> npt.NDArray[np.uint64]:
     """`SeedSequence(column).generate_state(4, np.uint64)` of each column [4, n], as rows."""
     pool = _hash(numbers, IN[:5])
     for i in range(4):  # each word is mixed into the three others
-        others, own = np.delete(np.arange(4), i), _hash(pool[i], IN[4 + 3 * i : 8 + 3 * i])
+        others = np.delete(np.arange(4), i)
+        own = _hash(pool[i], IN[4 + 3 * i : 8 + 3 * i])
         mixed = np.uint32(0xCA01F9DD) * pool[others] - np.uint32(0x4973F715) * own
         pool[others] = mixed ^ mixed >> HALF
     words = _hash(pool[np.arange(8) % 4], OUT)

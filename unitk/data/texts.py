@@ -58,8 +58,13 @@ class Texts(Joined):
     ) -> None:
         """With `both_ways`, all texts come once more in reverse order, flagged 1. With `carried`, a
         model reads each text with states that it carries from the one before."""
-        self.corpora, self.blocks, self.size, self.carried = corpora, blocks, size, carried
-        self.separator, self.seed, self.both_ways = separator, seed, both_ways
+        self.corpora = corpora
+        self.blocks = blocks
+        self.size = size
+        self.carried = carried
+        self.separator = separator
+        self.seed = seed
+        self.both_ways = both_ways
         self.epoch: int | None = None
 
     def begin(self, epoch: int, size: int | None = None) -> None:
@@ -118,7 +123,8 @@ class Texts(Joined):
                 runs.append((begin, end))
         back = index // self.first[-1]
         flag = int(block.flags[i]) if len(block.flags) else back
-        parts, notes = [corpus.tokens(*run) for run in runs], corpus.notes(*runs)
+        parts = [corpus.tokens(*run) for run in runs]
+        notes = corpus.notes(*runs)
         begins, ends = block.edges[i].tolist() if len(block.edges) else (True, True)
         place = begins, ends, self.carried, lambda: self.beside(which, i)
         if not len(block.breaks):
@@ -137,7 +143,8 @@ class Texts(Joined):
 
     def beside(self, which: int, i: int) -> tuple[Ids, Ids]:
         """The symbol before and the symbol behind block i of a corpus, [1] or [] each."""
-        block, tokens = self.cuts[which], self.corpora[which].tokens
+        block = self.cuts[which]
+        tokens = self.corpora[which].tokens
         start, stop = int(block.starts[i]), int(block.stops[i])
         before = behind = NO_BREAKS
         if i and block.stops[i - 1] == start:
@@ -168,7 +175,8 @@ def _words_before(corpus: Corpus, places: Ids) -> Ids:
 
 def _sentences(corpus: Corpus, runs: list[tuple[int, int]]) -> Ids:
     """Where sentences begin in the joined tokens of some runs [start, stop) of a corpus."""
-    sentences, done = [], 0
+    sentences = []
+    done = 0
     for start, stop in runs:
         # those that begin inside; the first one may have begun before
         low, high = corpus.sentences.searchsorted((start + 1, stop))
@@ -183,7 +191,9 @@ class Records(Joined):
     """Corpora of records; sources and targets beyond the limits are truncated at their end."""
 
     def __init__(self, corpora: Sequence[Any], max_source: int, max_target: int) -> None:
-        self.corpora, self.max_source, self.max_target = corpora, max_source, max_target
+        self.corpora = corpora
+        self.max_source = max_source
+        self.max_target = max_target
         source, target, self.parts = (
             np.concatenate([getattr(one, name) for one in corpora])
             for name in ("source_lengths", "target_lengths", "source_parts")
@@ -241,7 +251,8 @@ def windows(lengths: Ids, sizes: Ids) -> tuple[Ids, Ids]:
     Neighbouring windows share half of their tokens. The last two of a passage share more, as the
     last window ends with the passage. A passage with window size 0 is read whole.
     """
-    over, step = np.maximum(lengths - sizes, 0) * (sizes > 0), np.maximum(sizes // 2, 1)
+    over = np.maximum(lengths - sizes, 0) * (sizes > 0)
+    step = np.maximum(sizes // 2, 1)
     counts = 1 - (-over // step)
     passage = np.arange(len(lengths)).repeat(counts)
     number = np.arange(len(passage)) - (counts.cumsum() - counts)[passage]
@@ -255,7 +266,8 @@ def shorten(source: list[Ids], limit: int | None) -> list[Ids]:
     """
     if limit is None or sum(map(len, source)) <= limit:
         return source
-    kept, room = [], limit
+    kept = []
+    room = limit
     for part in source:
         kept.append(part[:room])
         room -= len(kept[-1])

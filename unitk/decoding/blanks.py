@@ -87,7 +87,8 @@ def searches(config: GenerateConfig) -> list[GenerateConfig]:
     wide = replace(config, nbest=config.beam)
     if slope(config.min_len) or slope(config.max_len) or config.max_words is not None:
         return [wide]
-    least, most = max(1, length(config.min_len, 0)), length(config.max_len, 0)
+    least = max(1, length(config.min_len, 0))
+    most = length(config.max_len, 0)
     wide = replace(wide, min_len=least)  # nothing at all is likely, and fills no blank
     beam = max(config.beam, SHORT_BEAM)
     short = replace(wide, beam=beam, nbest=beam)
@@ -103,9 +104,11 @@ def is_seen(task: Task, source: list[Ids], written: Ids) -> bool:
 
 def rank_filled(outputs: Sequence[Output], gains: Sequence[Floats]) -> list[Output]:
     """Sort filled texts by repeated words, then by `gains`: log-probabilities of their tokens."""
-    keys, scored = list[tuple[int, float]](), []
+    keys = list[tuple[int, float]]()
+    scored = []
     for one, gain in zip(outputs, gains, strict=True):
-        score, filled = float(gain.sum()), float(one.hypothesis.token_log_probs.sum())
+        score = float(gain.sum())
+        filled = float(one.hypothesis.token_log_probs.sum())
         keys.append((count_repeats(one.text), -score - AS_FILLED * filled))
         scored.append(replace(one, hypothesis=replace(one.hypothesis, score=score)))
     return [scored[i] for i in sorted(range(len(scored)), key=keys.__getitem__)]

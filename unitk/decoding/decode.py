@@ -162,7 +162,8 @@ def read_ahead(
     with ThreadPoolExecutor(1) as thread:
         later = None
         for numbers in lots:
-            ready, later = later, thread.submit(read, numbers)
+            ready = later
+            later = thread.submit(read, numbers)
             if ready is not None:
                 yield ready.result()
         if later is not None:
@@ -221,7 +222,8 @@ class RunningSearch:
 
     def __init__(self, reader: PromptReader, request: Request, rows: Sequence[int] = ()) -> None:
         self.model = reader.model  # a reference: recorded work has only a weak one
-        self.work, self.grid = Work(reader, start(request)), reader.grid
+        self.work = Work(reader, start(request))
+        self.grid = reader.grid
         self.kept = recordings(reader.model, request.config.capture)
         device = reader.homes.device
         self.rows = torch.tensor(rows or range(len(reader.homes)), device=device)
@@ -242,7 +244,8 @@ class RunningSearch:
             self.work = self.kept.adopt(self.work)
         work = self.work
         work.step()
-        search, finished = work.search, dict[int, list[Hypothesis]]()
+        search = work.search
+        finished = dict[int, list[Hypothesis]]()
         if on_step is not None:
             on_step(search, self.rows)
         if work.steps % self.look == 0 or work.steps == search.most:
@@ -272,7 +275,8 @@ class RunningSearch:
 
     def so_far(self, number: int) -> Hypothesis:
         """The words so far of the best open hypothesis of a prompt."""
-        state, words = self.work.search.state, self.work.steps
+        state = self.work.search.state
+        words = self.work.steps
         row = int((self.rows == number).nonzero()[0, 0])
         ids, gains = (part[row, 0, :words].cpu().numpy() for part in (state.written, state.gain))
         total = float(gains.sum(dtype=np.float64))

@@ -95,7 +95,9 @@ class Driver(ABC):
 
         One that is too long for the model raises DataError, or is shortened if `truncate` is set.
         """
-        name, limits, protocol = f"input {number + 1}", self.model.config, self.protocol
+        name = f"input {number + 1}"
+        limits = self.model.config
+        protocol = self.protocol
         if config.avoid_part > len(source):
             has = amount(len(source), "parts")
             raise DataError(f"{name} has {has}, but --avoid-part is {config.avoid_part}")
@@ -104,7 +106,8 @@ class Driver(ABC):
             wanted = replace(wanted, avoid=tuple(sorted(spellings(part, self.task.vocab))))
 
         def lay_out(source: list[Ids]) -> tuple[Example, Constraint]:
-            exactly, words = self.task.length(source), sum(map(len, source))
+            exactly = self.task.length(source)
+            words = sum(map(len, source))
             sized = wanted.sized(config, words, exactly=exactly, name=name)
             return self.lay_out(source, sized, name), sized
 
@@ -128,7 +131,8 @@ class Driver(ABC):
 
     def check_from_nothing(self, asked: str = "--num-samples") -> None:
         """Raise UsageError unless the model can write where nothing is given, as is `asked`."""
-        task, arch = self.task, self.model.config
+        task = self.task
+        arch = self.model.config
         able = [name for name in registry.names("task") if registry.get("task", name).from_nothing]
         latent = "unitk latent sample draws from its latent"
         can = latent if arch.latent else f"{', '.join(able)} do"

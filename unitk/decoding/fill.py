@@ -51,7 +51,8 @@ class Once(Driver):
             logits_KV = self.model.output(batch, ask)
             # before the softmax: the rest share all of the probability
             logits_KV[:, banned] = -torch.inf
-            word_K, head = logits_KV.argmax(-1), self.model.members[0].heads.named(ask.head)
+            word_K = logits_KV.argmax(-1)
+            head = self.model.members[0].heads.named(ask.head)
             gain_K = -head.terms(logits_KV, word_K, ask.weight).nll
             if not gain_K.isfinite().all():
                 what = "the model gives logits that are not finite: nothing is filled in"
@@ -71,21 +72,27 @@ def fill_in(task: Task, text: str, source: list[Ids], written: Ids) -> str:
     the whole text have their own.
     """
     blanks, fills = task.fills(source, written)
-    ids, decode = task.joined(source), task.vocab.decode
-    places, marks = np.flatnonzero(task.blanks(ids)), list(MARKS.finditer(text))
+    ids = task.joined(source)
+    decode = task.vocab.decode
+    places = np.flatnonzero(task.blanks(ids))
+    marks = list(MARKS.finditer(text))
     if not len(blanks) or len(marks) != len(places):
         return task.text(source, written)
     by_place = dict(zip(blanks.tolist(), fills, strict=False))
     out, at, read = "", 0, 0
     known: Ids = ids[:0]  # the tokens up to a blank
     for mark, place in zip(marks, places.tolist(), strict=True):
-        out, at = out + text[at : mark.start()], mark.end()
-        known, read = np.append(known, ids[read:place]), place + 1
+        out = out + text[at : mark.start()]
+        at = mark.end()
+        known = np.append(known, ids[read:place])
+        read = place + 1
         fill = by_place.get(place, ids[:0])
-        before, both = decode(known[-NEAR:]), decode(np.append(known[-NEAR:], fill))
+        before = decode(known[-NEAR:])
+        both = decode(np.append(known[-NEAR:], fill))
         known = np.append(known, fill)
         new = both[len(before) :] if both.startswith(before) else " " + decode(fill)
-        word, apart = new.strip(), new[:1].isspace()
+        word = new.strip()
+        apart = new[:1].isspace()
         if not word:
             out = out[:-1] if out.endswith(" ") and text[at : at + 1].isspace() else out
         elif apart and out and not out[-1].isspace() and not NO_BLANK.match(word):

@@ -100,12 +100,15 @@ def batches(
     for i in sorted(range(len(prompts)), key=size.__getitem__, reverse=True):
         blanks, slots, words = (max(pair) for pair in zip(most, size[i], strict=True))
         most = blanks, slots, words
-        columns, rows = round_up(slots), len(numbers) + 1
+        columns = round_up(slots)
+        rows = len(numbers) + 1
         if grid:
-            columns, rows = to_grid(columns, WIDTH), to_grid(rows)
+            columns = to_grid(columns, WIDTH)
+            rows = to_grid(rows)
         if numbers and rows * (columns + width * longest(blanks, words)) > max_tokens:
             yield numbers
-            numbers, most = [], size[i]
+            numbers = []
+            most = size[i]
         numbers.append(i)
     if numbers:
         yield numbers
@@ -145,7 +148,8 @@ def fill_up(prompts: Sequence[Example]) -> Batch:
             continue
         pad_9BT = PAD[:, :, None].repeat(len(batch.last), 1).repeat(pads, 2)
         pad_9BT[DOC] = batch.docs[:, :1]
-        towers[name], sight[name] = np.concatenate([table, pad_9BT], 2), "rule"
+        towers[name] = np.concatenate([table, pad_9BT], 2)
+        sight[name] = "rule"
         for key, array in batch.inputs.items():
             if key.rpartition(".")[0] == name:
                 inputs[key] = np.pad(array, [(0, 0), (0, pads), *[(0, 0)] * (array.ndim - 2)])
@@ -167,7 +171,8 @@ def shorten_source(
     the source. If a source cannot be shortened further, it is returned though it is too long.
     """
     while True:
-        laid, words = lay_out(source), sum(map(len, source))
+        laid = lay_out(source)
+        words = sum(map(len, source))
         beyond = over(laid)
         left = words - max(1, int(beyond / (1 + slope)))
         if not truncate or beyond <= 0 or left <= 0:
@@ -195,7 +200,8 @@ def check_places(
     """
     pos, pos2 = overrun(prompt, protocol, max_len, limits)
     if protocol is None:
-        size, over = limits.max_positions, max(pos, pos2)
+        size = limits.max_positions
+        over = max(pos, pos2)
         if over > 0:
             raise DataError(f"{name} is too long: position {size - 1 + over} of {size}")
         return
@@ -230,7 +236,8 @@ def overrun(
     homes = np.concatenate([table[[POS, POS2], -1:].T, prompt.blanks])
     strides = (protocol.dpos, protocol.dpos2) if protocol else (0, 0)
     ends = homes.max(axis=0) + np.multiply(strides, max_len)
-    over, tables = [], {POS: "max_positions", POS2: "max_positions2"}
+    over = []
+    tables = {POS: "max_positions", POS2: "max_positions2"}
     for (field, name), end in zip(tables.items(), ends, strict=True):
         beyond_rows = []
         for tower, slots in prompt.towers.items():

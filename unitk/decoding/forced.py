@@ -102,7 +102,9 @@ class Given(Driver):
         config: GenerateConfig,
         truncate: bool,
     ) -> Prompt:
-        protocol, limits, name = self.protocol, self.model.config, f"input {number + 1}"
+        protocol = self.protocol
+        limits = self.model.config
+        name = f"input {number + 1}"
         ids, endless = wanted.prefix, protocol.endless
         if not endless and (not ids or ids[-1] != protocol.end):
             ids += (protocol.end,)
@@ -214,7 +216,8 @@ def add_attention(
     max_tokens: int,
 ) -> list[list[Output]]:
     """A driver's outputs for prompts, each with the attention of its words to the source's."""
-    protocol, vocab = driver.protocol, driver.task.source_vocab
+    protocol = driver.protocol
+    vocab = driver.task.source_vocab
     assert protocol is not None, "outputs that are written word by word have attention"
     examples = [
         unroll(prompt.example, protocol, one.hypothesis.ids)

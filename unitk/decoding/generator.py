@@ -57,9 +57,14 @@ class Generator(SourceEncoder):
         reader: Generator | None = None,
         about: Mapping[str, str] | None = None,
     ) -> None:
-        self.model, self.task, self.vocab, self.reader = model, task, task.vocab, reader
-        self.protocol, self.defaults = usable(task, model.trained), dict(defaults or {})
-        self.warned, self.about = False, dict(about or {})
+        self.model = model
+        self.task = task
+        self.vocab = task.vocab
+        self.reader = reader
+        self.protocol = usable(task, model.trained)
+        self.defaults = dict(defaults or {})
+        self.warned = False
+        self.about = dict(about or {})
 
     def __repr__(self) -> str:
         plain = {**self.about, **{key: f"{key} {self.facts[key]}" for key in ("task", "can")}}
@@ -342,7 +347,8 @@ class Generator(SourceEncoder):
         The outputs for nothing are texts written unconditionally. With `layer`, a layer of the
         decoder as in `forced.attention`, each output has its attention. `watch` follows the search.
         """
-        ids, first = self.key_sentences(sources.ids, config), sources.first
+        ids = self.key_sentences(sources.ids, config)
+        first = sources.first
         config = replace(config, key_phrases=())
         check_layer(self.model, layer)
         prompts = self.prompts(replace(sources, ids=ids), config, driver)
@@ -381,7 +387,8 @@ class Generator(SourceEncoder):
         if config.contrast and len(best) > 1:
             scorer = Given(self.model, self.task, self._ordered("--contrast"))
             best = contrast(scorer, prompt, best, config)
-        spell, limit = partial(self.task.text, prompt.source), prompt.constraint.max_len
+        spell = partial(self.task.text, prompt.source)
+        limit = prompt.constraint.max_len
         vocab = self.task.source_vocab
         words = (vocab.decode(ids[ids < len(vocab)]) for ids in prompt.source)  # without fillers
         source = " ".join(words) if config.repeat_cost else ""

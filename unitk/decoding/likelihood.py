@@ -97,7 +97,8 @@ def layouts(task: Task, before: Ids, text: Ids, whole_words: bool = False) -> li
         return [task.likelihood(before, text)]
     mask = task.vocab.mask
     prompt = task.prompt([np.append(before, np.full(len(text), mask))])
-    [slots], [ask] = prompt.towers.values(), prompt.asks
+    [slots] = prompt.towers.values()
+    [ask] = prompt.asks
     places = np.flatnonzero(slots.token == mask)[-len(text) :]
     shown = slots.token.copy()
     shown[places] = text

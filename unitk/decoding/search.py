@@ -101,7 +101,8 @@ class Search:
     """Names of tensors besides the state that a step may change."""
 
     def __init__(self, request: Request) -> None:
-        homes, each = request.homes, request.constraints.each
+        homes = request.homes
+        each = request.constraints.each
         self.protocol, self.config = protocol, config = request.protocol, request.config
         self.preset = SEARCH_PRESETS[config.search]
         if protocol.endless:
@@ -188,7 +189,8 @@ class Search:
         # stable: the best ones that do not finish here, in their order
         order = finish.byte().sort(dim=1, stable=True).indices[:, : self.config.width]
         wide = order[..., None].expand(-1, -1, self.most)
-        state.written, state.gain = written.gather(1, wide), gains.gather(1, wide)
+        state.written = written.gather(1, wide)
+        state.gain = gains.gather(1, wide)
         state.score = total.masked_fill(finish, -torch.inf).gather(1, order)
         back, word, end = back.gather(1, order), word.gather(1, order), end.gather(1, order)
         closed = end & ~finish.gather(1, order)
@@ -211,7 +213,8 @@ class Search:
         word's log-probability.
         """
         state, wide = self.state, self.wide
-        rows, size = len(state.score), logits_RV.shape[1]
+        rows = len(state.score)
+        size = logits_RV.shape[1]
         open_ = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
         gain_RV = self.log_probs(logits_RV)
         self._forbid(gain_RV, open_)
@@ -253,7 +256,8 @@ class Search:
 
     def full(self, steps: int | Tensor) -> Tensor:
         """[B, K] whether a hypothesis of this many steps can only end."""
-        state, most = self.state, self.config.max_words
+        state = self.state
+        most = self.config.max_words
         full_BK = state.count >= state.limit
         return full_BK if most is None else full_BK | (steps - state.blank >= most)
 
@@ -288,9 +292,11 @@ class Search:
         def rows(part: Tensor) -> Tensor:
             return part.expand(-1, each).flatten()
 
-        written, begun = state.written[:, :each, :0], state.prefix
+        written = state.written[:, :each, :0]
+        begun = state.prefix
         if isinstance(steps, int):
-            written, begun = state.written[:, :each, :steps], begun[:, steps : steps + 1]
+            written = state.written[:, :each, :steps]
+            begun = begun[:, steps : steps + 1]
         elif rules.looks_back:
             written = tail(state.written[:, :each], steps, self.most)
         if isinstance(steps, Tensor) and rules.begin:
@@ -320,7 +326,8 @@ class Search:
         self, total: Tensor, back: Tensor, finish: Tensor, written: Tensor, gains: Tensor
     ) -> None:
         """Merge what finishes among the first K continuations into the pool of the best K."""
-        state, beam = self.state, self.config.width
+        state = self.state
+        beam = self.config.width
         kept = finish[:, :beam]
         if self.preset.stop == "first":  # what comes when the pool is full replaces nothing
             kept = kept & (kept.cumsum(1) <= state.best.isneginf().sum(1, keepdim=True))
@@ -337,9 +344,10 @@ class Search:
 
     def _stop(self, total: Tensor) -> None:
         """Drop the open hypotheses of inputs whose search is over."""
-        state, config, stop = self.state, self.config, self.preset.stop
+        state = self.state
+        stop = self.preset.stop
         bar = state.best[:, -1]
-        if config.beam == 1 or stop == "first":
+        if self.config.beam == 1 or stop == "first":
             over = bar > -torch.inf
         elif stop == "none":
             return
@@ -349,9 +357,9 @@ class Search:
             # log-probabilities only fall, so the kindest length bounds what a hypothesis can reach
             length = self.steps
             if stop == "exact":
-                bar = state.best[:, config.nbest - 1]
+                bar = state.best[:, self.config.nbest - 1]
                 longest_B1 = (state.last_blank + 1) * (state.limit + 1)
-                length = longest_B1 if config.lenpen > 0 else self.steps + 1
+                length = longest_B1 if self.config.lenpen > 0 else self.steps + 1
             over = bar >= (state.score / self.norms[length]).amax(1)
         state.score = state.score.masked_fill(over[:, None], -torch.inf)
 
@@ -398,7 +406,8 @@ def draw(
     In the order of their probabilities, two words that are equally likely but for rounding would
     change places with what else is in the batch, and with them the draws of all words between.
     """
-    size, law_RV = score_RV.shape[1], score_RV.softmax(1)
+    size = score_RV.shape[1]
+    law_RV = score_RV.softmax(1)
     if top_k or top_p < 1 or min_p > 0:
         best_RK, word_RK = score_RV.topk(min(top_k or size, size))
         law_RK = best_RK.softmax(1)

@@ -37,7 +37,8 @@ def share(examples: Sequence[Example], together: bool = True, row: int = ROW) ->
     """
     if not together:
         return [_tree([one], [], []) for one in examples]
-    trees, begin = list[Tree](), 0
+    trees = list[Tree]()
+    begin = 0
     prompts = [_prompt(example) for example in examples]
     for end in range(1, len(examples) + 1):
         if end == len(examples) or not all(map(np.array_equal, prompts[begin], prompts[end])):
@@ -60,12 +61,17 @@ def _trees(examples: Sequence[Example], head: int, row: int) -> list[Tree]:
     """Examples with the same first `head` slots, as few trees of about `row` slots."""
     tails = [example.towers[example.decoded].table[:, head:] for example in examples]
     shared = [0, *(_common(*pair) for pair in zip(tails[:-1], tails[1:], strict=True))]
-    trees, begin, size, most = [], 0, head, 0
+    trees = []
+    begin = 0
+    size = head
+    most = 0
     for number, (tail, common) in enumerate(zip(tails, shared, strict=True)):
         fresh = tail.shape[1] - common
         if number > begin and size + fresh > most:
             trees.append(_tree(examples[begin:number], tails[begin:number], shared[begin:number]))
-            begin, size, fresh = number, head, tail.shape[1]
+            begin = number
+            size = head
+            fresh = tail.shape[1]
             shared[number] = 0
         if number == begin:
             most = max(row, (head + fresh) * 5 // 4)
@@ -81,7 +87,8 @@ def _common(one: Ids, other: Ids) -> int:
 
 
 def _tree(examples: Sequence[Example], tails: Sequence[Ids], shared: Sequence[int]) -> Tree:
-    first, tower = examples[0], examples[0].decoded
+    first = examples[0]
+    tower = examples[0].decoded
     if len(examples) == 1:
         return Tree(first, [np.arange(len(first.asks[0].label))])
     slots = first.towers[tower]
@@ -91,7 +98,8 @@ def _tree(examples: Sequence[Example], tails: Sequence[Ids], shared: Sequence[in
     time = slots.now[:head].max() + np.arange(1 - head, table.shape[1] - head + 1)
     dies = time.copy()
     # depth first: what follows a slot has the times up to that of the newest slot
-    path, size = np.arange(head), head
+    path = np.arange(head)
+    size = head
     keys = list[Ids]()
     many = 1 + max(int(example.asks[0].label.max(initial=0)) for example in examples)
     for example, tail, common in zip(examples, tails, shared, strict=True):

@@ -85,7 +85,8 @@ def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Qu
     texts = []
     for record in (one for path in paths for one in records(path)):
         context = "" if record.get("context") is None else record.text("context")
-        choices, label = record.texts("choices", least=2, blank=False), record.get("label")
+        choices = record.texts("choices", least=2, blank=False)
+        label = record.get("label")
         if label is not None:
             where = record.where("label")
             label = number_of_choice(label_of(label, "choice", where)[0], choices, where)

@@ -46,7 +46,8 @@ class Objective(CorpusEvaluation):
         if self.draws is not None and not setup.bounds:
             raise UsageError("--draws has no effect: the checkpoint has no latent")
         # where nothing is drawn, a second pass would find the same
-        texts, draws = setup.num_texts, (self.draws or 8) if setup.bounds else 1
+        texts = setup.num_texts
+        draws = (self.draws or 8) if setup.bounds else 1
         with progress(texts * draws) as report:
             figures = objective(setup, self.max_tokens, report, draws)
         return Judged({"texts": texts} | figures, [f"{'texts':<24}{texts}", *figure_lines(figures)])

@@ -45,11 +45,13 @@ class UnitkLM(LM):
         super().__init__()
         self.generator = unitk.load(checkpoint, device, task=task, precision=precision)
         self.generator.defaults = {}  # requests say how outputs are decoded
-        self.whole_words, self.max_tokens = whole_words, max_tokens
+        self.whole_words = whole_words
+        self.max_tokens = max_tokens
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """The log-probability of each continuation, and whether it is the greedy output."""
-        vocab, pairs = self.generator.vocab, list[tuple[Ids, Ids]]()
+        vocab = self.generator.vocab
+        pairs = list[tuple[Ids, Ids]]()
         for context, text in (request.args for request in requests):
             kept = context.rstrip()  # a blank at the end belongs to the word behind it
             rest = (vocab.encode_inside if kept else vocab.encode)(context[len(kept) :] + text)

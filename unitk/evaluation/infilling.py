@@ -94,7 +94,8 @@ def infill(
     Which words are hidden depends only on the share, the text's number and its words. Raises
     UsageError or DataError, before any text is filled, for one that the model cannot fill.
     """
-    task, mask = generator.task, generator.vocab.mask
+    task = generator.task
+    mask = generator.vocab.mask
     require(task.infills, f"--infill: task {task.name} does not fill blanks")
     fixed = task.protocol is None or task.length([np.array([mask])]) is not None
     ids = [one for (one,) in generator.encode([[text] for text in texts])]
@@ -105,11 +106,15 @@ def infill(
     from unitk.decoding.drivers import Watcher  # imports torch
     from unitk.decoding.texts.sources import Sources
 
-    run, decode = fixed and task.protocol is not None, generator.vocab.decode
+    run = fixed and task.protocol is not None
+    decode = generator.vocab.decode
     read = [*map(decode, ids)]
-    prepared, infilled = list[tuple[float, list[str], list[list[Ids]], int]](), list[Infilled]()
+    prepared = list[tuple[float, list[str], list[list[Ids]], int]]()
+    infilled = list[Infilled]()
     for share in shares:
-        left, shown, blanks = list[str](), list[list[Ids]](), 0
+        left = list[str]()
+        shown = list[list[Ids]]()
+        blanks = 0
         for number, text in enumerate(ids):
             starts = generator.vocab.starts[text]
             hidden = hide(starts, share, run, np.random.default_rng([0, number]))

@@ -64,7 +64,8 @@ class Setup:
     @property
     def when(self) -> tuple[int, int]:
         """The checkpoint's step, and the run's last step if it was known."""
-        step, last = self.state["step"], self.state["config"].get("max_steps", "none")
+        step = self.state["step"]
+        last = self.state["config"].get("max_steps", "none")
         earlier = step if last == "none" else int(last)  # before it was recorded
         return step, self.state.get("total") or earlier
 
@@ -140,7 +141,9 @@ def objective(setup: Setup, max_tokens: int, report: Report, draws: int = 1) -> 
     several draws of each text, the values are means over the draws; a bound has its standard error
     too.
     """
-    means, texts, each = Means(), list[Ids](), dict[str, list[float]]()
+    means = Means()
+    texts = list[Ids]()
+    each = dict[str, list[float]]()
     for seed in range(draws):
         own = Means()
         texts = _pass(setup, max_tokens, report, seed, own)
@@ -167,7 +170,8 @@ def objective(setup: Setup, max_tokens: int, report: Report, draws: int = 1) -> 
 
 def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means) -> list[Ids]:
     """Add the sums of one draw of each text; returns the texts whose words are all predicted."""
-    texts, stateful = list[Ids](), StatefulRows(setup.parsed.main.stateful_rows, {})
+    texts = list[Ids]()
+    stateful = StatefulRows(setup.parsed.main.stateful_rows, {})
     for number, batch in _batches(setup, max_tokens, seed, stateful):
         # a decoder that writes a text anew has an encoder, which has read parts of it
         if TEXT in batch.asks and len(batch.towers) == 1:
@@ -193,7 +197,8 @@ def _batches(
     setup: Setup, max_tokens: int, seed: int, stateful: StatefulRows
 ) -> Iterator[tuple[int, Batch]]:
     """The texts once, by a number; with stateful rows, the next ones of all rows one by one."""
-    examples, rows = setup.data.train, stateful.rows
+    examples = setup.data.train
+    rows = stateful.rows
     if not rows:
         yield from FixedBatches(examples, max_tokens, seed=seed)
         return

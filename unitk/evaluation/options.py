@@ -41,7 +41,8 @@ def with_evaluations(main: type) -> type:
         kind = Annotated[option.type, *option.marks] if option.marks else option.type
         return kind, field(default=option.default, metadata={"owner": option.owner})
 
-    kinds, own = evaluations(), dict[str, tuple[Any, Any]]()
+    kinds = evaluations()
+    own = dict[str, tuple[Any, Any]]()
     each = [option for kind in kinds.values() for option in options(kind)]
     # an option that several evaluations have is one option, with one meaning
     count = Counter(option.name for option in each)
@@ -76,7 +77,8 @@ def choose_evaluations(parsed: Parsed) -> dict[str, type[Evaluation]]:
 
     Options that have an effect with others only are refused.
     """
-    given, kinds = parsed.main, evaluations()
+    given = parsed.main
+    kinds = evaluations()
     sources = ["data", *(name for name, kind in kinds.items() if of_files(kind))]
     named = [name for name in sources if getattr(given, name) is not None]
     require(len(named) == 1, f"give one of {', '.join(map(flag, sources))}")

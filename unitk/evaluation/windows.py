@@ -72,7 +72,8 @@ class WindowedPerplexity(Scoring):
         likelihoods = self.likelihoods(generator, cut, name, progress, unit="windows")
         nats = -sum(float(gains.sum(dtype=np.float64)) for gains, _ in likelihoods)
         # no end of a text is predicted, nor is its first token where nothing opens it
-        each, decode = iter(one.shape[1] for one in likelihoods), generator.vocab.decode
+        each = iter(one.shape[1] for one in likelihoods)
+        decode = generator.vocab.decode
         sizes = [sum(next(each) for _ in self.cut(text)) for text in texts]
         asked = [text[len(text) - size :] for text, size in zip(texts, sizes, strict=True)]
         units = Units.of((decode(text), len(text)) for text in asked).without(len(texts))

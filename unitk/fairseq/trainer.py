@@ -79,7 +79,8 @@ class UnitkDataset(FairseqDataset):
     can_reuse_epoch_itr_across_epochs = False
 
     def __init__(self, source: Examples, seed: int | None) -> None:
-        self.source, self.seed = source, seed
+        self.source = source
+        self.seed = seed
         self.set_epoch(1)
 
     def set_epoch(self, epoch: int) -> None:

@@ -25,7 +25,8 @@ class Outputs(nn.Module):
 
     def __init__(self, model: nn.Module, names: list[str]) -> None:
         super().__init__()
-        self.model, self.names = model, names
+        self.model = model
+        self.names = names
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
         found = self.model(**dict(zip(self.names, given, strict=True)))

@@ -135,7 +135,8 @@ def find_differences(config: ModelConfig, name: str, free: Collection[str]) -> l
     own = [one.name for one in fields(config) if not hasattr(family, one.name)]
     found = [f"no {flag(f'arch.{one}')}, but this model has" for one in own]
     for one in fields(family):
-        ours, theirs = getattr(config, one.name, None), getattr(family, one.name)
+        ours = getattr(config, one.name, None)
+        theirs = getattr(family, one.name)
         if one.name not in {*free, *FREE, *SIZES} and ours != theirs:
             option = flag(f"arch.{one.name}")
             theirs, ours = (render(value) or "none" for value in (theirs, ours))

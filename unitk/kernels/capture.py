@@ -91,7 +91,9 @@ class Recorded:
     """How many were recorded in this process."""
 
     def __init__(self, function: Callable[[], None], memory: Memory) -> None:
-        self.function, self.memory, self.warm = function, memory, False
+        self.function = function
+        self.memory = memory
+        self.warm = False
         self.graph: Any = None
 
     def __call__(self) -> None:
@@ -118,7 +120,8 @@ class Shelf(Generic[T]):
     """A cache for later batches, from which the least recently used entries are dropped."""
 
     def __init__(self, room: int) -> None:
-        self.room, self.kept = room, OrderedDict[Hashable, tuple[T, int]]()
+        self.room = room
+        self.kept = OrderedDict[Hashable, tuple[T, int]]()
 
     def take(self, key: Hashable) -> T | None:
         """Remove and return an entry."""

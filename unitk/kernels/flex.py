@@ -93,7 +93,8 @@ def block_mask(
     """
     num_queries, num_keys = _size(now.numel()), _size(born.numel())
     # pads come last, in docs of their own: a query's pad sees nothing, a key's is not seen
-    now_N, query_doc_N = _flat(now, num_queries, 0), _flat(query_doc, num_queries, NEVER)
+    now_N = _flat(now, num_queries, 0)
+    query_doc_N = _flat(query_doc, num_queries, NEVER)
     born_M, dies_M = _flat(born, num_keys, NEVER), _flat(dies, num_keys, NEVER)
     key_doc_M = _flat(key_doc, num_keys, NEVER + 1)
     query_place_N, key_place_M = _flat(query_place, num_queries, 0), _flat(key_place, num_keys, 0)

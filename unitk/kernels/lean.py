@@ -52,7 +52,8 @@ class Table(nn.Embedding):
 class _Rows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, index: Tensor) -> Tensor:
-        ctx.weight, ctx.index = weight, index
+        ctx.weight = weight
+        ctx.index = index
         return F.embedding(index, weight)
 
     @staticmethod

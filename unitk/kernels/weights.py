@@ -54,7 +54,8 @@ class Packed(nn.Module):
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, matrix = x.shape[:-1].numel(), (self.weight, self.bias)
+        rows = x.shape[:-1].numel()
+        matrix = (self.weight, self.bias)
         given = torch.cat([x] * (ROWS // rows)) if 0 < rows <= ROWS // 2 else x
         y: Tensor = torch.ops.mkldnn._linear_pointwise(given, *matrix, self.after, [], self.how)
         return y[: len(x)]
@@ -72,7 +73,8 @@ class Int8(nn.Module):
         factor_N = _factor(weight.detach(), 127)
         whole = (weight.detach() / factor_N).round().to(torch.int8)
         self.weight = torch.ops.onednn.qlinear_prepack(whole, None)
-        self.factor, self.bias = factor_N[:, 0], bias
+        self.factor = factor_N[:, 0]
+        self.bias = bias
         self.zero = torch.zeros(len(factor_N), dtype=torch.int32)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,11 +99,13 @@ class Padded(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.outputs = len(weight)
-        weight, bias = weight.detach(), bias if bias is None else bias.detach()
+        weight = weight.detach()
+        bias = bias if bias is None else bias.detach()
         if more := -self.outputs % 64:  # else they are as they should be, and not copied
             weight = F.pad(weight, (0, 0, 0, more))
             bias = bias if bias is None else F.pad(bias, (0, more))
-        self.weight, self.bias = weight, bias
+        self.weight = weight
+        self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)[..., : self.outputs]

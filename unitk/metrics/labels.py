@@ -22,7 +22,8 @@ UNPUNCTUATED = str.maketrans("", "", string.punctuation)
 
 SCHEMES = {"IOB": "IOB", "IOBES": "IOBES", "BILOU": "BILOU", "BMES": "BMESO"}
 """Scheme of tags -> the letters before the type; O stands alone."""
-BEGINS, ENDS = ("B", "S", "U"), ("E", "L", "S", "U")
+BEGINS = ("B", "S", "U")
+ENDS = ("E", "L", "S", "U")
 
 Span = tuple[int, int, int, str]
 """A text, its words [start, stop), and the type of what they name."""

@@ -56,7 +56,8 @@ def new(texts: Sequence[Sequence[str]], sources: Sequence[Sequence[str]], n: int
     """The share of the texts' n-grams that do not occur in their sources, in per cent."""
     matches = total = 0
     for text, source in zip(texts, sources, strict=True):
-        own, known = grams(text, n), set(grams(source, n))
+        own = grams(text, n)
+        known = set(grams(source, n))
         matches += sum(gram not in known for gram in own)
         total += len(own)
     return 100 * matches / max(total, 1)

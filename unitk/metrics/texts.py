@@ -40,7 +40,8 @@ def score_texts(
     A line end within a text ends a sentence of a summary, and is a blank elsewhere. `qg` and
     `stats` need the `sources`, and compare with the first reference.
     """
-    flat, flat_references = _flat(hypotheses), [_flat(several) for several in references]
+    flat = _flat(hypotheses)
+    flat_references = [_flat(several) for several in references]
     wanted = [first for first, *_ in flat_references]
 
     def tokens(name: Literal["hypotheses", "references"], lines: list[str]) -> list[str]:

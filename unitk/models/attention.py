@@ -80,7 +80,8 @@ class View:
         table = torch.cat([wide, self.bias_BHTS], 3)
         if slots is None:
             return replace(self, bias_BHTS=table)
-        keys, count = torch.cat([slots, self.keys], 2), slots.shape[2]
+        keys = torch.cat([slots, self.keys], 2)
+        count = slots.shape[2]
         return replace(self, bias_BHTS=table, keys=keys, remembered=count)
 
     def of(self, asked_Ba: Tensor) -> View:
@@ -237,7 +238,8 @@ def _kernel(
     slots: Tensor, dtype: torch.dtype, dropout: float, *, biased: bool
 ) -> tuple[torch.dtype | None, str]:
     """The dtype if single products compute attention, and a description for the log."""
-    device, products = slots.device.type, scores_by_products(slots, dtype, biased)
+    device = slots.device.type
+    products = scores_by_products(slots, dtype, biased)
     if dropout and device == "cpu" and not products:
         why = f"attention dropout {dropout:g} forces a slow attention kernel on CPU"
         _say_once(logging.WARNING, f"{why}; --arch.attention-dropout 0 avoids it")
@@ -284,10 +286,12 @@ class HeadParts(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.num_heads, self.key_width = config.num_heads, config.key_width
+        self.num_heads = config.num_heads
+        self.key_width = config.key_width
         self.eps = config.norm_eps
         self.scale = config.key_width**-0.5 if config.score_scale else 1.0
-        weighed, self.joint = config.qk_norm_weights, config.qk_norm_joint
+        weighed = config.qk_norm_weights
+        self.joint = config.qk_norm_joint
         widths = config.heads_width, config.kv_width
         query, key = widths if self.joint else (self.key_width, self.key_width)
         self.query_norm = RMSNorm(query, self.eps) if weighed else None
@@ -390,7 +394,8 @@ class Attention(HeadParts):
         # slots that only ask (XLNet's queries, pads) are no keys: their share of the product is
         # left out, where the matrix is not packed or in 8 bits
         if self.grouped:
-            query, (key, value) = self.query(x_BTD), self.kv(x_BTD[:, :num_keys]).chunk(2, dim=-1)
+            query = self.query(x_BTD)
+            (key, value) = self.kv(x_BTD[:, :num_keys]).chunk(2, dim=-1)
         elif num_keys >= x_BTD.shape[1] or not isinstance(self.qkv, nn.Linear):
             query, key, value = self.qkv(x_BTD).chunk(3, dim=-1)
             key, value = key[:, :num_keys], value[:, :num_keys]

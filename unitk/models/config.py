@@ -304,8 +304,8 @@ class ModelConfig(ArchConfig):
         """The settings of one layer, which differ if heads are pruned."""
         if not self.layer_heads:
             return self
-        left, width = self.layer_heads[number], self.key_width
-        return replace(self, num_heads=left, head_width=width, layer_heads=())
+        left = self.layer_heads[number]
+        return replace(self, num_heads=left, head_width=self.key_width, layer_heads=())
 
     @property
     def spared(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -326,7 +326,8 @@ class ModelConfig(ArchConfig):
     def layer_kinds(self) -> list[tuple[int, float]]:
         """How many positions away each layer sees (0: any number), and the base of its rotary
         positions (0: it has none)."""
-        windows, bases = self.layer_windows or (0,), self.layer_rotary_bases or (self.rotary_base,)
+        windows = self.layer_windows or (0,)
+        bases = self.layer_rotary_bases or (self.rotary_base,)
         rotary = self.positions == "rotary"
         layers = range(self.num_layers)
         return [(windows[n % len(windows)], rotary * bases[n % len(bases)]) for n in layers]
@@ -391,16 +392,16 @@ class ModelConfig(ArchConfig):
         self, vocab_size: int, layers: int, cross: bool = False, output: bool = True
     ) -> int:
         """The weights of one tower; `cross`: its layers have cross-attention."""
-        groups, share = self.layer_groups or layers, self.layer_share
+        groups = self.layer_groups or layers
         num_attentions, num_ffns = (
-            groups if share in ("layer", part) else layers for part in ("attention", "ffn")
+            groups if self.layer_share in ("layer", one) else layers for one in ("attention", "ffn")
         )
         num_heads = sum(self.layer_heads) or num_attentions * self.num_heads
         shares = 2 + 2 * self.kv_heads / self.num_heads  # queries and outputs, keys and values
         matrices = round(shares * self.width * num_heads * self.key_width)
         matrices += num_ffns * (2 + self.ffn_gate) * self.width * self.ffn_width
         if cross:
-            distinct = groups if share == "layer" else layers
+            distinct = groups if self.layer_share == "layer" else layers
             matrices += round(distinct * shares * self.width * self.heads_width)
         rows = vocab_size * (1 + (output and not self.tied)) + self.num_virtual + self.num_segments
         rows += self.num_tasks
@@ -423,7 +424,8 @@ class EncoderDecoderConfig(ModelConfig):
     """Share one token embedding between encoder and decoder."""
     cross_rotary: bool = True
     """Rotary positions turn queries and keys of cross-attention, too (T5Gemma: off)."""
-    towers, cross_attention = ("enc", "dec"), True
+    towers = ("enc", "dec")
+    cross_attention = True
     network = "unitk.models.model:EncoderDecoder"
 
     def __post_init__(self) -> None:

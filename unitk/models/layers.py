@@ -81,7 +81,8 @@ class Embedding(nn.Module):
         """
         part = name.split(".")[-2]
         first = self.offset if part == "positions" else 0  # rows before that of position 0 stay
-        rows, body = len(getattr(self, part).weight), table[first:]
+        rows = len(getattr(self, part).weight)
+        body = table[first:]
         again = body.repeat(-(-rows // max(len(body), 1)), 1)
         return torch.cat([table[:first], again])[:rows]
 
@@ -159,15 +160,19 @@ class Layer(nn.Module):
 
     def __init__(self, config: ModelConfig, cross: bool = False):
         super().__init__()
-        self.norm_first, self.parallel = config.norm_first, config.parallel_residual
-        own, after = config.norm_first or not config.norm_after, config.norm_after
-        self.attention_norm, self.attention_after = _norm(config, own), _norm(config, after)
+        self.norm_first = config.norm_first
+        self.parallel = config.parallel_residual
+        own = config.norm_first or not config.norm_after
+        after = config.norm_after
+        self.attention_norm = _norm(config, own)
+        self.attention_after = _norm(config, after)
         self.attention: Attention = import_object(config.attention_type)(config)
         self.cross_norm, self.cross_after = (_norm(config, cross and one) for one in (own, after))
         self.cross_attention: CrossAttention | None = None
         if cross:
             self.cross_attention = import_object(config.cross_attention_type)(config)
-        self.ffn_norm, self.ffn_after = _norm(config, own), _norm(config, after)
+        self.ffn_norm = _norm(config, own)
+        self.ffn_after = _norm(config, after)
         self.ffn = FeedForward(config)
         self.dropout = Dropout(config.dropout)
         self.mix = nn.Parameter(torch.tensor([1.0, 0.0])) if config.embedding_skip else None

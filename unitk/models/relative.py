@@ -23,7 +23,8 @@ class RelativeBias(nn.Module):
 
     def __init__(self, config: ModelConfig, one_sided: bool = False):
         super().__init__()
-        self.far, self.one_sided = config.relative_distance, one_sided
+        self.far = config.relative_distance
+        self.one_sided = one_sided
         self.table = nn.Embedding(config.relative_buckets, config.num_heads)
 
     def forward(self, query_pos_BT: Tensor, key_pos_BS: Tensor, dtype: torch.dtype) -> Tensor:

@@ -44,7 +44,8 @@ class Stack(Tower):
         self.config = config
         self.embed = Embedding(config, vocab_size)
         self.relative = RelativeBias(config, one_sided=cross) if config.relative_buckets else None
-        groups, whole = config.layer_groups or config.num_layers, config.layer_share == "layer"
+        groups = config.layer_groups or config.num_layers
+        whole = config.layer_share == "layer"
         count = groups if whole else config.num_layers
         own = [Layer(config.of_layer(number), cross) for number in range(count)]
         for layer, left in zip(own, config.layer_heads, strict=False):

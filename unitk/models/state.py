@@ -79,7 +79,9 @@ class Condition:
     def in_front(self, slots: Tensor, layers: Iterable[Any]) -> Ahead | None:
         """The keys of a prefix or of a memory, which come before those of slots [9, B, T]."""
         if self.prefix:
-            seen, before, pairs = self.prefix_sight(slots), None, self.row_prefix()
+            seen = self.prefix_sight(slots)
+            before = None
+            pairs = self.row_prefix()
         elif self.memory:
             seen, before, pairs = self.remembered(slots, layers)
         else:
@@ -185,7 +187,8 @@ class KeyValues:
         """
         key, value = self.key[layer], self.value[layer]
         alone = until == key_BHqK.shape[2] and not self.prefix  # nothing but the prompt is seen
-        at, until = at + self.prefix if self.prefix else at, until + self.prefix
+        at = at + self.prefix if self.prefix else at
+        until = until + self.prefix
         put(key, 2, at, key_BHqK)
         put(value, 2, at, value_BHqK)
         # of a prompt: what was just made lies closer together than the cache's columns
@@ -226,7 +229,8 @@ class StatefulRows:
     """
 
     def __init__(self, rows: int, tables: Carry) -> None:
-        self.rows, self.tables = rows, dict(tables)
+        self.rows = rows
+        self.tables = dict(tables)
         self.next: dict[str, Tensor] = {}
 
     def entering(self, batch: Batch) -> Batch:
@@ -247,7 +251,8 @@ class StatefulRows:
 
     def advance(self) -> None:
         """After the update: the kept states enter the next one."""
-        self.tables, self.next = self.next, {}
+        self.tables = self.next
+        self.next = {}
 
 
 def prepend(

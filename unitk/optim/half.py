@@ -55,7 +55,8 @@ class HalfAdamW(torch.optim.Optimizer):
         if not trained:
             return
         device = trained[0][0].device
-        count, block = 0, BLOCK[device.type]
+        count = 0
+        block = BLOCK[device.type]
         step = int(torch.stack([state["step"] for state in self.state.values()]).max())
         noise = draw(2 * block, step, device)
         wide = torch.empty(2, block, device=device)
@@ -95,14 +96,16 @@ class HalfMuon(Muon):
             state.setdefault("step", 0)
 
     def follow(self, parameters: list[Tensor], grads: list[Tensor], share: Any) -> list[Tensor]:
-        device, block = parameters[0].device, BLOCK[parameters[0].device.type]
+        device = parameters[0].device
+        block = BLOCK[parameters[0].device.type]
         for one in parameters:
             if not self.state[one]:
                 momentum = torch.zeros(one.shape, dtype=torch.bfloat16, device=device)
                 self.state[one] |= {"momentum": momentum, "step": 0}
             self.state[one]["step"] += 1
         noise = draw(2 * block, max(self.state[one]["step"] for one in parameters), device)
-        directions, count = [grad.contiguous() for grad in grads], 0
+        directions = [grad.contiguous() for grad in grads]
+        count = 0
         for one, direction in zip(parameters, directions, strict=True):
             tables = self.state[one]["momentum"], direction
             for mean, grad in zip(*(part.view(-1).split(block) for part in tables), strict=True):

@@ -56,7 +56,8 @@ class Muon(torch.optim.Optimizer):
             fused = {one: number for one, number in pairs if one.grad is not None}
             if not fused:
                 continue
-            parameters, grads = [*fused], [one.grad for one in fused]
+            parameters = [*fused]
+            grads = [one.grad for one in fused]
             keep = 1 if self.found_inf is None else 1 - self.found_inf
             if self.found_inf is not None:
                 grads = zero_if_bad(grads, self.found_inf)

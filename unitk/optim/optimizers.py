@@ -74,12 +74,14 @@ class Lamb(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update with the gradients."""
-        config, (first, second) = self.config, self.config.betas
+        config = self.config
+        (first, second) = self.config.betas
         for group in self.param_groups:
             for one in group["params"]:
                 if one.grad is None:
                     continue
-                state, decay = self.state[one], group["weight_decay"]
+                state = self.state[one]
+                decay = group["weight_decay"]
                 if not state:
                     state |= {"step": 0, "exp_avg": torch.zeros_like(one)}
                     state["exp_avg_sq"] = torch.zeros_like(one)

@@ -41,7 +41,9 @@ class OptimPlan:
         `fused`: how many matrices stand one below the other in a parameter, where not one."""
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         require(len(named) > 0, "--freeze leaves nothing to train")
-        self.lr, self.schedule, self.thaw = lr, schedule, thaw
+        self.lr = lr
+        self.schedule = schedule
+        self.thaw = thaw
         distance = distances(named)
         rule_of: dict[str, GroupRule] = {}
         decays = set[str]()
@@ -72,7 +74,8 @@ class OptimPlan:
         turn = {named[name]: depths.index(distance[name]) for name in named}
         self._turns = [(p, turn[p]) for group in self.groups for p in group["params"]]
         self.rate = 0.0  # of the last update
-        self.parameters, self.idle = [p for p, _ in self._turns], list[nn.Parameter]()
+        self.parameters = [p for p, _ in self._turns]
+        self.idle = list[nn.Parameter]()
 
     @property
     def groups(self) -> list[dict[str, Any]]:
@@ -134,7 +137,8 @@ def divide(
     named: dict[str, nn.Parameter], rules: Sequence[GroupRule]
 ) -> list[tuple[GroupRule, dict[str, nn.Parameter]]]:
     """The parameters that each rule is the first one to match; the last one has what is left."""
-    divided, left = [], dict(named)
+    divided = []
+    left = dict(named)
     for rule in rules[:-1]:
         names = matching(rule.pattern, named, "--group")
         matched = {name: left.pop(name) for name in names if name in left}
@@ -155,7 +159,8 @@ def check_groups(
     rule: GroupRule, named: dict[str, nn.Parameter], decays: set[str], distance: dict[str, int]
 ) -> None:
     """Raise a `UsageError` for an option of a rule that none of its parameters reads."""
-    where, kind = f"--group {rule.pattern}" if rule.pattern else "--optimizer", rule.optimizer
+    where = f"--group {rule.pattern}" if rule.pattern else "--optimizer"
+    kind = rule.optimizer
     each = [(kind.of(name, one.dim()), name) for name, one in named.items()]
     for option in rule.given:
         if option == "optimizer":

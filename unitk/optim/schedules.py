@@ -179,7 +179,8 @@ class Cyclical(Options):
         cycle = int(done / period)
         if done >= int((cycle + 1) * period):  # a cycle begins at a whole update
             cycle += 1
-        at, idle = done - int(cycle * period), math.ceil(period * self.zero)
+        at = done - int(cycle * period)
+        idle = math.ceil(period * self.zero)
         if cycle >= self.cycles:
             return self.value  # after the end
         if at < idle:

@@ -282,7 +282,8 @@ def _check_shared(kind: str, given: Settings, mixture: dict[str, Component]) -> 
 
 def _component(kind: str, given: Settings, chosen: dict[str, Component]) -> Component:
     if kind in given:
-        words, name = given[kind].words, given[kind].words[-1] or ""
+        words = given[kind].words
+        name = given[kind].words[-1] or ""
         if len(words) > 1:
             raise UsageError(f"{flag(kind)} is given twice: {words[0]} and {words[1]}")
     elif kind in SIBLINGS and "task" in chosen:
@@ -321,7 +322,8 @@ def build_config(cls: type, given: Settings, prefix: str = "", preset: Any = Non
 
 def value_of(setting: Setting, kind: Any, name: str) -> Any:
     """Parse a setting as a value of type `kind`; errors call the option `name`."""
-    words, is_list = setting.words, get_origin(kind) is tuple
+    words = setting.words
+    is_list = get_origin(kind) is tuple
     if len(words) > 1 and not is_list:
         raise UsageError(f"{name} is given twice: {words[0]} and {words[1]}")
     if is_list and setting.where == UNFLAGGED:
@@ -364,7 +366,8 @@ def _unknown(
     if kind == "task" and key.count(".") == 1 and spelled and known["task"][0].count(".") > 1:
         return [f"{shown}{where}: tasks are mixed, write {' or '.join(spelled)}"]
     if dot and kind in components:
-        candidates, owner = known[kind], f"{kind} {components[kind].name} has no such option"
+        candidates = known[kind]
+        owner = f"{kind} {components[kind].name} has no such option"
     else:
         candidates = flat + [one for keys in known.values() for one in keys]
         owner = "no such option"

@@ -380,7 +380,8 @@ def _progressions(parts: list[str], name: str) -> tuple[int, ...]:
 
 
 def _parse_number(text: str, kind: type, name: str) -> int | float:
-    digits, scale = text.strip(), 1
+    digits = text.strip()
+    scale = 1
     if digits[-1:] in SUFFIXES and digits[:-1]:
         digits, scale = digits[:-1], SUFFIXES[digits[-1]]
     with suppress(ValueError, OverflowError):

@@ -77,7 +77,8 @@ def group_options(main: type) -> list[tuple[str, list[str], list[str]]]:
             count = Counter(place[mate] for mate in own if mate in place)
             found[max(range(len(found)), key=count.__getitem__)][2].append(name)
         return found
-    found, left = [], dict.fromkeys(option.name for option in options(main))
+    found = []
+    left = dict.fromkeys(option.name for option in options(main))
     for owner, own in zip(main.__mro__, owns, strict=True):
         names = [name for name in left if name in own]
         left = dict.fromkeys(name for name in left if name not in names)
@@ -141,7 +142,8 @@ def _notes(option: Option, value: Any, brief: bool) -> str:
 
     Unless `brief`, the bounds of a share are shown too; that a count is not negative is plain.
     """
-    kind, rule = type_name(option.type), option.rule
+    kind = type_name(option.type)
+    rule = option.rule
     notes = []
     if "|" in kind and len(kind) > SHORT:
         notes.append(f"one of {kind.replace('|', ', ')}")

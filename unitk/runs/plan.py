@@ -98,7 +98,9 @@ def time_updates(trainer: Trainer, most: float = SECONDS) -> tuple[float, float]
             spent = trainer.ranks.all_reduce_max(time.perf_counter() - start)[0]
             # the first update allocates memory and chooses kernels
             if number >= WARM_UP:
-                seconds, tokens, done = seconds + spent, tokens + read, done + 1
+                seconds += spent
+                tokens += read
+                done += 1
             # all ranks leave the loop at the same update
             late = trainer.ranks.all_reduce_max(time.perf_counter() - began)[0] > most
             if done and (late or done == UPDATES or trainer.progress.step == trainer.total):

@@ -41,7 +41,9 @@ class WrittenScores:
     def __init__(self, run: Run) -> None:
         config = run.config
         self.run = run
-        self.ranks, self.model, self.max_tokens = run.ranks, run.model, config.max_tokens
+        self.ranks = run.ranks
+        self.model = run.model
+        self.max_tokens = config.max_tokens
         self.count = config.valid_generate or 0
         self.beam = config.valid_beam
         self.metrics = config.scores

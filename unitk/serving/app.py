@@ -151,7 +151,8 @@ class Server:
 
     async def counted(self, verb: str, request: Request) -> Response:
         """The answer to a request, which has a part of the room until that is sent."""
-        answered, claim = False, Claim(self.room)
+        answered = False
+        claim = Claim(self.room)
         request.scope[RECORD].verb = verb
         try:
             response = await self.answer(verb, request, claim)
@@ -164,9 +165,12 @@ class Server:
     async def answer(self, verb: str, request: Request, claim: Claim) -> Response:
         """The answer to a request, or an HTTPException with its status and message."""
         body = await self.body(request, claim)
-        loop, timeout = asyncio.get_running_loop(), self.limits.timeout
+        loop = asyncio.get_running_loop()
+        timeout = self.limits.timeout
         end = loop.time() + timeout
-        texts, news, record = deque[Any](maxlen=UNREAD), asyncio.Event(), request.scope[RECORD]
+        texts = deque[Any](maxlen=UNREAD)
+        news = asyncio.Event()
+        record = request.scope[RECORD]
 
         def put(text: Any) -> None:
             texts.append(text)
@@ -204,7 +208,9 @@ class Server:
             raise
         except BaseException as error:  # also that of a tokenizer, which is no Exception
             raise batching.failure(error) from None
-        record.model, record.read, record.stream = service.name, job.read, job.stream is not None
+        record.model = service.name
+        record.read = job.read
+        record.stream = job.stream is not None
         answer = job.answer
 
         def sent(results: list[Any]) -> Any:
@@ -261,7 +267,8 @@ class Server:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":  # which no page of another site can send
             raise HTTPException(415, f"content-type must be application/json, got {kind[:99]!r}")
-        found, size = bytearray(), int(request.headers.get("content-length", 0))
+        found = bytearray()
+        size = int(request.headers.get("content-length", 0))
         too_large = HTTPException(413, f"the request has more than {most} bytes")
         if size > most:
             raise too_large

@@ -82,8 +82,10 @@ class Job:
 
     def enter(self) -> None:
         """Begin to wait, in the event loop."""
-        self.future, self.since = asyncio.get_running_loop().create_future(), time.monotonic()
-        self.left, self.results = len(self.items), [None] * len(self.items)
+        self.future = asyncio.get_running_loop().create_future()
+        self.since = time.monotonic()
+        self.left = len(self.items)
+        self.results = [None] * len(self.items)
         for at, item in enumerate(self.items):
             size = self.steps.columns([item]) if self.steps else self.cost // self.left
             self.parts.append(JobPart(self, at, item, size))
@@ -113,14 +115,16 @@ class Room:
     """The tokens that all requests together may occupy in the server."""
 
     def __init__(self, most: int) -> None:
-        self.most, self.taken = most, 0
+        self.most = most
+        self.taken = 0
 
 
 class Claim:
     """The part of the room that a request occupies until its answer is sent."""
 
     def __init__(self, room: Room) -> None:
-        self.room, self.size = room, 0
+        self.room = room
+        self.size = 0
         self.gone = False  # nobody waits for the answer any more
 
     def resize(self, size: int) -> None:
@@ -128,7 +132,8 @@ class Claim:
         others = self.room.taken - self.size
         if others and size > self.size and others + size > self.room.most:
             raise Busy
-        self.room.taken, self.size = others + size, size
+        self.room.taken = others + size
+        self.size = size
 
     def release(self) -> None:
         """Give everything back."""
@@ -143,7 +148,8 @@ class Batcher:
     """
 
     def __init__(self, max_queue: int, max_slots: int = 8192) -> None:
-        self.max_queue, self.max_slots = max_queue, max_slots
+        self.max_queue = max_queue
+        self.max_slots = max_slots
         self.waiting: list[Job] = []
         self.preparing = 0  # requests that are read and will wait soon
         self.groups = self.joined = 0  # computed so far, and jobs in them
@@ -220,7 +226,8 @@ class Batcher:
             return [part for part in self._again.popleft() if not part.job.gone]
         with self._lock:
             jobs = list(self.waiting)
-        each, overdue = dict[Hashable, list[Job]](), False
+        each = dict[Hashable, list[Job]]()
+        overdue = False
         for job in jobs:
             each.setdefault(job.key, []).append(job)
         for same in each.values():
@@ -247,7 +254,8 @@ class Batcher:
             # the first one is taken whatever it costs, so that nothing waits for ever
             some = [one for one, cost in zip(parts, total, strict=True) if cost <= MAX_COST]
             return some or parts[:1]
-        small, wide = self.max_slots // SMALL, parts[0].size
+        small = self.max_slots // SMALL
+        wide = parts[0].size
         # small groups have a room of their own, so that large ones do not keep them out
         held = [one.slots for one in self.running]
         little = sum(one for one in held if one <= small)

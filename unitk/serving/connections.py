@@ -55,7 +55,8 @@ class Connection(H11Protocol):
 
     def __init__(self, limits: Limits, places: ConnectionLimit, **given: Any) -> None:
         super().__init__(**given)
-        self.limits, self.places = limits, places
+        self.limits = limits
+        self.places = places
         self.expected: tuple[object, str] | None = None
         """What the client has to do, after which request; None while the client waits."""
         self.since = 0.0  # when that began
@@ -111,7 +112,8 @@ class Connection(H11Protocol):
             expected = self.cycle, BODY
         if expected == self.expected:
             return
-        self.expected, self.since = expected, self.loop.time()
+        self.expected = expected
+        self.since = self.loop.time()
         if self._timer is not None:
             self._timer.cancel()
         seconds = self.limits.read_timeout
@@ -175,7 +177,8 @@ class Listener(uvicorn.Server):
 
     def report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log what went wrong in the event loop; too few descriptors have no traceback."""
-        error, message = context.get("exception"), context["message"]
+        error = context.get("exception")
+        message = context["message"]
         if not isinstance(error, OSError):
             log.error(message, exc_info=error)
             return
@@ -253,7 +256,8 @@ class OnceAMinute(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is logged."""
         kind = record.exc_info[0] if record.exc_info else None
-        key, now = (record.name, record.msg, kind), time.monotonic()
+        key = (record.name, record.msg, kind)
+        now = time.monotonic()
         logged, dropped = self._seen.get(key, (-self.SECONDS, 0))
         if now < logged + self.SECONDS:
             self._seen[key] = logged, dropped + 1

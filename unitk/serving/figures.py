@@ -100,7 +100,9 @@ class Observed:
             await self.app(scope, receive, send)
             return
         record = scope[RECORD] = Entry()
-        begun, status, size = time.perf_counter(), 0, 0
+        begun = time.perf_counter()
+        status = 0
+        size = 0
 
         async def count(message: Message) -> None:
             nonlocal status, size

@@ -46,10 +46,12 @@ class JobGroup:
     """Parts of jobs that are computed at once."""
 
     def __init__(self, parts: list[JobPart], spent: float) -> None:
-        self.parts, self.key = parts, parts[0].job.key
+        self.parts = parts
+        self.key = parts[0].job.key
         self.left = set(range(len(parts)))
         """Numbers of the parts without a result."""
-        self.spent, self.stepped = spent, time.monotonic()
+        self.spent = spent
+        self.stepped = time.monotonic()
         """Seconds of computing so far, and the time at which its last step ended."""
 
     @property
@@ -80,10 +82,12 @@ class SearchGroup(JobGroup):
 
     def __init__(self, parts: list[JobPart], spent: float) -> None:
         super().__init__(parts, spent)
-        items, self.steps = [part.item for part in parts], parts[0].job.steps
+        items = [part.item for part in parts]
+        self.steps = parts[0].job.steps
         each = enumerate(map(self.steps.follower, items))
         self.followers = {row: follower for row, follower in each if follower is not None}
-        self.columns, self.running = self.steps.columns(items), self.steps.begin(items)
+        self.columns = self.steps.columns(items)
+        self.running = self.steps.begin(items)
 
     @property
     def slots(self) -> int:

@@ -63,7 +63,8 @@ class Service:
             raise UsageError('the request must be an object such as {"texts": ["..."]}')
         check_depth(given)
         route = routes()[verb]
-        given, options = {**route.translate(given), "model": self.name}, route.options()
+        given = {**route.translate(given), "model": self.name}
+        options = route.options()
         for name in given:
             if name not in (names := ["model", "task", *route.takes, *options]):
                 near = f"; use {route.takes[0]}" if name in INPUTS else nearest(name, names)
@@ -122,7 +123,8 @@ class Service:
             require(fits, f"{one.name} must be a finite number up to 2**53, got {value}")
         if isinstance(config, GenerateConfig):
             for name in ("beam", "nbest", "best_of"):
-                most, value = limits.max_beam, getattr(config, name)
+                most = limits.max_beam
+                value = getattr(config, name)
                 require(value <= most, f"{name} must be at most {most}, got {value}")
             fits = length(config.max_len, 0) <= (most := limits.max_output)
             require(fits, f"max_len must be at most {most}, got {config.max_len}")

@@ -109,7 +109,8 @@ class Route(ABC):
 
     def short(self, encoded: Iterable[list[Ids]], first: int = 0) -> list[list[Ids]]:
         """Texts none of which is a batch too large, since within one nothing can be given up."""
-        found, most = list[list[Ids]](), self.limits.max_tokens
+        found = list[list[Ids]]()
+        most = self.limits.max_tokens
         for number, one in enumerate(encoded, first + 1):
             tokens = count_tokens([one])
             over = f"text {number} has {tokens:,} tokens; the server reads {most:,} at a time"
@@ -147,7 +148,8 @@ class Route(ABC):
 
     def record(self, output: Output) -> dict[str, Any]:
         """An output as json."""
-        hypothesis, vocab = output.hypothesis, self.generator.task.source_vocab
+        hypothesis = output.hypothesis
+        vocab = self.generator.task.source_vocab
         aligned = {}
         if output.attention is not None and output.source is not None:
             table = output.attention.astype(float).round(6).tolist()
@@ -169,7 +171,8 @@ class Route(ABC):
         self.few(name, len(given) if isinstance(given, list) else 1)
         texts = read(given, name)
         for number, one in enumerate(split_parts(texts, name), 1):
-            chars, most = sum(map(len, one)), self.limits.max_chars
+            chars = sum(map(len, one))
+            most = self.limits.max_chars
             over = f"{name}: text {number} has {chars} characters; the server allows {most}"
             require(chars <= most, over)
             over = f"{name}: text {number} has {len(one)} parts; the server allows {most}"
@@ -224,11 +227,14 @@ def shape_refusal(
 
 def abilities(generator: Generator) -> dict[str, Any]:
     """The abilities of a model with this task, for the page and other clients."""
-    task, can, pairs = generator.task, able(generator), generator.task.trained.pairs
+    task = generator.task
+    can = able(generator)
+    pairs = generator.task.trained.pairs
     model = model_of(generator)
     writes = "generate" in can
     # where a tower of its own reads the source, an output is no continuation of it
-    encodes, repeats = len(model.config.towers) > 1, model.config.latent > 0
+    encodes = len(model.config.towers) > 1
+    repeats = model.config.latent > 0
     return {
         "verbs": can,
         # one that was not trained on pairs goes on with its prompt

@@ -101,7 +101,8 @@ class DecodingRoute(route.Route):
 
     def read(self) -> tuple[list[list[Ids]], GenerateConfig]:
         """The ids of the sources, and the options with the limit on their length."""
-        ids_of_sources, config = list[list[Ids]](), self.config
+        ids_of_sources = list[list[Ids]]()
+        config = self.config
         named = {*self.given, *self.generator.defaults}
         for parts in self.each(self.texts):
             [ids], config = self.generator.read([parts], self.config, named)
@@ -110,7 +111,8 @@ class DecodingRoute(route.Route):
 
     def prompts(self, sources: Sources, config: GenerateConfig) -> tuple[list[Prompt], int]:
         """The prompts of sources, and what their outputs cost."""
-        prompts, cost = self.generator.prompts(sources, config), 0
+        prompts = self.generator.prompts(sources, config)
+        cost = 0
         for one in prompts:
             words = one.constraint.max_len * (1 + len(one.example.blanks))
             most = self.limits.max_output
@@ -137,9 +139,11 @@ class DecodingRoute(route.Route):
             cost += weights // route.NUMBERS_A_TOKEN
 
         def answer(results: list[list[Output]]) -> Any:
-            kept, outputs = list(sources.ids), [[NO_WORDS] for _ in sources.ids]
+            kept = list(sources.ids)
+            outputs = [[NO_WORDS] for _ in sources.ids]
             for one, found in zip(prompts, results, strict=True):
-                kept[one.number], outputs[one.number] = one.source, found
+                kept[one.number] = one.source
+                outputs[one.number] = found
             return self.records(finish(kept, outputs) if finish else outputs)
 
         if layer is None and self.generator.driver.steps:
@@ -295,7 +299,8 @@ class PredictRoute(route.Route):
         return generator.task.predicts
 
     def job(self) -> Job:
-        model, task = self.generator.model, cast("Understanding", self.generator.task)
+        model = self.generator.model
+        task = cast("Understanding", self.generator.task)
         sources = self.encode([task.texts(parts) for parts in self.texts])
 
         def compute(pairs: list[Any], report: route.Report) -> list[Any]:
@@ -347,7 +352,8 @@ class ShowRoute(route.Route):
 
     def job(self) -> Job:
         require(len(self.texts) == 1, f"texts must have one text, got {len(self.texts)}")
-        (parts,), task = self.texts, self.generator.task
+        (parts,) = self.texts
+        task = self.generator.task
         alone = len(parts) == 1 or task.predicts
         require(alone, "texts must be a list of one string; its target is the field target")
         require(any(part.strip() for part in parts), "texts: the text has no words")

@@ -57,7 +57,8 @@ class ALBERT(Masked):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        self.copies, self.frame = config.copies, 3 if config.sop else 2
+        self.copies = config.copies
+        self.frame = 3 if config.sop else 2
         self.cut = SentencePairs(random=0, complete=False) if config.sop else None
         self.heads = ("class:sop:2",) * config.sop
 

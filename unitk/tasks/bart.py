@@ -98,7 +98,8 @@ class BART(Seq2Seq):
         begins[np.cumsum([0, *(len(parts[i]) for i in order[:-1])])] = True  # sentences do, too
         edges = np.append(np.flatnonzero(begins), len(tokens))
         words = len(edges) - 1
-        budget, most = max(1, ceil(share * words)), int(self.inserts(np.array(len(ids))))
+        budget = max(1, ceil(share * words))
+        most = int(self.inserts(np.array(len(ids))))
         lengths, zeros = poisson_counts(budget, c.mean_span, most, rng)
         first = rng.permutation(words)[: len(lengths)]
         spans = np.stack([edges[first], edges[np.minimum(first + lengths, words)]], axis=1)

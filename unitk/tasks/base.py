@@ -145,7 +145,9 @@ class Task:
     """Whether it can use a model that was only trained with the objective in its `layout`."""
 
     def __init__(self, config: Any, vocab: Vocab) -> None:
-        self.config, self.vocab, self.source_vocab = config, vocab, vocab
+        self.config = config
+        self.vocab = vocab
+        self.source_vocab = vocab
         self.first_rows = {"embed.segments.weight": ("embed.segments.weight", self.segments)}
         vocab.require(self.symbols, f"task {registry.name_of('task', type(self))}")
 
@@ -161,7 +163,8 @@ class Task:
 
     def changed(self, **attributes: Any) -> Self:
         """A copy of the task with other attributes; its cached properties are computed again."""
-        task, kind = copy.copy(self), type(self)
+        task = copy.copy(self)
+        kind = type(self)
         # the value of a cached property is stored in the instance under the same name
         cached = [n for n in vars(self) if isinstance(getattr(kind, n, None), cached_property)]
         for name in cached:
@@ -358,11 +361,13 @@ class Task:
 
 def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:
     """C, each part with an S, and the number of the part each token belongs to."""
-    number, stop = np.zeros(1 + len(parts) + sum(map(len, parts)), np.int64), 1
+    number = np.zeros(1 + len(parts) + sum(map(len, parts)), np.int64)
+    stop = 1
     tokens = number + sep
     tokens[0] = cls
     for i, part in enumerate(parts):
-        start, stop = stop, stop + len(part)
+        start = stop
+        stop = stop + len(part)
         tokens[start:stop] = part
         stop += 1
         number[start:stop] = i

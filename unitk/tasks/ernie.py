@@ -117,7 +117,8 @@ class ERNIE(Masked):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        level, notes = self.level(text, rng), text.notes
+        level = self.level(text, rng)
+        notes = text.notes
         lacks = f"--task.levels {','.join(f'{weight:g}' for weight in c.levels)}: --data has no"
         how = "annotations (unitk preprocess --annotate phrases=FILE)"
         require(notes is not None or not level, f"{lacks} {how}")
@@ -125,7 +126,8 @@ class ERNIE(Masked):
         parts = np.split(text.ids, text.sentences[1:]) if c.dialogue else text.parts
         tokens, part = framed(parts, v.cls, v.sep)
         seg = roles(notes, text.sentences)[part] if c.dialogue else part
-        places, kept = np.flatnonzero(self.maskable(tokens)), text.ids != v.sep
+        places = np.flatnonzero(self.maskable(tokens))
+        kept = text.ids != v.sep
         units = begin_units(v.starts[text.ids], notes, MARKS[level])
         # parts begin units, also where they were cut inside one; so do documents within a text
         units[np.cumsum([0, *map(len, parts)])[:-1]] = True

@@ -31,16 +31,23 @@ MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-t
 
 def layout(text: Ids, spans: Ids, *, mask: int, start: int, end: int, name: str) -> Example:
     """Lay out one text; `spans` [n, 2] do not overlap and come in the order of part B."""
-    first, sizes = spans[:, 0], spans[:, 1] - spans[:, 0] + 1  # in part B: the words, and S or E
+    first = spans[:, 0]
+    sizes = spans[:, 1] - spans[:, 0] + 1  # in part B: the words, and S or E
     stops = sizes.cumsum()
-    begins, steps = stops - sizes, np.arange(1, stops[-1] + 1)
+    begins = stops - sizes
+    steps = np.arange(1, stops[-1] + 1)
     within = steps - begins.repeat(sizes)  # 1, 2, 3, ... in each span
     word = (first - 1).repeat(sizes) + within  # which is predicted; behind the last one comes E
-    label, fed = text.take(word, mode="clip"), text[word - 1]
-    label[stops - 1], fed[begins] = end, start
-    shown, kept = text.copy(), np.ones(len(text) + 1, bool)
+    label = text.take(word, mode="clip")
+    fed = text[word - 1]
+    label[stops - 1] = end
+    fed[begins] = start
+    shown = text.copy()
+    kept = np.ones(len(text) + 1, bool)
     # the first place of a span has its MASK, and the place behind it is no part of it
-    shown[first], kept[word], kept[spans] = mask, False, True
+    shown[first] = mask
+    kept[word] = False
+    kept[spans] = True
     home = kept[:-1].cumsum() - 1  # where word i of the text stands in part A
     part_a = stay(shown[kept[:-1]], pos=np.arange(home[-1] + 1))
     part_b = stay(fed, pos=home[first].repeat(sizes), pos2=within, at=steps)
@@ -80,14 +87,18 @@ class GLMInfill(Task):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            share, most = largest(self.mask_ratio), most_share(self.mean_span, self.max_span)
+            share = largest(self.mask_ratio)
+            most = most_share(self.mean_span, self.max_span)
             spans = f"spans of {self.mean_span:g} tokens on average, at most {self.max_span}"
             needs = f"--task.mask-ratio must be in (0, {most:.2g}] with {spans}, got {share:g}"
             require(share <= most, needs)
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")
-    arch, infills, from_nothing, needs = "qwen3_mini", True, True, ("max_positions2",)
+    arch = "qwen3_mini"
+    infills = True
+    from_nothing = True
+    needs = ("max_positions2",)
     record_asks: dict[str, float] = {}  # of the mixture nothing is left
 
     @cached_property
@@ -111,13 +122,17 @@ class GLMInfill(Task):
         return n + self.frame + 2 * most
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        v, ids, c, n = self.vocab, text.ids, self.config, len(text.ids)
+        v = self.vocab
+        c = self.config
+        ids = text.ids
+        n = len(ids)
         mode = choose(c.mixture, rng)
         # the frame counts, as in the original
         share = share_at(c.mask_ratio, text.when)
         budget = max(1, min(int(share * (n + self.frame)), n))
         most = min(int(most_spans(budget, c.mean_span, c.max_span)), max(n, 1))
-        framed, end = np.concatenate([[v.cls], ids, [v.sep]]), v.eop
+        framed = np.concatenate([[v.cls], ids, [v.sep]])
+        end = v.eop
         borders = ids == v.sep  # of documents
         if mode == 0:
             border = borders.nonzero()[0]
@@ -128,7 +143,9 @@ class GLMInfill(Task):
             spans = long_span(n, min(int((n + self.frame) / 2), n), rng)
             # of several documents a prefix LM writes the rest, S included (official code)
             if borders.any() and n > 1:
-                spans, framed, end = spans + n - spans[0, 1] + [1, 0], framed[:-1], v.sep
+                spans = spans + n - spans[0, 1] + [1, 0]
+                framed = framed[:-1]
+                end = v.sep
         mask = (v.mask, v.smask, v.gmask)[mode if c.mode_symbols else 0]
         order = rng.permutation(spans) + 1
         return layout(framed, order, mask=mask, start=v.sop, end=end, name=MODES[mode])
@@ -141,12 +158,15 @@ class GLMInfill(Task):
 
     def opened(self, source: list[Ids], answer: bool = True) -> Example:
         """Part A with the blank of an answer, or of the rest of a text, and the S that opens it."""
-        v, c, ids = self.vocab, self.config, self.joined(source)
+        v = self.vocab
+        c = self.config
+        ids = self.joined(source)
         long = not answer and c.mode_symbols and c.mask_symbol == "mask"
         one = [] if self.blanks(ids).any() else [v.gmask if long else self.blank]
         parts = [one, ids] if answer and c.mask_place == "first" else [ids, one]
         ids = np.concatenate([[v.cls] * c.opened, *parts, [v.sep]]).astype(np.int64)
-        part_a, at = stay(ids, pos=np.arange(len(ids))), np.flatnonzero(self.blanks(ids))
+        part_a = stay(ids, pos=np.arange(len(ids)))
+        at = np.flatnonzero(self.blanks(ids))
         homes = np.stack([at, np.ones_like(at)], axis=1)
         return Example({"x": part_a + stay([v.sop], at[:1], pos2=1, at=1)}, blanks=homes[1:])
 

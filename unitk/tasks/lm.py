@@ -78,7 +78,8 @@ class LM(Task):
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
         framed = config.ends or config.cut_ends or config.opening != "none"
-        self.separates, self.frame = config.ends, int(framed)
+        self.separates = config.ends
+        self.frame = int(framed)
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -105,7 +106,8 @@ class LM(Task):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         edges = (text.begins, text.ends)[:: -1 if self.backward else 1]
         first, last = (one or self.config.cut_ends for one in edges)
-        opened, alone = len(self.start) > 0, not text.carried
+        opened = len(self.start) > 0
+        alone = not text.carried
         start = self.start if first or alone else self.start[:0]
         end = [self.vocab.sep] if self.config.ends and last else []
         # the text that comes next is unrelated, or has an opening that asks for its first token
@@ -144,7 +146,8 @@ class LM(Task):
         tokens = example.towers["x"].token
         # all but the first token are predicted, the last S too, whose own label is the class
         example.asks.append(lm(np.arange(len(tokens) - 1), tokens[1:]))
-        first, size = len(self.start), len(self.joined(parts))
+        first = len(self.start)
+        size = len(self.joined(parts))
         places = places_of(parts, first)
         if self.backward:
             places = [2 * first + size - 1 - own for own in places]
@@ -159,7 +162,8 @@ class LM(Task):
 
     def opened(self, source: list[Ids], delimited: bool) -> Example:
         """A source that is to be continued, or answered if it is delimited."""
-        words, start = self.turned(self.joined(source)), self.start
+        words = self.turned(self.joined(source))
+        start = self.start
         if not source and not len(start):
             start = np.array([self.vocab.sep])  # the end of the text before it, as GPT-2 reads it
         tokens = np.concatenate([start, words, [self.vocab.sep] * delimited])

@@ -34,8 +34,10 @@ from unitk.tasks.seq2seq import Seq2Seq
 
 def layout(tokens: Ids, hidden: Ids, shown: Ids, seen: Ids) -> Example:
     """Lay out framed tokens; `hidden` ones read `shown`; `seen`: may the decoder look at these?"""
-    read, cross = tokens.copy(), np.ones_like(tokens)
-    read[hidden], cross[hidden] = shown, seen
+    read = tokens.copy()
+    cross = np.ones_like(tokens)
+    read[hidden] = shown
+    cross[hidden] = seen
     steps = np.arange(len(hidden))
     towers = {
         "enc": stay(read, pos=np.arange(len(tokens)), cross=cross),
@@ -97,7 +99,8 @@ class MASS(Seq2Seq):
 
         Lengths are rounded as in the official codes: of a text to the nearest, of blocks down.
         """
-        size, spans = self.config.block_size, []
+        size = self.config.block_size
+        spans = []
         for begin in range(1, tokens, size or tokens):
             block = min(size or tokens, tokens - begin)
             length = int(share * block) if size else min(round(share * tokens), block)

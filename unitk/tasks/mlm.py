@@ -122,7 +122,8 @@ class MLM(Masked):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        self.copies, self.frame = config.copies, 3 if config.nsp else 2
+        self.copies = config.copies
+        self.frame = 3 if config.nsp else 2
         single = config.parts == "sentences"
         self.cut = SentencePairs(single=single) if config.nsp else None
         self.heads = ("class:nsp:2",) * config.nsp
@@ -143,7 +144,8 @@ class MLM(Masked):
         self, tokens: Ids, free: Bools, count: int, rng: np.random.Generator
     ) -> tuple[Ids, Ids | None]:
         """Places of `count` tokens, of whole words that fit, or of runs; the run of each."""
-        places, c = free.nonzero()[0], self.config
+        places = free.nonzero()[0]
+        c = self.config
         if c.max_span == 1 and not c.whole_words:
             return np.sort(rng.permutation(places)[:count]), None
         unit = self.units(tokens, free) if c.whole_words else np.arange(len(places))

@@ -43,12 +43,17 @@ def layout(
 ) -> Example:
     """Lay out framed tokens; `place` are hidden ones, which read `shown`, block by block of these
     `sizes` in factorization order."""
-    at, asked, own = np.zeros(len(tokens), np.int64), shown.copy(), seg[place]
+    at = np.zeros(len(tokens), np.int64)
+    asked = shown.copy()
+    own = seg[place]
     time = np.arange(2, 2 * len(sizes) + 2, 2).repeat(sizes)
-    at[place], asked[shown == mask] = time + 1, pseudo
+    at[place] = time + 1
+    asked[shown == mask] = pseudo
     text = stay(tokens, pos=np.arange(len(tokens)), at=at, seg=seg)
-    masks, pseudos = stay(shown, pos=place, seg=own), probe(asked, pos=place, at=time, seg=own)
-    rows, label = len(tokens) + np.arange(len(place)), tokens[place]
+    masks = stay(shown, pos=place, seg=own)
+    pseudos = probe(asked, pos=place, at=time, seg=own)
+    rows = len(tokens) + np.arange(len(place))
+    label = tokens[place]
     asks = [lm(rows, label, name="ae"), lm(rows + len(place), label, name="par")]
     return Example({"x": concatenate([text, masks, pseudos])}, asks)
 
@@ -89,7 +94,8 @@ class PMLM(Task):
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
         self.cut = SentencePairs(0.0, complete=False) if config.pairs else None
-        self.frame, own = 3 if config.pairs else 2, config.pseudo == "own"
+        self.frame = 3 if config.pairs else 2
+        own = config.pseudo == "own"
         self.first_rows = {"embed.virtual.weight": ("embed.tokens.weight", (vocab.mask,))}
         self.virtual, self.p = (("[P]",), len(vocab)) if own else ((), vocab.mask)
 
@@ -127,7 +133,8 @@ class PMLM(Task):
         return Example({"x": Slots(x.table[:, x.now == 0])}, [ask])
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
-        v, words = self.vocab, np.append(target, self.vocab.sep)
+        v = self.vocab
+        words = np.append(target, self.vocab.sep)
         example = unroll(self.prompt(source), self.protocol, words)
         table, asked = example.towers["x"].table, example.asks[0].first
         shown = corrupt(words, v.mask, self.words, self.config.mask_keep_random, rng)
@@ -152,7 +159,8 @@ class PMLM(Task):
 
     def factorized(self, before: Ids, text: Ids, place: Ids, sizes: Ids) -> Example:
         """Ask for all tokens of a text at P, in the order of `place`, block by block."""
-        tokens, mask = self.reading([np.append(before, text)]).token, self.vocab.mask
+        tokens = self.reading([np.append(before, text)]).token
+        mask = self.vocab.mask
         shown = np.full(len(place), mask)
         at = place + 1 + len(before)
         one = layout(tokens, 0 * tokens, at, sizes, shown, mask=mask, pseudo=self.p)

@@ -86,5 +86,6 @@ class Seq2Seq(Task):
 
         Lewis et al. 2020, arXiv 1910.13461, section 3.1. A token is read where it is predicted.
         """
-        example, first = self.begun(parts, self.joined(parts)), len(self.start) - 1
+        example = self.begun(parts, self.joined(parts))
+        first = len(self.start) - 1
         return Encoded(example, "dec", len(example.towers["dec"]) - 1, places_of(parts, first))

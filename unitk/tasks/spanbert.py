@@ -41,7 +41,8 @@ def borders(hidden: Ids, labels: Ids, run: Ids) -> Ask:
     """Ask for each hidden token at the slots around its run; `run` numbers these from 0 on."""
     # a run ends where the next one begins, and the last one with the last hidden token
     first = np.flatnonzero(np.diff(run, prepend=-1))
-    left, right = hidden[first] - 1, hidden[np.append(first[1:], len(run)) - 1] + 1
+    left = hidden[first] - 1
+    right = hidden[np.append(first[1:], len(run)) - 1] + 1
     rows = np.stack([left[run], right[run], hidden], axis=1)
     return Ask("sbo", "sbo:span", "x", rows, labels, np.ones(len(labels), np.float32))
 
@@ -81,7 +82,8 @@ class SpanBERT(Masked):
 
     def annotated(self, text: Text, free: Bools) -> Bools:
         """Which slots of a framed text begin a unit; `free` are those of tokens."""
-        units, notes = self.config.units, text.notes
+        units = self.config.units
+        notes = text.notes
         how = "unitk preprocess --annotate phrases=FILE"
         known = notes is not None or units == "words"
         require(known, f"--task.units {units}: --data has no annotations ({how})")

@@ -36,15 +36,20 @@ from unitk.vocab.base import Vocab
 
 def corrupt_spans(text: Ids, spans: Spans, sentinels: Ids) -> tuple[Ids, Ids]:
     """The ids that the encoder reads and those that the decoder writes; `spans` are in order."""
-    first, hidden = spans[:, 0], places_in(spans)
-    read, kept = text.copy(), np.ones(len(text), bool)
-    read[first], kept[hidden], kept[first] = sentinels[: len(spans)], False, True
+    first = spans[:, 0]
+    hidden = places_in(spans)
+    read = text.copy()
+    kept = np.ones(len(text), bool)
+    read[first] = sentinels[: len(spans)]
+    kept[hidden] = False
+    kept[first] = True
     # a hidden token stands behind the sentinels of its span and of those before
     slot = np.arange(len(hidden)) + np.arange(1, len(spans) + 1).repeat(np.diff(spans)[:, 0])
     written = np.empty(len(hidden) + len(spans), np.int64)
     marks = np.ones(len(written), bool)
     marks[slot] = False
-    written[slot], written[marks] = text[hidden], sentinels[: len(spans)]
+    written[slot] = text[hidden]
+    written[marks] = sentinels[: len(spans)]
     return read[kept], written
 
 

@@ -99,12 +99,14 @@ class UniLM(Task):
 
     @cached_property
     def protocol(self) -> Protocol:
-        v, shift = self.vocab, self.config.position_shift
+        v = self.vocab
+        shift = self.config.position_shift
         return Protocol(end=v.sep, probe=None if shift else v.mask, banned=(v.pad, v.cls, v.mask))
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        kind, parts = self.kind(text, rng), text.parts
+        kind = self.kind(text, rng)
+        parts = text.parts
         if kind in (LEFT, RIGHT):
             parts = [text.ids]
         elif kind == SEQ2SEQ and len(parts) == 1:  # split where a sentence begins, if one does

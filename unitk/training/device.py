@@ -85,7 +85,8 @@ def check_room(arch: Any, vocab_size: int, each: float, device: torch.device) ->
 
     `each`: bytes per weight.
     """
-    count, free = arch.num_weights(vocab_size), free_memory(device)
+    count = arch.num_weights(vocab_size)
+    free = free_memory(device)
     need = f"need {count * each / 1e9:,.1f} GB ({each:g} bytes each)"
     lack = f"about {count / 1e6:,.0f} M parameters {need}, but {free / 1e9:,.1f} GB are free"
     cure = "choose a smaller --arch, or lower --arch.num-layers and --arch.width"
@@ -112,7 +113,8 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
     lean = cpu and not config.shard
     for part in model.modules():
         if isinstance(part, Stack):
-            part.recompute, part.attention = config.recompute, config.attention
+            part.recompute = config.recompute
+            part.attention = config.attention
         if isinstance(part, Stack | Layer):
             part.half_states = config.residual == "half"
         if isinstance(part, Categorical) and config.compile and not cpu:

@@ -17,7 +17,8 @@ class Average:
     """
 
     def __init__(self, model: nn.Module, decay: float | None, last: float | None = None) -> None:
-        self.decay, self.last = decay, last
+        self.decay = decay
+        self.last = last
         named = model.named_parameters()
         self.weights = {name: one.data for name, one in named if one.requires_grad}
         self.tensors = {name: tensor.float().clone() for name, tensor in self.weights.items()}

@@ -36,7 +36,8 @@ def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: 
     `loss` is that of the update; `compute` computes the loss of a micro-batch with a seed.
     """
     config, at = run.config, run.progress
-    at.bad_steps, at.bad_row = at.bad_steps + 1, at.bad_row + 1
+    at.bad_steps = at.bad_steps + 1
+    at.bad_row += 1
     numbers = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
     what = f"loss {loss:g}, gradient norm {run.norm:g}"
     seeds = [mix(config.seed, at.step, number) for number in update.numbers]
@@ -112,10 +113,12 @@ def adapt(at: Progress, precision: str, overflow: bool = False) -> None:
         return
     at.unscaled = 0 if overflow else at.unscaled + 1
     if overflow:
-        at.scale, at.bad_steps = at.scale / 2, at.bad_steps + 1  # exact: a power of two
+        at.scale /= 2  # exact: a power of two
+        at.bad_steps += 1
         log.warning("step %d: fp16 overflow: skipped, loss scale %g", at.step + 1, at.scale)
     elif at.unscaled >= GROWTH:
-        at.scale, at.unscaled = at.scale * 2, 0
+        at.scale = at.scale * 2
+        at.unscaled = 0
 
 
 def give_up(path: Path, update: Update, row: int, what: str) -> NoReturn:
@@ -163,7 +166,8 @@ def halves(batch: Batch) -> list[Batch]:
 def _rows(batch: Batch, start: int, stop: int) -> Batch:
     """The batch of rows [start, stop), its docs numbered from 0."""
     docs = batch.docs[start:stop]
-    first, last = int(docs[docs >= 0].min()), int(docs.max()) + 1  # rows hold consecutive docs
+    first = int(docs[docs >= 0].min())  # rows hold consecutive docs
+    last = int(docs.max()) + 1
     towers = {name: table[:, start:stop].clone() for name, table in batch.towers.items()}
     for table in towers.values():
         table[DOC] -= first  # pads have a doc of their row
@@ -202,9 +206,12 @@ def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, f
 
     With `--oom-retry`, the micro-batches are halved as long as memory is out on any rank.
     """
-    config, ranks, whole = run.config, run.ranks, undivided(run.criterion)
+    config = run.config
+    ranks = run.ranks
+    whole = undivided(run.criterion)
     while True:
-        parts, error = len(update.batches) * ranks.world, None
+        parts = len(update.batches) * ranks.world
+        error = None
         size = "--batch-texts" if config.batch_texts else "--batch-tokens"
         what = f"{whole} needs an update in one micro-batch, not in {parts}"
         require(not whole or parts == 1, f"{what}: raise --max-tokens or lower {size}")

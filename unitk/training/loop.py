@@ -94,7 +94,8 @@ class Trainer(Run):
                 self.speed.count(update, tokens)
                 at.step += 1
                 at.epoch, at.cursor = update.epoch, update.cursor  # where a resumed run goes on
-                at.tokens, at.texts = at.tokens + tokens, at.texts + len(update.ids)
+                at.tokens += tokens
+                at.texts += len(update.ids)
                 at.read(words, config.save_at_words)
                 self.journal.advance(at.step, self.early_lines)
                 profiler()
@@ -158,7 +159,9 @@ class Trainer(Run):
 
     def passes(self, update: Update, counts: Mapping[str, float]) -> dict[str, Tensor]:
         """Forward and backward of this rank's micro-batches; returns the sums of their losses."""
-        means, at, parameters = measures.Means(), self.progress, self.plan.parameters
+        means = measures.Means()
+        at = self.progress
+        parameters = self.plan.parameters
         scale = at.loss_scale(self.precision)
         for number, batch in zip(update.numbers, update.batches, strict=True):
             if batch.num_real or self.ranks.sharded:
@@ -176,7 +179,8 @@ class Trainer(Run):
         """The criterion's sums for a micro-batch; `seed` fixes dropout and the latent's noise."""
         reseed(self.device, seed)
         with computing(self.device, self.precision, self.progress.products):
-            at, batch = self.progress.step, self.stateful.entering(batch)
+            at = self.progress.step
+            batch = self.stateful.entering(batch)
             loss: Loss = self.criterion(self.model, batch, at, self.total)
         return loss
 
@@ -188,12 +192,14 @@ class Trainer(Run):
     def do_what_is_due(self) -> bool:
         """Log, validate and save as is due between updates; returns whether the run is over."""
         config, at = self.config, self.progress
-        signal, end = self.agreed_signal(), at.end(config)
+        signal = self.agreed_signal()
+        end = at.end(config)
         if at.due(self.log_every, self.logged, bool(end)):
             self.log_train()
         if self.data.valid and not signal and at.due(config.valid_every, at.validated, bool(end)):
             self.validate()
-            signal, end = self.agreed_signal(), at.end(config)  # patience may have ended
+            signal = self.agreed_signal()
+            end = at.end(config)  # patience may have ended
         if at.due(self.watch.every, self.watch.done, bool(end)):
             self.watch.look(self.model, at.step, self.total, self.plan.rate, self.journal)
         named = [*at.best_steps(config.keep_best), *at.kept.values()]
@@ -239,7 +245,8 @@ class Trainer(Run):
 
     def all_ranks(self, sums: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         """Sum gradients and losses over all ranks; returns the losses and the gradients' norm."""
-        parameters, scale = self.plan.parameters, self.progress.loss_scale(self.precision)
+        parameters = self.plan.parameters
+        scale = self.progress.loss_scale(self.precision)
         self.ranks.add_gradients(parameters)
         if scale != 1:
             guard.unscale(parameters, scale)
@@ -250,7 +257,8 @@ class Trainer(Run):
     @torch.no_grad()
     def validate(self) -> None:
         """Compute means over each validation set; the first set's loss or --best-metric decides."""
-        at, began = self.progress, time.perf_counter()
+        at = self.progress
+        began = time.perf_counter()
         self.settle()
         self.agreed_signal(wait=True)  # what is best depends on which checkpoints there are
         self.model.eval()
@@ -259,7 +267,8 @@ class Trainer(Run):
         self.model.train()
         if values is None:  # a signal came: the resumed run validates again
             return
-        at.validated, self.validation_seconds = at.step, time.perf_counter() - began
+        at.validated = at.step
+        self.validation_seconds = time.perf_counter() - began
         metric = self.start.metric
         if metric not in values:
             hint = nearest(metric, values) or f" (known: {', '.join(values)})"
@@ -283,7 +292,9 @@ class Trainer(Run):
 
     def measure(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:
         """The values of each validation set, means over its examples; None after a signal."""
-        ranks, values, config = self.ranks, dict[str, float](), self.config
+        ranks = self.ranks
+        values = dict[str, float]()
+        config = self.config
         for name, source in self.data.valid.items():
             means = measures.Means()
             share = config.max_tokens, config.valid_texts, ranks.rank, ranks.world
@@ -329,13 +340,16 @@ class Trainer(Run):
         self.last = measures.values_line("train", values)
         self.journal.event("train", at.step, values, report.train_line(self, values))
         self.spent.add(self.speed)
-        self.means, self.speed = measures.Means(), measures.Speed()
+        self.means = measures.Means()
+        self.speed = measures.Speed()
 
     def save(self) -> None:
         """Copy the state of the run; a thread writes the checkpoint while training continues."""
         self.settle()
         at = self.progress
-        self.saved, at.means, at.total = at.step, self.means.state(), self.total
+        self.saved = at.step
+        at.means = self.means.state()
+        at.total = self.total
         self.ranks.reshard(self.model)
         rows = {name: self.ranks.joined(own) for name, own in self.stateful.tables.items()}
         if not (self.ranks.leads or self.ranks.sharded):
@@ -385,7 +399,9 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
 
 def _open_folder(trainer: Trainer, stack: ExitStack) -> list[Sink]:
     """Lock the run folder until the stack ends, and make it ready; returns what logs into it."""
-    start, at, folder = trainer.start, trainer.progress, trainer.start.run
+    start = trainer.start
+    at = trainer.progress
+    folder = trainer.start.run
     try:
         stack.enter_context(folder.locked())
         folder.create(start.parsed.settings.yaml())

@@ -70,7 +70,8 @@ class Means:
             means |= Means(sums, counts).values(f"{prefix}.{task}", own)
             share = weights.get(task, 1.0)
             if (loss := means.get(f"{prefix}.{task}/loss")) is not None:
-                total, shares = total + share * loss, shares + share
+                total = total + share * loss
+                shares = shares + share
         if means:
             return {f"{prefix}/loss": total / (shares or 1.0), **means}
         for name, value in self.sums.items():
@@ -179,7 +180,8 @@ class Speed:
     def all_ranks(self, total: Callable[[dict[str, float]], dict[str, float]]) -> None:
         """Sum slots over all ranks; `tokens` is counted over all ranks already."""
         sums = total({"real": float(self.real), "slots": float(self.slots)})
-        self.real, self.slots = int(sums["real"]), int(sums["slots"])
+        self.real = int(sums["real"])
+        self.slots = int(sums["slots"])
 
     def values(self) -> dict[str, float]:
         """Tokens and real slots a second, and the shares of padding and of waiting for data."""
@@ -219,7 +221,8 @@ class Noise:
         Gradients were multiplied by `scale`. Mixed tasks are not measured, because a micro-batch
         holds only one of them; neither are sharded gradients.
         """
-        alone, first = len(update.batches) * ranks.world == 1, update.batches[0]
+        alone = len(update.batches) * ranks.world == 1
+        first = update.batches[0]
         if step % self.every or alone or update.shares or ranks.sharded or not first.num_real:
             return {}
         texts = len(first.owner)

@@ -141,7 +141,8 @@ class Group(Ranks):
     names: set[str] = field(default_factory=set)  # names of sums that any rank has had yet
 
     def connect(self, device: torch.device, timeout: float) -> None:
-        self.device, self.timeout = device, timeout
+        self.device = device
+        self.timeout = timeout
         if {"TORCHELASTIC_RUN_ID", MEETING} & os.environ.keys() and sys.platform == "linux":
             # where the launcher is killed, its ranks save and end too
             ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)
@@ -212,7 +213,8 @@ class Group(Ranks):
 
     def _agreed(self, names: Iterable[str]) -> list[str]:
         """The names that any rank has, in the same order on all ranks."""
-        mine, known = set(names), sorted(self.names)
+        mine = set(names)
+        known = sorted(self.names)
         unknown, *there = self.all_reduce_max(
             not mine <= self.names, *(name in mine for name in known)
         )
@@ -304,7 +306,8 @@ class Sharded(Group):
             for name, parameter in model.named_parameters()
             if parameter.requires_grad and not isinstance(parameter, DTensor)
         ]
-        used, hooks = set[str](), []
+        used = set[str]()
+        hooks = []
         for name, parameter in whole:
             parameter.grad = torch.zeros_like(parameter)
             hooks.append(parameter.register_hook(lambda _, name=name: used.add(name)))

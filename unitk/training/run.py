@@ -51,7 +51,10 @@ class Run:
     """The model, criterion, optimizer, data, progress and measures of a training run."""
 
     def __init__(self, start: Start) -> None:
-        config, self.start, self.config, self.data = start.config, start, start.config, start.data
+        config = start.config
+        self.start = start
+        self.config = start.config
+        self.data = start.data
         self._join_processes()
         self.model, self.base = begin(start, self.device, self.ranks)
         self.criterion = start.parsed.components["criterion"].config.build(self.data.vocab)
@@ -92,7 +95,8 @@ class Run:
 
     def _optim_plan(self) -> OptimPlan:
         """The optimizers, and which parameters each of them trains."""
-        config, optimizer = self.config, self.start.parsed.components["optimizer"].config
+        config = self.config
+        optimizer = self.start.parsed.components["optimizer"].config
         return OptimPlan(
             self.model,
             optimizer,
@@ -133,9 +137,11 @@ class Run:
 
     def _choose_products(self) -> list[str] | None:
         """What multiplies matrices on a CPU; all ranks compute as the first one does."""
-        config, arch = self.config, self.model.config
+        config = self.config
+        arch = self.model.config
         eager = self.device.type == "cpu" and self.precision == "fp32" and not config.compile
-        rows, widths = config.max_tokens, (arch.width, arch.ffn_width)
+        rows = config.max_tokens
+        widths = (arch.width, arch.ffn_width)
         products = choose_products(config.products, eager, self.progress.products, rows, widths)
         if products is None:
             return None
@@ -143,7 +149,8 @@ class Run:
 
     def _count_updates(self) -> int | None:
         """The updates after which the run ends; None if only a signal ends it."""
-        config, epochs = self.config, self.config.max_epochs
+        config = self.config
+        epochs = self.config.max_epochs
         if epochs and isinstance(config.block_size, int):
             epochs *= self.per_epoch
         elif epochs:  # they differ in length
@@ -157,13 +164,17 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
 
     What its adapter stands on is returned too, if it has one.
     """
-    config, parts, resumed = start.config, start.parsed.components, start.resumed
+    config = start.config
+    parts = start.parsed.components
+    resumed = start.resumed
     # a weight and its gradient of four bytes each, and what the optimizer keeps
     per_weight = 8 + parts["optimizer"].config.state_bytes
     divided = ranks.world if config.shard else 1
     check_room(parts["arch"].config, len(start.data.vocab), per_weight / divided, device)
     adapter = parse_named("adapter", config.adapter, "--adapter") if config.adapter else None
-    model, base, parted = _build(start), None, False
+    model = _build(start)
+    base = None
+    parted = False
     if resumed is None:
         taken = _initialise(model, start)
         if adapter is not None:
@@ -190,7 +201,8 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
 
 
 def _build(start: Start) -> Model:
-    folder, data = start.resumed or start.init_from, start.data
+    folder = start.resumed or start.init_from
+    data = start.data
     with (
         plugins_named(read_state(folder), folder) if folder else nullcontext(),
         # weights that will be read take no memory before
@@ -202,7 +214,8 @@ def _build(start: Start) -> Model:
 
 def _initialise(model: Model, start: Start) -> set[str]:
     """Read what a new run takes from checkpoints and tables; returns the tensors it has read."""
-    taken, data = set[str](), start.data
+    taken = set[str]()
+    data = start.data
     if (folder := start.init_from) is not None:
         taken = _read_weights(model, folder, len(data.vocab), averages=True, task=data.task)
     fill_tables(model, data.task.tables)

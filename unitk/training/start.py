@@ -76,7 +76,8 @@ class Start:
     @property
     def judged_by(self) -> str:
         """The value that ranks validations and the texts it is of; empty without such texts."""
-        name, values = re.split("[./]", self.metric)[0], self.parsed.settings.texts
+        name = re.split("[./]", self.metric)[0]
+        values = self.parsed.settings.texts
         if name not in self.data.valid:
             return ""
         what = self.metric.removeprefix(name), self.data.valid_fingerprints[name]
@@ -86,7 +87,9 @@ class Start:
     @property
     def identity(self) -> state.Identity:
         """The identity that its checkpoints record."""
-        data, known, folder = self.data, self.data.task.trained, self.config.user_dir
+        data = self.data
+        known = self.data.task.trained
+        folder = self.config.user_dir
         return state.Identity(
             config=self.parsed.settings.texts,
             user_dir=str(folder.resolve()) if folder else None,
@@ -176,7 +179,8 @@ def _parent(given: Settings) -> Path | None:
 
 def _inherit(given: Settings, folder: Path) -> Settings:
     """The settings above those that a run takes from the checkpoint that it starts from."""
-    there, tasks = state.settings_of(state.read_state(folder), folder), given.tasks()
+    there = state.settings_of(state.read_state(folder), folder)
+    tasks = given.tasks()
     inherited = of_same_tasks(there, tasks).texts
     first = registry.get("task", next(iter(tasks)))
     if "task" in tasks.values() and any(one.name == "layout" for one in options(first.Config)):
@@ -253,7 +257,8 @@ def with_heads(parsed: Parsed, heads: Sequence[str], resumed: bool = True) -> Pa
 
 def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path], list[str]]:
     """The checkpoints that weights come from, of all or of a tower; what differs from them."""
-    config, arch = parsed.main, parsed.components["arch"]
+    config = parsed.main
+    arch = parsed.components["arch"]
     changed: list[str] = []
     init_from = find_checkpoint(config.init_from) if config.init_from else None
     if init_from is not None:
@@ -276,13 +281,15 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
 
 def _check_whole(saved: dict[str, Any], path: Path, arch: Component, vocab: Vocab) -> None:
     """Refuse --init-from with a checkpoint of too few towers, or of another vocabulary."""
-    recorded, two = saved["config"], {*arch.config.towers} == {"enc", "dec"}
+    recorded = saved["config"]
+    two = {*arch.config.towers} == {"enc", "dec"}
     if two and registry.get("arch", recorded["arch"])().towers == ("x",):
         apart = f"has one tower, but --arch {arch.name} an encoder and a decoder"
         cure = "--init-encoder and --init-decoder take it"
         raise UsageError(f"--init-from: {path} {apart}: {cure}")
     check_vocab(saved, vocab, path)
-    theirs, ours = len(Vocab.load(path / VOCAB).sentinels), len(vocab.sentinels)
+    theirs = len(Vocab.load(path / VOCAB).sentinels)
+    ours = len(vocab.sentinels)
     if theirs not in (0, ours):
         has = f"has {theirs} sentinels, but --task of this run {ours}"
         cure = f"--task.sentinels {theirs}" if ours else f"--task {recorded['task']}"

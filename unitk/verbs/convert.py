@@ -177,7 +177,8 @@ def export_revisions(run: Path, folder: Path, given: Options, task: str | None) 
     """Export a run's checkpoints at word counts, and its best or newest one; its outline."""
     steps: dict[str, int] = {}
     for link in sorted(run.glob("words_*")):
-        name, target = WORDS.fullmatch(link.name), link.resolve().name
+        name = WORDS.fullmatch(link.name)
+        target = link.resolve().name
         if name and (step := re.fullmatch(r"step-(\d+)", target)):
             steps[name[1]] = int(step[1])
         else:

@@ -47,7 +47,8 @@ class Options(EmbedConfig, answering.Answering):
 
 def embed_texts(parsed: Parsed) -> Iterator[tuple[Input, Any]]:
     """The texts with their vectors or states."""
-    given, inputs = parsed.main, answering.inputs_of(parsed)
+    given = parsed.main
+    inputs = answering.inputs_of(parsed)
     from unitk.decoding.understand.embed import embed
 
     generator = answering.open_generator(given)
@@ -56,7 +57,8 @@ def embed_texts(parsed: Parsed) -> Iterator[tuple[Input, Any]]:
         model, task = generator.model, generator.task
         sources = generator.encode([text.parts for text in texts])
         found = embed(model, task, sources, given, first=first, report=report)
-        width, most = (found[0].shape[-1] if found else 0), given.dimensions
+        width = found[0].shape[-1] if found else 0
+        most = given.dimensions
         have = f"--dimensions {most}: vectors of this model have {width}"
         require(not found or (most or 0) <= width, have)
         return [vector[..., :most] for vector in found]

@@ -115,7 +115,8 @@ def measure_model(
     from unitk.training.device import choose_device
 
     given = parsed.main
-    device, bf16 = choose_device(given.device), given.precision == "bf16"
+    device = choose_device(given.device)
+    bf16 = given.precision == "bf16"
     with open_corpus_of(parsed) as corpus:
         task, rows = given.task, given.stateful_rows
         setup = open_setup(given.checkpoint, corpus, device, bf16, task, parsed.aside, rows)
@@ -141,7 +142,8 @@ def measure_texts(
     parsed: config.Parsed, name: str, kind: type[base.TextEvaluation]
 ) -> tuple[dict[str, Any], base.Judged]:
     """Measure what a model makes of texts, and write a line about each if requested."""
-    given, evaluation = parsed.main, kind.of(parsed.main)
+    given = parsed.main
+    evaluation = kind.of(parsed.main)
     source = "data" if kind.on_corpus else name
     path: Path = getattr(given, source)
     written: AbstractContextManager[Path | None] = nullcontext()

@@ -181,7 +181,8 @@ def parse_generate(argv: Sequence[str]) -> tuple[config.Parsed, str]:
         meant.pop("nbest", None)
     texts = {name: render(value) for name, value in meant.items()}
     defaults = Settings.of_texts(texts, Origin.CHECKPOINT, f"checkpoint {path}")
-    below, aside = defaults.under(draws), ("task", "arch")
+    below = defaults.under(draws)
+    aside = ("task", "arch")
     with naming_defaults(meant):
         parsed = config.parse(
             "generate", Options, argv, positional="texts", aside=aside, defaults=below
@@ -245,7 +246,8 @@ class Generation:
         With --score, the outputs are the targets, and their totals are printed at the end.
         """
         total = None if isinstance(self.inputs, Iterator) else len(self.inputs)
-        arriving, tally = self.groups(first), Tally()
+        arriving = self.groups(first)
+        tally = Tally()
         if not self.given.score:
             if total is None:
                 arriving = inputs.warn_of_blanks(self.generator, arriving)
@@ -418,11 +420,13 @@ def answer_each(
 ) -> tuple[list[Item], list[list[Output]]]:
     """The outputs for some inputs of a stream, or its error for one that cannot be decoded."""
     wrong = (DataError, UsageError) if asks else (DataError,)
-    answered, outputs = list[Item](), list[list[Any]]()
+    answered = list[Item]()
+    outputs = list[list[Any]]()
     for item, found in zip(items, answering.isolate_errors(items, answer, wrong), strict=True):
         if isinstance(found, UnitkError):
             say(f"unitk generate: {found}")
-            item, found = replace(item, text=replace(item.text, error=str(found))), []
+            item = replace(item, text=replace(item.text, error=str(found)))
+            found = []
         answered.append(item)
         outputs.append(found)
     return answered, outputs

@@ -85,7 +85,8 @@ class Options(Checked):
 def run(parsed: Parsed) -> None:
     """Run the commands, and report between them."""
     given: Options = parsed.main
-    folder, began = given.save_dir, time.perf_counter()
+    folder = given.save_dir
+    began = time.perf_counter()
     empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     own = not folder.is_symlink() and (empty or (folder / MARK).exists())
     require(own, f"--save-dir {folder} holds files that no quickstart made; name another folder")
@@ -175,7 +176,8 @@ def sentences(asked: Path) -> list[str]:
     """The sentence of each answer of a SQuAD json, in which the answer stands in brackets."""
     found = []
     for pair in read_squad(asked):
-        (_, text), focus = (one := sentences_of(pair, FORM)).source, one.focus
+        (_, text) = (one := sentences_of(pair, FORM)).source
+        focus = one.focus
         first, stop = focus or (0, 0)
         found.append(f"{text[:first]}[{text[first:stop]}]{text[stop:]}")
     return found

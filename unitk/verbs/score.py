@@ -113,7 +113,8 @@ def value(parsed: Parsed) -> dict[str, Score]:
 @verb(Options, value=value, records=RECORDS, example=EXAMPLE)
 def run(parsed: Parsed) -> None:
     """Score and print."""
-    given, scores = parsed.main, value(parsed)
+    given = parsed.main
+    scores = value(parsed)
     if given.output_format == "json":
         print(json.dumps({name: {**s.figures, "about": s.about} for name, s in scores.items()}))
         return
@@ -184,7 +185,8 @@ def _of_registered(given: Options) -> dict[str, Score]:
 
 def _check(parsed: Parsed) -> None:
     given: Options = parsed.main
-    built_in, added = (*get_args(Written), *LABELS), registry.names("metric")
+    built_in = (*get_args(Written), *LABELS)
+    added = registry.names("metric")
     known = *built_in, *added
     require(bool(given.metric), f"--metric needs at least one of {', '.join(known)}")
     ranked = [one for one in given.metric if one.partition("@")[0] in added]
@@ -218,7 +220,8 @@ def _read(path: Path, side: Side, count: int, given: Options) -> list[list[str]]
 
 def _check_count(path: Path, lines: list[Any], count: int, given: Options) -> None:
     if len(lines) != count:
-        there, here = name_file(path), name_file(given.hypotheses)
+        there = name_file(path)
+        here = name_file(given.hypotheses)
         raise DataError(f"{there} has {amount(len(lines), 'lines')}, but {here} has {count:,}")
 
 

@@ -84,7 +84,8 @@ class Served:
 
     def __init__(self, server: Listener, listening: socket.socket) -> None:
         self.url = address_of(listening)
-        self._server, self._socket = server, listening
+        self._server = server
+        self._socket = listening
         self._thread = Thread(target=server.run, args=([listening],), daemon=True)
         self._thread.start()
         # whoever is given the address asks at once
@@ -223,10 +224,12 @@ def with_all_tasks(path: Path, given: Options) -> Service:
     names = list(parsed.mixture) or [parsed.components["task"].name]
     names.sort(key=lambda name: name != state.get("default_task"))  # stable
     keep_memory()
-    device, precision = choose_device(given.device), given.precision
+    device = choose_device(given.device)
+    precision = given.precision
     first, *others = [load(path, device, task=name, precision=precision) for name in names]
     # the weights are those of all tasks: they are kept once
-    model, each = first.model, [first]
+    model = first.model
+    each = [first]
     for other in others:
         reader = other.reader and Generator(model, other.reader.task)
         each.append(Generator(model, other.task, first.defaults, reader))
@@ -273,12 +276,16 @@ def watch_checkpoint(path: Path) -> Callable[[], bool]:
                 found.append(None)
         return found
 
-    seen, loaded, other, said = stamps(), identity(), False, False
+    seen = stamps()
+    loaded = identity()
+    other = False
+    said = False
 
     def replaced() -> bool:
         nonlocal seen, other, said
         if (now := stamps()) != seen:
-            seen, other = now, identity() != loaded
+            seen = now
+            other = identity() != loaded
         if other and not said:
             log.warning("checkpoint %s was replaced; the loaded one goes on serving", path)
         said = said or other

@@ -53,7 +53,8 @@ class Options(Checked):
 
 def value(parsed: Parsed) -> list[Drawing]:
     """A drawing for each tower."""
-    options, task_choice = parsed.main, parsed.components["task"]
+    options = parsed.main
+    task_choice = parsed.components["task"]
     require(not parsed.mixture, "--task: one task is drawn at a time")
     text = " ".join(options.text)
     require(bool(text.strip()), 'a text is needed: unitk show --task NAME "a b c d e f"')
@@ -71,7 +72,8 @@ def value(parsed: Parsed) -> list[Drawing]:
 @verb(Options, words="text", kinds=("task",), value=value, example=EXAMPLE)
 def run(parsed: Parsed) -> None:
     """Print the table and the mask; write a picture if requested."""
-    output, found = parsed.main.output, value(parsed)
+    output = parsed.main.output
+    found = value(parsed)
     for one in found:
         if len(found) > 1:
             print(f"{one.tower}:")

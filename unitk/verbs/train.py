@@ -89,7 +89,8 @@ def launch(processes: int, argv: Sequence[str], timeout: float) -> None:
 def check_processes(processes: int) -> None:
     """Refuse more processes than fit into memory, and warn of more than there are cores."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    need, there = f"{processes * LEAST / 1e9:,.0f} GB", f"{memory / 1e9:,.0f} GB"
+    need = f"{processes * LEAST / 1e9:,.0f} GB"
+    there = f"{memory / 1e9:,.0f} GB"
     what = f"--nproc {processes} needs more than {need} of memory, but this machine has {there}"
     require(processes * LEAST < memory, what)
     own = hasattr(os, "sched_getaffinity")
@@ -134,8 +135,11 @@ def watch_processes(
     Signals are passed on. If a process fails, the others are ended, whose codes are not returned.
     After either, those that still run are killed when `timeout` seconds are over.
     """
-    running, codes = dict(enumerate(children)), dict[int, int]()
-    told, end, limit = 0, math.inf, math.inf  # signals passed on; times to end and to kill
+    running = dict(enumerate(children))
+    codes = dict[int, int]()
+    told = 0  # signals passed on
+    end = math.inf
+    limit = math.inf  # the time to kill
     while running:
         time.sleep(POLL)
         now = time.monotonic()
@@ -146,7 +150,8 @@ def watch_processes(
                     codes[rank] = code
                 if code:
                     end = min(end, now + GRACE)
-        signals, told = received[told:], len(received)
+        signals = received[told:]
+        told = len(received)
         for number in signals:
             text = f"\n{signal.Signals(number).name}: passed on to {len(running)} processes"
             with suppress(OSError):  # the terminal may be gone

@@ -76,7 +76,9 @@ class Vocab:
         added: Sequence[str] = (),
         further: int = 0,
     ) -> None:
-        self.symbols, self.added, self.further = dict(symbols), tuple(added), further
+        self.symbols = dict(symbols)
+        self.added = tuple(added)
+        self.further = further
         self.model = model.without(self.symbols.values())
         self.require(SYMBOLS, "unitk")
         for name, index in self.symbols.items():
@@ -166,7 +168,8 @@ class Vocab:
         ids, spans = self.model.encode_offsets(text)
         stop = len(text)  # of the token that ends a character
         for i in reversed(range(len(ids))):
-            (first, last), piece = spans[i], self.model.text(ids[i])
+            (first, last) = spans[i]
+            piece = self.model.text(ids[i])
             only_blank = not text[first:last].strip() and piece[:1].isspace()
             if first == last or (only_blank and not piece.isspace()):
                 last = stop
@@ -184,7 +187,8 @@ class Vocab:
 
         A run has at least one token.
         """
-        tokens, spans = self.offsets(text), []
+        tokens = self.offsets(text)
+        spans = []
         firsts, lasts = [first for first, _ in tokens], [last for _, last in tokens]
         for start, stop in places:
             part = text[start:stop]
@@ -207,7 +211,8 @@ class Vocab:
     @functools.cached_property
     def starts(self) -> Bools:
         """Which ids begin a word: all, if no piece shows it; of the symbols, the unknown one."""
-        starts, every = np.zeros(len(self), bool), range(self.model.size)
+        starts = np.zeros(len(self), bool)
+        every = range(self.model.size)
         shown = any(self.model.text(index)[:1].isspace() for index in every)
         starts[: self.model.size] = [not shown or self.model.starts(index) for index in every]
         starts[[index for name, index in self.symbols.items() if name != "unk"]] = False

@@ -129,7 +129,8 @@ def open_released(
         _check_rows(files, model, symbols)
     unnamed = sorted(model.special - {*symbols.values()})
     if files.flag("split_special_tokens", False) and unnamed:
-        first, where = model.piece(unnamed[0]), files.folder / SETTINGS
+        first = model.piece(unnamed[0])
+        where = files.folder / SETTINGS
         log.warning("%s: split_special_tokens: %r is found in a text all the same", where, first)
     return model, symbols
 
@@ -197,7 +198,8 @@ def _of_pieces(files: TokenizerFiles) -> Any:
 
 def _with_sentinels(files: TokenizerFiles, pieces: Pieces) -> Pieces:
     """The pieces of a T5 and its sentinels, the last one first, if the model has rows for them."""
-    count, size = files.num_sentinels, len(pieces.ids)
+    count = files.num_sentinels
+    size = len(pieces.ids)
     if files.rows is not None and size + count > files.rows:
         return pieces
     more = {f"<extra_id_{count - 1 - place}>": size + place for place in range(count)}

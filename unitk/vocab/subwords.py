@@ -113,7 +113,8 @@ class VocabModel(ABC):
 
     def encode_inside(self, text: str) -> list[int]:
         """Encode a text that goes on without a blank, as after a symbol: "un[MASK]able"."""
-        anchor, ids = self.encode(ANCHOR), self.encode(ANCHOR + text)
+        anchor = self.encode(ANCHOR)
+        ids = self.encode(ANCHOR + text)
         joined = ids[: len(anchor)] != anchor
         return self.encode(text) if joined else ids[len(anchor) :]
 
@@ -306,7 +307,8 @@ class WordCache:
         return self._ids[places], np.diff(upto, prepend=0)
 
     def _learn(self) -> bool:
-        fresh, self._index.fresh = self._index.fresh, []
+        fresh = self._index.fresh
+        self._index.fresh = []
         if any(self._processor.normalize(word) != "▁" + word for word in fresh):
             return False
         ids, size = encode_by(self._processor, fresh)

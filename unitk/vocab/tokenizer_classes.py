@@ -47,7 +47,8 @@ def pieces_of_spec(spec: Mapping[str, Any]) -> Pieces:
         merges = model.get("merges") or []
         pairs = [one.split(" ", 1) if isinstance(one, str) else one for one in merges]
         return Pieces(ids=model["vocab"], merges=tuple((a, b) for a, b in pairs))
-    table, steps = b"", [spec.get("normalizer") or {}]
+    table = b""
+    steps = [spec.get("normalizer") or {}]
     for step in steps:
         steps += step.get("normalizers", [])
         if step.get("type") == "Precompiled":
@@ -127,7 +128,8 @@ def find_class(name: str) -> TokenizerClass | None:
 
 def check_model(name: str, spec: Mapping[str, Any]) -> None:
     """Refuse a tokenizer.json whose model is not that of its class."""
-    needed, given = registry.get(KIND, name).model, kind_of(spec["model"])
+    needed = registry.get(KIND, name).model
+    given = kind_of(spec["model"])
     if given != needed:
         what = f"has model.type {given}, but {name} needs {needed}"
         raise DataError(f"{what} (tokenizer_class PreTrainedTokenizerFast takes it as it is)")

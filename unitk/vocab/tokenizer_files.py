@@ -88,7 +88,8 @@ class TokenizerFiles:
             self.fast_file = file
         else:
             pattern = {".txt": "vocab.txt", ".model": "*.model"}.get(file.suffix, "merges.txt")
-            self.fast_file, self.slow = file / FAST, {pattern: file}
+            self.fast_file = file / FAST
+            self.slow = {pattern: file}
             if pattern == "merges.txt" or file.name == "merges.txt":
                 self.slow = {"merges.txt": file.with_name("merges.txt")}
         self.fast: dict[str, Any] = {}
@@ -99,7 +100,8 @@ class TokenizerFiles:
 
     def setting(self, key: str, default: Any, kind: type | None = None) -> Any:
         """A setting of tokenizer_config.json, of the type of its default or of `kind`."""
-        value, kind = self.settings.get(key), kind or type(default)
+        value = self.settings.get(key)
+        kind = kind or type(default)
         if value is not None and type(value) is not kind:
             where = f"{self.folder / SETTINGS}: {key}"
             raise DataError(f"{where} must be {JSON_NAMES[kind]}, got {value!r}")
@@ -137,7 +139,8 @@ class TokenizerFiles:
         name = str(named).removesuffix("Fast")
         name = SAME.get(name, name) or USUAL.get(self.kind, AS_IT_IS)
         if self.kind in FIXED and "unitk" not in self.config:  # or unitk wrote it
-            name, named = FIXED[self.kind], ""
+            name = FIXED[self.kind]
+            named = ""
         if self.fast:
             if name == "LlamaTokenizer" and untrusted.has_byte_level(self.fast):
                 return AS_IT_IS  # as Llama 3 has it, whose files name Llama's class
@@ -172,7 +175,8 @@ class TokenizerFiles:
     @cached_property
     def pieces(self) -> tokenizer_classes.Pieces:
         """The pieces, of tokenizer.json if there is one; other files must have the same."""
-        slow, known = None, self.its_class
+        slow = None
+        known = self.its_class
         if self.slow_file is not None and known is not None:
             with naming(self.slow_file):
                 slow = tokenizer_classes.pieces_of_file(self.slow_file)
@@ -193,7 +197,8 @@ class TokenizerFiles:
     @property
     def merged(self) -> Path | None:
         """The sentencepiece model that has the pieces, if it is BPE, but its class is not."""
-        file, known = None if self.fast else self.slow_file, self.its_class
+        file = None if self.fast else self.slow_file
+        known = self.its_class
         if file is None or file.suffix != ".model" or known is None or known.model == "BPE":
             return None
         return None if self.pieces.scores else file
@@ -265,7 +270,8 @@ class TokenizerFiles:
     @cached_property
     def roles(self) -> dict[str, Any]:
         """Role -> its token as the files or the class have it, text or object."""
-        known, roles = self.its_class, dict[str, Any]()
+        known = self.its_class
+        roles = dict[str, Any]()
         for role in ROLES:
             key = f"{role}_token"
             for file, given in ((MAP, self._legacy), (SETTINGS, self.settings)):
@@ -316,11 +322,14 @@ class TokenizerFiles:
         extra, more = (self.settings.get(key) for key in EXTRA_TOKENS)
         is_said = EXTRA_TOKENS[0] in self.settings
         if not extra and EXTRA_TOKENS[1] in self.settings:
-            extra, more, is_said = more, None, True
+            extra = more
+            more = None
+            is_said = True
         elif isinstance(extra, dict):
             extra, is_said = None, False
         if isinstance(listed := self._legacy.get(EXTRA_TOKENS[0]), list) and listed:
-            extra, is_said = [*(extra or []), *listed], True
+            extra = [*(extra or []), *listed]
+            is_said = True
         more = self._legacy.get(EXTRA_TOKENS[1], more)
         if not self.fast and self.slow_file and self.slow_file.suffix == ".model":
             kinds = self.pieces.symbols.items()

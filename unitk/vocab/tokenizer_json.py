@@ -38,8 +38,10 @@ class Tokenizers(VocabModel):
         spec = parse_json(data, "is not a tokenizer of the tokenizers library")
         untrusted.check(spec)
         self._spec: dict[str, Any] | None = spec  # until the library has it
-        model, added = spec["model"], spec.get("added_tokens") or []
-        pieces, self.size = model["vocab"], 0
+        model = spec["model"]
+        added = spec.get("added_tokens") or []
+        pieces = model["vocab"]
+        self.size = 0
         if isinstance(pieces, list):
             self.size = len(pieces)
             pieces = {piece: index for index, (piece, _) in enumerate(pieces)}
@@ -60,9 +62,11 @@ class Tokenizers(VocabModel):
     @functools.cached_property
     def _tokenizer(self) -> Any:
         """The library's tokenizer, tried on what files of unknown origin may do."""
-        spec, self._spec = self._spec, None
+        spec = self._spec
+        self._spec = None
         assert spec is not None
-        made, added = _build(spec, self._plain, self._pieces), spec.get("added_tokens") or []
+        made = _build(spec, self._plain, self._pieces)
+        added = spec.get("added_tokens") or []
         for place, token in enumerate(added):
             index = made.token_to_id(self._stand_in(token["id"]))
             if index is not None and index != token["id"]:
@@ -156,7 +160,8 @@ def _build(spec: Mapping[str, Any], plain: Collection[int], pieces: Mapping[int,
     The library finds a piece wherever a text has it. Therefore these have another spelling in it.
     """
     hidden = {pieces[index]: _stand_in(index) for index in plain if index in pieces}
-    model, vocab = dict(spec["model"]), spec["model"]["vocab"]
+    model = dict(spec["model"])
+    vocab = spec["model"]["vocab"]
     if isinstance(vocab, dict):
         model["vocab"] = vocab = {**vocab}
         for piece in hidden.keys() & vocab:

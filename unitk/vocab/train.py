@@ -76,7 +76,8 @@ def train_vocab(
     may consume its lines.
     """
     chosen = [part for line in sample_lines(lines, sample, seed) for part in _short(line)]
-    raw, required = characters(chosen), ""
+    raw = characters(chosen)
+    required = ""
     counts = normalize(raw, normalization)
     if not counts:
         raise DataError("there is no text to train a vocabulary on")
@@ -147,7 +148,8 @@ def sample_lines(lines: Iterable[str], count: int, seed: int) -> list[str]:
 
 def characters(lines: Iterable[str]) -> Counter[str]:
     """Count the characters of a text as they are."""
-    stream, raw = iter(lines), np.zeros(0x110000, np.int64)
+    stream = iter(lines)
+    raw = np.zeros(0x110000, np.int64)
     while some := list(islice(stream, 100_000)):
         codes = np.frombuffer("".join(some).encode("utf-32-le"), np.uint32)
         raw += np.bincount(codes, minlength=len(raw))
@@ -184,7 +186,8 @@ def report_unknown(counts: Counter[str], known: Callable[[str], object]) -> None
     """Log the characters that are not `known`, most frequent first."""
     lacking = {one: times for one, times in counts.items() if known(one) is None}
     if lacking:
-        what, (number, share, some) = "the vocabulary leaves out", _part(lacking, counts)
+        what = "the vocabulary leaves out"
+        (number, share, some) = _part(lacking, counts)
         of = f"of {len(counts):,} characters"
         log.warning("%s %s %s (%.3f %% of the text): %s", what, number, of, share, some)
 

@@ -51,7 +51,8 @@ def check(spec: Any) -> None:
 
 
 def _check_ids(spec: Mapping[str, Any], model: Mapping[str, Any]) -> None:
-    vocab, added = model["vocab"], spec.get("added_tokens") or []
+    vocab = model["vocab"]
+    added = spec.get("added_tokens") or []
     if not isinstance(added, list):
         raise DataError(f"must have a list as added_tokens, got {added!r}")
     entries = len(vocab) + len(added)
@@ -87,7 +88,8 @@ def has_byte_level(spec: Mapping[str, Any]) -> bool:
 
 def _check_unknown(model: Mapping[str, Any]) -> None:
     """Refuse a model that could not say that it does not know a character."""
-    kind, vocab = kind_of(model), model["vocab"]
+    kind = kind_of(model)
+    vocab = model["vocab"]
     if kind == "Unigram":
         index = model.get("unk_id")
         known = isinstance(index, int) and 0 <= index < len(vocab)
@@ -103,7 +105,8 @@ def _check_merges(model: Mapping[str, Any]) -> None:
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
         if not isinstance(model.get(name) or "", str):
             raise DataError(f"must have a text as model.{name}, got {model[name]!r}")
-    merges, prefix = model.get("merges") or [], model.get("continuing_subword_prefix") or ""
+    merges = model.get("merges") or []
+    prefix = model.get("continuing_subword_prefix") or ""
     if not isinstance(merges, list):
         raise DataError(f"must have a list as model.merges, got {merges!r}")
     for place, pair in enumerate(merges):
@@ -146,7 +149,8 @@ def _growth(where: str, step: Mapping[str, Any]) -> float:
         return max(map(len, table[first:].split(b"\0")))  # 33 for NFKC
     if kind != "Replace":
         return 1
-    pattern, content = step.get("pattern"), str(step.get("content", ""))
+    pattern = step.get("pattern")
+    content = str(step.get("content", ""))
     if isinstance(pattern, dict) and isinstance(pattern.get("String"), str):
         return max(1, len(content) / max(1, len(pattern["String"])))
     return 1 + len(content)  # an expression may match between all characters
@@ -160,7 +164,8 @@ def has_nested_repeats(pattern: str) -> bool:
     groups = [False]  # whether each open group contains a repetition
     closed = False  # whether the token before ends a group that contains one
     for token in _tokens(pattern):
-        repeated, closed = closed, False
+        repeated = closed
+        closed = False
         if token == "(":
             groups.append(False)
         elif token == ")" and len(groups) > 1:
@@ -177,7 +182,8 @@ def _tokens(pattern: str) -> Iterator[str]:
     """The characters of a regular expression; an escape, a class or a quantifier is one token."""
     at = 0
     while at < len(pattern):
-        found, start = ESCAPE.match(pattern, at) or QUANTIFIER.match(pattern, at), at
+        found = ESCAPE.match(pattern, at) or QUANTIFIER.match(pattern, at)
+        start = at
         at = _end_of_class(pattern, at) if pattern[at] == "[" else found.end() if found else at + 1
         yield pattern[start:at]
 
@@ -263,7 +269,8 @@ def load_tokenizer(text: str) -> Any:
 @contextmanager
 def _without_stderr() -> Iterator[None]:
     """A context in which the process writes no errors: the library prints where it panics."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield

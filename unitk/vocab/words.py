@@ -64,7 +64,8 @@ class WordVocab(WordList):
     special = frozenset(SYMBOLS.values())
 
     def __init__(self, data: bytes) -> None:
-        words, unk = data.decode("utf-8").split(), SYMBOLS["unk"]
+        words = data.decode("utf-8").split()
+        unk = SYMBOLS["unk"]
         if unk not in words:
             words.append(unk)
         super().__init__(data, words, words.index(unk))

@@ -54,7 +54,8 @@ def compare_texts(
     """Compare held-out texts, or the sources of pairs, with those of train."""
     shared = find_shared(held, trained)
     alike = shared.same | shared.near
-    exact, every = int(shared.same.sum()), int(alike.sum())
+    exact = int(shared.same.sum())
+    every = int(alike.sum())
     count = len(alike)
     # of all runs, not the mean of texts
     covered = float(shared.hits.sum()) / max(int(shared.runs.sum()), 1)
@@ -83,7 +84,8 @@ def find_shared(held: HashedTexts, trained: Iterable[HashedTexts]) -> SharedText
     lengths = held.lengths
     number = np.repeat(np.arange(len(lengths)), lengths)
     own, own_without = hash_texts(held)
-    whole, without = Known.of(own, np.arange(len(own))), Known.of(own_without, number)
+    whole = Known.of(own, np.arange(len(own)))
+    without = Known.of(own_without, number)
     long, short = (Known.of(*runs_within(held, size)) for size in (LONG, SHORT))
     runs, some_runs = (np.bincount(one.text, minlength=len(lengths)) for one in (long, short))
     enough = NEAR * np.maximum(some_runs, LEAST - SHORT + 1)

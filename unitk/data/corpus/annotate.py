@@ -52,7 +52,9 @@ class Phrases:
         self.sizes = {unit: sorted({*sizes}, reverse=True) for unit, sizes in self.sizes.items()}
 
     def __call__(self, text: str, ids: list[int], vocab: Vocab) -> Notes:
-        found, places, at = [(unit[0], *unit.span()) for unit in UNIT.finditer(text)], [], 0
+        found = [(unit[0], *unit.span()) for unit in UNIT.finditer(text)]
+        places = []
+        at = 0
         units = tuple(unit for unit, _, _ in found)
         while at < len(units):
             # the longest form that begins here; what it covers begins no other

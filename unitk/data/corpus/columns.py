@@ -76,7 +76,9 @@ class Column:
 
     def read(self, folder: Path, counts: Counts, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """All values, mapped into memory; `DataError` if there are not as many as counted."""
-        path, count, dtype = folder / self.file, getattr(counts, self.each), self.dtype or dtype
+        path = folder / self.file
+        count = getattr(counts, self.each)
+        dtype = self.dtype or dtype
         if self.within:
             return _offsets(path, count, getattr(counts, self.within))
         # a map of a longer or shorter file would be read, too
@@ -91,7 +93,8 @@ NOTES = Column("notes.bin", "tokens", dtype="u1")
 SENTENCES = Column("sentences.npy", "sentences", within="tokens")
 WORDS = Column("words.npy", "sentences", within="words")
 DOCUMENTS = Column("documents.npy", "documents", within="sentences")
-ALWAYS, OPTIONAL = (TOKENS, SENTENCES, DOCUMENTS), (NOTES, WORDS)
+ALWAYS = (TOKENS, SENTENCES, DOCUMENTS)
+OPTIONAL = (NOTES, WORDS)
 LABELS = "labels.npy"
 
 

@@ -35,7 +35,8 @@ from unitk.slots import Ids
 
 FORMAT = 2
 VOCAB = "vocab"
-BLOCKS, BLOCK = "blocks.sha256", 1 << 20
+BLOCKS = "blocks.sha256"
+BLOCK = 1 << 20
 ELSEWHERE = ".remote"
 """File of a copy: the address of its tokens, which stay in a store and are read by blocks."""
 SIDES = ("source", "target")
@@ -48,7 +49,8 @@ class StoredCorpus:
     note = ""  # what else there is to say of it
 
     def __init__(self, path: Path) -> None:
-        self.path, self.manifest = path, manifest_of(path)
+        self.path = path
+        self.manifest = manifest_of(path)
         if self.kind not in self.kinds:
             raise DataError(f"{path} holds {self.kind}, not {self.kinds[0]}")
         check_files(path, self.manifest["files"], hashed=False)
@@ -198,7 +200,8 @@ class Corpus(StoredCorpus):
 
     def check_blocks(self, start: int, stop: int) -> None:
         """Compare a block of tokens with its hash when it is first read."""
-        size, stop = self.dtype.itemsize, min(stop, self.counts.tokens)
+        size = self.dtype.itemsize
+        stop = min(stop, self.counts.tokens)
         # each block once in a process, as it is read: to hash a large corpus takes long
         for block in range(start * size // BLOCK, -(-stop * size // BLOCK)):
             if not self._seen[block]:
@@ -284,7 +287,8 @@ class Labelled(Corpus):
     def values(self) -> Any:
         """The rows of the labels."""
         self.check_file(columns.LABELS)
-        path, rules = self.path / columns.LABELS, self._rules
+        path = self.path / columns.LABELS
+        rules = self._rules
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
         count = getattr(self.counts, rules.each) if rules.each else len(rows)
         wild = rules.named and (rows[:, -1] >= len(self.labels)).any()

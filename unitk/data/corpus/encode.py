@@ -96,7 +96,8 @@ def encode_block(
 
 def _encode_pairs(vocab: Vocab, block: PairBlock) -> EncodedBlock:
     """Encode pairs of texts, or texts with labels; a side without a token is kept."""
-    pairs, moved = block.pairs, sum(pair.moved for pair in block.pairs)
+    pairs = block.pairs
+    moved = sum(pair.moved for pair in block.pairs)
     if block.form:
         pairs = [cut_window(pair, block.window, vocab, block.form) for pair in pairs]
         pairs = [replace(pair, source=arrange(pair.source, block.form)) for pair in pairs]
@@ -104,7 +105,8 @@ def _encode_pairs(vocab: Vocab, block: PairBlock) -> EncodedBlock:
     if block.labels == "tags":  # each part is a word
         sources = [part for pair in pairs for part in spaced_words(pair.source)]
     sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
-    sides, found = [_encode(vocab, sources, sizes)], list[tuple[Any, str]]()
+    sides = [_encode(vocab, sources, sizes)]
+    found = list[tuple[Any, str]]()
     if block.labels:
         places = block.labels in ("span", "links")
         labels = _in_tokens(vocab, pairs) if places else [pair.label for pair in pairs]

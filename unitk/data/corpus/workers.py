@@ -73,8 +73,10 @@ def _starting() -> Iterator[None]:
     raised in this process anyway. What multiprocessing passes must fit into a pipe: if the process
     died before it read, this one would wait for ever.
     """
-    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    words, sys.argv = sys.argv, sys.argv[:1]
+    kept = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    words = sys.argv
+    sys.argv = sys.argv[:1]
     os.dup2(null, 2)
     try:
         yield

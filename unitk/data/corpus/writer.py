@@ -52,7 +52,8 @@ class ColumnFile:
     """A column that is written while its length is still unknown."""
 
     def __init__(self, folder: Path, column: columns.Column, dtype: npt.DTypeLike = "<i8") -> None:
-        self.column, self.dtype = column, np.dtype(column.dtype or dtype)
+        self.column = column
+        self.dtype = np.dtype(column.dtype or dtype)
         self.count = self.total = 0
         self._file = open_plain(folder / column.file, "wb")
         if column.within:  # the number of offsets is not known yet; the first one is 0
@@ -80,7 +81,8 @@ class CorpusWriter:
     def __init__(self, folder: Path, vocab_size: int, more: Sequence[columns.Column] = ()) -> None:
         """`more`: columns that not all corpora have."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.counts = folder, columns.Counts()
+        self.folder = folder
+        self.counts = columns.Counts()
         self.dtype = columns.stored_dtype(vocab_size)
         self.files = {one: ColumnFile(folder, one, self.dtype) for one in (*columns.ALWAYS, *more)}
         self._open = 0  # sentences of the last document, which may go on
@@ -154,7 +156,10 @@ class LabelWriter:
     def __init__(
         self, form: str, known: Sequence[str] | None = None, extra: Iterable[str] = ()
     ) -> None:
-        self.name, self.form, self.known, self.extra = form, columns.FORMS[form], known, extra
+        self.name = form
+        self.form = columns.FORMS[form]
+        self.known = known
+        self.extra = extra
         self.names: dict[str, int] = {name: i for i, name in enumerate(known or ())}
         self.rows: array[Any] = array("d" if form == "number" else "q")
         self.count = 0

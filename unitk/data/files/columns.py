@@ -94,7 +94,8 @@ def _read(record: Record, form: str, name: str, option: str) -> Read:
     chosen = isinstance(value, int) and isinstance(source, list)
     choices = list(map(str, source[1:])) if chosen else []
     passage = source[-1] if isinstance(source, list) and source else source
-    label, key = _label(value, form, where), own if type(own) in (str, int) else ""
+    label = _label(value, form, where)
+    key = own if type(own) in (str, int) else ""
     return Read(label, where, choices, key, passage if isinstance(passage, str) else "")
 
 

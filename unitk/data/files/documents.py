@@ -113,7 +113,8 @@ def parse_block(block: Block, reading: Separators) -> ParsedBlock:
     sizes = np.ones(len(sentences), np.int64)
     if reading.sentences == "punct":
         found = [split_sentences(line, "punct") for line in sentences]
-        sentences, sizes = [*chain(*found)], _sizes(found)
+        sentences = [*chain(*found)]
+        sizes = _sizes(found)
     if reading.documents == "line" or not sentences:
         return ParsedBlock(sentences, sizes, False, text_of(block))
     # runs of filled lines: 0 -> 1 where a document begins, 1 -> 0 behind its end

@@ -135,7 +135,8 @@ class Files:
         else:
             # read whole; its pairs are taken to be spread evenly over the file
             pairs = list(read_squad(path, spans=self.labels == "span"))
-            step, first = size_of(path) / max(len(pairs), 1), 0
+            step = size_of(path) / max(len(pairs), 1)
+            first = 0
             for some in in_groups(pairs):
                 yield PairBlock(path, base + int(first * step), some)
                 first += len(some)

@@ -135,7 +135,8 @@ def find_answer(answer: str, passage: str, said: Any) -> tuple[tuple[int, int] |
     at none of these places, its occurrence nearest to `said` is taken; without `said`, the first.
     Where none is spelled in the same way, blanks and case may differ. None if there is no answer.
     """
-    blanks, answer = len(answer) - len(answer.lstrip()), answer.strip()
+    blanks = len(answer) - len(answer.lstrip())
+    answer = answer.strip()
     cut = len(passage) - len(passage.lstrip())
     given = _whole(said)
     if answer and given is not None and passage.startswith(answer, given + blanks):

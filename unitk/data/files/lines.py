@@ -190,8 +190,10 @@ def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]
             continue
         data = b"".join([*waiting, piece[:cut]])
         yield Block(path, line, base + at, fresh, data)
-        waiting, size = [piece[cut:]], len(piece) - cut
-        line, at = line + data.count(b"\n"), after
+        waiting = [piece[cut:]]
+        size = len(piece) - cut
+        line = line + data.count(b"\n")
+        at = after
         fresh = _ends_document(data, end, fresh)
     if data := b"".join(waiting):
         yield Block(path, line, base + at, fresh, data)

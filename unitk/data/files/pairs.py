@@ -128,7 +128,9 @@ def _read_label(record: Record, fields: Fields) -> PairText | None:
     if not source or not all(source):
         _check_skipped(record, fields.source, fields)
         return None
-    value, where, moved = record.get(name), record.where(name), False
+    value = record.get(name)
+    where = record.where(name)
+    moved = False
     if form == "span" and isinstance(value, dict):
         value, moved = _place(value, record.get(fields.source[-1]), where)
     label = labels.label_of(value, form, where)

@@ -174,7 +174,9 @@ class Columns(Reader):
         # all of them where one is missing: the error names what there is
         held = [column_of(field, schema.names) for field in fields]
         columns = [*dict.fromkeys(held)] if held and all(held) else schema.names
-        classes, number, at = classes_of(schema), 1, 0.0
+        classes = classes_of(schema)
+        number = 1
+        at = 0.0
         for batch in batches(columns):
             # a parquet file is smaller than its columns, an Arrow file is as large
             step = lines.size_of(path) / count if count else batch.nbytes / max(len(batch), 1)
@@ -182,7 +184,8 @@ class Columns(Reader):
                 for column in classes.keys() & values.keys():
                     values[column] = _name_classes(values[column], classes[column])
                 yield Record(values, f"{lines.name_file(path)}, row {number}", int(at))
-                number, at = number + 1, at + step
+                number += 1
+                at = at + step
 
 
 @register("reader", "parquet")

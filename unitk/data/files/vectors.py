@@ -17,7 +17,10 @@ def read_vectors(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
 
     A line has a name and D numbers; the first one may have N and D. A checkpoint's copy has D = 0.
     """
-    names, rows, width, where = list[str](), list[npt.NDArray[np.float32]](), -1, dict[str, int]()
+    names = list[str]()
+    rows = list[npt.NDArray[np.float32]]()
+    width = -1
+    where = dict[str, int]()
     for number, line in enumerate(read_lines(path), 1):
         name, *values = split_words(line) or [""]
         place = f"{path}, line {number}"

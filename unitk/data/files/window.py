@@ -49,7 +49,8 @@ def _widest(pair: PairText, unit: Any, fits: Callable[[str], bool]) -> PairText:
 
     `unit` is the pattern of what a window is made of.
     """
-    passage, (first, stop) = pair.source[1], _focus(pair)
+    passage = pair.source[1]
+    (first, stop) = _focus(pair)
     units = [found.span() for found in unit.finditer(passage)]
     before = sum(end <= first for _, end in units)
     after = sum(start >= stop for start, _ in units)
@@ -73,7 +74,8 @@ def sentences_of(pair: PairText, form: str) -> PairText:
     """
     if SENTENCE not in form:
         return pair
-    passage, (first, stop) = pair.source[1], _focus(pair)
+    passage = pair.source[1]
+    (first, stop) = _focus(pair)
     ends = [0, *(found.end() for found in SENTENCE_END.finditer(passage)), len(passage)]
     start = max(end for end in ends if end <= first)
     end = min(end for end in ends if end >= stop)

@@ -135,7 +135,8 @@ class Rules:
         missing = max(0, before - written_RL.shape[1])  # a word that was not written equals none
         tail_RL = torch.nn.functional.pad(written_RL, (missing, 0), value=-2)
         tail_RL = tail_RL[:, tail_RL.shape[1] - before :]
-        begun_RPL, last_RP = avoid_RPL[..., :-1], avoid_RPL[..., -1]
+        begun_RPL = avoid_RPL[..., :-1]
+        last_RP = avoid_RPL[..., -1]
         same_RP = ((begun_RPL < 0) | (begun_RPL == tail_RL[:, None])).all(-1) & (last_RP >= 0)
         self._blow(gain_RV, last_RP.clamp(min=0), same_RP)
 

@@ -146,7 +146,8 @@ class Constrained(Search):
         total[:, 1:].masked_fill_(index[:, 1:] == index[:, :-1], -torch.inf)
         total, order = total.sort(dim=1, descending=True, stable=True)
         gain, index = gain.gather(1, order), index.gather(1, order)
-        back, word = index // size, index % size
+        back = index // size
+        word = index % size
         order = self._turns(total, self._bank(back, word))[:, : self.wide]
         return self.filled(*(part.gather(1, order) for part in (total, back, word, gain)))
 
@@ -220,7 +221,8 @@ class Diverse(Search):
 
     def __init__(self, request: Request) -> None:
         config, constraints = request.config, request.constraints
-        self.groups, self.nbest = config.diverse_beam_groups, config.nbest
+        self.groups = config.diverse_beam_groups
+        self.nbest = config.nbest
         self.strength = config.diverse_beam_strength
         size = config.beam // self.groups
         config = replace(config, beam=size, nbest=min(config.nbest, size), diverse_beam_groups=1)
@@ -262,7 +264,8 @@ class Diverse(Search):
             total = gain[:, group] + score[:, group].repeat_interleave(size, 1)
             value = total - cost.repeat(1, beams)  # flat index: hypothesis * V + word
             _, index = best(value, min(self.wide, value.shape[1]))
-            total, word = total.gather(1, index), index % size
+            total = total.gather(1, index)
+            word = index % size
             chosen.append(self.filled(total, index // size, word, gain[:, group].gather(1, index)))
             # what goes on in this group makes its words dearer for the groups after it
             some = (total > -torch.inf)[:, : self.config.beam].to(cost.dtype)

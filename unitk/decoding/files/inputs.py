@@ -139,7 +139,8 @@ def read_inputs(
     holds = "records" if fields and name == "squad" else readers.reader(name).holds
     if holds == "text" and fields:
         raise UsageError(f"--source-field has no effect on {lines.name_file(path)}, which is text")
-    own, as_usual = readers.line_reader(name), form == SQUAD_SOURCE
+    own = readers.line_reader(name)
+    as_usual = form == SQUAD_SOURCE
     require(holds == "questions" or as_usual, f"--squad-source has no effect on {name}")
     if holds == "questions":
         check_form(form)
@@ -205,7 +206,8 @@ def has_mark(text: str) -> bool:
 
 def with_blanks(texts: list[Input]) -> list[Input]:
     """The texts, of which one has an `error` where no blank is written in it."""
-    known, filled = ", ".join(SYMBOLS[name] for name in BLANKS), []
+    known = ", ".join(SYMBOLS[name] for name in BLANKS)
+    filled = []
     for one in texts:
         if any(map(str.strip, one.parts)) and not any(map(has_mark, one.parts)):
             lacks = f"there is no blank in {' '.join(one.parts)!r}; write one as {known}"
@@ -266,7 +268,8 @@ def read_typed() -> Iterator[list[Input]]:
 def _read_arrived(stream: io.BufferedReader, size: int) -> Iterator[list[bytes]]:
     """One line, and those that arrive within moments of it: at most `size` lines."""
     arrived: list[bytes] = []
-    rest, ended = bytearray(), False
+    rest = bytearray()
+    ended = False
     while arrived or not ended:
         until = 0.0
         while not ended and (not arrived or (len(arrived) < size and _ready(stream, until))):

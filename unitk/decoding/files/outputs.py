@@ -31,7 +31,8 @@ Alignment = Literal["off", "hard", "soft"]
 
 def check_writable(given: Any, goes_on: bool = False) -> None:
     """Refuse an --output that cannot be written, is read, or is kept unless it `goes_on`."""
-    output, replace = given.output, given.overwrite or goes_on
+    output = given.output
+    replace = given.overwrite or goes_on
     if output != STDOUT:
         check_folder(output, "--output")
         check_plain(output, f"--output {output}", "; `-` is standard output")

@@ -58,7 +58,8 @@ class OutputFile:
     """An output file; `made_from` is all that its lines depend on, as text by option."""
 
     def __init__(self, path: Path, made_from: dict[str, str], resume: bool) -> None:
-        self.path, self.made_from = path, made_from
+        self.path = path
+        self.made_from = made_from
         self.done = 0  # inputs whose lines are written
         self.partial, self.progress = partial_paths(path)
         for one in (self.partial, self.progress):
@@ -86,7 +87,8 @@ class OutputFile:
     def _check(self, record: dict[str, Any]) -> None:
         before = record["made_from"]
         for name in self.made_from | before:
-            old, new = before.get(name), self.made_from.get(name)
+            old = before.get(name)
+            new = self.made_from.get(name)
             begun = f"--resume: {self.path} was begun with --{name} {old}, not {new}"
             require(old == new, f"{begun}; {ANEW}")
         if self.partial.stat().st_size < record["bytes"]:
@@ -101,7 +103,8 @@ class OutputFile:
             self.file.write(data)
             self.file.flush()
             os.fsync(self.file.fileno())
-            self.size, self.done = self.size + len(data), self.done + inputs
+            self.size = self.size + len(data)
+            self.done = self.done + inputs
             record = {"inputs": self.done, "bytes": self.size, "made_from": self.made_from}
             files.write(self.progress, json.dumps(record, indent=1, ensure_ascii=False))
         except OSError as error:

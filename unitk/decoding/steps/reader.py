@@ -39,8 +39,11 @@ class PromptReader:
         max_len: int | None = None,
     ) -> None:
         assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
-        self.model, self.protocol, self.config = model, protocol, config
-        self.beam, self.num_blanks = config.width, batch.num_blanks
+        self.model = model
+        self.protocol = protocol
+        self.config = config
+        self.beam = config.width
+        self.num_blanks = batch.num_blanks
         self.grid = on_grid(model)
         self.prompt = _prompt(batch, trim=not self.grid)
         _, rows, self.width = self.prompt.shape
@@ -72,7 +75,8 @@ class PromptReader:
         """The slots of a step, [9, B, K] or [9, B, 2K] with probes, except token, place, time."""
         words: Tensor = self.first[:, :, None].repeat(1, 1, self.beam)
         words[NOW : BORN + 1] = self.prompt[NOW].amax(1)[:, None]
-        words[DIES], words[CROSS] = NEVER, 1
+        words[DIES] = NEVER
+        words[CROSS] = 1
         if self.protocol.probe is None:
             return words
         probes = words.clone()
@@ -116,7 +120,8 @@ class PromptReader:
         probe_at = at + beam
         if isinstance(at, Tensor):  # a recorded step writes to columns by their numbers
             at = at + torch.arange(self.columns.shape[2], device=at.device)
-            word_at, probe_at = at[:beam], at[beam:]
+            word_at = at[:beam]
+            probe_at = at[beam:]
         self.cache.follow(back)  # keys and values stay in place: `mine` selects them
         own = self.mine[:, :, self.width : until]
         own.copy_(own.gather(1, back[..., None].expand_as(own)))

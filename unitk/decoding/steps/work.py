@@ -25,7 +25,8 @@ class Work:
     """
 
     def __init__(self, reader: PromptReader, search: Search) -> None:
-        self.reader, self.search = reader, search
+        self.reader = reader
+        self.search = search
         self.steps = 0  # words of each hypothesis so far
         self.chosen: tuple[Tensor, ...] = ()
         """From `Search.extend`: hypotheses and words, [B, K] each, and positions [B, K, 2]."""
@@ -44,7 +45,8 @@ class Work:
             self.chosen = self.advance(until)
         else:
             if until not in self.recorded:
-                recorder, memory = RECORDERS[self.reader.mine.device.type], self.memory
+                recorder = RECORDERS[self.reader.mine.device.type]
+                memory = self.memory
                 assert memory is not None
                 self.recorded[until] = recorder(partial(self.renew, until), memory)
             self.recorded[until]()
@@ -90,7 +92,8 @@ class Work:
 
     def go_on_from(self, other: Work) -> None:
         """Continue the batch `other` of the same shapes, whose tensors were copied into these."""
-        self.steps, self.reader.reads = other.steps, other.reader.reads
+        self.steps = other.steps
+        self.reader.reads = other.reader.reads
 
     def keep(self, memory: Memory) -> None:
         """Give the work tensors of its own, so that steps over them can be recorded."""
@@ -103,13 +106,15 @@ class Work:
         for name in search.carried:
             setattr(search, name, getattr(search, name).clone())
         self.chosen = tuple(one.clone() for one in self.chosen)
-        self.recorded, self.memory = {}, memory
+        self.recorded = {}
+        self.memory = memory
 
     def select(self, rows: Tensor) -> Work:
         """The work on these rows of the batch only, without recordings."""
         selected = copy(self)
         selected.recorded = None
-        selected.reader, selected.search = copy(self.reader), copy(self.search)
+        selected.reader = copy(self.reader)
+        selected.search = copy(self.search)
         selected.reader.at = self.reader.width + self.reader.reads * self.reader.beam
         selected.search.steps = self.steps
         selected.reader.select(rows)

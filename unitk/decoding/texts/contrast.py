@@ -37,7 +37,8 @@ def contrast(
     An output ranks by s + c (l - o): s is its score, c is `--contrast`, l its log-probability, and
     o its highest one with another word of the source in place of the part `--avoid-part`.
     """
-    at, source = config.avoid_part - 1, prompt.source
+    at = config.avoid_part - 1
+    source = prompt.source
     others = other_words(source, at, given.task.source_vocab) if at < len(source) else []
     if not others:
         return list(best)

@@ -19,7 +19,8 @@ class OutputTable(list[list[Output]]):
         self, found: Sequence[list[Output]], sources: Sequence[Sequence[str]], vocab: Vocab
     ) -> None:
         super().__init__(found)
-        self.sources, self.vocab = [*sources], vocab
+        self.sources = [*sources]
+        self.vocab = vocab
 
     def add(self, sources: Sequence[Sequence[str]], found: Sequence[list[Output]]) -> None:
         """Add the outputs of further sources, each in its parts."""
@@ -33,7 +34,8 @@ class OutputTable(list[list[Output]]):
 
     def _written(self, output: Output) -> notebook.OutputRow:
         one, vocab = output.hypothesis, self.vocab
-        texts, starts = [vocab.decode([index]) for index in one.ids.tolist()], vocab.starts[one.ids]
+        texts = [vocab.decode([index]) for index in one.ids.tolist()]
+        starts = vocab.starts[one.ids]
         # a symbol without a text is the end of the output, or of a blank
         tokens = [
             f" {text}" if start else text or notebook.END

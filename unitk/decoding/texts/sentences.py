@@ -71,7 +71,8 @@ def choose_outputs(
         return protocol is not None and protocol.end in ids[-1:] and len(ids) <= limit
 
     def rank(one: Output) -> float:
-        repeats, words = count_repeats(one.text, source), len(WORD.findall(one.text))
+        repeats = count_repeats(one.text, source)
+        words = len(WORD.findall(one.text))
         return config.repeat_cost * repeats / max(1, words) - one.hypothesis.score
 
     outputs = [Output(spell(one.ids), one) for one in best]

@@ -75,7 +75,8 @@ class SourceEncoder:
         """
         if (window := self.task.trained.window) is None:
             return self.encode(texts)
-        most, form = limit or window[0], window[1]
+        most = limit or window[0]
+        form = window[1]
         pairs = zip_longest(texts, focus)
         return self.encode([around_answer(one, most, self.vocab, form, at) for one, at in pairs])
 
@@ -113,7 +114,8 @@ class SourceEncoder:
         names: tuple[str, str] = ("prefix", "constraints"),
     ) -> list[Constraint]:
         """The constraint on each source's outputs; errors name the option and the source."""
-        vocab, prefixes = self.task.vocab, strings(prefixes, "prefixes")
+        vocab = self.task.vocab
+        prefixes = strings(prefixes, "prefixes")
         # each letter of a string would be taken for a phrase
         listed = not any(isinstance(one, str) for one in [phrases, *phrases])
         require(listed, "constraints must be a list of phrases for each text")

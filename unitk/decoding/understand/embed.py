@@ -82,7 +82,8 @@ def _pool_batch(
     if config.pool == "latent":
         return list(model.latents(batch))  # a text's mean latent, before any noise
     symbols = [id_ for name, id_ in task.source_vocab.symbols.items() if name != "unk"]
-    states_BTD, token_BT = model.embed(batch, depth), slots_read(batch.towers)[TOKEN]
+    states_BTD = model.embed(batch, depth)
+    token_BT = slots_read(batch.towers)[TOKEN]
     sizes = [len(slots_read(example.towers)) for example in examples]
     rows = zip(states_BTD.float().cpu(), token_BT.cpu(), sizes, strict=True)
     return [_pool(x[:n], token[:n], torch.tensor(symbols), config) for x, token, n in rows]

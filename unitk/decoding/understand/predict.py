@@ -66,7 +66,8 @@ def predict(
         ]
         output = finite_output(mean_output(each), task.form)
         for i, rows in by_example(output, examples, numbers):
-            prediction, number = _decide(task, read[i], rows, config), read[i].number
+            prediction = _decide(task, read[i], rows, config)
+            number = read[i].number
             if not best[number] or _rank(prediction) > _rank(best[number]):
                 best[number] = prediction
         report(len(numbers))
@@ -118,7 +119,8 @@ def by_labels(
 
     It is for cloze questions: their outputs are words, which differ from pattern to pattern.
     """
-    every, best = replace(config, probabilities=True), list[Prediction]()
+    every = replace(config, probabilities=True)
+    best = list[Prediction]()
     members = zip(model.members, model.tasks, strict=True)
     each = [predict(one, own, sources, every, first=first) for one, own in members]
     for several in zip(*each, strict=True):
@@ -169,13 +171,15 @@ def readings(
     Each fits the layouts of all tasks, those of an ensemble.
     """
     task = tasks[0]
-    over, limit = _over(tasks, source), f"{task.trained.room} positions of this model"
+    over = _over(tasks, source)
+    limit = f"{task.trained.room} positions of this model"
     most = task.trained.max_source
     if task.windowed and most is not None:
         # training read longer sources in windows, too
         longer = sum(map(len, source)) - most
         if longer > over:
-            over, limit = longer, f"{most} tokens of sources in its training"
+            over = longer
+            limit = f"{most} tokens of sources in its training"
     if task.windowed and over < len(source[-1]):
         size = len(source[-1]) - max(over, 0)
         for start in windows(np.array([len(source[-1])]), np.array([size]))[1].tolist():

@@ -130,7 +130,8 @@ def hide_by_weight(batch: Batch, weight_V: Tensor) -> Batch:
     [name] = [name for name, ask in batch.asks.items() if ask.head == LM]
     ask: Ask = batch.asks[name]
     slots = batch.towers["x"]
-    draw_N, token_N = batch.inputs[DRAW].flatten(), slots[TOKEN].flatten()
+    draw_N = batch.inputs[DRAW].flatten()
+    token_N = slots[TOKEN].flatten()
     # in the order of slots, as the rows of the ask are
     place_K = draw_N.nonzero()[:, 0]
     key_K = draw_N[place_K].double().log() / weight_V[ask.label]

@@ -55,7 +55,8 @@ def find_vectors(
     DataError where no word occurs often enough.
     """
     sources = [[ids.astype(np.int64) for ids in task.vocab.encode_batch([*text])] for text in texts]
-    number, rows = dict[str, int](), array("q")  # of each place: word, text, slots [start, stop)
+    number = dict[str, int]()
+    rows = array("q")  # of each place: word, text, slots [start, stop)
     for i, (text, source) in enumerate(zip(texts, sources, strict=True)):
         if sum(map(len, source)):
             example = fit_text(task, source, model, i, config.truncate)

@@ -130,7 +130,8 @@ class Cloze(Understanding):
         return replace(example, asks=[*others, replace(ask, label=np.array([right]))])
 
     def asking(self, parts: list[Ids]) -> Example:
-        least, given = len(self.fields), len(parts)
+        least = len(self.fields)
+        given = len(parts)
         if least > given or (self.form == "class" and least < given):
             raise DataError(
                 f"{self.pattern.path} reads {least} parts ({', '.join(self.fields)}), but a text "

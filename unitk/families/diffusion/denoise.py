@@ -97,7 +97,9 @@ class Canvas:
         task: Diffusion,
         config: GenerateConfig,
     ) -> None:
-        self.model, self.task, self.config = model, task, config
+        self.model = model
+        self.task = task
+        self.config = config
         batch = collate([[prompt] for prompt in prompts]).to(model.device)
         slots = batch.towers[batch.decoded]
         [ask] = batch.asks.values()
@@ -106,7 +108,8 @@ class Canvas:
         real = slots[BORN] < NEVER
         length = int(real.sum(1).max())
         self.slots = slots[:, :, :length]
-        self.asked, self.real = asked[:, :length], real[:, :length]
+        self.asked = asked[:, :length]
+        self.real = real[:, :length]
         self.slots[NOW].masked_fill_(~self.real, NEVER - 1)  # a pad looks at anything
         self.token = self.slots[TOKEN]
         self.gain = torch.zeros_like(self.token, dtype=torch.float32)
@@ -129,7 +132,8 @@ class Canvas:
             if read < a:  # what was written, and cannot change
                 clean = self.slots[:, :, read:a]
                 states = self.step(clean, dense(clean, self.slots[:, :, :a]), read)
-                read, before = a, states[:, -1:]
+                read = a
+                before = states[:, -1:]
             yield from self.write(a, b, int(now[a]) - 1, before)
 
     def todo(self, a: int, b: int) -> Tensor:
@@ -190,7 +194,8 @@ class Canvas:
             words, gains = words[chosen], gains[chosen]
         else:  # only these need words
             words, gains = self.words(states, kept, word[chosen])
-        self.token[:, a:b][kept], self.gain[:, a:b][kept] = words, gains
+        self.token[:, a:b][kept] = words
+        self.gain[:, a:b][kept] = gains
         return kept
 
     def words(self, states: Tensor, where: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:

@@ -40,7 +40,8 @@ class DisentangledAttention(Attention):
     def __init__(self, config: DisentangledConfig):
         super().__init__(config)
         self.positions = Positions(config)
-        self.rows, self.far = config.position_rows, config.relative_distance
+        self.rows = config.position_rows
+        self.far = config.relative_distance
         # three products of vectors that are as wide as a head
         self.scale = (3 * self.key_width) ** -0.5
 
@@ -99,10 +100,12 @@ class Disentangled(Model):
             return nn.LayerNorm(width, config.norm_eps, elementwise_affine=False)
 
         for layer in layers:
-            layer.attention_norm, layer.ffn_norm = plain(config.width), plain(config.width)
+            layer.attention_norm = plain(config.width)
+            layer.ffn_norm = plain(config.width)
             layer.attention_after = norm(config)
             layer.ffn.norm = plain(config.ffn_width)
-        decoder.embed.norm, decoder.norm = plain(config.width), plain(config.width)
+        decoder.embed.norm = plain(config.width)
+        decoder.norm = plain(config.width)
         head = self.heads["lm"]
         if isinstance(head, WordHead) and isinstance(head.transform, Transform):
             # the output layer has another form of GELU than the layers, and a bias

@@ -115,7 +115,8 @@ class Distillation:
             name = "--arch.max-positions"
             same = loaded.task.vocab.hash == self.vocab
             require(same, f"{given} has another vocabulary than --data")
-            theirs, ours = loaded.model.config, model.config
+            theirs = loaded.model.config
+            ours = model.config
             require(
                 theirs.towers == ours.towers,
                 f"{given} reads {' and '.join(theirs.towers)}, but --arch "

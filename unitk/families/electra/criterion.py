@@ -70,7 +70,8 @@ class ReplacedTokens:
         [(detect, nll, correct)] = totals(model.answer(states, read, [asked]), [asked])
         assert nll is not None and correct is not None
         loss.sums["detect"] = self.weight * detect
-        loss.parts["detect/nll"], loss.parts["detect/correct"] = nll, correct
+        loss.parts["detect/nll"] = nll
+        loss.parts["detect/correct"] = correct
         loss.parts["detect/replaced"] = (asked.weight * asked.label).sum()
         return replace(loss, carry=carry)
 

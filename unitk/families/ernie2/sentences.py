@@ -110,7 +110,8 @@ class Queries:
         place = rng.integers(least, np.maximum(counts[there], least + 1))
         place = np.where(flag == 0, 1, place)
         kept = (counts > 1) & (counts[there] > 1) & ((flag < 2) == (there == own))
-        query, title = first[:-1][kept], (first[there] + place)[kept]
+        query = first[:-1][kept]
+        title = (first[there] + place)[kept]
         a, b = (edge[np.stack([one, one + 1], axis=1)] for one in (query, title))
         a, b = shorten_parts(a, b, size, rng)
         return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, flag[kept])

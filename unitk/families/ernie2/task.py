@@ -57,7 +57,8 @@ def shares(count: int, learning: str, when: When) -> tuple[float, ...]:
     lengths = [k if sequential else 1.0 for k in range(1, count + 1)]
     k = stage_at(lengths, when, f"learning {learning}") + 1
     before = 1 / (2 * k) if sequential else 0.0
-    earlier, later = (before,) * (k - 1), (0.0,) * (count - k)
+    earlier = (before,) * (k - 1)
+    later = (0.0,) * (count - k)
     return (*earlier, 1 - (k - 1) * before, *later)
 
 

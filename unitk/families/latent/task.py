@@ -67,7 +67,8 @@ class Optimus(Seq2Seq):
     config: Config
     symbols = ("pad", "unk", "cls", "sep", "mask")
     arch, estimator = "optimus_small", "importance"
-    criterion, hides = "elbo", {"encoder_drop": "0.0", "decoder_drop": "0.0", "fusion": "off"}
+    criterion = "elbo"
+    hides = {"encoder_drop": "0.0", "decoder_drop": "0.0", "fusion": "off"}
     opening = "cls"
 
     def __init__(self, config: Config, vocab: Vocab) -> None:

@@ -168,7 +168,8 @@ def split_delta(
     lower, upper = tensors[stem + A], tensors[stem + B]
     [line] = layout.lines([f"{stem}weight"])
     rank = parse_named("adapter", parts.state["config"]["adapter"], "--adapter").rank
-    ours, theirs = len(lower) // rank, len(line.theirs)
+    ours = len(lower) // rank
+    theirs = len(line.theirs)
     if theirs == ours:
         halves = list(zip(lower.chunk(ours), upper.chunk(ours), strict=True))
     else:  # one matrix there: its B has zeros where a part of unitk's does not read its own A

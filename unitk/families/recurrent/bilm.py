@@ -43,7 +43,8 @@ def layout(tokens: Ids, chars: Ids, before: Ids = NOTHING, behind: Ids = NOTHING
     labels only; chars [T, C] are the characters of each."""
     places = np.arange(len(tokens))
     towers = {name: stay(tokens, pos=places, at=places * sign) for name, sign in WAYS.items()}
-    later, earlier = np.append(tokens[1:], behind), np.append(before, tokens[:-1])
+    later = np.append(tokens[1:], behind)
+    earlier = np.append(before, tokens[:-1])
     asks = [
         lm(places[: len(later)], later, name="fwd", tower="fwd"),
         lm(places[len(places) - len(earlier) :], earlier, name="bwd", tower="bwd"),

@@ -29,7 +29,8 @@ class Highway(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.transform, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+        self.transform = nn.Linear(width, width)
+        self.gate = nn.Linear(width, width)
 
     def begin(self) -> None:
         """Draw the weights anew."""

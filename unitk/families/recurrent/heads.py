@@ -79,7 +79,8 @@ class Attend(Categorical):
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
         super().__init__(config, vocab_size, size)
         self.top = LSTM(config.width, 100, 100)
-        self.weigh, self.out = nn.Linear(100, 1), nn.Linear(100, size or 1)
+        self.weigh = nn.Linear(100, 1)
+        self.out = nn.Linear(100, size or 1)
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
         begin_K = asked.states.new_zeros(len(asked.states), 100)

@@ -44,7 +44,8 @@ class LSTM(nn.Module):
         super().__init__()
         self.clips = (cell_clip, projection_clip)
         self.weight_dropout = weight_dropout
-        self.bptt, self.bptt_chunks = bptt, bptt_chunks
+        self.bptt = bptt
+        self.bptt_chunks = bptt_chunks
         self.weight_ih = nn.Parameter(torch.empty(4 * cells, inputs))
         self.weight_hh = nn.Parameter(torch.empty(4 * cells, outputs))
         self.weight_hr = nn.Parameter(torch.empty(outputs, cells)) if projects else None
@@ -141,7 +142,8 @@ class LSTM(nn.Module):
         # what the inputs add to the gates is one product for all steps
         gates_NLG = F.linear(x_NLI, self.weight_ih, self.bias)
         real_NL1 = torch.arange(x_NLI.shape[1]) < length_N[:, None]
-        whole, real_NL1 = bool(real_NL1.all()), real_NL1[..., None].to(x_NLI.device)
+        whole = bool(real_NL1.all())
+        real_NL1 = real_NL1[..., None].to(x_NLI.device)
         for gates_NG, real_N1 in zip(gates_NLG.unbind(1), real_NL1.unbind(1), strict=True):
             enter, forget, value, leave = (gates_NG + F.linear(out_NP, around)).chunk(4, -1)
             cells = forget.sigmoid() * cell_NC + enter.sigmoid() * value.tanh()

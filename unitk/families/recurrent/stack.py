@@ -74,7 +74,8 @@ def reading_order(slots: Tensor, sight: str) -> Order:
     of_row = slots.flatten(1)[:, place_R]
     by_time = of_row[NOW].argsort(stable=True)
     by_doc = by_time[of_row[DOC, by_time].argsort(stable=True)]  # docs, and times within a doc
-    of_row, place_R = of_row[:, by_doc], place_R[by_doc]
+    of_row = of_row[:, by_doc]
+    place_R = place_R[by_doc]
     require(reads_one_by_one(of_row.cpu().numpy()), SEQUENTIAL)
     _, doc_R, length_N = of_row[DOC].unique_consecutive(return_inverse=True, return_counts=True)
     begin_N = length_N.cumsum(0) - length_N
@@ -258,7 +259,8 @@ class RecurrentModel(Model):
                 part.begin()
         for head in self.heads.values():
             if isinstance(head, Concat):
-                head.bptt, head.bptt_chunks = config.bptt, config.bptt_chunks
+                head.bptt = config.bptt
+                head.bptt_chunks = config.bptt_chunks
         for table in (embed.tokens.weight, self.words.weight):
             if table is not None:
                 nn.init.uniform_(table, -config.init_range, config.init_range)

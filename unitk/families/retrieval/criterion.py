@@ -76,7 +76,8 @@ class Contrast:
     def scores(self, each_EDW: Tensor, key_ED: Tensor) -> Tensor:
         """The cosines of sources and other texts by the temperature, [E, M]; -inf: no negative."""
         unit_EDW = F.normalize(each_EDW, dim=-1)
-        texts_MW, key_M = unit_EDW[:, 1:].flatten(0, 1), key_ED[:, 1:].flatten()
+        texts_MW = unit_EDW[:, 1:].flatten(0, 1)
+        key_M = key_ED[:, 1:].flatten()
         # 16 bits cannot tell cosines apart that a low temperature makes large
         with torch.autocast(unit_EDW.device.type, enabled=False):
             scores_EM = unit_EDW[:, 0] @ texts_MW.mT / self.config.temperature

@@ -61,7 +61,8 @@ class THUERNIEConfig(ModelConfig):
         )
 
     def num_weights(self, vocab_size: int) -> int:
-        width, up = self.entity_width, self.ffn_width * (1 + self.ffn_gate)
+        width = self.entity_width
+        up = self.ffn_width * (1 + self.ffn_gate)
         maps = self.num_fusions * width * (4 * width + up)
         maps -= self.entities_mix_first * 4 * width * width
         maps += (self.num_fusions - 1) * width * self.ffn_width

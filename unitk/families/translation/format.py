@@ -31,7 +31,8 @@ from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import SYMBOLS, Vocab
 from unitk.vocab.open import open_vocab
 
-FILE, SIDES = "mass.pth", ("encoder", "decoder")
+WEIGHTS = "mass.pth"
+SIDES = ("encoder", "decoder")
 WORDS, OUTPUT = "decoder.embeddings.weight", "decoder.pred_layer.proj.weight"
 LANGUAGES = "decoder.lang_embeddings.weight"
 INDEX = {"sep": "eos_index", "pad": "pad_index", "unk": "unk_index", "mask": "mask_index"}
@@ -99,7 +100,7 @@ def tower(root: str, ours: str) -> dict[str, Any]:
 
 def find(path: Path, vocab: Path | None) -> Found:
     """Read a file of XLM, or a folder with one; the dictionary is in it or given as `vocab`."""
-    path = find_file(path, (FILE, "*.pth"), "checkpoint")
+    path = find_file(path, (WEIGHTS, "*.pth"), "checkpoint")
     stored = read_pickle(path)
     sides = [stored.get(side) for side in SIDES] if isinstance(stored, dict) else []
     if not sides or not all(isinstance(side, dict) for side in sides):
@@ -206,7 +207,7 @@ def write(parts: Loaded, folder: Path) -> None:
         whole[side][rest] = tensor
     ids = {key: vocab.symbols[name] for name, key in INDEX.items()}
     params = params_of(config) | {"n_words": rows, "bos_index": 0, **ids}
-    save_pickle(whole | {"params": params} | dictionary(vocab.model, rows), folder / FILE)
+    save_pickle(whole | {"params": params} | dictionary(vocab.model, rows), folder / WEIGHTS)
 
 
 def params_of(config: TranslationConfig) -> dict[str, Any]:

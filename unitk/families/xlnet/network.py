@@ -37,7 +37,9 @@ class RelativeAttention(Attention):
         def vector() -> nn.Parameter:
             return nn.Parameter(config.init_std * torch.randn(width))
 
-        self.content_bias, self.position_bias, self.segment_bias = vector(), vector(), vector()
+        self.content_bias = vector()
+        self.position_bias = vector()
+        self.segment_bias = vector()
 
     def score_bias(self, query_BHTK: Tensor, key_BHSK: Tensor, view: View) -> Tensor:
         """The terms of the scores besides q k / sqrt(K)."""

@@ -7,7 +7,6 @@ written with `from_pretrained`.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -15,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,7 +35,6 @@ from unitk.formats.hf.families import (
     BOTH,
     DOUBLE,
     MODEL_TYPE,
-    ONE_WAY,
     OUTPUTS,
     Checkpoint,
     Family,
@@ -46,20 +43,18 @@ from unitk.formats.hf.families import (
     ending_of,
     families,
     is_tied,
-    kind_of,
     layout_of,
 )
 from unitk.formats.hf.generation import FILE, decoding_of, generation
 from unitk.formats.hf.heads import KEPT, detect_task, head_settings, named_classes
 from unitk.formats.hf.templates import copy_templates
 from unitk.formats.hf.tokenizer import tokenizer_settings, write_tokenizer
+from unitk.formats.hf.usage import check_sight, sight_of, tag, type_of, usage
 from unitk.formats.names import count_from, current_name
 from unitk.formats.vocabs import vocab_beside
 from unitk.options.fields import flag, render
 from unitk.pretrained import from_hub
 from unitk.registry import nearest, register
-from unitk.tasks.base import Task
-from unitk.tasks.mlm import MLM
 from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab
 from unitk.vocab.open import is_released, open_beside, open_vocab
@@ -102,10 +97,13 @@ def find(path: Path, vocab: Path | None) -> Found:
     fine = detect_task(family, checkpoint, family.told(Told(given, where.parent, own)))
     config = settings.with_values(config, where, **changes | fine.changes)
     checks.check_word_output(config, family, given, where)
-    task, options, answers = fine.task, fine.options, False
+    task = fine.task
+    options = fine.options
+    answers = False
     # a folder of others tells no task; it was trained to see both sides, so it fills masks
     if family.both_ways and family.is_open(given):
-        task, options = "mlm", {}
+        task = "mlm"
+        options = {}
     kept = settings.check_value(given.get(KEPT, {}), dict, KEPT, where)
     if "task" in kept:
         task, options, answers = _read_kept(kept, where)
@@ -213,7 +211,8 @@ def rename_tensors(tensors: Mapping[str, Tensor], family: Family, path: Path) ->
     gamma becomes weight, the root is put before the names of a bare model, and a prefix that all
     names of a wrapped model have is taken off.
     """
-    root, own = family.root, set[str]()
+    root = family.root
+    own = set[str]()
     for theirs in (*family.layout.names.values(), *family.layout.copies):
         for name in (theirs,) if isinstance(theirs, str) else theirs:
             own |= {name.partition(".")[0], name.removeprefix(root).partition(".")[0]}
@@ -237,10 +236,11 @@ def rename_tensors(tensors: Mapping[str, Tensor], family: Family, path: Path) ->
 
 def write(parts: Loaded, folder: Path, embeds: bool = False) -> None:
     """Write model, settings and tokenizer (of prompts, or of what is embedded) into a folder."""
-    config, tensors = parts.model.config, parts.tensors()
-    kind = _kind(parts)
+    config = parts.model.config
+    tensors = parts.tensors()
+    kind = type_of(parts)
     family: Family = registry.get(MODEL_TYPE, kind)
-    _check_sight(parts.task, family)
+    check_sight(parts.task, family)
     lost = _warn_of_lost(parts, family, tensors)
     rows = len(tensors["embed.tokens.weight"])
     theirs = ({} if parts.task.head else family.buffers(rows)) | translate(parts, tensors)
@@ -286,7 +286,9 @@ def _warn_of_lost(parts: Loaded, family: Family, tensors: Mapping[str, Tensor]) 
 
 def _settings_of(parts: Loaded, kind: str, family: Family, rows: int) -> dict[str, Any]:
     """The entries of config.json for a model with this many rows of token embeddings."""
-    config, vocab, pad = parts.model.config, parts.task.vocab, _pad(parts, rows)
+    config = parts.model.config
+    vocab = parts.task.vocab
+    pad = _pad(parts, rows)
     about = {"model_type": kind, "architectures": [class_of(family, config)], **family.fixed}
     about |= settings.write(config, family.keys)
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
@@ -297,96 +299,10 @@ def _settings_of(parts: Loaded, kind: str, family: Family, rows: int) -> dict[st
     return about | family.entries(replace(config, position_offset=family.offset(pad)))
 
 
-def _kind(parts: Loaded) -> str:
-    """The model type of transformers that a model leaves as."""
-    arch, task = parts.config.get("arch", ""), parts.task
-    return kind_of(parts.model.config, arch, task.head, sight_of(task))
-
-
-def sight_of(task: Task) -> str:
-    """How a task's model reads a text: from both sides, or from left to right."""
-    return ONE_WAY if task.reading([np.zeros(2, np.int64)]).now.any() else BOTH
-
-
-def _check_sight(task: Task, family: Family) -> None:
-    """Refuse a task whose models see a text otherwise than the family's: one way or both ways.
-
-    Logs a warning where the family's model gives the logits of a token at another slot.
-    """
-    theirs, ours = family.sights, sight_of(task)
-    both = f"transformers' {family.name} reads texts from {theirs[0]}"
-    require(ours in theirs, f"--to hf: {both}, but task {task.name} from {ours}")
-    if isinstance(task, MLM) and task.config.shift:
-        log.warning("the exported model has the logits of token i at token i - 1 (--task.shift)")
-
-
-USAGE = """\
-{says} every token sees both sides. The model fills masks:
-
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
-model = AutoModelForCausalLM.from_pretrained(".")
-inputs = tokenizer("{text}", return_tensors="pt")
-words = model(**inputs).logits{shift}.argmax(-1)
-print(tokenizer.decode(words[inputs["input_ids"] == tokenizer.mask_token_id]))
-```
-
-```bash
-unitk convert --from hf . --to unitk ../model
-unitk generate --checkpoint ../model --infill "{text}"
-```
-"""
-
-READS = """\
-{says} every token sees both sides. The states of a text:
-
-```python
-from transformers import AutoModel, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
-model = AutoModel.from_pretrained(".")
-states = model(**tokenizer("{text}", return_tensors="pt")).last_hidden_state
-```
-
-It writes under a mask that `generate` of transformers does not have; unitk has it.{more}
-
-```bash
-unitk convert --from hf . --to unitk ../model
-unitk generate --checkpoint ../model --input texts.txt
-```
-"""
-CONTINUES = " `unitk convert --task lm` writes a folder that continues texts there."
-
-
-def usage(parts: Loaded) -> str:
-    """How to use a model that sees both sides although its class, or its task, does not say so."""
-    config, task = parts.model.config, parts.task
-    family: Family = registry.get(MODEL_TYPE, _kind(parts))
-    encodes = family.task == "mlm" and task.protocol is not None
-    if not (family.both_ways or encodes) or sight_of(task) == ONE_WAY or task.head:
-        return ""
-    mask = task.vocab.pieces([task.vocab.mask])[0]
-    shift = ".roll(1, 1)" if isinstance(task, MLM) and task.config.shift else ""
-    opens = "`config.json` says `{}: {}`, so"
-    opens = opens.format(*map(json.dumps, next(iter(family.opens(config).items()))))
-    says = f"In transformers, a {family.name} is an encoder:" if encodes else opens
-    if task.protocol is not None:
-        more = CONTINUES if parts.reader is not None else ""
-        return READS.format(says=says, text="The cat sat on the mat.", more=more)
-    return USAGE.format(says=says, text=f"The cat {mask} on the mat.", shift=shift)
-
-
-def tag(parts: Loaded) -> str:
-    """The hub's name for a model that sees both sides although its class does not say so."""
-    return ("feature-extraction" if parts.task.protocol else "fill-mask") if usage(parts) else ""
-
-
 def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename and reshape weights, or their gradients, to those of transformers."""
     config, head = parts.model.config, parts.task.head
-    family: Family = registry.get(MODEL_TYPE, _kind(parts))
+    family: Family = registry.get(MODEL_TYPE, type_of(parts))
     ours = {name: tensor for name, tensor in tensors.items() if family.keeps(name, config)}
     # transformers fixes the number of rows before position 0
     offset = family.offset(_pad(parts, len(ours["embed.tokens.weight"])))
@@ -432,7 +348,8 @@ def _pad(parts: Loaded, rows: int) -> int:
     RoBERTa counts positions from it, so an imported RoBERTa keeps it even if unitk added the
     symbol.
     """
-    config, pad = parts.model.config, parts.task.vocab.pad
+    config = parts.model.config
+    pad = parts.task.vocab.pad
     return config.position_offset - 1 if config.position_offset and pad >= rows else pad
 
 

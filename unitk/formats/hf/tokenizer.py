@@ -318,7 +318,8 @@ def _characters(table: bytes, name: bytes) -> list[Any]:
     compose = [normalizers.Replace(Regex(order), GLUE), normalizers.NFKC()]
     if not name.startswith(b"nmt"):
         return [*compose, *steps]
-    there, back = normalizers.Replace("\uff5e", TILDE), normalizers.Replace(TILDE, "\uff5e")
+    there = normalizers.Replace("\uff5e", TILDE)
+    back = normalizers.Replace(TILDE, "\uff5e")
     return [there, *compose, *steps, back]
 
 

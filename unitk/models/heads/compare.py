@@ -171,7 +171,8 @@ def _spread(logits_KV: Tensor, smoothing: float, pad: int | None) -> Smoothing:
     # which columns are words is asked here alone, as that waits for the device; what an import
     # added to the vocabulary is -inf in all rows: it is no word
     live_V = (logits_KV[:1] > -torch.inf).all(0)
-    pads, size = [pad] if pad is not None and live_V[pad] else [], int(live_V.sum())
+    pads = [pad] if pad is not None and live_V[pad] else []
+    size = int(live_V.sum())
     each = smoothing / (size if pad is None else size - 1 - len(pads))
     words = slice(None) if size == len(live_V) else live_V
     return Smoothing(smoothing, each, live_V, words, size, pad, pads)

@@ -31,7 +31,8 @@ class Pooled(Head):
 
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
         super().__init__(config, vocab_size, size)
-        width, self.activation = config.width, SQUASHES.get(config.head_dense)
+        width = config.width
+        self.activation = SQUASHES.get(config.head_dense)
         dense = config.head_pooler and self.activation is not None
         self.dense = nn.Linear(width, width) if dense else None
         self.transform = slot_transform(config)

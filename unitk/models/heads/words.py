@@ -58,7 +58,8 @@ class WordHead(Categorical):
         weight: Tensor = tokens_VD if self.weight is None else self.weight
         bias: Tensor | None = self.bias
         if among_C is not None:
-            weight, bias = weight[among_C], None if bias is None else bias[among_C]
+            weight = weight[among_C]
+            bias = None if bias is None else bias[among_C]
         if self.product is not None and among_C is None:
             logits_KV = self.product(states_KD)
         else:

@@ -38,7 +38,8 @@ class Speller:
             if added.endswith(HALF) and len(self.ids) - self.read < BYTES:
                 added = ""
             else:
-                self.start, self.read = self.read, len(self.ids)
+                self.start = self.read
+                self.read = len(self.ids)
             self.pieces.append(added)
             self.text += added
         return self.text
@@ -53,10 +54,8 @@ class Speller:
 
     def _added(self) -> str:
         """What the words since `read` add to those before; these alone may lack a blank."""
-        old, new = (
-            self.decode(self.ids[self.start : self.read]),
-            self.decode(self.ids[self.start :]),
-        )
+        old = self.decode(self.ids[self.start : self.read])
+        new = self.decode(self.ids[self.start :])
         return new[len(old) :] if new.startswith(old) else self.decode(self.ids[self.read :])
 
 

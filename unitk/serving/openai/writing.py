@@ -347,7 +347,8 @@ class Events(Stream):
     media_type = "text/event-stream"
 
     def __init__(self, route: WritingRoute, usage: bool) -> None:
-        self.route, self.usage = route, usage
+        self.route = route
+        self.usage = usage
         self.sent: defaultdict[int, str] = defaultdict(str)
         self.begun = set[int]()
 
@@ -355,7 +356,8 @@ class Events(Stream):
         index, text = event
         if len(text) <= len(self.sent[index]):
             return b""
-        added, self.sent[index] = text[len(self.sent[index]) :], text
+        added = text[len(self.sent[index]) :]
+        self.sent[index] = text
         return self.told([self.grown(index, added)])
 
     def answer(self, value: Any) -> bytes:

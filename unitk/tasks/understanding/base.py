@@ -41,7 +41,8 @@ def parse_layout(text: str) -> tuple[type[Task], Any]:
     name, _, rest = text.partition(":")
     task = registry.get("task", name, LAYOUT)
     require(not task.predicts, f"{LAYOUT} needs another objective, not {name}")
-    keys, found = [option.name for option in options(task.Config)], list[tuple[str, str, str]]()
+    keys = [option.name for option in options(task.Config)]
+    found = list[tuple[str, str, str]]()
     for part in filter(None, COMMA.split(rest)):
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
@@ -123,7 +124,8 @@ class Understanding(Task):
 
     def likeliest(self, logits: Floats, names: Sequence[Any]) -> dict[str, Any]:
         """The name with the largest logit, its probability, and the probabilities of all names."""
-        best, odds = int(logits.argmax()), softmax(logits).tolist()
+        best = int(logits.argmax())
+        odds = softmax(logits).tolist()
         each = dict(zip(names, odds, strict=True))
         return {"label": names[best], "probability": odds[best], "probabilities": each}
 
@@ -168,7 +170,8 @@ class Headed(Understanding):
 
     def asked(self, example: Example, tower: str, rows: Ids) -> Example:
         """The example with an ask whose predictions read the slots `rows` [K, a] of a tower."""
-        ones, zeros = np.ones(len(rows), np.float32), np.zeros(len(rows))
+        ones = np.ones(len(rows), np.float32)
+        zeros = np.zeros(len(rows))
         ask = Ask(self.head, f"{self.head}:label", tower, rows, zeros, ones)
         return replace(example, asks=[ask, *(example.asks if self.config.lm_weight else ())])
 
@@ -187,7 +190,9 @@ class Labelling(Headed):
 def side_by_side(each: Sequence[Encoded]) -> tuple[Example, Ids]:
     """Join laid-out texts in one example, a doc each; returns it and the docs' slots [1, a]."""
     towers: dict[str, list[Slots]] = {}
-    sizes, asks, rows = Counter[str](), [], []
+    sizes = Counter[str]()
+    asks = []
+    rows = []
     for number, one in enumerate(each):
         rows.append(sizes[one.tower] + one.whole)
         asks += [replace(ask, rows=ask.rows + sizes[ask.tower]) for ask in one.example.asks]

@@ -47,7 +47,8 @@ class Span(Headed):
         """
         encoded = self.encoded(parts)
         first, last = output[0] - np.logaddexp.reduce(output[0], axis=-1, keepdims=True)  # [2, a]
-        passage, none = encoded.parts[-1], float(first[encoded.whole] + last[encoded.whole])
+        passage = encoded.parts[-1]
+        none = float(first[encoded.whole] + last[encoded.whole])
         more = np.arange(len(passage)) - np.arange(len(passage))[:, None]  # tokens but the first
         fits = (more >= 0) & (more < self.config.max_answer)
         score = np.where(fits, first[passage][:, None] + last[passage], -np.inf)

@@ -34,7 +34,8 @@ def of_same_tasks(there: Settings, tasks: Mapping[str, str]) -> Settings:
 
 def differences(parsed: Parsed, there: Settings, checkpoint: Path, tower: str = "x") -> list[str]:
     """The options that were given and differ from the checkpoint that the weights come from."""
-    arch, named = parsed.components["arch"], list[str]()
+    arch = parsed.components["arch"]
+    named = list[str]()
     component = replace(arch, config=arch.config.tower(tower))
     unshaped = (key for name in UNSHAPED if (key := f"arch.{name}") in there)
     theirs = Settings({key: there[key] for key in unshaped})
@@ -74,7 +75,8 @@ def check_frozen(
             copy = f"{checkpoint / name}, a copy of a file that was changed"
             raise UsageError(f"a resumed run keeps the contents of {copy}")
     # an option the run did not know yet has its default there
-    there, here = parsed.differing(recorded_options(state)), parsed.settings
+    there = parsed.differing(recorded_options(state))
+    here = parsed.settings
     components = here.only(*COMPONENTS)
     changed = there.keys() & CUT if parsed.main.new_data else set()
     for key in sorted(there, key=lambda key: (key not in COMPONENTS, key)):

@@ -44,7 +44,8 @@ def first_batches(data: Data, seed: int) -> Iterator[Batch]:
 
 def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
     """Refuse options that exclude stateful rows."""
-    rows, arch = parsed.main.stateful_rows, parsed.components["arch"]
+    rows = parsed.main.stateful_rows
+    arch = parsed.components["arch"]
     if not rows:
         return
     name = f"--stateful-rows {rows}"

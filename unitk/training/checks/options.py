@@ -39,7 +39,8 @@ def _check_shards(config: TrainConfig, run: RunFolder) -> None:
 
 def _check_sharded(parsed: Parsed) -> None:
     """Refuse what cannot be divided among processes."""
-    config, optimizer = parsed.main, parsed.components["optimizer"].config
+    config = parsed.main
+    optimizer = parsed.components["optimizer"].config
     averages, retry = "averages are not divided", "ranks would wait for ever"
     for key, why in (("ema", averages), ("average_last", averages), ("oom_retry", retry)):
         require(not getattr(config, key), f"--shard and {flag(key)} exclude each other: {why}")
@@ -66,7 +67,8 @@ def _check_criterion(parsed: Parsed) -> None:
 
 def _check_scores(parsed: Parsed) -> None:
     """Refuse options of `--valid-generate` that exclude each other, or that lack it."""
-    config, best = parsed.main, figure(parsed.main.best_metric or "")
+    config = parsed.main
+    best = figure(parsed.main.best_metric or "")
     given = config.valid_generate is not None
     for name in ("valid_metric", "valid_beam"):
         idle = not given and parsed.settings.given(name, Origin.FLAG)

@@ -87,8 +87,10 @@ def card(
     the name of its class does not; `library` opens it.
     """
     state = finding(read_state)(path)
-    config, at = state["config"], Progress.of(state)
-    task, name = loaded.task, printable(path.resolve().name)
+    config = state["config"]
+    at = Progress.of(state)
+    task = loaded.task
+    name = printable(path.resolve().name)
     tag = tag or pipeline_tag(loaded)
     tasks = [one.partition("=")[0] for one in config["task"].split()]
     front: dict[str, Any] = {"library_name": library, "pipeline_tag": tag, "license": about.license}
@@ -132,13 +134,15 @@ def pipeline_tag(loaded: Loaded) -> str:
 
 def how_to(tag: str, task: Task) -> str:
     """The model in transformers and in unitk."""
-    model, text = CLASSES.get(tag, "AutoModel"), '"A text."'
+    model = CLASSES.get(tag, "AutoModel")
+    text = '"A text."'
     verb, shown = "embed", "model(**inputs)"
     if tag in ("text-generation", "text2text-generation"):
         verb, shown = "generate", "tokenizer.decode(model.generate(**inputs)[0])"
     elif tag == "fill-mask":
         mask = task.vocab.pieces([task.vocab.mask])[0]
-        verb, text = "generate", f'"The cat {mask} on the mat."'
+        verb = "generate"
+        text = f'"The cat {mask} on the mat."'
     elif task.predicts:
         verb = "predict"
     given = f"--infill {text}" if tag == "fill-mask" else text

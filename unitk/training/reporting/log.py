@@ -49,9 +49,12 @@ class Journal:
     def __init__(
         self, sinks: Sequence[Sink], *, step: int, total: int | None, shown: bool = True
     ) -> None:
-        self.sinks, self.total = sinks, total
+        self.sinks = sinks
+        self.total = total
         self._events: list[Event] = []  # that nobody has taken yet
-        self._trouble, self._shown, self._pause = False, shown, SOON
+        self._trouble = False
+        self._shown = shown
+        self._pause = SOON
         self._last = -1  # the step of the last line
         self._due = self._announcement = math.inf
         self._progress = Progress(
@@ -125,7 +128,8 @@ class Journal:
 
     def taken(self) -> Iterator[Event]:
         """The events since the last call."""
-        events, self._events = self._events, []
+        events = self._events
+        self._events = []
         yield from events
 
     def _attempt(self, write: Callable[[], None]) -> None:

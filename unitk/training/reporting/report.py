@@ -38,9 +38,13 @@ SMALL = 50e6
 
 def first_lines(run: Run) -> list[str]:
     """The first log lines: what is trained, on which data and device."""
-    start, data, feed, ranks = run.start, run.start.data, run.feed, run.ranks
+    start = run.start
+    data = run.start.data
+    feed = run.feed
+    ranks = run.ranks
     parts = start.parsed.components
-    slots, texts = f"{feed.batch_tokens:,} slots", amount(feed.batch_texts or 0, "texts")
+    slots = f"{feed.batch_tokens:,} slots"
+    texts = amount(feed.batch_texts or 0, "texts")
     examples = round(_per_epoch(feed))
     weights, trained = _weights(run.model, every=True), _weights(run.model, every=False)
     of_them = f", {trained / 1e6:.2f} M of them trained" if trained < weights else ""
@@ -86,7 +90,10 @@ def _weights(model: nn.Module, every: bool) -> int:
 
 def warnings(run: Run) -> Iterator[str]:
     """Warnings about data and options that are probably a mistake."""
-    data, feed, parsed, end = run.start.data, run.feed, run.start.parsed, run.total
+    data = run.start.data
+    feed = run.feed
+    parsed = run.start.parsed
+    end = run.total
     if run.precision == "bf16" and not computes_in_bf16(run.device):
         # nine times, measured on a CPU with AVX2 alone
         cure = "--precision fp32 is several times as fast"
@@ -95,7 +102,8 @@ def warnings(run: Run) -> Iterator[str]:
     for name, source in {"train": data.train, **data.valid}.items():
         if source.shortened:
             yield f"{name}: {source.shortened}"
-        bounds, most = source.bounds(0), run.start.config.max_tokens
+        bounds = source.bounds(0)
+        most = run.start.config.max_tokens
         if long := int((bounds > most).sum()):
             alone = f"each is a micro-batch alone, of up to {bounds.max():,} slots"
             yield f"{name}: {amount(long, 'texts')} above --max-tokens {most:,}: {alone}"
@@ -140,7 +148,8 @@ def seconds_left(run: Run) -> float | None:
     """Seconds until the last update at the speed of the last ones; None if that is not known."""
     if not run.total:
         return None
-    at, every = run.progress.step, run.start.config.valid_every
+    at = run.progress.step
+    every = run.start.config.valid_every
     validations = -(-run.total // every) - at // every
     left = (run.total - at) * run.speed.busy / run.speed.updates
     return left + validations * run.validation_seconds
@@ -150,7 +159,8 @@ def early_lines(run: Run) -> tuple[str, str]:
     """The values since the last event, which is not due yet; and how long a long run will take."""
     at = run.progress
     losses = run.means.values("train", run.start.data.train.loss_weights(at.step, run.total))
-    speed, left = run.speed, seconds_left(run)
+    speed = run.speed
+    left = seconds_left(run)
     # the slots of the other ranks are not known yet
     values = losses | {"tokens/s": speed.tokens / speed.busy, "wait": speed.waited / speed.busy}
     time = f"{about_time(left)} to go at {values['tokens/s']:,.0f} tokens/s" if left else ""
@@ -168,7 +178,9 @@ def about_time(seconds: float) -> str:
 
 def last_lines(run: Run) -> list[str]:
     """The last log lines: how time was spent, and how noisy gradients were, if measured."""
-    spent, at, lines = run.spent, run.progress, []  # of this process, not of those before a resume
+    spent = run.spent  # of this process, not of those before a resume
+    at = run.progress
+    lines = []
     if spent.updates:
         values = spent.values()
         speed = f"{values['tokens/s']:,.0f} tokens/s in updates ({clock(spent.busy)})"
@@ -271,7 +283,8 @@ Data {start.data.fingerprint[:12]}, vocabulary {start.data.vocab.hash[:12]}.
 
 def use(run: Run) -> str:
     """A command that uses the model, with {} for the checkpoint; generating tasks come first."""
-    start, named = run.start, run.start.parsed.mixture
+    start = run.start
+    named = run.start.parsed.mixture
     if start.data.task.form:
         return "unitk predict --checkpoint {} --input FILE"
     vocab = start.data.vocab

@@ -121,7 +121,8 @@ class WandB:
         number.parent.mkdir(exist_ok=True)  # a resumed run is the same one
         if not number.exists():
             files.create(number, secrets.token_hex(8))
-        name, own = folder.resolve().name, number.read_text()
+        name = folder.resolve().name
+        own = number.read_text()
         try:
             self._run: Any = wandb.init(dir=str(folder), name=name, id=own, resume="allow")
         except wandb.Error as error:

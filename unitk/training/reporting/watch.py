@@ -28,11 +28,16 @@ class Watch:
     """
 
     def __init__(self, run: Run) -> None:
-        start, device, self.precision = run.start, run.device, run.precision
+        start = run.start
+        device = run.device
+        self.precision = run.precision
         config, data, criterion = start.config, start.data, run.criterion
-        self.criterion, self.device, self.ranks = criterion, device, run.ranks
+        self.criterion = criterion
+        self.device = device
+        self.ranks = run.ranks
         self.done = run.progress.step
-        self.every, self.batches = sys.maxsize, list[Batch]()  # never due
+        self.every = sys.maxsize  # never due
+        self.batches = list[Batch]()
         if not isinstance(criterion, Watching):
             for name in ("panel_every", "panel_texts"):
                 if start.parsed.settings.given(name, Origin.FLAG):

@@ -105,7 +105,8 @@ def load(
         vocab = Vocab.load(folder / "vocab")
     given = asked_as(state, task_name).under(given)
     parsed = components(state, folder, given)
-    parts, chosen = parsed.components, parsed.components["task"]
+    parts = parsed.components
+    chosen = parsed.components["task"]
     tasks = parsed.mixture or {chosen.name: chosen}
     task_name = task_name or state.get("default_task")  # of models that come with unitk
     trained = f"{folder} was trained with {', '.join(tasks)}"
@@ -211,7 +212,8 @@ def load_weights(
     `mapped`, tensors are memory-mapped: a page is read when needed, and copied when written to.
     With a `task`, which begins to train the model, `_complete` initialises what is missing.
     """
-    there, here = weights_of(folder, averages, merged), tensors_of(model)
+    there = weights_of(folder, averages, merged)
+    here = tensors_of(model)
     taken = {name for name in here if name in there and there[name].shape == here[name].shape}
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):

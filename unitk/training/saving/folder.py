@@ -182,7 +182,8 @@ def hold(checkpoint: Path, alone: bool = False) -> AbstractContextManager[Any] |
     With `alone`, it is also None if somebody else holds the checkpoint. Without a manifest, or on a
     disk without locks, the context protects nothing.
     """
-    fcntl, manifest = files.fcntl, checkpoint / MANIFEST
+    fcntl = files.fcntl
+    manifest = checkpoint / MANIFEST
     try:
         file = manifest.open("rb")
     except (FileNotFoundError, NotADirectoryError):

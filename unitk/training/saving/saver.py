@@ -25,7 +25,8 @@ class Saver:
     """
 
     def __init__(self, folder: RunFolder, keep_last: int) -> None:
-        self.folder, self.keep_last = folder, keep_last
+        self.folder = folder
+        self.keep_last = keep_last
         # not the thread's own end: an interrupted `join` takes a thread for ended (bpo-45274)
         self._done = threading.Event()
         self._done.set()
@@ -62,7 +63,8 @@ class Saver:
         if not wait and not self._done.is_set():
             return 0
         self._done.wait()
-        failed, self._untold = self._untold or self._report(), 0
+        failed = self._untold or self._report()
+        self._untold = 0
         return failed
 
     def finish(self) -> None:
@@ -106,7 +108,8 @@ class Saver:
             log.warning("%s; training continues", self.behind)
 
     def _report(self) -> int:
-        error, self._error = self._error, None
+        error = self._error
+        self._error = None
         if error is None:
             return 0
         if not isinstance(error, OSError):

@@ -46,7 +46,8 @@ def recorded_options(state: dict[str, Any]) -> Settings:
 
     Options that an earlier version did not have get the values that it used.
     """
-    there, earlier = Settings.of_texts(state["config"], Origin.CHECKPOINT), dict[str, str]()
+    there = Settings.of_texts(state["config"], Origin.CHECKPOINT)
+    earlier = dict[str, str]()
     for name, part in there.tasks().items():
         known = registry.get("task", name).earlier if registry.has("task", name) else {}
         earlier |= {f"{part}.{option}": text for option, text in known.items()}
@@ -189,7 +190,8 @@ class Progress:
                 now = "step %s is no longer the best one, and --patience counts from 0"
                 log.warning(f"{other}: {now}", self.best_step)
             if self.judged_by:  # earlier versions did not say
-                self.ranking, self.stale = [], 0
+                self.ranking = []
+                self.stale = 0
             self.judged_by = what
 
     def read(self, words: int, marks: tuple[int, ...]) -> None:

@@ -62,7 +62,8 @@ class Base:
     @classmethod
     def stored(cls, folder: Path) -> Base:
         """The base of the checkpoint of a run with an adapter."""
-        about, file = read_state(folder)["base"], folder / BASE
+        about = read_state(folder)["base"]
+        file = folder / BASE
         if "model" in about:
             there = pretrained.FOLDER / about["model"]
             file = there / WEIGHTS
@@ -137,7 +138,8 @@ def open_tensors(path: Path) -> dict[str, KeptTensor]:
 
     Raises `CheckpointError` if it is missing or damaged.
     """
-    folder, found = path.with_suffix(SHARDED), dict[str, dict[int, Any]]()
+    folder = path.with_suffix(SHARDED)
+    found = dict[str, dict[int, Any]]()
     try:
         files = [path]
         if folder.is_dir():

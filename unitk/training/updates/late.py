@@ -64,13 +64,15 @@ class Late:
     """Makes updates whose loss and norm the host reads one update later."""
 
     def __init__(self, run: Run, steps: Updater) -> None:
-        self.run, self.steps = run, steps
+        self.run = run
+        self.steps = steps
         self.pending: Pending | None = None
         self.recorder = Recorder(run) if run.config.capture else None
 
     def update(self, update: Update) -> None:
         """Make an update; the results of the one before are read while the device computes."""
-        at, found = self.run.progress, None
+        at = self.run.progress
+        found = None
         place = at.step, at.epoch
         if self.recorder is not None:
             self.settle()  # the step of this one is in its recording
@@ -85,13 +87,15 @@ class Late:
         if not self.settle():
             computed = self.steps.compute(update)
         values = self.finish(computed.sums, computed.total, computed.norm)
-        names, read = [*computed.sums], start_reading(values)
+        names = [*computed.sums]
+        read = start_reading(values)
         self.pending = Pending(update, place, names, computed.counts, read)
 
     def finish(self, sums: Mapping[str, Tensor], total: Tensor, norm: Tensor) -> Tensor:
         """Make the step unless loss or norm are not finite, which the device decides without a
         wait; returns a tensor of the norm, the loss and its sums."""
-        run, plan = self.run, self.run.plan
+        run = self.run
+        plan = self.run.plan
         figures = torch.stack(
             [norm.double(), total.double(), *(one.double() for one in sums.values())]
         )
@@ -112,7 +116,9 @@ class Late:
         """
         if self.pending is None:
             return True
-        (pending, self.pending), run, at = (self.pending, None), self.run, self.run.progress
+        (pending, self.pending) = (self.pending, None)
+        run = self.run
+        at = self.run.progress
         norm, total, *sums = pending.read().unbind()
         run.norm = float(norm)
         if math.isfinite(run.norm) and math.isfinite(total):

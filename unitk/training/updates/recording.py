@@ -63,7 +63,8 @@ class Recorder:
         if key not in self.made:
             self.made[key] = None
             return None  # which also makes the state of the optimizers, outside of any graph
-        groups, rates = self.run.plan.groups, [group["lr"] for group in self.run.plan.groups]
+        groups = self.run.plan.groups
+        rates = [group["lr"] for group in self.run.plan.groups]
         given = [*rates, *(update.weight(name) / counts[name] for name in names)]
         recording = self.made[key]
         device = self.run.device
@@ -109,7 +110,8 @@ class Recorder:
 
     def compute(self, found: Recording, names: list[str], finish: Finish) -> Tensor:
         """Forward, backward and step: what is recorded."""
-        run, at = self.run, self.run.progress
+        run = self.run
+        at = self.run.progress
         factors = dict(zip(names, found.numbers[len(run.plan.groups) :].unbind(), strict=True))
         with computing(run.device, run.precision, at.products):
             loss = run.criterion(run.model, found.batch, at.step, run.total)

@@ -79,7 +79,8 @@ def find_nearest(
     of the angle.
     """
     if metric == "cosine":
-        points, query = _directions(points), _directions(query[None])[0]
+        points = _directions(points)
+        query = _directions(query[None])[0]
         far = ((points - query) ** 2).sum(1, dtype=np.float64) / 2  # no loss of digits near 0
     else:
         far = np.sqrt(((points - query) ** 2).sum(1, dtype=np.float64))

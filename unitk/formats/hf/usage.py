@@ -1,0 +1,106 @@
+"""What a model of unitk is in transformers: its type, how it reads a text, how to use it."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import numpy as np
+
+from unitk import registry
+from unitk.errors import require
+from unitk.formats.hf.families import BOTH, MODEL_TYPE, ONE_WAY, Family, kind_of
+from unitk.tasks.base import Task
+from unitk.tasks.mlm import MLM
+from unitk.training.saving.checkpoint import Loaded
+
+log = logging.getLogger(__name__)
+
+
+USAGE = """\
+{says} every token sees both sides. The model fills masks:
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
+model = AutoModelForCausalLM.from_pretrained(".")
+inputs = tokenizer("{text}", return_tensors="pt")
+words = model(**inputs).logits{shift}.argmax(-1)
+print(tokenizer.decode(words[inputs["input_ids"] == tokenizer.mask_token_id]))
+```
+
+```bash
+unitk convert --from hf . --to unitk ../model
+unitk generate --checkpoint ../model --infill "{text}"
+```
+"""
+
+READS = """\
+{says} every token sees both sides. The states of a text:
+
+```python
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
+model = AutoModel.from_pretrained(".")
+states = model(**tokenizer("{text}", return_tensors="pt")).last_hidden_state
+```
+
+It writes under a mask that `generate` of transformers does not have; unitk has it.{more}
+
+```bash
+unitk convert --from hf . --to unitk ../model
+unitk generate --checkpoint ../model --input texts.txt
+```
+"""
+CONTINUES = " `unitk convert --task lm` writes a folder that continues texts there."
+
+
+def type_of(parts: Loaded) -> str:
+    """The model type of transformers that a model leaves as."""
+    arch = parts.config.get("arch", "")
+    task = parts.task
+    return kind_of(parts.model.config, arch, task.head, sight_of(task))
+
+
+def sight_of(task: Task) -> str:
+    """How a task's model reads a text: from both sides, or from left to right."""
+    return ONE_WAY if task.reading([np.zeros(2, np.int64)]).now.any() else BOTH
+
+
+def check_sight(task: Task, family: Family) -> None:
+    """Refuse a task whose models see a text otherwise than the family's: one way or both ways.
+
+    Logs a warning where the family's model gives the logits of a token at another slot.
+    """
+    theirs = family.sights
+    ours = sight_of(task)
+    both = f"transformers' {family.name} reads texts from {theirs[0]}"
+    require(ours in theirs, f"--to hf: {both}, but task {task.name} from {ours}")
+    if isinstance(task, MLM) and task.config.shift:
+        log.warning("the exported model has the logits of token i at token i - 1 (--task.shift)")
+
+
+def usage(parts: Loaded) -> str:
+    """How to use a model that sees both sides although its class, or its task, does not say so."""
+    config = parts.model.config
+    task = parts.task
+    family: Family = registry.get(MODEL_TYPE, type_of(parts))
+    encodes = family.task == "mlm" and task.protocol is not None
+    if not (family.both_ways or encodes) or sight_of(task) == ONE_WAY or task.head:
+        return ""
+    mask = task.vocab.pieces([task.vocab.mask])[0]
+    shift = ".roll(1, 1)" if isinstance(task, MLM) and task.config.shift else ""
+    opens = "`config.json` says `{}: {}`, so"
+    opens = opens.format(*map(json.dumps, next(iter(family.opens(config).items()))))
+    says = f"In transformers, a {family.name} is an encoder:" if encodes else opens
+    if task.protocol is not None:
+        more = CONTINUES if parts.reader is not None else ""
+        return READS.format(says=says, text="The cat sat on the mat.", more=more)
+    return USAGE.format(says=says, text=f"The cat {mask} on the mat.", shift=shift)
+
+
+def tag(parts: Loaded) -> str:
+    """The hub's name for a model that sees both sides although its class does not say so."""
+    return ("feature-extraction" if parts.task.protocol else "fill-mask") if usage(parts) else ""
