@@ -111,6 +111,12 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or name == "OutOfMemoryError" or host is not None
 
 
+def refusal(error: OSError) -> str:
+    """Why the system refuses, and the file of which it says so, if any."""
+    named = error.filename2 or error.filename, error.strerror
+    return ": ".join(str(part) for part in named if part) or str(error)
+
+
 def show_value(value: object) -> str:
     """A value of Python in a message: its repr, of a long one the beginning."""
     text = repr(value)

@@ -274,14 +274,10 @@ def appearing(real: Path, folder: bool = False) -> Iterator[Path]:
     part = real.with_name(f"{TEMPORARY}{os.getpid()}-{real.name}")
     old = real.with_name(f"{OLD}{os.getpid()}-{real.name}")
     try:
-        make = Path.mkdir if folder else create
-        make(part)
+        (Path.mkdir if folder else create)(part)
         mode = part.stat().st_mode & 0o666
         yield part
-        written = [part, *part.rglob("*")]
-        for path in written:
-            if path.is_symlink():
-                continue
+        for path in [path for path in (part, *part.rglob("*")) if not path.is_symlink()]:
             if not path.is_dir():
                 path.chmod(mode)  # libraries write some that only their owner may read
             _sync(path)

@@ -178,9 +178,8 @@ def _run(verb: Verb | VerbGroup, words: list[str]) -> None:
             raise errors.UnitkError(TOO_MANY) from error
         if not error.filename:
             _silence()
-        raise errors.DataError(
-            f"{error.filename or 'the output cannot be written'}: {error.strerror or error}"
-        ) from error
+        what = "" if error.filename else "the output cannot be written: "
+        raise errors.DataError(what + errors.refusal(error)) from error
 
 
 def set_variables(words: list[str]) -> list[str]:
@@ -254,8 +253,8 @@ def main() -> None:
         eval("0")  # or Python, which has met it in an exec, ends by the signal, not with a code
         sys.exit(130)
     except (MemoryError, RuntimeError, ValueError) as error:
-        if "Too many open files" in str(error):  # from a library
-            report(f"unitk {called_verb()}: {TOO_MANY}")
+        if (loop := "Symlink loop" in str(error)) or "Too many open files" in str(error):
+            report(f"unitk {called_verb()}: {error if loop else TOO_MANY}")  # from a library
             sys.exit(1)
         if not errors.out_of_memory(error):
             raise

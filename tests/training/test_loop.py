@@ -1,4 +1,5 @@
 import json
+import logging
 import math
 import os
 import platform
@@ -660,8 +661,26 @@ def test_a_resumed_run_says_which_options_changed(train, start, tmp_path, caplog
     assert all(f"- {line}\n" in page for line in shown)
 
 
-def test_a_run_folder_explains_itself(train, tmp_path):
+def test_a_profile_has_a_line_for_each_operation(train, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    train("--max-steps 4 --profile")
+    assert (tmp_path / "run" / "profile.json").exists()
+    assert any("aten::mm" in line for line in caplog.messages)
+    assert not any("\n" in line for line in caplog.messages)
+
+
+def test_a_folder_that_another_process_trained_in_meanwhile_is_left_alone(start, train, tmp_path):
+    late = start("--max-steps 3 --seed 2")
+    train("--max-steps 2")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.yaml")}
+    with pytest.raises(UsageError, match="holds a run"):
+        loop.train(late)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.yaml")}
+
+
+def test_a_run_folder_explains_itself(train, tmp_path, caplog):
     train("--max-steps 2 --profile")
+    assert "--profile: the run had too few updates: 2" in caplog.messages
     page = (tmp_path / "run" / "README.md").read_text()
     assert "| `--lr` | 0.01 | --lr |" in page and "2 updates, " in page and "--resume" in page
     assert "`--arch.width`" not in page  # a preset's, not a choice of this run

@@ -197,7 +197,7 @@ def checkpoints(names: dict[str, Any]) -> dict[int, str]:
     """Step -> name of the folder of each checkpoint of a run that is complete."""
     ends = (name.split("/") for name in names if name.endswith(f"/{MANIFEST}"))
     steps = (parts for parts in ends if len(parts) == 3 and parts[1].startswith("step-"))
-    return {int(one[1][5:]): "/".join(one[:2]) for one in steps if one[1][5:].isdigit()}
+    return {int(one[1][5:]): "/".join(one[:2]) for one in steps if one[1][5:].isdecimal()}
 
 
 def index_of(store: Store, run: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from unitk.criterions.base import Loss, undivided
 from unitk.data.batching import Update
-from unitk.errors import NonFiniteError, UsageError, amount, out_of_memory, require
+from unitk.errors import NonFiniteError, UsageError, amount, out_of_memory, refusal, require
 from unitk.files import create
 from unitk.models.model import Model
 from unitk.slots import DOC, Batch
@@ -127,7 +127,7 @@ def give_up(path: Path, update: Update, row: int, what: str) -> NoReturn:
         save_batches(path, update)
         where = f"is in {path}"
     except OSError as error:
-        where = f"could not be saved: {error}"  # the run ends anyway: its own message comes first
+        where = f"could not be saved: {refusal(error)}"  # the message of the run comes first
     raise NonFiniteError(
         f"{amount(row, 'updates')} in a row had NaN or infinity (--on-nonfinite), the last one "
         f"with {what}; its batch {where}; the checkpoints before it are good"

@@ -21,7 +21,7 @@ from torch import Tensor
 from unitk import registry
 from unitk.criterions.base import Learning, Loss
 from unitk.data.batching import FixedBatches, Update, prefetch
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, refusal, require
 from unitk.kernels.products import computing
 from unitk.registry import nearest
 from unitk.slots import Batch
@@ -404,6 +404,7 @@ def _open_folder(trainer: Trainer, stack: ExitStack) -> list[Sink]:
     folder = trainer.start.run
     try:
         stack.enter_context(folder.locked())
+        folder.check(start.config.resume)  # another process may have trained there meanwhile
         folder.create(start.parsed.settings.yaml())
         if start.resumed is not None:
             folder.rewind(at.step)
@@ -414,5 +415,5 @@ def _open_folder(trainer: Trainer, stack: ExitStack) -> list[Sink]:
         folder.mirror()
     except OSError as error:
         what = f"--save-dir {start.config.save_dir} cannot be written to"
-        raise UsageError(f"{what}: {error}") from error
+        raise UsageError(f"{what}: {refusal(error)}") from error
     return sinks

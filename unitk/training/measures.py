@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from unitk.criterions.base import Criterion
 from unitk.data.batching import Update
-from unitk.files import create
+from unitk.files import check_plain, create
 from unitk.slots import Batch
 from unitk.training.config import RANKING, SCORES, figure
 from unitk.training.parallel import Ranks
@@ -270,16 +270,18 @@ def start_profile(folder: Path | None) -> Iterator[Callable[[], None]]:
         return
 
     def done(found: Any) -> None:
-        path = folder / "profile.json"
-        found.export_chrome_trace(str(create(path)))
-        by = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+        by = "self_cuda_time_total" if cuda else "self_cpu_time_total"
         table = found.key_averages().table(sort_by=by, row_limit=10, max_name_column_width=40)
-        log.info("%d updates were profiled; chrome://tracing shows %s", PROFILED, path)
-        log.info("%s", table)
+        for line in table.splitlines():  # a log has no line with several
+            log.info("%s", line)
+        found.export_chrome_trace(str(create(path)))
+        log.info("chrome://tracing shows the profile of these updates: %s", path)
 
-    kinds = [ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        kinds.append(ProfilerActivity.CUDA)
+    cuda, path = torch.cuda.is_available(), folder / "profile.json"
+    check_plain(path)
+    kinds = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * cuda]
     when = schedule(wait=WARM_UP - 1, warmup=1, active=PROFILED, repeat=1)
     with profile(activities=kinds, schedule=when, on_trace_ready=done) as found:
         yield found.step
+        if found.step_num <= WARM_UP:
+            log.warning("--profile: the run had too few updates: %d", found.step_num)

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import random
@@ -6,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from unitk import files
-from unitk.errors import CheckpointError, UsageError
+from unitk.errors import CheckpointError, UsageError, refusal
 from unitk.files import MANIFEST, damage
 from unitk.training.saving import saver
 from unitk.training.saving.folder import DAMAGED, RunFolder, find_checkpoint
@@ -144,6 +145,20 @@ def test_pruning_keeps_the_newest_and_the_best(run):
     assert run.steps() == [15]
 
 
+def test_other_names_are_no_steps(run):
+    steps = run.steps()
+    for name in ("step-007", "step-\u00b2", "step-\u0663", "step-x", "step-"):
+        (run.checkpoints / name).mkdir()
+    assert run.steps() == steps and run.newest() == run.step(steps[0])
+
+
+def test_a_link_to_nothing_is_no_save_dir(tmp_path):
+    for name, target in (("gone", "nowhere"), ("loop", "loop")):
+        (tmp_path / name).symlink_to(target)
+        with pytest.raises(UsageError, match=f"{name}: not a folder"):
+            RunFolder(tmp_path / name).check(resume=False)
+
+
 def test_links_change_in_place_and_go_with_their_checkpoint(run):
     run.link("best", 10)
     assert os.readlink(run.path / "best") == "checkpoints/step-10"
@@ -222,4 +237,13 @@ def test_what_cannot_be_removed_is_no_checkpoint_that_was_not_saved(run, monkeyp
     own.save(SimpleNamespace(step=20, publish=None), best=[20], named={})
     own.finish()
     assert own.failed() == 0 and 20 in run.steps()
-    assert "are kept: [Errno 13]" in caplog.text
+    assert "are kept: step-5: Permission denied" in caplog.text
+
+
+def test_the_reason_of_a_disk_is_told_without_numbers(tmp_path):
+    """Nor with the name of a temporary file: the file that it was to become is named."""
+    (tmp_path / "config.yaml").mkdir()
+    with pytest.raises(OSError) as caught:
+        RunFolder(tmp_path).create("task: lm\n")
+    assert refusal(caught.value) == f"{tmp_path / 'config.yaml'}: {os.strerror(errno.EISDIR)}"
+    assert refusal(OSError(errno.ENOSPC, "No space left on device")) == "No space left on device"

@@ -16,7 +16,7 @@ from typing import IO, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from unitk.errors import QUIET, printable, talks
+from unitk.errors import QUIET, printable, refusal, talks
 from unitk.progress import Lossy
 from unitk.training.reporting.sinks import Event, Sink, event
 
@@ -137,5 +137,5 @@ class Journal:
             write()
         except OSError as error:
             if not self._trouble:
-                log.warning("the log cannot be written: %s; training continues", error)
+                log.warning("the log cannot be written: %s; training continues", refusal(error))
             self._trouble = True  # once: a full disk refuses every line

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from unitk import files, pretrained
-from unitk.errors import CheckpointError, DataError, UsageError, require
+from unitk.errors import CheckpointError, DataError, UsageError, refusal, require
 from unitk.files import MANIFEST, TEMPORARY, damage, hold_lock, seal
 
 DAMAGED = "damaged-"
@@ -70,12 +70,11 @@ class RunFolder:
         require(resume or not used, what)
         own = [*self.path.glob(MANIFEST), *self.path.glob(f"train/**/{MANIFEST}")]
         require(not own, f"--save-dir {self.path} holds a corpus or a checkpoint; name another")
-        there = self.path.absolute()
-        while not there.exists():
-            there = there.parent  # the nearest folder that exists decides
+        whole = self.path.absolute()  # the nearest folder that exists decides
+        there = next(one for one in (whole, *whole.parents) if os.path.lexists(one))
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-            reason = "no permission" if there.is_dir() else "not a folder"
-            raise UsageError(f"--save-dir {self.path} cannot be written to: {there}: {reason}")
+            why = "no permission" if there.is_dir() else "not a folder"
+            raise UsageError(f"--save-dir {self.path} cannot be written to: {there}: {why}")
 
     def create(self, config: str) -> None:
         """Create the folder with its config.yaml; remove what a killed process left unfinished."""
@@ -98,12 +97,13 @@ class RunFolder:
         try:
             files.write(self.path / "README.md", text)
         except OSError as error:
-            log.warning("%s cannot be written: %s", self.path / "README.md", error)
+            log.warning("README.md cannot be written: %s", refusal(error))
 
     def steps(self) -> list[int]:
         """The steps that have checkpoints, good or damaged, newest first."""
-        names = [entry.name for entry in self.checkpoints.glob("step-*")]
-        return sorted((int(name[5:]) for name in names if name[5:].isdigit()), reverse=True)
+        texts = {entry.name[5:] for entry in self.checkpoints.glob("step-*")}
+        numbers = {int(text) for text in texts if text.isdecimal()}
+        return sorted((one for one in numbers if str(one) in texts), reverse=True)
 
     def step(self, number: int) -> Path:
         """The path of the checkpoint of a step."""

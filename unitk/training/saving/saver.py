@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from unitk.errors import CheckpointError
+from unitk.errors import CheckpointError, refusal
 from unitk.training.saving.folder import RunFolder
 from unitk.training.saving.snapshot import Snapshot, write
 
@@ -54,9 +54,8 @@ class Saver:
             self._untold = self._report()
         self._step = snapshot.step
         self._done.clear()
-        threading.Thread(
-            target=self._write, args=(snapshot, best, named), name="saver", daemon=True
-        ).start()
+        given = snapshot, best, named
+        threading.Thread(target=self._write, args=given, name="saver", daemon=True).start()
 
     def failed(self, wait: bool = False) -> int:
         """The step of a checkpoint whose writing failed, which is logged; 0: none."""
@@ -90,7 +89,7 @@ class Saver:
             try:
                 folder.prune(self.keep_last, best, named.values())
             except OSError as error:  # this one is there
-                log.warning("older checkpoints cannot be removed, and are kept: %s", error)
+                log.warning("older checkpoints cannot be removed, and are kept: %s", refusal(error))
             self.mirror(step)
         except BaseException as error:  # whatever it is, the loop must get it
             self._error = error
@@ -103,8 +102,8 @@ class Saver:
             self.folder.mirror()
             self.behind = ""
         except OSError as error:
-            why = f"{error.filename}: {error.strerror or error}"
-            self.behind = f"checkpoint of step {step} is only in {self.folder.path} ({why})"
+            only = f"checkpoint of step {step} is only in {self.folder.path}"
+            self.behind = f"{only} ({refusal(error)})"
             log.warning("%s; training continues", self.behind)
 
     def _report(self) -> int:
@@ -119,4 +118,4 @@ class Saver:
 
     def _failure(self, error: OSError) -> str:
         earlier = "; earlier ones are kept" if self.folder.steps() else ""
-        return f"checkpoint of step {self._step} cannot be saved: {error}{earlier}"
+        return f"checkpoint of step {self._step} cannot be saved: {refusal(error)}{earlier}"

@@ -160,14 +160,11 @@ class Progress:
 
     def end(self, config: TrainConfig) -> str:
         """The reason why the run is over, or an empty text."""
-        if config.max_steps and self.step >= config.max_steps:
-            return "--max-steps reached"
-        if config.max_epochs and self.epoch >= config.max_epochs:
-            return "--max-epochs reached"
-        if config.max_words and self.words >= config.max_words:
-            return "--max-words reached"
-        if config.max_hours and self.seconds >= 3600 * config.max_hours:
-            return "--max-hours reached"
+        most = config.max_steps, config.max_epochs, config.max_words, config.max_hours
+        done = self.step, self.epoch, self.words, self.seconds / 3600
+        for name, one, count in zip(("steps", "epochs", "words", "hours"), most, done, strict=True):
+            if one and count >= one:
+                return f"--max-{name} reached"
         if config.patience and self.stale >= config.patience:
             return f"no better validation for {self.stale} times (--patience)"
         return ""

@@ -11,6 +11,7 @@ can do that. A base that comes with unitk is named by its hash in state.json, an
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,4 +187,5 @@ def save_tensors(
     try:
         save_file(tensors, create(path), metadata)
     except SafetensorError as error:  # the library's name for a full disk
-        raise OSError(f"{path.name}: {error}") from error
+        why = re.sub(r".*I/O error: | \(os error \d+\)$", "", str(error))
+        raise OSError(f"{path.name}: {why}") from error
