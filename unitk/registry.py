@@ -177,7 +177,8 @@ def nearest(given: str, known: Iterable[str]) -> str:
     """`; did you mean ...?` for a near miss or a beginning, otherwise nothing."""
     names = list(known)
     begun = [name for name in names if given.strip("-") and name.startswith(given)]
-    close = begun[:3] or difflib.get_close_matches(given, names, n=3, cutoff=0.6)
+    very = difflib.get_close_matches(given, names, n=1, cutoff=0.85)  # --hypothesis, --hypotheses
+    close = [*dict.fromkeys([*very, *begun])][:3] or difflib.get_close_matches(given, names)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 

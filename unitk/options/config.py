@@ -236,12 +236,9 @@ def resolve(main: type, given: Settings, kinds: Sequence[str] = ()) -> Parsed:
             known[kind] = [f"{kind}.{o.name}" for o in options(type(components[kind].config))]
     flat = [option.name for option in options(main)] + list(kinds)
     lost = set(kinds) - components.keys()  # these failed: their options are not known
-    faults += [
-        fault
-        for key, setting in given.items()
-        if key.partition(".")[0] not in lost
-        for fault in _unknown(key, setting, flat, known, components)
-    ]
+    for key, setting in given.items():
+        if key.partition(".")[0] not in lost:
+            faults += _unknown(key, setting, flat, known, components)
     if faults:
         raise UsageError(*dict.fromkeys(faults))
     return Parsed(build_config(main, given), components, given, mixture)
@@ -312,7 +309,7 @@ def build_config(cls: type, given: Settings, prefix: str = "", preset: Any = Non
     if preset is not None:
         return replace(preset, **values)
     for option in options(cls):
-        needed = option.default is MISSING and option.name not in values
+        needed = option.default is MISSING and values.get(option.name, ()) == ()
         require(not needed, f"{flag(prefix + option.name)} is needed: {option.brief}")
     config = cls(**values)
     if not isinstance(config, Checked):  # of a plug-in

@@ -89,7 +89,8 @@ class Connection(H11Protocol):
         """Refuse what is not HTTP, unless an answer has begun."""
         begun = self.cycle is not None and self.cycle.response_started
         if not begun or self.cycle.response_complete:
-            self.transport.write(response(400, "the request is not HTTP/1.1"))
+            what = "the request is not HTTP/1.1, or its head is too long"
+            self.transport.write(response(400, what))
         self.transport.close()
 
     def shutdown(self) -> None:

@@ -256,7 +256,6 @@ class TrainConfig(fields.Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(len(self.data) > 0, "--data needs a corpus folder")
         most = 64 * (os.cpu_count() or 1)
         check_option(self, "threads", (self.threads or 1) <= most, f"at most {most}")
         for one, other in EXCLUSIVE:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unitk.api.verb import verb
-from unitk.errors import require
 from unitk.options.config import Parsed
 from unitk.pictures import check_picture
 from unitk.registry import register
@@ -31,7 +30,6 @@ class Options:
 def value(parsed: Parsed) -> Path:
     """Draw the image; its path."""
     given: Options = parsed.main
-    require(len(given.runs) > 0, "--runs: name a run folder")
     output = given.output or given.runs[0] / "curves.png"
     from unitk.training.reporting.plots import plot_runs
 

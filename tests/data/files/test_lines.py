@@ -28,6 +28,14 @@ def test_gzip_of_several_members_with_padding(tmp_path):
             assert list(read_lines(path)) == ["one", "two"]
 
 
+@pytest.mark.parametrize("name", ["x.txt", "x.gz"])
+def test_a_byte_order_mark_is_no_line(tmp_path, name):
+    mark = b"\xef\xbb\xbf"
+    assert list(read_lines(write(tmp_path / name, mark))) == []
+    assert list(read_lines(write(tmp_path / name, mark + b"\n"))) == [""]
+    assert list(read_lines(write(tmp_path / name, mark + b"a"))) == ["a"]
+
+
 def test_damaged_gzip_is_named(tmp_path):
     whole = gzip.compress(b"some text\n" * 100)
     for data, message in [

@@ -195,7 +195,7 @@ def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]
         line = line + data.count(b"\n")
         at = after
         fresh = _ends_document(data, end, fresh)
-    if data := b"".join(waiting):
+    if (data := b"".join(waiting)) not in (b"", b"\xef\xbb\xbf"):  # a mark is no line
         yield Block(path, line, base + at, fresh, data)
 
 
