@@ -77,7 +77,8 @@ def _bring(store: Store, address: str, here: Path, resume: bool) -> None:
     if not names:
         require(resume or not (here / CONFIG).exists(), f"{what} (it is in {here})")
         return
-    local = [int(one.name[5:]) for one in here.glob("checkpoints/step-*") if one.name[5:].isdecimal()]
+    numbers = [one.name[5:] for one in here.glob("checkpoints/step-*")]
+    local = [int(one) for one in numbers if one.isdecimal()]
     alone = os.environ.get("WORLD_SIZE", "1") == os.environ.get("LOCAL_WORLD_SIZE", "1")
     # ranks of several machines must agree on where they go on: on what the store has
     if own is not None and alone and max(local, default=0) > max(there, default=0):
