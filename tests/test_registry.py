@@ -175,7 +175,7 @@ def test_a_beginning_is_the_nearest():
     assert registry.nearest("glm", ["lm", "mlm", "glm_infill"]) == "; did you mean glm_infill?"
     assert registry.nearest("mml", ["lm", "mlm", "glm_infill"]).startswith("; did you mean mlm")
     both = registry.nearest("--hypothesis", ["--hypothesis-field", "--hypotheses"])
-    assert both == "; did you mean --hypotheses or --hypothesis-field?"
+    assert re.findall(r"--[\w-]+", both) == ["--hypotheses", "--hypothesis-field"]
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def out_of_memory(error: BaseException) -> bool:
 def refusal(error: OSError) -> str:
     """Why the system refuses, and the file of which it says so, if any."""
     named = error.filename2 or error.filename, error.strerror
-    return ": ".join(str(part) for part in named if part) or str(error)
+    return ": ".join(map(str, filter(None, named))) or str(error)
 
 
 def show_value(value: object) -> str:

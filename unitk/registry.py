@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib.util
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -76,8 +77,8 @@ def get(kind: str, name: str, option: str | None = None, known: Sequence[str] = 
     """The component of that name, or a `UsageError` with the nearest of all or of those `known`."""
     if not has(kind, name):
         known = known or names(kind)
-        near = hint("choice", name, known) or nearest(name, known)
-        near = near or f" (known: {', '.join(known)})"
+        all_names = f" (known: {', '.join(known)})"
+        near = hint("choice", name, known) or nearest(name, known) or all_names
         raise UsageError(f"{option or '--' + kind}: there is no {kind} {name!r}{near}")
     return _entries[kind][name]
 
@@ -143,8 +144,7 @@ def import_object(path: str) -> Any:
 
     A registered config names what it builds by a string, so that it can be read without torch.
     """
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return pkgutil.resolve_name(path)
 
 
 def load_plugins(user_dir: Path | None = None) -> None:
@@ -176,9 +176,9 @@ def hint(what: str, name: str, known: Iterable[str]) -> str:
 def nearest(given: str, known: Iterable[str]) -> str:
     """`; did you mean ...?` for a near miss or a beginning, otherwise nothing."""
     names = list(known)
-    begun = [name for name in names if given.strip("-") and name.startswith(given)]
-    very = difflib.get_close_matches(given, names, n=1, cutoff=0.85)  # --hypothesis, --hypotheses
-    close = [*dict.fromkeys([*very, *begun])][:3] or difflib.get_close_matches(given, names)
+    very = difflib.get_close_matches(given, names, 1, 0.85)  # --hypotheses for --hypothesis
+    begun = [name for name in names if name.startswith(given) and name not in very]
+    close = [*very, *begun][: 3 * bool(given.strip("-"))] or difflib.get_close_matches(given, names)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 

@@ -155,7 +155,7 @@ def test_other_names_are_no_steps(run):
 def test_a_link_to_nothing_is_no_save_dir(tmp_path):
     for name, target in (("gone", "nowhere"), ("loop", "loop")):
         (tmp_path / name).symlink_to(target)
-        with pytest.raises(UsageError, match=f"{name}: not a folder"):
+        with pytest.raises(UsageError, match=f"/{name}: "):
             RunFolder(tmp_path / name).check(resume=False)
 
 
@@ -237,7 +237,7 @@ def test_what_cannot_be_removed_is_no_checkpoint_that_was_not_saved(run, monkeyp
     own.save(SimpleNamespace(step=20, publish=None), best=[20], named={})
     own.finish()
     assert own.failed() == 0 and 20 in run.steps()
-    assert "are kept: step-5: Permission denied" in caplog.text
+    assert "step-5: Permission" in caplog.text
 
 
 def test_the_reason_of_a_disk_is_told_without_numbers(tmp_path):
@@ -246,4 +246,5 @@ def test_the_reason_of_a_disk_is_told_without_numbers(tmp_path):
     with pytest.raises(OSError) as caught:
         RunFolder(tmp_path).create("task: lm\n")
     assert refusal(caught.value) == f"{tmp_path / 'config.yaml'}: {os.strerror(errno.EISDIR)}"
-    assert refusal(OSError(errno.ENOSPC, "No space left on device")) == "No space left on device"
+    full = os.strerror(errno.ENOSPC)
+    assert refusal(OSError(errno.ENOSPC, full)) == full
