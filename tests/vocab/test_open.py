@@ -407,3 +407,20 @@ def test_a_link_to_a_device_or_a_pipe_is_not_read(tmp_path, kind, name):
         for path in (folder, folder / name):
             with pytest.raises(DataError, match=f"{name}.* a pipe or"):
                 read_json(path) if path.suffix == ".json" else open_vocab(path)
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "t5"])
+def test_special_tokens_are_split_where_a_folder_says_so(tmp_path, kind, split):
+    hf = pytest.importorskip("transformers")
+    write(tmp_path, kind, "more", "fast", hf)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"split_special_tokens": split}))
+    theirs = hf.AutoTokenizer.from_pretrained(tmp_path)
+    vocab = open_vocab(tmp_path)
+    vocab.save(tmp_path / "saved")
+    text = "the <hl> cat"
+    wanted = theirs(text, add_special_tokens=False)["input_ids"]
+    for one in (vocab, open_vocab(tmp_path / "saved")):
+        assert one.encode(text) == wanted
+        assert one.decode(one.encode("the cat")) == "the cat"

@@ -31,7 +31,7 @@ from unitk.vocab.tokenizer_files import (
     TokenizerFiles,
     token_text,
 )
-from unitk.vocab.tokenizer_json import Tokenizers
+from unitk.vocab.tokenizer_json import SPLITS, Tokenizers
 from unitk.vocab.untrusted import failures, load_tokenizer, naming
 
 WRITERS = (
@@ -123,15 +123,13 @@ def open_released(
         return model, None
     tokenizer = _assemble(files)
     with naming(files.fast_file if files.fast else folder):
-        model = Tokenizers(tokenizer.to_str().encode())
+        spec = tokenizer.to_str()
+        if files.flag(SPLITS, False):
+            spec = json.dumps({**json.loads(spec), SPLITS: True})
+        model = Tokenizers(spec.encode())
     symbols = _symbols(files, model, spellings)
     if file is None:
         _check_rows(files, model, symbols)
-    unnamed = sorted(model.special - {*symbols.values()})
-    if files.flag("split_special_tokens", False) and unnamed:
-        first = model.piece(unnamed[0])
-        where = files.folder / SETTINGS
-        log.warning("%s: split_special_tokens: %r is found in a text all the same", where, first)
     return model, symbols
 
 

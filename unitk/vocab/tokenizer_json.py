@@ -18,6 +18,8 @@ from unitk.vocab.subwords import Offsets, Packed, VocabModel, pack_ids
 from unitk.vocab.untrusted import failures
 
 END_OF_WORD = "</w>"  # of GPT's pieces
+SPLITS = "split_special_tokens"
+"""Key of transformers, which unitk writes into a file: a text only spells special tokens."""
 UNTYPED = "\U0010ffff\U0010fffe\U0010ffff"
 """What no text has: code points that are no characters. It begins the stand-ins of symbols."""
 
@@ -27,7 +29,8 @@ class Tokenizers(VocabModel):
     """A tokenizer of the `tokenizers` library (tokenizer.json): byte-level BPE and others.
 
     Added tokens are found in a text as the library finds them, except for those that are `plain`:
-    unitk's own symbols, which a text only spells. By default, all special ones are plain.
+    unitk's own symbols, which a text only spells. By default, all special ones are plain, and
+    always if `SPLITS` stands in the file.
     """
 
     kind = "tokenizers"
@@ -52,6 +55,7 @@ class Tokenizers(VocabModel):
         self.unk = self._ids.get(unknown) if isinstance(unknown, str) else model.get("unk_id")
         self.special = {token["id"] for token in added if token.get("special")}
         self._plain = frozenset(self.special if plain is None else plain)
+        self._always = frozenset(self.special if spec.pop(SPLITS, False) else ())
         outside = json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")])
         self._bytes = _byte_of_letter() if '"ByteLevel"' in outside else None
         self._begins = '"add_prefix_space": true' in outside
@@ -96,7 +100,7 @@ class Tokenizers(VocabModel):
         return index in self.special
 
     def without(self, symbols: Collection[int]) -> VocabModel:
-        plain = frozenset(index for index in symbols if index < self.size)
+        plain = self._always | {index for index in symbols if index < self.size}
         tokenizer = self
         if plain != self._plain:
             tokenizer = type(self)(self.data, plain) if self._spec is None else copy.copy(self)

@@ -26,7 +26,7 @@ from unitk.tasks.base import Task
 from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab
 from unitk.vocab.subwords import SentencePiece, Unaccented, fields
-from unitk.vocab.tokenizer_json import Tokenizers
+from unitk.vocab.tokenizer_json import SPLITS, Tokenizers
 from unitk.vocab.words import WordList
 
 GLUE, TILDE = "\ufff0", "\ufff1"
@@ -84,6 +84,7 @@ def write_tokenizer(
         about = {**about, "keep_accents": False, "do_lower_case": model.lowercase}
     # whether a text may have special tokens that are found in it
     finds = isinstance(model, Tokenizers) and bool(model.special - {*vocab.symbols.values()})
+    finds = finds and not spec.pop(SPLITS, False)
     pieces = vocab.pieces(range(min(rows, len(vocab))))
     if finds and about.get("split_special_tokens"):
         about = {**about, "split_special_tokens": False}
