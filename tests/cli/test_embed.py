@@ -95,3 +95,13 @@ def test_the_first_dimensions(run, tmp_path):
     near(np.load(out), unitk.load(run).embed(["The badage.", "", "Depo kasa."])[:, :16])
     with pytest.raises(UsageError, match="^--dimensions 65: .* 64"):
         embed.run([*given, "--dimensions", "65", "--overwrite"])
+
+
+@pytest.mark.parametrize("verb", [embed, generate])
+@pytest.mark.parametrize("name", ["out.npz", "out.jsonl.gz", "out.PARQUET"])
+def test_text_is_not_written_under_a_name_of_what_is_no_text(verb, name, run, tmp_path):
+    (tmp_path / "in.txt").write_text("the cat\n")
+    words = ["--checkpoint", str(run), "--input", str(tmp_path / "in.txt")]
+    with pytest.raises(UsageError, match=name):
+        verb.run([*words, "--output", str(tmp_path / name)])
+    assert [one.name for one in tmp_path.iterdir()] == ["in.txt"]

@@ -142,6 +142,14 @@ def test_a_line_without_a_blank_is_named(glm, lines, tmp_path, monkeypatch):
     ]
 
 
+def test_a_stream_without_blanks_has_nothing_to_rank(lines, monkeypatch):
+    for text, idle in ((SOURCES[0], True), (f"{SOURCES[0]}\n{MARKED[0]}", False)):
+        data = f"{text}\n".encode()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        lines("unitk-base-en", f"--input - {QUICK} --rerank on")
+        assert ("--rerank on" in lines.err) == idle
+
+
 def test_a_blank_that_is_plain_text_is_warned_of(lm, lines, tmp_path):
     (tmp_path / "in.txt").write_text(f"{SOURCES[0]}\n{MARKED[0]}\n{MARKED[0]}\n")
     for words in ("--input in.txt", "--input in.txt --score --references in.txt"):

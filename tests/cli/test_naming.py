@@ -82,3 +82,11 @@ def test_files_beside_the_input(name, kind, make_checkpoint, tmp_path, monkeypat
     assert re.fullmatch(rf"unitk generate: {flag(name)} x\b[^\n]*\n", said), said
     with pytest.raises(UnitkError, match=rf"^{name} x\b"):
         unitk.generate(checkpoint=path, input="in.txt", max_len=4, **{name: "x"})
+
+
+def test_names_with_commas_and_standard_input_are_named(tmp_path, monkeypatch):
+    generate = find_verb("generate")
+    for name in ("a,b.txt", "a=b.txt", "a,b=c.txt"):
+        assert tell(generate, ["--input", name], f"{name}: odd") == f"--input {name}: odd"
+    wrong = "standard input, line 3: odd"
+    assert tell(generate, ["--input", "-"], wrong) == f"--input {wrong}"

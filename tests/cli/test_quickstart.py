@@ -37,6 +37,15 @@ def test_a_folder_of_others_is_left_alone(stopped, tmp_path):
     assert (tmp_path / "run" / "thesis.txt").read_text() == "a year"
 
 
+def test_the_command_that_fails_is_named(monkeypatch, tmp_path):
+    def fails(words):
+        raise DataError(f"--dest {words[-1]}: full")
+
+    monkeypatch.setattr(quickstart, "find_verb", lambda name: fails)
+    with pytest.raises(DataError, match="^unitk preprocess --dest "):
+        quickstart.run(["--save-dir", str(tmp_path / "run")])
+
+
 def test_an_earlier_one_is_replaced(stopped, tmp_path):
     for _ in range(2):
         with pytest.raises(Reached, match="preprocess"):

@@ -33,9 +33,11 @@ def _name(message: str, verb: Verb, words: Sequence[str]) -> str:
     kinds = {option.name: type_name(option.type) for option in options(verb.options)}
     flags: dict[str, list[str]] = {}  # path at the message's beginning -> options that have it
     for key, given in read_options(words, verb.options, verb.words).items():
-        for part in re.split("[,=]", ",".join(filter(None, given.words))):
+        texts = [*filter(None, given.words)]  # a name may have a comma or a = itself
+        for part in {*texts, *re.split("[,=]", ",".join(texts))}:
             is_path = kinds.get(key, "").startswith("path") or os.path.lexists(part)
             path = str(Path(part)) if part and is_path and given.where != UNFLAGGED else message
+            path = "standard input" if path == "-" else path
             if message.startswith(path) and re.match("[ :,/]", message[len(path) :]):
                 flags.setdefault(path, []).append(flag(key))
     return f"{' and '.join(flags[max(flags, key=len)])} {message}" if flags else message

@@ -109,4 +109,4 @@ class Drawn(Estimator):
     def check(self, example: Example, model: Decoder, name: str) -> None:
         """Raise `DataError` unless an example fits the positions of a model."""
         if (over := beyond(example, model.config)) > 0:
-            raise DataError(f"{name} is too long by {over} for this model's positions")
+            raise DataError(f"{name} is too long by {over:,} for this model's positions")

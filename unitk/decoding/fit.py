@@ -182,8 +182,8 @@ def shorten_source(
 
 def check_length(source: list[Ids], max_len: int, over: int, limits: ArchConfig) -> None:
     """Raise `UsageError` if a text from nothing would be `over` the positions, above 0."""
-    allow = f"the {limits.max_positions} positions of this model allow {max_len - over}"
-    require(over <= 0 or bool(source), f"--max-len {max_len} is too long by {over}: {allow}")
+    allow = f"the {limits.max_positions:,} positions of this model allow {max_len - over:,}"
+    require(over <= 0 or bool(source), f"--max-len {max_len} is too long by {over:,}: {allow}")
 
 
 def check_places(
@@ -203,20 +203,20 @@ def check_places(
         size = limits.max_positions
         over = max(pos, pos2)
         if over > 0:
-            raise DataError(f"{name} is too long: position {size - 1 + over} of {size}")
+            raise DataError(f"{name} is too long: position {size - 1 + over:,} of {size:,}")
         return
     if pos2 > 0:
         at_most = max_len - -(-pos2 // protocol.dpos2) if protocol.dpos2 else 0
-        table = f"this model's {limits.max_positions2} second positions"
+        table = f"this model's {limits.max_positions2:,} second positions"
         raise UsageError(f"--max-len {max_len} is more than {table} allow: at most {at_most}")
     if pos > 0:
         wish = f" with --max-len {max_len}" if protocol.dpos else ""
-        table = f"the {limits.max_positions} positions of this model"
+        table = f"the {limits.max_positions:,} positions of this model"
         or_limit = f" or --max-source-len {fits}" if fits > 0 else ""
         cure = f"--truncate{or_limit} shortens its last part"
         if max_len >= limits.max_positions and protocol.dpos:  # whatever the source is
             cure = f"--max-len may be {max_len - -(-pos // protocol.dpos)}"
-        raise DataError(f"{name} is too long{wish} by {pos} for {table}; {cure}")
+        raise DataError(f"{name} is too long{wish} by {pos:,} for {table}; {cure}")
 
 
 def beyond(example: Example, limits: ArchConfig) -> int:

@@ -119,7 +119,7 @@ class Given(Driver):
         source, example, _ = shorten_source(source, self.task.prompt, over, truncate)
         beyond = max(overrun(example, protocol, words, limits))
         if beyond > 0:
-            what = f"{name} with its target of {words} tokens is too long by {beyond}"
+            what = f"{name} with its target of {words:,} tokens is too long by {beyond:,}"
             cure = "--truncate shortens the last part of the source"
             raise DataError(f"{what} for this model's positions; {cure}")
         if len(ends) != 1 + len(example.blanks):

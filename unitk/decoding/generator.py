@@ -432,6 +432,6 @@ class Generator(SourceEncoder):
         """The protocol of a task that writes word by word; `UsageError` for any other task."""
         if self.protocol is None:
             cure = "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"
-            more = cure if flag == "--score" else ""
+            more = cure if flag == "--score" and self.task.infills else ""
             raise UsageError(f"{flag}: task {self.task.name} does not write word by word{more}")
         return self.protocol

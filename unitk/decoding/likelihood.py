@@ -50,7 +50,9 @@ def likelihoods(
             if (over := beyond(found[0], model.config)) <= 0:
                 return found
             if not truncate or not len(before):
-                raise DataError(f"{name(number)} is too long by {over} for this model's positions")
+                raise DataError(
+                    f"{name(number)} is too long by {over:,} for this model's positions"
+                )
             before = before[over:]
 
     same: dict[tuple[tuple[int, ...], ...], list[int]] = {}

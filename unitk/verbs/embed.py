@@ -79,7 +79,7 @@ def run(parsed: Parsed) -> None:
     given: Options = parsed.main
     npy = given.output.suffix == ".npy"
     require(not (npy and given.pool == "none"), "--pool none is written as json-lines, not as .npy")
-    check_writable(given)
+    check_writable(given, own=".npy")
     answered = embed_texts(parsed)
     if npy:
         with new_file(given.output, "--output", replace=given.overwrite) as part:

@@ -253,8 +253,10 @@ class Generation:
                 arriving = inputs.warn_of_blanks(self.generator, arriving)
             else:
                 self.check_inputs(first)
+        filled = total is not None or self.given.rerank != "on"
         with progress(total, first, not self.given.interactive) as report:
             for items in arriving:
+                filled = filled or any(item.fills for item in items)
                 answer = partial(self.answer, report=report)
                 if total is None:
                     items, outputs = answer_each(items, answer, self.given.interactive)
@@ -264,6 +266,8 @@ class Generation:
                 yield items, outputs
                 # empty inputs reach no model, which would have counted them
                 report(sum(bool(item.source) and not any(map(len, item.source)) for item in items))
+        if not filled:
+            say("warning: --rerank on had no effect: no input had blanks")
         if self.given.score:
             say(tally)
 

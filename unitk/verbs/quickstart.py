@@ -13,7 +13,7 @@ from typing import Any
 from unitk.api.verb import find_verb, verb
 from unitk.data.files.squad import read_squad
 from unitk.data.files.window import sentences_of
-from unitk.errors import DataError, require
+from unitk.errors import DataError, UnitkError, require
 from unitk.files import create
 from unitk.foreign import parse_json
 from unitk.options.config import Parsed
@@ -107,7 +107,11 @@ def run(parsed: Parsed) -> None:
             line = command.format(**quoted, steps=given.max_steps)
             print(f"$ unitk {line}", flush=True)
             name, *words = shlex.split(line)
-            find_verb(name)(words)
+            try:
+                find_verb(name)(words)
+            except UnitkError as error:  # whose options are those of the command
+                error.args = tuple(f"unitk {name} {text}" for text in error.args)
+                raise
         if heading.startswith("3"):
             report_questions(folder, data / "test.json.gz", time.perf_counter() - began)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from unitk.data.files.lines import PACKED
 from unitk.decoding.files.inputs import Item
 from unitk.errors import printable, require
 from unitk.files import RemotePath, check_folder, check_free, check_plain, new_file, open_plain
@@ -26,12 +27,20 @@ if TYPE_CHECKING:
     from unitk.decoding.search import Output
 
 STDOUT = Path("-")
+NO_TEXT = {*PACKED, ".zip", ".parquet", ".arrow", ".npy", ".npz", ".pt", ".safetensors"}
+"""Endings of files that are no plain text."""
 Alignment = Literal["off", "hard", "soft"]
 
 
-def check_writable(given: Any, goes_on: bool = False) -> None:
-    """Refuse an --output that cannot be written, is read, or is kept unless it `goes_on`."""
+def check_writable(given: Any, goes_on: bool = False, own: str = "") -> None:
+    """Refuse an --output that cannot be written, is read, or is kept unless it `goes_on`.
+
+    Text is written, or what the ending `own` says.
+    """
     output = given.output
+    ending = output.suffix.lower()
+    what = f"--output {output}: text is written" + f", or {own}" * bool(own)
+    require(ending not in NO_TEXT or ending == own, f"{what}, but no {ending}")
     replace = given.overwrite or goes_on
     if output != STDOUT:
         check_folder(output, "--output")

@@ -172,14 +172,14 @@ def readings(
     """
     task = tasks[0]
     over = _over(tasks, source)
-    limit = f"{task.trained.room} positions of this model"
+    limit = f"{task.trained.room:,} positions of this model"
     most = task.trained.max_source
     if task.windowed and most is not None:
         # training read longer sources in windows, too
         longer = sum(map(len, source)) - most
         if longer > over:
             over = longer
-            limit = f"{most} tokens of sources in its training"
+            limit = f"{most:,} tokens of sources in its training"
     if task.windowed and over < len(source[-1]):
         size = len(source[-1]) - max(over, 0)
         for start in windows(np.array([len(source[-1])]), np.array([size]))[1].tolist():
@@ -190,7 +190,7 @@ def readings(
         return
     if not (config.truncate and task.shortens_parts):
         cure = "; --truncate shortens its last part" * task.shortens_parts
-        raise DataError(f"{name} is too long by {over} for the {limit}{cure}")
+        raise DataError(f"{name} is too long by {over:,} for the {limit}{cure}")
     while over > 0:
         source = shorten(source, sum(map(len, source)) - over)
         over = _over(tasks, source)

@@ -43,7 +43,7 @@ class Importance(Estimator):
                 examples.append(plain.written([text], text, np.random.default_rng(0)))
                 if (over := beyond(examples[-1], model.config)) > 0:
                     raise DataError(
-                        f"{how.name(number)} is too long by {over} for this model's positions"
+                        f"{how.name(number)} is too long by {over:,} for this model's positions"
                     )
         [network] = model.members
         network.eval()
