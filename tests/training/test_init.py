@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from unitk.errors import UsageError
+from unitk.errors import CheckpointError, UsageError
 from unitk.training.loop import Trainer
 from unitk.training.loop import train as train_run
 from unitk.training.reporting.report import first_lines
@@ -145,3 +145,13 @@ def test_a_pseudo_token_begins_as_the_mask(train, begin, tmp_path):
 def test_a_task_names_what_it_needs(begin, words, message):
     with pytest.raises(UsageError, match=message):
         begin(words)
+
+
+def test_the_option_that_changes_a_shape_is_named(train, tmp_path):
+    train("--max-steps 1 --task mlm --arch bert_tiny", run="first")
+    words = f"--max-steps 1 --task mlm --arch bert_tiny --init-from {tmp_path / 'first'}"
+    for option in ("--arch.num-layers 1", "--arch.num-layers 3", "--arch.width 32"):
+        with pytest.raises(CheckpointError) as error:
+            train(f"{words} {option}", run="second")
+        assert option.split()[0] in str(error.value)
+    assert not (tmp_path / "second").exists()

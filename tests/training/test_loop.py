@@ -661,6 +661,13 @@ def test_a_resumed_run_says_which_options_changed(train, start, tmp_path, caplog
     assert all(f"- {line}\n" in page for line in shown)
 
 
+@pytest.mark.parametrize("rate", ["-1", "1e999"])
+def test_a_rate_that_is_none_makes_no_folder(train, tmp_path, rate):
+    with pytest.raises(UsageError, match="--lr-schedule"):
+        train(f"--max-steps 2 --lr-schedule={rate}")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_profile_has_a_line_for_each_operation(train, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     train("--max-steps 4 --profile")

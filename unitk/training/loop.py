@@ -379,6 +379,7 @@ def events(trainer: Trainer) -> Generator[Event, None, None]:
     with ExitStack() as stack:
         stack.callback(ranks.leave)
         if trainer.start.resumed is None:
+            trainer.plan.begin(at.step, trainer.total, at.epoch)  # refuses rates that are none
             trainer.try_out()  # before there is a folder
         sinks = _open_folder(trainer, stack) if ranks.leads else []
         for line in (*report.first_lines(trainer), *report.faster(trainer)):

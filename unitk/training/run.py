@@ -22,7 +22,7 @@ from unitk.models.model import Model, build
 from unitk.models.state import StatefulRows
 from unitk.optim.config import parse_rules
 from unitk.optim.plan import OptimPlan, freeze
-from unitk.options.fields import parse_named
+from unitk.options.fields import flag, parse_named
 from unitk.tasks.base import Task
 from unitk.training.device import (
     check_room,
@@ -36,7 +36,7 @@ from unitk.training.ema import Average
 from unitk.training.measures import Means, Noise, Speed
 from unitk.training.parallel import Ranks, join_processes
 from unitk.training.saving import checkpoint, snapshot
-from unitk.training.saving.state import Progress, plugins_named, read_state
+from unitk.training.saving.state import Progress, plugins_named, read_state, settings_of
 from unitk.training.saving.weights import Base, weights_of
 from unitk.training.start import Start
 
@@ -217,7 +217,15 @@ def _initialise(model: Model, start: Start) -> set[str]:
     taken = set[str]()
     data = start.data
     if (folder := start.init_from) is not None:
-        taken = _read_weights(model, folder, len(data.vocab), averages=True, task=data.task)
+        try:
+            taken = _read_weights(model, folder, len(data.vocab), averages=True, task=data.task)
+        except CheckpointError as error:  # a tensor of another shape, or that one of both lacks
+            there = settings_of(read_state(folder), folder).only("arch")
+            other = [
+                key for key in start.parsed.differing(there) if start.parsed.settings.given(key)
+            ]
+            cause = f"; other than there: {', '.join(map(flag, other))}" if other else ""
+            raise CheckpointError(f"{error}{cause}") from error
     fill_tables(model, data.task.tables)
     for tower, folder in start.init_towers.items():
         taken |= load_tower(model, tower, folder, data.task)
