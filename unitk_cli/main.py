@@ -255,7 +255,7 @@ def main() -> None:
     except (MemoryError, RuntimeError, ValueError) as error:
         if (loop := "Symlink loop" in str(error)) or "Too many open files" in str(error):
             report(f"unitk {called_verb()}: {error if loop else TOO_MANY}")  # from a library
-            sys.exit(1)
+            sys.exit(3 if loop else 1)
         if not errors.out_of_memory(error):
             raise
         cure = find_verb(verb).cure if (verb := called_verb()) else ""

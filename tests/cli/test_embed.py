@@ -105,3 +105,11 @@ def test_text_is_not_written_under_a_name_of_what_is_no_text(verb, name, run, tm
     with pytest.raises(UsageError, match=name):
         verb.run([*words, "--output", str(tmp_path / name)])
     assert [one.name for one in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_a_file_called_dash_is_not_standard_output(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-").write_text("kept")
+    embed.run(["--checkpoint", str(run), "The badage."])
+    assert json.loads(capsys.readouterr().out)["source"] == "The badage."
+    assert (tmp_path / "-").read_text() == "kept"

@@ -63,3 +63,10 @@ def test_every_option_survives_as_text(kind):
             assert render(value) == text
         kept = Settings.of_texts(json.loads(json.dumps(parsed.settings.texts)), Origin.CHECKPOINT)
         assert resolve(NoOptions, kept, [kind]).settings.texts == parsed.settings.texts
+
+
+def test_an_empty_folder_of_plug_ins_is_not_the_current_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text("raise SystemExit('it ran')\n")
+    found = parse("train", TrainConfig, [*NEEDED, "--task", "lm", "--user-dir="], COMPONENTS)
+    assert found.main.user_dir is None

@@ -198,7 +198,7 @@ def read_options(argv: Sequence[str], main: type, positional: str | None = None)
             files = files.under(read_yaml(Path(path)))
     found = files.under(given)
     folder = found["user_dir"].words[-1] if "user_dir" in found else None
-    if folder not in (None, "none"):
+    if folder not in (None, "none", ""):  # Path("") is the current folder
         registry.load_plugins(Path(folder))
     registry.load_plugins()
     return found

@@ -45,8 +45,8 @@ def check_writable(given: Any, goes_on: bool = False, own: str = "") -> None:
     if output != STDOUT:
         check_folder(output, "--output")
         check_plain(output, f"--output {output}", "; `-` is standard output")
+        check_free(output, "--output", replace)
     require(output != STDOUT or not replace, "--overwrite has no effect without --output")
-    check_free(output, "--output", replace)
     check_apart(given)
 
 
