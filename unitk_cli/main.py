@@ -170,9 +170,10 @@ def _run(verb: Verb | VerbGroup, words: list[str]) -> None:
         if error.encoding == "utf-8":  # no fault of the terminal
             raise
         _silence()
-        lacks = f"the output is written in {error.encoding}, which lacks"
-        cure = "set PYTHONIOENCODING=utf-8, or a locale with UTF-8"
-        raise errors.UsageError(f"{lacks} {error.object[error.start]!r}: {cure}") from error
+        raise errors.UsageError(
+            f"the output is written in {error.encoding}, which lacks "
+            f"{error.object[error.start]!r}: set PYTHONIOENCODING=utf-8, or a locale with UTF-8"
+        ) from error
     except OSError as error:  # a disk that is full, or a file that may not be written
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise errors.UnitkError(TOO_MANY) from error

@@ -229,7 +229,7 @@ def test_rms_norm_and_its_gradient():
         ),
         (
             {"positions": "rotary", "num_heads": 32},
-            "--arch.positions rotary needs heads 2 channels wide, or a multiple of it, got 1",
+            "--arch.positions rotary needs heads of 2 channels or a multiple, got 1",
         ),
         (
             {"positions": "rotary", "position_offset": 2},

@@ -164,7 +164,7 @@ def test_the_keys_of_a_latent_stand_before_all_windows():
         ({"num_kv_heads": 3}, "--arch.num-kv-heads must be a divisor of --arch.num-heads 4, got 3"),
         ({"layer_windows": (3, -1)}, "--arch.layer-windows must be numbers of at least 0"),
         ({"layer_rotary_bases": (-1.0,)}, "--arch.layer-rotary-bases must be numbers of at least"),
-        ({"rotary_share": 0.4}, "--arch.positions rotary needs heads 2 channels wide"),
+        ({"rotary_share": 0.4}, "--arch.positions rotary needs heads of 2 channels"),
         (
             {"rotary_wavelengths": (9.0, 3.0), "rotary_factor": 2.0},
             "--arch.rotary-wavelengths must be two rising numbers above 0",

@@ -51,8 +51,11 @@ def function_of(name: str, verb: Verb) -> Callable[..., Any]:
         settle()
         if first:
             require(verb.words is not None, f"{name}: options have names")
-            several = f"several {verb.words} are one list: {name}({show_value(list(first))}, ...)"
-            require(len(first) == 1, f"{name}: options have names, and {several}")
+            require(
+                len(first) == 1,
+                f"{name}: options have names, and "
+                f"several {verb.words} are one list: {name}({show_value(list(first))}, ...)",
+            )
             arguments[verb.words or ""] = first[0]
         with called_from_python():
             return run_verb(verb, arguments, name.replace(".", " "))

@@ -72,8 +72,11 @@ def _check_names(name: str, value: object) -> None:
         return
     for one in value:
         words = isinstance(one, str) and len(one.split()) > 1 and "://" not in one and not glob(one)
-        cure = 'a text in memory is a record: {"text": ...}'
-        require(not words, f"--{name}: there is no file {show_value(one)}; {cure}")
+        require(
+            not words,
+            f"--{name}: there is no file {show_value(one)}; "
+            'a text in memory is a record: {"text": ...}',
+        )
 
 
 def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
@@ -99,9 +102,11 @@ def _write(records: Any, path: Path, name: str, fields: Sequence[str]) -> Path:
             if fields and not isinstance(record, Mapping):
                 record = dict.fromkeys(fields, record)
             if not isinstance(record, Mapping):
-                cure = 'a text is a record, too: {"text": ...}'
-                what = f"record {number} must be a dict, got {show_value(record)}"
-                raise UsageError(f"--{name}: {what}; {cure}")
+                raise UsageError(
+                    f"--{name}: "
+                    f"record {number} must be a dict, got {show_value(record)}; "
+                    'a text is a record, too: {"text": ...}'
+                )
             try:
                 line = json.dumps(dict(record), ensure_ascii=False, default=_plain)
             except (TypeError, ValueError) as error:
@@ -147,8 +152,9 @@ def make_corpus(how: dict[str, Any], config: TrainConfig) -> None:
     # a model that is fine-tuned reads its own vocabulary
     if not {"vocab", "vocab_size", "config"} & how.keys():
         source = config.init_from or (None if "input" in how else config.weighted_data[0][0])
-        own = 'preprocess={"vocab_size": N}'
-        require(source is not None, f"--data: records need --init-from, or {own}")
+        require(
+            source is not None, '--data: records need --init-from, or preprocess={"vocab_size": N}'
+        )
         how = {**how, "vocab": source}
     verb = find_verb("preprocess")
     assert isinstance(verb, Verb) and verb.value is not None

@@ -122,8 +122,10 @@ class Feed:
         if not len(bounds):
             raise DataError("the training data holds no text at all")
         if self.rows:
-            few = f"--stateful-rows {self.rows}: there are only {len(bounds)} texts"
-            require(len(bounds) >= self.rows, few)
+            require(
+                len(bounds) >= self.rows,
+                f"--stateful-rows {self.rows}: there are only {len(bounds)} texts",
+            )
             found = in_rows(bounds, self.rows, self.backward)
         else:
             found = plan(bounds, weights, self.seed, epoch)
@@ -144,9 +146,11 @@ class Feed:
         today = self.plan(0)
         starts = [0, *today.stops(self.size)[:-1]]
         need = int(np.add.reduceat(today.bound[today.order], starts).max())
-        size = f"updates of --batch-texts {self.batch_texts}"
-        what = f"{whole} needs each update in one micro-batch, and {size} have up to {need:,}"
-        require(need <= self.max_tokens, f"{what} slots: give --max-tokens {need} or more")
+        require(
+            need <= self.max_tokens,
+            f"{whole} needs each update in one micro-batch, and updates of --batch-texts "
+            f"{self.batch_texts} have up to {need:,} slots: give --max-tokens {need} or more",
+        )
 
     def updates_per_epoch(self, epoch: int = 0) -> int:
         """How many updates an epoch has."""
@@ -250,8 +254,9 @@ def draw_all(
         for index, rng in zip(ids.tolist(), generators(seed, epoch, ids), strict=True):
             drawn.append(examples.draw(epoch, index, rng, when))
     except (ValueError, IndexError, AssertionError) as error:
-        where = f"example {ids[len(drawn)]} of epoch {epoch}"
-        raise DataError(f"{where} cannot be laid out: {error}") from error
+        raise DataError(
+            f"example {ids[len(drawn)]} of epoch {epoch} cannot be laid out: {error}"
+        ) from error
     return drawn
 
 

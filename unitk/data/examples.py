@@ -198,9 +198,10 @@ class Layouts:
             rng = np.random.default_rng(0)
             example = lay_out_made_up(task, corpora[0], words[:1], words[1], rng)
             if fault := limits.misfit(example, limits.tables_of(shape.arch)):
-                what = f"a source of {len(words[0])} and a target of {len(words[1])} tokens"
-                cure = "lower --max-source-len or --max-target-len"
-                raise UsageError(f"{what} do not fit: {fault}; {cure}")
+                raise UsageError(
+                    f"a source of {len(words[0])} and a target of {len(words[1])} tokens do not "
+                    f"fit: {fault}; lower --max-source-len or --max-target-len"
+                )
         return cls(tasks, mixture, shape, extents, most)
 
     def examples(self, drawn: Corpora) -> Examples:
@@ -230,8 +231,9 @@ def _labels_of_all(opened: Sequence[Any]) -> dict[str, Any]:
     first = opened[0].manifest.get("labels")
     for one in opened:
         if one.manifest.get("labels") != first:
-            other = f"{one.path} has other labels than {opened[0].path}"
-            raise DataError(f"{other}: preprocess them at once")
+            raise DataError(
+                f"{one.path} has other labels than {opened[0].path}: preprocess them at once"
+            )
     return {"labels": tuple(first or ())}
 
 
@@ -242,8 +244,10 @@ def _labels_of_each(train: Sequence[Any], valid: Iterable[Any]) -> dict[str, Any
         about = folders.describe(one)
         name = about["name"]
         labels = (about.get("form", "none"), *about.get("labels", ()))
-        there = f"--valid {one.path}: no --data is called {name} ({', '.join(known)})"
-        require(number < len(train) or name in known, there)
+        require(
+            number < len(train) or name in known,
+            f"--valid {one.path}: no --data is called {name} ({', '.join(known)})",
+        )
         if known.setdefault(name, labels) != labels:
             raise DataError(f"{one.path} has other labels than another {name}")
     return {"corpora": known}
@@ -276,8 +280,11 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     if set(short.towers) != set(arch.towers):
         raise UsageError(limits.towers_fault(task, set(short.towers), parsed))
     orderly = all(reads_one_by_one(slots.table) for slots in short.towers.values())
-    reads = f"--arch {parsed.components['arch'].name} reads words one after the other"
-    require(orderly or not arch.sequential, f"{reads}, but task {name} lays them out otherwise")
+    require(
+        orderly or not arch.sequential,
+        f"--arch {parsed.components['arch'].name} reads words one after the other, "
+        f"but task {name} lays them out otherwise",
+    )
     _check_arch(name, task, arch, parsed.settings.given("arch.heads", Origin.FLAG))
     if fault := limits.misfit(replace(short, inputs={}), limits.tables_of(arch)):
         raise UsageError(f"{corpus.path}: {fault}")
@@ -285,15 +292,20 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
 
 def _check_arch(name: str, task: Task, arch: Any, chose_heads: bool) -> None:
     """Refuse an architecture that lacks what a task needs beside its towers."""
-    beyond = f"task {name} needs --arch.num-virtual {len(task.virtual)}"
-    require(len(task.virtual) <= arch.num_virtual, f"{beyond} for {', '.join(task.virtual)}")
+    require(
+        len(task.virtual) <= arch.num_virtual,
+        f"task {name} needs --arch.num-virtual {len(task.virtual)} for {', '.join(task.virtual)}",
+    )
     for need in task.needs:
         enough = getattr(arch, need) > 0 or need in arch.spared
         require(enough, f"task {name} needs {flag(f'arch.{need}')} above 0")
     if chose_heads:  # otherwise they are added
         for head in task.heads:
-            found = f"--arch.heads are {','.join(arch.heads) or 'none'}"
-            require(head in arch.heads, f"task {name} asks {head}, but {found}: add it")
+            require(
+                head in arch.heads,
+                f"task {name} asks {head}, but --arch.heads are {','.join(arch.heads) or 'none'}: "
+                "add it",
+            )
     enough = arch.num_segments == 0 or arch.num_segments >= len(task.segments)
     require(enough, f"task {name} needs --arch.num-segments {len(task.segments)}")
 
@@ -303,14 +315,20 @@ def _check_records(name: str, task: Task, corpus: Any) -> None:
     form = corpus.manifest.get("form", "none")
     if form == "none":
         return  # texts or pairs, which the task reads or refuses as a kind
-    wanted = f"task {name} learns from labels of the form {task.form}, but those of --data are"
-    require(task.form in ("", form), f"{wanted} {form} (unitk preprocess --labels)")
+    require(
+        task.form in ("", form),
+        f"task {name} learns from labels of the form {task.form}, but those of --data are "
+        f"{form} (unitk preprocess --labels)",
+    )
     if count := len(task.fields):
         least, most = min(corpus.source_parts), max(corpus.source_parts)
         fits = least >= count and (form == "choice" or most == count)
         names = ",".join(task.fields)
-        parts = f"those of --data have other parts (unitk preprocess --source-field {names})"
-        require(fits, f"task {name} reads texts of {count} parts, but {parts}")
+        require(
+            fits,
+            f"task {name} reads texts of {count} parts, but "
+            f"those of --data have other parts (unitk preprocess --source-field {names})",
+        )
 
 
 def _check_words(corpora: Sequence[Any]) -> None:
@@ -318,5 +336,7 @@ def _check_words(corpora: Sequence[Any]) -> None:
     for one in corpora:
         require(one.kind == "text", f"{what}, but {one.path} holds {one.kind}")
         if not one.has(WORDS):
-            lacks = f"{one.path} does not say how many its sentences have"
-            raise DataError(f"{what}, but {lacks}: run unitk preprocess again")
+            raise DataError(
+                f"{what}, but {one.path} does not say how many its sentences have: run unitk "
+                "preprocess again"
+            )

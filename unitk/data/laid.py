@@ -58,11 +58,16 @@ class Shape:
         try:
             block = given if isinstance(given, int) else round(given(epoch + 1, epochs))
         except UsageError as error:
-            what = f"schedule {type(given).__name__} needs the number of epochs"
-            raise UsageError(f"{name}: {what}: give --max-epochs") from error
+            raise UsageError(
+                f"{name}: schedule {type(given).__name__} needs the number of epochs: give "
+                "--max-epochs"
+            ) from error
         require(block > frame, f"{name} must be above {frame}, the special symbols of a text")
-        long = f"{name} {block} is more than the {table} positions of --arch"
-        require(block <= table, f"{long}; --arch.max-positions {block} makes room")
+        require(
+            block <= table,
+            f"{name} {block} is more than the {table} positions of --arch; "
+            f"--arch.max-positions {block} makes room",
+        )
         return block - frame
 
 
@@ -136,8 +141,10 @@ class Laid(Examples):
         for ask in example.asks:
             if ask.head == "lm" and ask.among is None and len(ask.label):
                 least, most = ask.label.min(), ask.label.max()
-                known = f"{where} asks for ids that are not below {len(task.vocab)}, the vocabulary"
-                require(0 <= least <= most < len(task.vocab), known)
+                require(
+                    0 <= least <= most < len(task.vocab),
+                    f"{where} asks for ids that are not below {len(task.vocab)}, the vocabulary",
+                )
         if fault := misfit(example, self.tables):
             raise ValueError(fault)
 
@@ -251,8 +258,10 @@ class LaidRecords(Laid):
         if task.shortens and (room := task.trained.room):
             longest = np.maximum(items.source_lengths, items.target_lengths)
             if long := int((longest + task.frame > room).sum()):
-                cut = f"parts of up to {long:,} of {count:,} {noun} are shortened"
-                yield f"{cut} to the {room} positions of --arch"
+                yield (
+                    f"parts of up to {long:,} of {count:,} {noun} are shortened "
+                    f"to the {room} positions of --arch"
+                )
         if task.source_vocab is not task.vocab:
             yield from _truncation_note(task, count, lambda i: items.record(i)[0])
 
@@ -277,15 +286,19 @@ class Few:
     def choose(cls, corpora: Sequence[Any], each: int, seed: int) -> Few:
         """Choose among the texts of corpora; raises `UsageError` where there are not enough."""
         form = corpora[0].manifest.get("form", "none")
-        wanted = f"--per-label needs labels of the form class, but those of --data are {form}"
-        require(form == "class", wanted)
+        require(
+            form == "class",
+            f"--per-label needs labels of the form class, but those of --data are {form}",
+        )
         label = np.concatenate([one.values[:, 0] for one in corpora])
         order = np.random.default_rng(seed).permutation(len(label))
         chosen = np.zeros(len(label))
         for number, name in enumerate(corpora[0].labels):
             own = order[label[order] == number][:each]
-            enough = f"--per-label {each}: --data has only {amount(len(own), 'texts')} of {name!r}"
-            require(len(own) == each, enough)
+            require(
+                len(own) == each,
+                f"--per-label {each}: --data has only {amount(len(own), 'texts')} of {name!r}",
+            )
             chosen[own] = 1
         return cls(each, chosen)
 
@@ -308,8 +321,9 @@ def _lay_out(task: Task, method: str, given: Any, rng: np.random.Generator) -> E
     """What a task's method of this name lays out; `UsageError` if a plug-in's gives no example."""
     example: Any = getattr(task, method)(*given, rng)
     if not isinstance(example, Example):
-        wrong = f"{method} must return an Example, got {show_value(example)}"
-        raise UsageError(f"--task {task.name}: {wrong}")
+        raise UsageError(
+            f"--task {task.name}: {method} must return an Example, got {show_value(example)}"
+        )
     return example
 
 

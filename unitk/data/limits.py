@@ -104,12 +104,17 @@ def source_and_target(
     table = arch.room or UNLIMITED
     max_target = given[1] or min(longest[1], table // 2)
     fits = extent.most_source(table, max_target, max(longest[2], LEAST_PARTS))
-    full = f"--max-target-len {max_target} leaves no room for a source"
-    require(fits > 0, f"{full} in the {table} positions of --arch")
+    require(
+        fits > 0,
+        f"--max-target-len {max_target} leaves no room for a source "
+        f"in the {table} positions of --arch",
+    )
     max_source = given[0] or fits
-    few = f"only {fits} source tokens fit the {table} positions of --arch"
-    beside = f"{few} beside a target of {max_target}"
-    require(max_source <= fits, f"--max-source-len {max_source}: {beside}")
+    require(
+        max_source <= fits,
+        f"--max-source-len {max_source}: only {fits} source tokens fit the {table} positions of "
+        f"--arch beside a target of {max_target}",
+    )
     return max_source, max_target
 
 

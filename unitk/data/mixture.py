@@ -81,8 +81,11 @@ class Mixed(Examples):
         parts = [Part(name, examples, lead) for name, examples in laid.items()]
         several = any(part.recut for part in parts)
         for name, examples in laid.items():
-            alike = f"--task {name} reads texts from both ends, and the tasks beside it do not"
-            require(not (several and examples.cut[2]), f"{alike}: --task.{name}.both-ways off")
+            require(
+                not (several and examples.cut[2]),
+                f"--task {name} reads texts from both ends, and the tasks beside it do not: "
+                f"--task.{name}.both-ways off",
+            )
         self.about = lead.about
         self.shortened = lead.shortened
         self.most = lead.most

@@ -67,8 +67,10 @@ def fit_blanks(config: GenerateConfig, constraints: Sequence[Constraint]) -> Gen
     config.idle("has no effect on blanks", "contrast", "begin_word", "sentences", "key_phrases")
     if not any(one.prefix or one.phrases for one in constraints):
         return config
-    what = "short blanks have no room for a prefix or phrases"
-    require(config.rerank != "on", f"--rerank on has no effect: {what}")
+    require(
+        config.rerank != "on",
+        "--rerank on has no effect: short blanks have no room for a prefix or phrases",
+    )
     return replace(config, rerank="off")
 
 
@@ -77,8 +79,11 @@ def is_ranked(task: Task, config: GenerateConfig, reads: bool) -> bool:
     plain = config.sampling or config.beam == 1 or task.driver != "steps"
     if config.rerank == "on":
         require(reads, "--rerank needs a model that was also trained with --task lm")
-        what = f"task {task.name}, --beam 1 and --sampling have no beam to rank"
-        require(not plain, f"--rerank on has no effect: {what}")
+        require(
+            not plain,
+            "--rerank on has no effect: "
+            f"task {task.name}, --beam 1 and --sampling have no beam to rank",
+        )
     return reads and not plain and config.rerank != "off"
 
 

@@ -55,8 +55,9 @@ class Once(Driver):
             head = self.model.members[0].heads.named(ask.head)
             gain_K = -head.terms(logits_KV, word_K, ask.weight).nll
             if not gain_K.isfinite().all():
-                what = "the model gives logits that are not finite: nothing is filled in"
-                raise NonFiniteError(what)
+                raise NonFiniteError(
+                    "the model gives logits that are not finite: nothing is filled in"
+                )
             both = [by_example(one, examples, numbers) for one in (word_K, gain_K)]
             for (i, ids), (_, each) in zip(*both, strict=True):
                 total = float(each.sum())

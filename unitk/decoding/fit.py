@@ -35,8 +35,10 @@ def usable(task: Task, trained: int) -> Protocol | None:
     needed = [protocol.end, protocol.begin, protocol.probe][task.continues :]
     if lacking := [id_ for id_ in needed if id_ is not None and id_ in added]:
         names = ", ".join(task.vocab.pieces(lacking))
-        what = f"task {task.name} needs {names} to generate, which the imported model lacks"
-        raise UsageError(f"--checkpoint: {what}: train it with --init-from first")
+        raise UsageError(
+            f"--checkpoint: task {task.name} needs {names} to generate, which the imported model "
+            "lacks: train it with --init-from first"
+        )
     return replace(protocol, endless=True) if protocol.end in added else protocol
 
 
@@ -55,12 +57,17 @@ def check_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
             continue
         if len(source) != trained:
             if form:
-                what = f"input {number} has {len(source)} of {trained} parts"
-                reads = f"this model reads {' and '.join(form)}, with a tab between them"
-                raise DataError(f"{what}: {reads} (in Python a list of texts)")
-            what = "input %d has another number of parts (%d) than the sources of the training (%d)"
-            how = "a tab in a line, or a list of texts in Python, separates parts"
-            log.warning(f"{what}: {how}", number, len(source), trained)
+                raise DataError(
+                    f"input {number} has {len(source)} of {trained} parts: this model reads "
+                    f"{' and '.join(form)}, with a tab between them (in Python a list of texts)"
+                )
+            log.warning(
+                "input %d has another number of parts (%d) than the sources of the training (%d): "
+                "a tab in a line, or a list of texts in Python, separates parts",
+                number,
+                len(source),
+                trained,
+            )
             return True
         answer, passage = in_form([*map(task.vocab.decode, source)], " [SEP] ".join(form))
         if answer.casefold() not in passage.casefold():
@@ -254,8 +261,10 @@ def split_parts(
 ) -> list[Sequence[str]]:
     """Each text as its parts; a string is a single text of one part."""
     # iterating over a table of pandas gives the names of its columns, not texts
-    table = f"{name} must be a column of a table, such as table['text'], not all of it"
-    require(not hasattr(texts, "columns"), table)
+    require(
+        not hasattr(texts, "columns"),
+        f"{name} must be a column of a table, such as table['text'], not all of it",
+    )
     alone = str, Mapping
     texts = [texts] if isinstance(texts, alone) or not isinstance(texts, Iterable) else texts
     split: list[Sequence[str]] = []

@@ -240,8 +240,9 @@ def check_layer(model: Decoder, layer: int | None) -> None:
     for one in model.members:
         if not one.config.cross_attention:
             able = families_with(lambda arch: arch.cross_attention)
-            what = "this architecture has no cross-attention"
-            raise UsageError(f"--print-alignment: {what}; {able} have")
+            raise UsageError(
+                f"--print-alignment: this architecture has no cross-attention; {able} have"
+            )
         depth = len(one.decoder.layers)
         require(0 <= layer <= depth, f"--alignment-layer must be 0 to {depth}, got {layer}")
 

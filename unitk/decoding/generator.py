@@ -136,8 +136,11 @@ class Generator(SourceEncoder):
         drawn = {**self.defaults, **options}.get("sampling", False)
         options = {**({} if drawn else {"beam": 1}), "nbest": 1, "best_of": 1, **options}
         config = self._meant(options)
-        how = "--nbest and --best-of must be 1, and --beam 1 or --sampling on"
-        require(config.width == 1, f"stream writes one output: {how}")
+        require(
+            config.width == 1,
+            "stream writes one output: "
+            "--nbest and --best-of must be 1, and --beam 1 or --sampling on",
+        )
         ids, config = self.read(split_parts([text]), config, {**self.defaults, **options})
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
         sources = Sources(ids, self.constraints([prefix] if prefix else []), cut)
@@ -236,9 +239,11 @@ class Generator(SourceEncoder):
         report: Callable[[int], None] = lambda done: None,
     ) -> list[dict[str, Any]]:
         """`predict` for texts as parts; `first` is the number of the first text among all."""
-        known = "classify, multi_label, mtdnn, regress, tag, span or choice"
-        cure = f"train it with --task {known}, or ask with --task cloze"
-        require(self.task.predicts, f"task {self.task.name} predicts no labels; {cure}")
+        require(
+            self.task.predicts,
+            f"task {self.task.name} predicts no labels; train it with --task classify, "
+            "multi_label, mtdnn, regress, tag, span or choice, or ask with --task cloze",
+        )
         task = cast("Understanding", self.task)
         sources = self.encode([task.texts(parts) for parts in texts])
         predictions = predict(self.model, task, sources, config, first=first, report=report)

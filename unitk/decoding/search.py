@@ -379,8 +379,7 @@ class Search:
         """The n best outputs of these inputs, or of all; fewer if the rules forbid more."""
         state = self.state
         if bool(self.faulty):
-            what = "the model gives logits that are not finite"
-            raise NonFiniteError(f"{what}: no search is possible")
+            raise NonFiniteError("the model gives logits that are not finite: nothing is written")
         score, length, written, gain = (
             (part if rows is None else part[rows])[:, : self.config.nbest].cpu().numpy()
             for part in (state.best, state.length, state.best_written, state.best_gain)

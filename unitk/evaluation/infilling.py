@@ -125,8 +125,9 @@ def infill(
             try:
                 generator.prompts(Sources(shown[-1:], first=number), config)
             except UsageError as error:
-                where = f"--infill: text {number + 1} with --mask-ratio {share:g}"
-                raise UsageError(f"{where}: {error}") from error
+                raise UsageError(
+                    f"--infill: text {number + 1} with --mask-ratio {share:g}: {error}"
+                ) from error
         prepared.append((share, left, shown, blanks))
     for share, left, shown, blanks in prepared:
         outputs = generator.outputs(Sources(shown), config, watch=Watcher(report))

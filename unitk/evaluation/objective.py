@@ -94,9 +94,10 @@ def open_setup(
     asked = asked_as(state, task)
     if not asked and (task is not None or given):
         option = "--task" if task is not None else flag(next(iter(given)))
-        scores = "--pairs, --last-word, --choices or --stride"
-        other = "a --task such as cloze, which the model was not trained with"
-        raise UsageError(f"{option} has no effect without {scores}, or {other}")
+        raise UsageError(
+            f"{option} has no effect without --pairs, --last-word, --choices or --stride, or a "
+            "--task such as cloze, which the model was not trained with"
+        )
     # a schedule of the block size counts epochs up to the last one
     options = {k: state["config"][k] for k in (*CUT, "max_epochs") if k in state["config"]}
     most = state.get("lengths") or ()
@@ -180,8 +181,10 @@ def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means
         for ask in batch.asks.values():
             if ask.head == TEXT and (ask.label >= setup.model.trained).any():
                 lacking = setup.data.vocab.pieces([int(ask.label.max())])[0]
-                what = f"{ask.name} asks for {lacking}, which the imported model {setup.path} lacks"
-                raise DataError(f"--data: {what}: train it with --init-from first")
+                raise DataError(
+                    f"--data: {ask.name} asks for {lacking}, which the imported model {setup.path} "
+                    "lacks: train it with --init-from first"
+                )
         torch.manual_seed(number)  # for models that draw noise
         moved = stateful.entering(batch.to(setup.device))
         with setup.autocast():

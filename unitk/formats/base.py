@@ -333,11 +333,16 @@ def _vocab(found: Found, rows: int) -> Vocab:
         raise UsageError(f"--vocab is needed: there is no vocabulary beside {found.path}")
     pieces = vocab.model.size
     if pieces <= len(vocab.symbols) and rows > len(vocab.symbols):
-        what = f"the vocabulary has {pieces} pieces, and the checkpoint {rows:,} rows"
-        raise DataError(f"{found.path}: {what} (--vocab names another one)")
+        raise DataError(
+            f"{found.path}: the vocabulary has {pieces} pieces, and the checkpoint {rows:,} rows "
+            "(--vocab names another one)"
+        )
     if rows - pieces > MOST_ROWS:
-        what = f"the vocabulary has {pieces:,} pieces for {rows:,} rows"
-        log.warning("%s: %s; is it the one of this model? (--vocab)", found.path, what)
+        log.warning(
+            "%s: %s; is it the one of this model? (--vocab)",
+            found.path,
+            f"the vocabulary has {pieces:,} pieces for {rows:,} rows",
+        )
     try:
         return fit_vocab(vocab, rows, found.symbols, found.spelled)
     except DataError as error:

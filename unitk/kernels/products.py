@@ -240,8 +240,9 @@ def choose_products(
     None.
     """
     if not eager:
-        needed = "on CPU in fp32 without --compile"
-        require(wanted == "auto", f"--products {wanted} has an effect {needed}")
+        require(
+            wanted == "auto", f"--products {wanted} has an effect on CPU in fp32 without --compile"
+        )
         return None
     able = wanted != "onednn" or has_onednn()
     require(able, "--products onednn needs an x86-64 processor, and a PyTorch with oneDNN")

@@ -136,11 +136,16 @@ def prepare_weights(model: Model, precision: Precision) -> Model:
     model.to(DTYPES[precision]).requires_grad_(False)
     models = [part for part in model.modules() if isinstance(part, Model)]
     if not (cpu and packs(precision)):
-        needs = "--precision int8 needs an x86-64 processor, and a PyTorch with oneDNN"
-        require(precision != "int8", needs)
+        require(
+            precision != "int8",
+            "--precision int8 needs an x86-64 processor, and a PyTorch with oneDNN",
+        )
         if cpu and precision != "fp32":  # 1.7 times the time, measured on a CPU with AVX2 alone
-            why = "this processor does not multiply in it; fp32 is faster"
-            log.warning("--precision %s: %s", precision, why)
+            log.warning(
+                "--precision %s: %s",
+                precision,
+                "this processor does not multiply in it; fp32 is faster",
+            )
         if not cpu:
             for one in models:
                 _with_output(one, Padded)

@@ -65,12 +65,13 @@ def _metric(tokenize: str, lowercase: bool, smooth: str) -> Any:
         # `force`: no advice about tokenised text, which names arguments of sacrebleu's own
         return BLEU(tokenize=tokenize, lowercase=lowercase, smooth_method=smooth, force=True)
     except (RuntimeError, ImportError) as error:
-        package = f"sacrebleu[{tokenize[:2]}]"
-        need = f"--tokenize {tokenize} needs a package: pip install '{package}'"
-        raise UsageError(need) from error
+        raise UsageError(
+            f"--tokenize {tokenize} needs a package: pip install 'sacrebleu[{tokenize[:2]}]'"
+        ) from error
     except OSError as error:
-        fetched = f"--tokenize {tokenize} needs a model that sacrebleu downloads once"
-        raise UsageError(f"{fetched}: {error}") from error
+        raise UsageError(
+            f"--tokenize {tokenize} needs a model that sacrebleu downloads once: {error}"
+        ) from error
 
 
 def chrf(

@@ -202,5 +202,6 @@ def load_library(module: str, package: str, metric: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        needed = f"--metric {metric} needs {package}"
-        raise UsageError(f"{needed}: pip install 'unitk[score]'") from error
+        raise UsageError(
+            f"--metric {metric} needs {package}: pip install 'unitk[score]'"
+        ) from error

@@ -57,8 +57,9 @@ def rouge(
     if kind == "ascii":
         remedy = "--rouge-words unicode counts words of any script"
         if not any(re.search("[a-zA-Z0-9]", text) for several in references for text in several):
-            only = "ROUGE counts words of a-z and digits only, and the references have none"
-            raise DataError(f"{only}: {remedy}")
+            raise DataError(
+                f"ROUGE counts words of a-z and digits only, and the references have none: {remedy}"
+            )
         words.warn_uncounted("rouge", (text for several in references for text in several), remedy)
     marks = (separator, "\n")
     texts = (text for each in (hypotheses, *references) for text in each)

@@ -196,8 +196,8 @@ def render_mask(
         return View(slots, slots, kernel=Flash(packed, dropout))
     if own_bias:
         # FlexAttention would need that bias of every pair in memory too, which it is there to spare
-        free = "--attention flex excludes an architecture whose layers bias scores by the query"
-        require(choice != "flex", f"{free}: give --attention dense")
+        dense = "excludes layers that bias scores by the query: give --attention dense"
+        require(choice != "flex", f"--attention flex {dense}")
         how += ", scores biased by the query: a table for each layer, head and row takes memory"
     elif _flexible(slots, dropout, choice):
         return View(slots, keys, kernel=render_flex(slots, keys, dtype, relative, window))
@@ -225,8 +225,7 @@ def render_cross(
 def _flexible(slots: Tensor, dropout: float, choice: Rendering) -> bool:
     """Whether FlexAttention computes the attention of these slots."""
     if choice == "flex":
-        free = "it has no dropout: give --arch.attention-dropout 0"
-        require(not dropout, f"--attention flex excludes dropout of attention weights: {free}")
+        require(not dropout, "--attention flex has no dropout: give --arch.attention-dropout 0")
     long = slots.is_cuda and slots.shape[2] >= FLEX_WIDTH and not dropout
     flexible = choice == "flex" or (choice == "auto" and long)
     if flexible:

@@ -239,8 +239,8 @@ class ModelConfig(ArchConfig):
         self._require("head_layers", there, f"of {-1 - depth} to {depth}")
         pools = self.head_pooler or self.head_dense in ("tanh", "transform")
         self._require("head_dense", pools, "tanh or transform without --arch.head-pooler")
-        mixes = "--arch.head-layer-norm has no effect without --arch.head-layers"
-        require(not self.head_layer_norm or len(self.head_layers) > 0, mixes)
+        mixes = not self.head_layer_norm or len(self.head_layers) > 0
+        require(mixes, "--arch.head-layer-norm has no effect without --arch.head-layers")
         for head in self.heads:
             if not re.fullmatch(r"\w+:\w+(:[1-9]\d*)?", head):
                 raise UsageError(f"--arch.heads must be KIND:NAME[:SIZE],..., got {head!r}")
@@ -264,8 +264,8 @@ class ModelConfig(ArchConfig):
         step = 4 if self.max_positions2 else 2  # a pair of channels for each position
         turning = self.key_width * self.rotary_share
         even = not rotary or turning % step == 0
-        width = f"heads {step} channels wide, or a multiple of it"
-        require(even, f"--arch.positions rotary needs {width}, got {turning:g}")
+        needs = f"--arch.positions rotary needs heads of {step} channels or a multiple"
+        require(even, f"{needs}, got {turning:g}")
 
     def _check_layers(self) -> None:
         kv_heads = self.num_kv_heads

@@ -142,8 +142,11 @@ def divide(
     for rule in rules[:-1]:
         names = matching(rule.pattern, named, "--group")
         matched = {name: left.pop(name) for name in names if name in left}
-        where = f"--group {rule.pattern}: a group before it has all of its parameters"
-        require(len(matched) > 0, f"{where}; write the exception first")
+        require(
+            len(matched) > 0,
+            f"--group {rule.pattern}: a group before it has all of its parameters; "
+            "write the exception first",
+        )
         divided.append((rule, matched))
     return [*divided, (rules[-1], left)] if left else divided
 
@@ -164,15 +167,20 @@ def check_groups(
     each = [(kind.of(name, one.dim()), name) for name, one in named.items()]
     for option in rule.given:
         if option == "optimizer":
-            idle = f"{name_of('optimizer', type(kind))} has no effect: it would train nothing here"
-            require(any(type(config) is type(kind) for config, _ in each), f"{where}: {idle}")
+            require(
+                any(type(config) is type(kind) for config, _ in each),
+                f"{where}: {name_of('optimizer', type(kind))} has no effect: it would train "
+                "nothing here",
+            )
             continue
         read = (
             config.reads(option, config.weight_decay * (name in decays), distance[name])
             for config, name in each
         )
-        idle = "has no effect on the parameters of the group"
-        require(any(read), f"{where} {option.replace('_', '-')} {idle}")
+        require(
+            any(read),
+            f"{where} {option.replace('_', '-')} has no effect on the parameters of the group",
+        )
 
 
 def distances(names: Iterable[str]) -> dict[str, int]:

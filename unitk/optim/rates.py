@@ -35,8 +35,10 @@ def choose_rates(given: Settings, own: bool, new: bool, width: int) -> Settings:
     optimizer = given["optimizer"].text if "optimizer" in given else rates.get("optimizer", "adamw")
     rate = RATES.get(optimizer or "")
     known = " and ".join(RATES)
-    message = f"--lr auto knows rates of {known}, not of {optimizer}: give a number"
-    require(rate is not None or not auto, message)
+    require(
+        rate is not None or not auto,
+        f"--lr auto knows rates of {known}, not of {optimizer}: give a number",
+    )
     # a rate that somebody gives is meant for this model as it is
     if rate is not None and (auto or "lr" not in given):
         rates["lr"] = f"{rate:g}"

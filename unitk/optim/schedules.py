@@ -170,8 +170,11 @@ class Cyclical(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         shares = min(self.zero, self.ramp) >= 0 and self.zero + self.ramp <= 1
-        got = f"got {self.zero:g} and {self.ramp:g}"
-        require(shares, f"schedule Cyclical: zero and ramp are shares of a cycle, {got}")
+        require(
+            shares,
+            "schedule Cyclical: zero and ramp are shares of a cycle, "
+            f"got {self.zero:g} and {self.ramp:g}",
+        )
 
     def __call__(self, step: int, total: int | None) -> float:
         period = _end(self, total) / self.cycles

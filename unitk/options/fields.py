@@ -374,8 +374,7 @@ def _progressions(parts: list[str], name: str) -> tuple[int, ...]:
                 before = part
             found.append(number)
         if before == "...":
-            form = "numbers that rise in equal steps, as in 1M,2M,...,10M"
-            raise UsageError(f"{name}: ... stands between {form}")
+            raise UsageError(f"{name}: ... stands for numbers in equal steps, as in 1M,2M,...,9M")
     return tuple(found)
 
 

@@ -274,5 +274,6 @@ def given_text(value: object, name: str) -> str:
     try:
         return render(value.item() if isinstance(value, np.generic) else value)
     except AssertionError:
-        what = f"{show_value(value)}: no option takes a {type(value).__name__}"
-        raise UsageError(f"{name} cannot be {what}") from None
+        raise UsageError(
+            f"{name} cannot be {show_value(value)}: no option takes a {type(value).__name__}"
+        ) from None

@@ -62,9 +62,10 @@ def lines(trainer: Trainer) -> Iterator[str]:
         saves = -(-left // config.save_every)
         epochs = left / trainer.per_epoch
         rough = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.2g}"
-        length = f"{amount(left, 'updates')} ({rough} epochs)"
-        made = f"{amount(looks, 'validations')}, {amount(saves, 'checkpoints')}"
-        yield f"length: {length}, {made}"
+        yield (
+            f"length: {amount(left, 'updates')} ({rough} epochs), {amount(looks, 'validations')}, "
+            f"{amount(saves, 'checkpoints')}"
+        )
     yield f"an update: {updates:.3g} s, {tokens:,.0f} tokens/s, measured on the first ones"
     if trainer.data.valid:
         yield f"a validation: {judged:.3g} s"

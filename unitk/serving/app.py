@@ -320,13 +320,15 @@ def explain_errors(timeout: float) -> Iterator[None]:
     except batching.Busy as error:
         raise HTTPException(503, "the server has too much work; try again later") from error
     except batching.NoMemory as error:
-        few = "there is too little memory for this request; ask for less at a time"
-        raise HTTPException(503, few) from error
+        raise HTTPException(
+            503, "there is too little memory for this request; ask for less at a time"
+        ) from error
     except batching.Internal as error:
         raise HTTPException(500, "internal error: the log of the server has more") from error
     except TimeoutError as error:
-        after = f"the request was given up after {timeout:g} seconds"
-        raise HTTPException(504, f"{after}; ask for less at a time") from error
+        raise HTTPException(
+            504, f"the request was given up after {timeout:g} seconds; ask for less at a time"
+        ) from error
 
 
 async def hung_up(request: Request) -> None:

@@ -67,8 +67,10 @@ def read_keys(path: Path) -> list[str]:
     keys = list[str]()
     for line, where in numbered_lines(path):
         if (key := line.strip()) and not key.startswith("#"):
-            what = f"{where}: a key is 8 or more of ASCII's letters, digits and signs"
-            require(KEY.fullmatch(key) is not None, f"{what}, without blanks")
+            require(
+                KEY.fullmatch(key) is not None,
+                f"{where}: a key is 8 or more of ASCII's letters, digits and signs, without blanks",
+            )
             keys.append(key)
     require(len(keys) > 0, f"{path} has no key: write one a line")
     return keys

@@ -113,8 +113,10 @@ class Route(ABC):
         most = self.limits.max_tokens
         for number, one in enumerate(encoded, first + 1):
             tokens = count_tokens([one])
-            over = f"text {number} has {tokens:,} tokens; the server reads {most:,} at a time"
-            require(tokens <= most, over)
+            require(
+                tokens <= most,
+                f"text {number} has {tokens:,} tokens; the server reads {most:,} at a time",
+            )
             found.append(one)
         return found
 
@@ -173,10 +175,14 @@ class Route(ABC):
         for number, one in enumerate(split_parts(texts, name), 1):
             chars = sum(map(len, one))
             most = self.limits.max_chars
-            over = f"{name}: text {number} has {chars} characters; the server allows {most}"
-            require(chars <= most, over)
-            over = f"{name}: text {number} has {len(one)} parts; the server allows {most}"
-            require(len(one) <= most, over)
+            require(
+                chars <= most,
+                f"{name}: text {number} has {chars} characters; the server allows {most}",
+            )
+            require(
+                len(one) <= most,
+                f"{name}: text {number} has {len(one)} parts; the server allows {most}",
+            )
         return texts
 
     def few(self, name: str, count: int) -> None:

@@ -116,8 +116,10 @@ class DecodingRoute(route.Route):
         for one in prompts:
             words = one.constraint.max_len * (1 + len(one.example.blanks))
             most = self.limits.max_output
-            over = f"text {one.number + 1}: {words} tokens of output; the server allows {most}"
-            require(words <= most, over)
+            require(
+                words <= most,
+                f"text {one.number + 1}: {words} tokens of output; the server allows {most}",
+            )
             cost += sum(map(len, one.example.towers.values())) + config.width * words
         return prompts, cost
 
@@ -134,8 +136,11 @@ class DecodingRoute(route.Route):
             check_layer(self.generator.model, layer)  # before a search that would be in vain
             longest = [one.constraint.max_len * len(one.example.towers["enc"]) for one in prompts]
             weights = config.nbest * sum(longest)
-            what = f"alignment_layer: {weights:,} weights, but an answer may have {route.WEIGHTS:,}"
-            require(weights <= route.WEIGHTS, f"{what}: ask for fewer or shorter outputs")
+            require(
+                weights <= route.WEIGHTS,
+                f"alignment_layer: {weights:,} weights, but an answer may have {route.WEIGHTS:,}: "
+                "ask for fewer or shorter outputs",
+            )
             cost += weights // route.NUMBERS_A_TOKEN
 
         def answer(results: list[list[Output]]) -> Any:
@@ -269,8 +274,9 @@ class ScoreRoute(DecodingRoute):
         targets = self.read_texts("targets", strings)
         idle = {*self.given} & {*self.options()} - {*self.config.scored(self.config.search)}
         self.config.idle("has no effect with targets", *idle)
-        unequal = f"targets: {len(targets)} for {len(self.texts)} texts"
-        require(len(targets) == len(self.texts), unequal)
+        require(
+            len(targets) == len(self.texts), f"targets: {len(targets)} for {len(self.texts)} texts"
+        )
         sources, config = self.read()
         wanted = [ids for (ids,) in self.encode([[one] for one in targets])]
         cut = bool(self.generator.task.trained.max_source)
@@ -332,8 +338,11 @@ def embed_sources(
     model, cost = route.model_of(generator), route.count_tokens(sources)
     states = config.pool == "none"
     size = model.reader.config.width * (cost if states else len(sources))
-    what = f"pool {config.pool}: {size:,} numbers, but an answer may have {route.WEIGHTS:,}"
-    require(size <= route.WEIGHTS, f"{what}: ask for fewer or shorter texts")
+    require(
+        size <= route.WEIGHTS,
+        f"pool {config.pool}: {size:,} numbers, but an answer may have {route.WEIGHTS:,}: "
+        "ask for fewer or shorter texts",
+    )
 
     def compute(given: list[Any], report: route.Report) -> list[Any]:
         return embed(model, generator.task, given, config, report=report)

@@ -263,8 +263,10 @@ class Task:
 
     def reading_as(self, side: str) -> Self:
         """The task whose `to_embed` lays out texts as one of its `sides`."""
-        idle = f"--side {side}: this model reads all texts alike (two towers: task contrastive)"
-        require(side in self.sides, idle)
+        require(
+            side in self.sides,
+            f"--side {side}: this model reads all texts alike (two towers: task contrastive)",
+        )
         return self
 
     def to_embed(self, source: list[Ids]) -> Example:

@@ -95,8 +95,10 @@ class ERNIE(Masked):
         def __post_init__(self) -> None:
             super().__post_init__()
             several = sum(weight > 0 for weight in self.levels) > 1
-            idle = "--task.stages on has no effect with one level in --task.levels"
-            require(several or not self.stages, idle)
+            require(
+                several or not self.stages,
+                "--task.stages on has no effect with one level in --task.levels",
+            )
             require(self.nsp or not self.dialogue, "--task.dialogue on needs --task.nsp on")
 
     config: Config
@@ -119,9 +121,11 @@ class ERNIE(Masked):
         v, c = self.vocab, self.config
         level = self.level(text, rng)
         notes = text.notes
-        lacks = f"--task.levels {','.join(f'{weight:g}' for weight in c.levels)}: --data has no"
-        how = "annotations (unitk preprocess --annotate phrases=FILE)"
-        require(notes is not None or not level, f"{lacks} {how}")
+        require(
+            notes is not None or not level,
+            f"--task.levels {','.join(f'{weight:g}' for weight in c.levels)}: --data has no "
+            "annotations (unitk preprocess --annotate phrases=FILE)",
+        )
         notes = np.zeros(len(text.ids), np.int64) if notes is None else notes
         parts = np.split(text.ids, text.sentences[1:]) if c.dialogue else text.parts
         tokens, part = framed(parts, v.cls, v.sep)

@@ -89,9 +89,11 @@ class GLMInfill(Task):
             super().__post_init__()
             share = largest(self.mask_ratio)
             most = most_share(self.mean_span, self.max_span)
-            spans = f"spans of {self.mean_span:g} tokens on average, at most {self.max_span}"
-            needs = f"--task.mask-ratio must be in (0, {most:.2g}] with {spans}, got {share:g}"
-            require(share <= most, needs)
+            require(
+                share <= most,
+                f"--task.mask-ratio must be in (0, {most:.2g}] with spans of {self.mean_span:g} "
+                f"tokens on average, at most {self.max_span}, got {share:g}",
+            )
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")

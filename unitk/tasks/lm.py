@@ -126,8 +126,10 @@ class LM(Task):
         return example
 
     def continued(self, before: Ids, text: Ids) -> Example:
-        only = "--task.backward: a text has no probability after what stands before it"
-        require(not (self.backward and len(before)), only)
+        require(
+            not (self.backward and len(before)),
+            "--task.backward: a text has no probability after what stands before it",
+        )
         tokens = np.concatenate([self.start, before, self.turned(text)])
         # where nothing opens a text, the token that is read first is no label
         asked = np.arange(max(len(tokens) - len(text), 1), len(tokens))

@@ -75,8 +75,11 @@ class MASS(Seq2Seq):
         def __post_init__(self) -> None:
             super().__post_init__()
             fits = len(self.edge_chance) in (1, 2) and sum(self.edges) <= 1
-            must = "--task.edge-chance must be a number up to 0.5, or two with a sum up to 1"
-            require(fits, f"{must}, got {', '.join(map(str, self.edge_chance)) or 'none'}")
+            require(
+                fits,
+                "--task.edge-chance must be a number up to 0.5, or two with a sum up to 1, "
+                f"got {', '.join(map(str, self.edge_chance)) or 'none'}",
+            )
 
         @property
         def edges(self) -> tuple[float, float]:

@@ -100,8 +100,10 @@ class Sentinels(Seq2Seq):
         ids = self.joined(source)
         blanks = np.flatnonzero(ids == self.vocab.mask)
         if len(blanks) > len(self.sentinels):
-            known = f"the model has {len(self.sentinels)} sentinels"
-            raise UsageError(f"a text has {len(blanks)} [MASK]s, but {known}")
+            raise UsageError(
+                f"a text has {len(blanks)} [MASK]s, but "
+                f"the model has {len(self.sentinels)} sentinels"
+            )
         ids[blanks] = self.sentinels[: len(blanks)]
         return ids
 

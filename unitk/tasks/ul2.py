@@ -65,8 +65,10 @@ class UL2(Sentinels):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            given = f"--task.modes must be three texts, got {len(self.modes)}"
-            require(len(self.modes) in (0, 3), given)
+            require(
+                len(self.modes) in (0, 3),
+                f"--task.modes must be three texts, got {len(self.modes)}",
+            )
             check_option(self, "task.sentinels", self.sentinels > 3, "above 3")
 
     config: Config

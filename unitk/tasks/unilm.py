@@ -154,10 +154,11 @@ class UniLM(Task):
     def prompt(self, source: list[Ids]) -> Example:
         if not source:
             learnt = self.config.shares[LEFT] > 0 and not self.config.position_shift
-            what = (
-                "a UniLM needs the mask from left to right in --task.shares, and no position shift"
+            require(
+                learnt,
+                "to write from nothing, "
+                "a UniLM needs the mask from left to right in --task.shares, and no position shift",
             )
-            require(learnt, f"to write from nothing, {what}")
             return self.leftward(self.joined(source))
         tokens, _ = framed([self.joined(source)], self.vocab.cls, self.vocab.sep)
         if self.config.position_shift:

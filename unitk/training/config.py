@@ -265,8 +265,10 @@ class TrainConfig(fields.Checked):
         needs = "--average-last needs the number of updates: give --max-steps or --max-epochs"
         require(counted or not self.average_last, needs)
         alone = self.nproc == 1 and not is_launched()
-        what = "--seeds excludes several processes: its runs follow each other in one"
-        require(alone or not self.seeds, what)
+        require(
+            alone or not self.seeds,
+            "--seeds excludes several processes: its runs follow each other in one",
+        )
         require(self.resume or not self.new_data, "--new-data has no effect without --resume")
         towers = self.init_encoder or self.init_decoder
         if self.adapter is not None:
@@ -369,8 +371,10 @@ def parse_weighted(text: str) -> tuple[Path, float]:
         number = float(weight)
     except ValueError:
         number = -1.0
-    what = f"--data {text}: what stands after = is a weight above 0, got {weight!r}"
-    require(0 < number < float("inf"), what)
+    require(
+        0 < number < float("inf"),
+        f"--data {text}: what stands after = is a weight above 0, got {weight!r}",
+    )
     return fields.local(path, "--data"), number
 
 

@@ -87,10 +87,12 @@ def check_room(arch: Any, vocab_size: int, each: float, device: torch.device) ->
     """
     count = arch.num_weights(vocab_size)
     free = free_memory(device)
-    need = f"need {count * each / 1e9:,.1f} GB ({each:g} bytes each)"
-    lack = f"about {count / 1e6:,.0f} M parameters {need}, but {free / 1e9:,.1f} GB are free"
-    cure = "choose a smaller --arch, or lower --arch.num-layers and --arch.width"
-    require(count * each <= free, f"--arch: {lack}: {cure}")
+    require(
+        count * each <= free,
+        f"--arch: about {count / 1e6:,.0f} M parameters need {count * each / 1e9:,.1f} GB "
+        f"({each:g} bytes each), but {free / 1e9:,.1f} GB are free: choose a smaller --arch, or "
+        "lower --arch.num-layers and --arch.width",
+    )
 
 
 def free_memory(device: torch.device) -> float:
@@ -129,15 +131,19 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
         if isinstance(part, Model):
             idle = config.recompute or config.compile or config.attention != "auto"
             idle = idle or config.residual == "half"
-            what = "--recompute, --compile, --attention, --residual have no effect on LSTM layers"
-            require(not (idle and part.config.sequential), what)
+            require(
+                not (idle and part.config.sequential),
+                "--recompute, --compile, --attention, --residual have no effect on LSTM layers",
+            )
             part.decoder.embed.tokens.lean = lean and part.words.weight is None
 
 
 def choose_precision(config: TrainConfig, device: torch.device) -> str:
     """The precision that `--precision` means; auto: bf16 if the processor multiplies in it."""
-    slow = "--precision fp16 needs CUDA: a CPU computes fp16 slowly, take bf16 or fp32"
-    require(config.precision != "fp16" or device.type == "cuda", slow)
+    require(
+        config.precision != "fp16" or device.type == "cuda",
+        "--precision fp16 needs CUDA: a CPU computes fp16 slowly, take bf16 or fp32",
+    )
     found = config.precision
     if found == "auto":
         found = "bf16" if computes_in_bf16(device) else "fp32"

@@ -213,8 +213,11 @@ def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, f
         parts = len(update.batches) * ranks.world
         error = None
         size = "--batch-texts" if config.batch_texts else "--batch-tokens"
-        what = f"{whole} needs an update in one micro-batch, not in {parts}"
-        require(not whole or parts == 1, f"{what}: raise --max-tokens or lower {size}")
+        require(
+            not whole or parts == 1,
+            f"{whole} needs an update in one micro-batch, not in {parts}: "
+            f"raise --max-tokens or lower {size}",
+        )
         try:
             means = passes(update, counts)
         except (RuntimeError, MemoryError) as caught:
@@ -226,8 +229,11 @@ def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, f
             return means
         run.plan.zero_grad()
         update = halve(update)
-        what = "tried again with half as large micro-batches, whose dropout differs"
-        log.warning(f"step %d: out of memory: {what}", run.progress.step + 1)
+        log.warning(
+            "step %d: out of memory: "
+            "tried again with half as large micro-batches, whose dropout differs",
+            run.progress.step + 1,
+        )
 
 
 def check_divisible(update: Update, error: BaseException, max_tokens: int, retry: bool) -> None:

@@ -53,8 +53,10 @@ class Trainer(Run):
         self.saver = Saver(start.run, self.config.keep_last)
         self.saved = self.logged = self.progress.step
         self.late = Late(self, self) if can_defer(self) else None
-        need = "--capture needs CUDA, and an optimizer that can skip an update there: adamw or muon"
-        require(self.late is not None or not self.config.capture, need)
+        require(
+            self.late is not None or not self.config.capture,
+            "--capture needs CUDA, and an optimizer that can skip an update there: adamw or muon",
+        )
         self.signals = Signals()
         self.stopped = 0  # the signal that ended the run, or 0
         self.began = time.perf_counter()

@@ -246,8 +246,11 @@ def fill_tables(model: Model, tables: Mapping[str, Any]) -> None:
     for name, rows in tables.items():
         tensor = model.get_parameter(name)
         wide, width = rows.shape[1], tensor.shape[1]
-        fault = f"--task.entities: vectors of {wide} numbers need --arch.entity-width {wide}"
-        require(rows.shape == tensor.shape, f"{fault}, got {width}")
+        require(
+            rows.shape == tensor.shape,
+            f"--task.entities: vectors of {wide} numbers need --arch.entity-width {wide}, got "
+            f"{width}",
+        )
         with torch.no_grad():
             tensor.copy_(torch.from_numpy(rows))
 

@@ -268,14 +268,19 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
     folders = {"encoder": config.init_encoder, "decoder": config.init_decoder}
     towers = {name: find_checkpoint(path) for name, path in folders.items() if path is not None}
     for name, path in towers.items():
-        what = f"--init-{name}: --arch {arch.name} has no encoder beside a decoder"
-        require("enc" in arch.config.towers, f"{what}; --init-from takes all of its weights")
+        require(
+            "enc" in arch.config.towers,
+            f"--init-{name}: --arch {arch.name} has no encoder beside a decoder; "
+            "--init-from takes all of its weights",
+        )
         saved = state.read_state(path)
         check_vocab(saved, data.task.source_vocab if name == "encoder" else data.vocab, path)
         changed += differences(parsed, state.recorded_options(saved), path, name[:3])
     if arch.config.shared_embeddings and len(set(towers.values())) > 1:
-        what = "--init-encoder and --init-decoder have a token embedding each"
-        raise UsageError(f"{what}: they need --arch.shared-embeddings off")
+        raise UsageError(
+            "--init-encoder and --init-decoder have a token embedding each: "
+            "they need --arch.shared-embeddings off"
+        )
     return init_from, towers, changed
 
 

@@ -64,6 +64,8 @@ def newest(given: Options) -> list[Path]:
     require(run.checkpoints.is_dir(), f"--last: {run.path} is not a run folder")
     numbers = run.steps()[: given.last]
     if len(numbers) < given.last:
-        kept = f"{run.path} has {amount(len(numbers), 'checkpoints')}"
-        raise CheckpointError(f"--last {given.last}: {kept} (unitk train --keep-last N keeps more)")
+        raise CheckpointError(
+            f"--last {given.last}: {run.path} has {amount(len(numbers), 'checkpoints')} (unitk "
+            "train --keep-last N keeps more)"
+        )
     return [find_checkpoint(run.step(number)) for number in numbers[::-1]]

@@ -202,8 +202,10 @@ def export_model(path: Path, folder: Path, given: Options, task: str | None) -> 
     require(format.write is not None, f"--to {target}: unitk only reads this format")
     folder.mkdir(exist_ok=True)
     loaded = load(path, task_name=task)
-    lacks = f"{path} is a recurrent network, for which --to {target} has no place"
-    require(not loaded.model.config.sequential, lacks)
+    require(
+        not loaded.model.config.sequential,
+        f"{path} is a recurrent network, for which --to {target} has no place",
+    )
     # as long as it is not trained, what was added to the tables of that system means nothing
     own = {name: getattr(given, name) for name in format.options}
     format.write(replace(loaded, decoding=read_defaults(path)), folder, **own)

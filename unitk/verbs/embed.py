@@ -59,8 +59,10 @@ def embed_texts(parsed: Parsed) -> Iterator[tuple[Input, Any]]:
         found = embed(model, task, sources, given, first=first, report=report)
         width = found[0].shape[-1] if found else 0
         most = given.dimensions
-        have = f"--dimensions {most}: vectors of this model have {width}"
-        require(not found or (most or 0) <= width, have)
+        require(
+            not found or (most or 0) <= width,
+            f"--dimensions {most}: vectors of this model have {width}",
+        )
         return [vector[..., :most] for vector in found]
 
     return (each for group in answering.answer_all(inputs, vectors) for each in group)

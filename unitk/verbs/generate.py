@@ -333,8 +333,10 @@ def check_generate(parsed: config.Parsed) -> Options:
     }
     named = [name for name, there in ways.items() if there]
     got = f", got {' and '.join(named)}" if named else ""
-    which = "--input FILE, --infill TEXT, --interactive, --num-samples N"
-    require(len(named) == 1, f"give texts, or one of {which}{got}")
+    require(
+        len(named) == 1,
+        f"give texts, or one of --input FILE, --infill TEXT, --interactive, --num-samples N{got}",
+    )
     instead = f"with {named[0]}"
     if given.num_samples is not None:
         require(given.sampling, "--num-samples draws texts, so --sampling cannot be off")

@@ -74,8 +74,10 @@ def value(parsed: Parsed) -> list[dict[str, Any]]:
 def run(parsed: Parsed) -> None:
     """Read the texts, predict, and write the predictions."""
     given: Options = parsed.main
-    without = "--probabilities has no effect with --output-format text"
-    require(given.output_format == "jsonl" or not given.probabilities, without)
+    require(
+        given.output_format == "jsonl" or not given.probabilities,
+        "--probabilities has no effect with --output-format text",
+    )
     answering.check_output(given)
     if given.resume and not given.overwrite and is_finished(given.output):
         return

@@ -107,8 +107,9 @@ def folders(model: Path) -> dict[str, Path]:
     if MAIN not in found:
         ours = (model / "manifest.json").exists() or (model / "checkpoints").exists()
         what = "is a run or checkpoint of unitk" if ours else "has no config.json of transformers"
-        first = f"run `unitk convert --from unitk {model} --to hf DIR` first"
-        raise DataError(f"--model {model} {what}: {first}")
+        raise DataError(
+            f"--model {model} {what}: run `unitk convert --from unitk {model} --to hf DIR` first"
+        )
     _refuse(model, (path.name for path in model.iterdir() if not _revision(path)))
     return {MAIN: found.pop(MAIN), **found}
 
@@ -143,9 +144,11 @@ def _revision(path: Path) -> bool:
 def _refuse(model: Path, names: Iterator[str]) -> None:
     """Raise a `UsageError` if there are names of files that nobody meant to publish."""
     found = sorted(names)
-    cure = "move them elsewhere, or name them with --include"
-    what = f"`unitk convert --to hf` did not write {_list(found)}; {cure}"
-    require(not found, f"--model {model}: {what}")
+    require(
+        not found,
+        f"--model {model}: `unitk convert --to hf` did not write {_list(found)}; move them "
+        "elsewhere, or name them with --include",
+    )
 
 
 def _list(names: Sequence[str]) -> str:

@@ -121,8 +121,9 @@ def home() -> Path:
     package = Path(__file__).parents[1]
     found = package / "quickstart"
     found = found if found.is_dir() else package.parent / "recipes" / "quickstart"
-    lacks = f"the quickstart needs its data, which {package} lacks: install unitk again"
-    require(found.is_dir(), lacks)
+    require(
+        found.is_dir(), f"the quickstart needs its data, which {package} lacks: install unitk again"
+    )
     return found
 
 

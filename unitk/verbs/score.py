@@ -166,8 +166,9 @@ def _of_labels(given: Options) -> dict[str, Score]:
             right = [one.label for one in wanted]
         for guess, one in pairs:
             if form == "tags" and len(guess.label) != len(one.label):
-                there = f"{len(one.label)} tags, but {len(guess.label)} in {guess.where}"
-                raise DataError(f"{one.where}: {there}")
+                raise DataError(
+                    f"{one.where}: {len(one.label)} tags, but {len(guess.label)} in {guess.where}"
+                )
         scores[form] = score([guess.label for guess in found], right)
     return scores
 
@@ -192,8 +193,10 @@ def _check(parsed: Parsed) -> None:
     ranked = [one for one in given.metric if one.partition("@")[0] in added]
     for given_name in given.metric:
         hint = registry.nearest(given_name, known)
-        fault = f"--metric must be one of {', '.join(known)}, got {given_name!r}{hint}"
-        require(given_name in (*built_in, *ranked), fault)
+        require(
+            given_name in (*built_in, *ranked),
+            f"--metric must be one of {', '.join(known)}, got {given_name!r}{hint}",
+        )
     if ranked:
         others = " and ".join(name for name in given.metric if name not in ranked)
         require(not others, f"--metric {ranked[0]} reads other files than {others}: score twice")

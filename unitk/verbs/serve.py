@@ -204,8 +204,9 @@ def bind(host: str, port: int) -> socket.socket:
         found.listen(1024)
     except OSError as error:
         found.close()
-        cure = "--port 0 takes any free port"
-        raise UsageError(f"--port {port} at --host {host}: {error.strerror}; {cure}") from error
+        raise UsageError(
+            f"--port {port} at --host {host}: {error.strerror}; --port 0 takes any free port"
+        ) from error
     return found
 
 

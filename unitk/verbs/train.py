@@ -89,10 +89,11 @@ def launch(processes: int, argv: Sequence[str], timeout: float) -> None:
 def check_processes(processes: int) -> None:
     """Refuse more processes than fit into memory, and warn of more than there are cores."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    need = f"{processes * LEAST / 1e9:,.0f} GB"
-    there = f"{memory / 1e9:,.0f} GB"
-    what = f"--nproc {processes} needs more than {need} of memory, but this machine has {there}"
-    require(processes * LEAST < memory, what)
+    require(
+        processes * LEAST < memory,
+        f"--nproc {processes} needs more than {processes * LEAST / 1e9:,.0f} GB of memory, but "
+        f"this machine has {memory / 1e9:,.0f} GB",
+    )
     own = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
     if processes > cores:

@@ -143,8 +143,10 @@ def _assemble(files: TokenizerFiles) -> Any:
             there.add(token.content)
         index = tokenizer.token_to_id(token.content)
         if index != token.index:
-            what = f"{token.content!r} the id {token.index:,}, but transformers gives it {index:,}"
-            raise DataError(f"{token.where} gives {what}")
+            raise DataError(
+                f"{token.where} gives "
+                f"{token.content!r} the id {token.index:,}, but transformers gives it {index:,}"
+            )
     for one, is_named, is_role in _further(files):
         content = token_text(one)
         beyond = files.rows is not None and tokenizer.get_vocab_size() >= files.rows
@@ -238,9 +240,10 @@ def _symbols(
         index = ids[role]
         said = _declared_id(files, f"{used}_token_id", model.size, index) if used else None
         if said is not None and said != index:
-            theirs = f"the tokenizer's {role}_token {model.piece(index)!r} is {index:,}"
-            what = f"{used}_token_id is {said:,} ({model.piece(said)!r})"
-            raise DataError(f"{files.folder / CONFIG}: {what}, but {theirs}")
+            raise DataError(
+                f"{files.folder / CONFIG}: {used}_token_id is {said:,} ({model.piece(said)!r}), "
+                f"but the tokenizer's {role}_token {model.piece(index)!r} is {index:,}"
+            )
         return index
 
     writes = files.kind in WRITERS
@@ -293,5 +296,7 @@ def _check_rows(files: TokenizerFiles, model: Tokenizers, symbols: Mapping[str, 
     """Refuse tokens of the text that the model has no row for."""
     for index in range(files.rows or model.size, model.size):
         if index not in symbols.values() and (piece := model.piece(index)):
-            what = f"vocab_size is {files.rows:,}, but {piece!r} has the id {index:,}"
-            raise DataError(f"{files.folder / CONFIG}: {what}")
+            raise DataError(
+                f"{files.folder / CONFIG}: "
+                f"vocab_size is {files.rows:,}, but {piece!r} has the id {index:,}"
+            )

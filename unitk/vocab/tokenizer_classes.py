@@ -131,5 +131,7 @@ def check_model(name: str, spec: Mapping[str, Any]) -> None:
     needed = registry.get(KIND, name).model
     given = kind_of(spec["model"])
     if given != needed:
-        what = f"has model.type {given}, but {name} needs {needed}"
-        raise DataError(f"{what} (tokenizer_class PreTrainedTokenizerFast takes it as it is)")
+        raise DataError(
+            f"has model.type {given}, but {name} needs {needed} "
+            "(tokenizer_class PreTrainedTokenizerFast takes it as it is)"
+        )

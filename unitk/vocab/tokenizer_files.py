@@ -103,8 +103,9 @@ class TokenizerFiles:
         value = self.settings.get(key)
         kind = kind or type(default)
         if value is not None and type(value) is not kind:
-            where = f"{self.folder / SETTINGS}: {key}"
-            raise DataError(f"{where} must be {JSON_NAMES[kind]}, got {value!r}")
+            raise DataError(
+                f"{self.folder / SETTINGS}: {key} must be {JSON_NAMES[kind]}, got {value!r}"
+            )
         return default if value is None else value
 
     def flag(self, key: str, default: bool | None) -> Any:
@@ -122,8 +123,10 @@ class TokenizerFiles:
         """The number of T5's sentinels."""
         count: int = self.setting("extra_ids", EXTRA)
         if not 0 <= count <= MOST_EXTRA:
-            where = f"{self.folder / SETTINGS}: extra_ids"
-            raise DataError(f"{where} must be from 0 to {MOST_EXTRA:,}, got {count:,}")
+            raise DataError(
+                f"{self.folder / SETTINGS}: extra_ids "
+                f"must be from 0 to {MOST_EXTRA:,}, got {count:,}"
+            )
         return count
 
     @property
@@ -190,8 +193,10 @@ class TokenizerFiles:
             return fast
         for piece, index in slow.ids.items():
             if fast.ids.get(piece, index) != index:
-                what = f"{piece!r} has the id {fast.ids[piece]:,} in model.vocab"
-                raise DataError(f"{self.fast_file}: {what}, but {index:,} in {self.slow_file}")
+                raise DataError(
+                    f"{self.fast_file}: {piece!r} has the id {fast.ids[piece]:,} in model.vocab, "
+                    f"but {index:,} in {self.slow_file}"
+                )
         return fast
 
     @property

@@ -74,8 +74,10 @@ class Tokenizers(VocabModel):
         for place, token in enumerate(added):
             index = made.token_to_id(self._stand_in(token["id"]))
             if index is not None and index != token["id"]:
-                where = f"added_tokens[{place}].id {token['id']:,} for {token['content']!r}"
-                raise DataError(f"has {where}, but the library gives it the id {index:,}")
+                raise DataError(
+                    f"has added_tokens[{place}].id {token['id']:,} for {token['content']!r}, but "
+                    f"the library gives it the id {index:,}"
+                )
         self._check_twins(made.normalizer, added)
         untrusted.try_patterns(spec, made.encode)
         return made
@@ -89,8 +91,10 @@ class Tokenizers(VocabModel):
             if token.get("normalized") and token["id"] not in self._plain:
                 text = normalizer.normalize_str(token["content"])
                 if (twin := ids.setdefault(text, token["id"])) != token["id"]:
-                    both = f"{self.piece(twin)!r} and {token['content']!r}"
-                    raise DataError(f"has {both} in added_tokens, which are one to its normalizer")
+                    raise DataError(
+                        f"has {self.piece(twin)!r} and {token['content']!r} in added_tokens, which "
+                        "are one to its normalizer"
+                    )
 
     @classmethod
     def opens(cls, path: Path) -> bool:

@@ -120,11 +120,14 @@ def _short(line: str) -> list[str]:
 def _explain(message: str, size: int) -> UsageError | DataError:
     """Translate sentencepiece's message about a size into the options of the command line."""
     if most := re.search(r"too high .* value <= (\d+)", message):
-        largest = f"the largest possible is {most[1]}"
-        return UsageError(f"--vocab-size {size} is too large for this text; {largest}")
+        return UsageError(
+            f"--vocab-size {size} is too large for this text; the largest possible is {most[1]}"
+        )
     if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        needed = f"the symbols and characters alone take {least[1]} ids"
-        return UsageError(f"--vocab-size {size} is too small: {needed}")
+        return UsageError(
+            f"--vocab-size {size} is too small: "
+            f"the symbols and characters alone take {least[1]} ids"
+        )
     return DataError(f"sentencepiece cannot train a vocabulary on this text: {message}")
 
 
@@ -188,8 +191,14 @@ def report_unknown(counts: Counter[str], known: Callable[[str], object]) -> None
     if lacking:
         what = "the vocabulary leaves out"
         (number, share, some) = _part(lacking, counts)
-        of = f"of {len(counts):,} characters"
-        log.warning("%s %s %s (%.3f %% of the text): %s", what, number, of, share, some)
+        log.warning(
+            "%s %s %s (%.3f %% of the text): %s",
+            what,
+            number,
+            f"of {len(counts):,} characters",
+            share,
+            some,
+        )
 
 
 def report_changes(raw: Counter[str], normalization: str) -> None:

@@ -37,8 +37,10 @@ def check(spec: Any) -> None:
     _check_merges(model)
     if (longest := model.get("max_input_chars_per_word")) is not None:
         if not isinstance(longest, int) or longest > LONGEST_WORD:
-            most = f"must be a whole number up to {LONGEST_WORD:,}"
-            raise DataError(f"has model.max_input_chars_per_word {longest!r}, but it {most}")
+            raise DataError(
+                f"has model.max_input_chars_per_word {longest!r}, but it "
+                f"must be a whole number up to {LONGEST_WORD:,}"
+            )
     times = {name: 1.0 for name in STEPS}
     for name, where, step in _steps(spec):
         times[name] *= _growth(where, step)
@@ -46,8 +48,10 @@ def check(spec: Any) -> None:
             raise DataError(f"has a {where} that makes a text {times[name]:,.0f} times as long")
         pattern = step.get("pattern")
         if isinstance(pattern, dict) and has_nested_repeats(str(pattern.get("Regex", ""))):
-            what = f"{pattern['Regex']!r} repeats a repetition, which may match for hours"
-            raise DataError(f"has a {where}.pattern that is refused: {what}")
+            raise DataError(
+                f"has a {where}.pattern that is refused: "
+                f"{pattern['Regex']!r} repeats a repetition, which may match for hours"
+            )
 
 
 def _check_ids(spec: Mapping[str, Any], model: Mapping[str, Any]) -> None:
@@ -114,8 +118,10 @@ def _check_merges(model: Mapping[str, Any]) -> None:
         if not isinstance(parts, list) or [*map(type, parts)] != [str, str]:
             raise DataError(f"must have two pieces as model.merges[{place}], got {pair!r}")
         if not parts[1].startswith(prefix):  # the library would end the process
-            what = f"{parts[1]!r} in model.merges[{place}], which lacks the prefix {prefix!r}"
-            raise DataError(f"has {what} of model.continuing_subword_prefix")
+            raise DataError(
+                f"has {parts[1]!r} in model.merges[{place}], which lacks the prefix {prefix!r} of "
+                "model.continuing_subword_prefix"
+            )
 
 
 def _steps(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -226,8 +232,10 @@ def try_patterns(spec: Mapping[str, Any], encode: Callable[[str], object]) -> No
             with failures(f"has a {where}.pattern that cannot be matched"), _without_stderr():
                 encode(letter * PROBED + rest)
             if (took := time.perf_counter() - start) > PROBE_SECONDS:
-                slow = f"takes {took:.1f} s for {PROBED} characters"
-                raise DataError(f"has a {where}.pattern that {slow}: {pattern['Regex']!r}")
+                raise DataError(
+                    f"has a {where}.pattern that takes {took:.1f} s for {PROBED} characters: "
+                    f"{pattern['Regex']!r}"
+                )
 
 
 @contextmanager

@@ -81,8 +81,9 @@ class Jieba:
         try:
             import jieba
         except ImportError as error:
-            needs = "--annotate jieba needs the package jieba: pip install 'unitk[chinese]'"
-            raise UsageError(needs) from error
+            raise UsageError(
+                "--annotate jieba needs the package jieba: pip install 'unitk[chinese]'"
+            ) from error
         jieba.setLogLevel("WARNING")  # it would print how its dictionary is loaded
         self.tokenizer = jieba.Tokenizer()
         if path is not None:

@@ -208,8 +208,10 @@ class Corpus(StoredCorpus):
                 first, last = (edge * BLOCK // size for edge in (block, block + 1))
                 digest = hashlib.sha256(self._tokens[first:last].data).digest()
                 if digest != self._hashes[32 * block :][:32]:
-                    where = f"its bytes from {block * BLOCK:,} on are not those of {BLOCKS}"
-                    raise DataError(f"{self.file} was altered: {where}")
+                    raise DataError(
+                        f"{self.file} was altered: "
+                        f"its bytes from {block * BLOCK:,} on are not those of {BLOCKS}"
+                    )
                 self._seen[block] = True
 
     def chunks(self, column: columns.Column) -> Iterator[npt.NDArray[Any]]:
@@ -319,8 +321,10 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     if not {"format", "kind", "vocab", "files"} <= set(manifest):
         raise DataError(f"{path} is not a manifest of a corpus")
     if manifest["format"] not in (1, FORMAT):
-        reads = f"this unitk reads formats 1 and {FORMAT}: preprocess the text again"
-        raise DataError(f"{path} has format {manifest['format']}, but {reads}")
+        raise DataError(
+            f"{path} has format {manifest['format']}, but "
+            f"this unitk reads formats 1 and {FORMAT}: preprocess the text again"
+        )
     if manifest["format"] == FORMAT and manifest.pop("sha256", None) != _own_hash(manifest):
         raise DataError(f"{path} was altered: its SHA-256 is not its own")
     return manifest

@@ -225,3 +225,16 @@ def _begin(
     annotator = open_annotator(annotate) if annotate else None
     gc.freeze()  # what was imported need not be searched for garbage time and again
     return lambda block, reading: encode_block(vocab, block, reading, annotator)
+
+
+def in_shard(
+    blocks: Iterator[Block | PairBlock], size: int, shard: tuple[int, int] | None
+) -> Iterator[Block | PairBlock]:
+    """The blocks of one of n contiguous shards; a document belongs to the shard it begins in."""
+    owner = 0
+    for block in blocks:
+        if shard and block.fresh:
+            # by its place in all files; what goes on stays with its beginning
+            owner = min(block.at * shard[1] // max(size, 1), shard[1] - 1)
+        if not shard or owner == shard[0]:
+            yield block

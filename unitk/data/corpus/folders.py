@@ -87,8 +87,10 @@ def open_corpus(path: Path) -> Corpus | Pairs:
     folder = locate(_folder(path), "corpus")
     kind = str(manifest_of(folder)["kind"])
     if kind not in CORPORA:
-        known = f"this unitk reads {', '.join(CORPORA)}"
-        raise DataError(f"{folder / MANIFEST}: the corpus holds {kind!r}, but {known}")
+        raise DataError(
+            f"{folder / MANIFEST}: the corpus holds {kind!r}, but "
+            f"this unitk reads {', '.join(CORPORA)}"
+        )
     return CORPORA[kind].opens(folder)
 
 

@@ -39,8 +39,9 @@ def merge(options: Options) -> dict[str, dict[str, Counts]]:
     names = [_names(part) for part in options.parts]
     for part, held in zip(options.parts, names, strict=True):
         if held != names[0]:
-            first = f"{options.parts[0]} holds {', '.join(names[0])}"
-            raise DataError(f"{first}, but {part} {', '.join(held)}")
+            raise DataError(
+                f"{options.parts[0]} holds {', '.join(names[0])}, but {part} {', '.join(held)}"
+            )
     with building(options.dest, options.overwrite) as folder:
         known: list[str] | None = None
         counts = dict[str, dict[str, Counts]]()

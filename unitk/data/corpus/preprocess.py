@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -18,13 +18,13 @@ from typing import Annotated, Any, Literal, cast
 from unitk import registry
 from unitk.data.corpus.columns import FORMS, NOTES, WORDS, Counts
 from unitk.data.corpus.corpus import manifest_of
-from unitk.data.corpus.encode import Encode, EncodedBlock, encoders, num_workers
+from unitk.data.corpus.encode import Encode, EncodedBlock, encoders, in_shard, num_workers
 from unitk.data.corpus.folders import CORPORA, building
 from unitk.data.corpus.workers import Worker
 from unitk.data.corpus.writer import CorpusWriter, LabelWriter, announce, close_corpus
 from unitk.data.files.documents import Separators
 from unitk.data.files.files import Files, ReadingOptions, expand
-from unitk.data.files.lines import Block, name_file
+from unitk.data.files.lines import name_file
 from unitk.data.files.pairs import PairBlock
 from unitk.data.files.squad import SENTENCE
 from unitk.errors import DataError, UsageError, amount, require, say
@@ -204,8 +204,10 @@ def open_parts(options: Options) -> dict[str, Files]:
         elif sources or targets:
             one, other = (expand(getattr(options, side), flag(side)) for side in pair)
             if len(one) != len(other):
-                both = f"{flag(pair[0])} and {flag(pair[1])} must name as many files"
-                raise UsageError(f"{both}, got {len(one)} and {len(other)}")
+                raise UsageError(
+                    f"{flag(pair[0])} and {flag(pair[1])} must name as many files, "
+                    f"got {len(one)} and {len(other)}"
+                )
             parts[name] = Files(one, other, None)
     require(bool(parts), "--input FILES is needed, or --source-file and --target-file")
     kinds = {name: source.kind for name, source in parts.items()}
@@ -216,8 +218,11 @@ def open_parts(options: Options) -> dict[str, Files]:
     _check_languages(options.languages, *{*kinds.values()})
     form = FORMS.get(parts[next(iter(parts))].labels)
     named = form and form.named and len(parts) > 1 and "train" in parts
-    what = "labels with names, of --input and of --valid or --test"
-    require(bool(named) or not options.extra_labels, f"--extra-labels has no effect without {what}")
+    require(
+        bool(named) or not options.extra_labels,
+        "--extra-labels has no effect without "
+        "labels with names, of --input and of --valid or --test",
+    )
     return parts
 
 
@@ -233,8 +238,11 @@ def _check_languages(languages: tuple[int, ...], kind: str) -> None:
         wanted = {"text": 1, "pairs": 2}.get(kind)
         require(wanted is not None, f"--languages has no effect: the files hold {kind}")
         fits = len(languages) == wanted and min(languages) >= 0
-        given = f"got {','.join(map(str, languages))}"
-        require(fits, f"--languages must be {wanted} of 0 or more for {kind}, {given}")
+        require(
+            fits,
+            f"--languages must be {wanted} of 0 or more for {kind}, "
+            f"got {','.join(map(str, languages))}",
+        )
 
 
 def parse_shard(text: str | None) -> tuple[int, int] | None:
@@ -257,10 +265,13 @@ def _vocabulary(options: Options, parts: dict[str, Files]) -> Vocab:
     size = options.vocab_size
     if size is None:
         raise UsageError("--vocab-size N is needed to train a vocabulary, or --vocab to reuse one")
-    shared = "--shard needs --vocab, the same for all shards; --vocab-only makes one first"
-    require(options.shard is None, shared)
-    lacking = "a vocabulary is trained on --input or --source-file; give one or --vocab"
-    require("train" in parts, lacking)
+    require(
+        options.shard is None,
+        "--shard needs --vocab, the same for all shards; --vocab-only makes one first",
+    )
+    require(
+        "train" in parts, "a vocabulary is trained on --input or --source-file; give one or --vocab"
+    )
     start = time.perf_counter()
     if sys.stderr.isatty():
         say(f"training a vocabulary of {size:,} ids ...")
@@ -408,17 +419,20 @@ def _print(name: str, counts: dict[str, Counts]) -> None:
         announce(f"  {label and label + ': '}{one}")
         if (rate := one.unknown_rate) > MANY_UNKNOWN:
             where = f"{name} ({label})" if label else name
-            what = f"{rate:.1%} of the tokens of {where} are unknown to the vocabulary"
-            say(f"warning: {what}; one trained with --byte-fallback knows everything")
+            say(
+                f"warning: {rate:.1%} of the tokens of {where} are unknown to the vocabulary; one "
+                "trained with --byte-fallback knows everything"
+            )
 
 
 def _hint(name: str, counts: Counts, reading: Separators, symbols: Counter[str]) -> None:
     """Warn of plain text whose documents probably end elsewhere than they were taken to end."""
     if reading.documents == "blank" and counts.sentences > MANY_LINES * counts.documents:
         ends = f"{reading.document_mark!r} ends" if reading.document_mark else "blank lines end"
-        what = f"{amount(counts.documents, 'documents')} of {counts.sentences:,} sentences"
-        cure = "if each line is a text, add --documents line"
-        say(f"warning: {name} is {what}, as only {ends} one; {cure}")
+        say(
+            f"warning: {name} is {amount(counts.documents, 'documents')} of {counts.sentences:,} "
+            f"sentences, as only {ends} one; if each line is a text, add --documents line"
+        )
     for text, count in symbols.most_common(1):
         say(
             f"warning: {name} has {amount(count, 'lines')} {text!r}, read as text like any other;"
@@ -432,16 +446,3 @@ def _check_found(paths: list[Path], found: Counter[Path]) -> None:
         raise DataError(f"{name_file(empty[0])}: there is no text in it")
     for path in empty:
         say(f"warning: {path}: there is no text in it")
-
-
-def in_shard(
-    blocks: Iterator[Block | PairBlock], size: int, shard: tuple[int, int] | None
-) -> Iterator[Block | PairBlock]:
-    """The blocks of one of n contiguous shards; a document belongs to the shard it begins in."""
-    owner = 0
-    for block in blocks:
-        if shard and block.fresh:
-            # by its place in all files; what goes on stays with its beginning
-            owner = min(block.at * shard[1] // max(size, 1), shard[1] - 1)
-        if not shard or owner == shard[0]:
-            yield block

@@ -37,8 +37,9 @@ class Worker:
             with _starting():
                 self._process.start()
         except OSError as error:  # the system allows no further process or file
-            what = "no worker process can be started"
-            raise UnitkError(f"{what}: {error.strerror}; {cure}") from error
+            raise UnitkError(
+                f"no worker process can be started: {error.strerror}; {cure}"
+            ) from error
         theirs.close()  # or the end of the process would not end the connection
 
     def __call__(self, *arguments: Any) -> Any:

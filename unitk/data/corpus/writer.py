@@ -168,8 +168,10 @@ class LabelWriter:
         """The number of a name; names are numbered in the order of appearance."""
         if self.known is not None and name not in self.names:
             known = shorten(", ".join(self.known), 300, placeholder=" ...")
-            cure = "--extra-labels takes it as one that no text of train has"
-            raise DataError(f"{where}: {name!r} is not a label of train: {known}; {cure}")
+            raise DataError(
+                f"{where}: {name!r} is not a label of train: {known}; "
+                "--extra-labels takes it as one that no text of train has"
+            )
         return self.names.setdefault(name, len(self.names))
 
     def add(self, labels: Iterable[tuple[Label, str]]) -> None:

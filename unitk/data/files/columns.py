@@ -163,8 +163,9 @@ def _of_record(record: Record, side: Side, names: tuple[str, ...]) -> list[str]:
     if names:
         return targets_of(record, Fields((), names, mark="\n")) or [""]
     if not any(name in record for name in ("outputs", "output", "error")):
-        cure = "--hypothesis-field names it"
-        raise DataError(f"{record.place}: nothing that unitk generate wrote; {cure}")
+        raise DataError(
+            f"{record.place}: nothing that unitk generate wrote; --hypothesis-field names it"
+        )
     if "output" in record:  # of a table
         return [str(record.get("output"))]
     outputs = record.get("outputs")

@@ -82,9 +82,10 @@ def _inside(folder: Path, option: str) -> list[Path]:
     known = sorted({ending for one in readers().values() for ending in one.endings} - {""})
     found = [path for path in names if strip_packing(path).suffix.lower() in known]
     if not found:
-        hint = f"'{folder}/*' reads files with any ending, as text if it is unknown"
-        none = f"the folder has no file that ends in {', '.join(known)}"
-        raise DataError(f"{option} {folder}: {none}; {hint}")
+        raise DataError(
+            f"{option} {folder}: the folder has no file that ends in {', '.join(known)}; "
+            f"'{folder}/*' reads files with any ending, as text if it is unknown"
+        )
     return found
 
 
@@ -200,8 +201,11 @@ class ReadingOptions(Checked):
         """Refuse values that make no sense."""
         check_form(self.squad_source)
         both = bool(self.source_field) == bool(self.target_field or self.label_field)
-        cure = "belong together: give both, or --label-field instead of the second"
-        require(both, f"--source-field and --target-field {cure}")
+        require(
+            both,
+            "--source-field and --target-field "
+            "belong together: give both, or --label-field instead of the second",
+        )
         mark = self.document_mark
         fits = not mark or (bool(mark.strip()) and "\n" not in mark)
         require(fits, f"--document-mark must be a text of one line, got {mark!r}")
@@ -210,8 +214,11 @@ class ReadingOptions(Checked):
         one = not (self.target_field and self.label_field)
         require(one, "--target-field and --label-field exclude each other")
         one = self.labels != "tags" or len(self.source_field) < 2
-        got = f"got {','.join(self.source_field)}"
-        require(one, f"--labels tags are of the words of one --source-field, {got}")
+        require(
+            one,
+            "--labels tags are of the words of one --source-field, "
+            f"got {','.join(self.source_field)}",
+        )
 
     def check_files(self, paths: Sequence[Path], option: str, settings: Settings) -> list[str]:
         """What the files of an option contain; an option without effect on it is an error."""

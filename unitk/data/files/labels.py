@@ -113,8 +113,10 @@ def number_of_choice(label: str, choices: Sequence[str], where: str) -> int:
             return names.index(label)
     if (number := _name(label)) != label:
         return number_of_choice(number, choices, where)
-    most = f"{len(choices) - 1} or {letters[-1]}"
-    raise DataError(f"{where} must be 0 or A to {most}, or one of the choices, got {label!r}")
+    raise DataError(
+        f"{where} must be 0 or A to {len(choices) - 1} or {letters[-1]}, or one of the choices, "
+        f"got {label!r}"
+    )
 
 
 def spaced_words(words: Sequence[str]) -> list[str]:

@@ -73,8 +73,9 @@ def _zstd() -> Any:
     try:
         import zstandard
     except ModuleNotFoundError as error:
-        needed = "the package zstandard: pip install unitk[zstandard]"
-        raise DataError(f".zst files need {needed}") from error
+        raise DataError(
+            ".zst files need the package zstandard: pip install unitk[zstandard]"
+        ) from error
     return zstandard.ZstdDecompressor().decompressobj()
 
 
@@ -185,8 +186,10 @@ def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]
             size += len(piece)
             if size > LONGEST:
                 line += sum(one.count(b"\n") for one in waiting)
-                most = f"longer than {LONGEST >> 20} MB; break it into several lines"
-                raise DataError(f"{name_file(path)}, line {line}: {most}")
+                raise DataError(
+                    f"{name_file(path)}, line {line}: "
+                    f"longer than {LONGEST >> 20} MB; break it into several lines"
+                )
             continue
         data = b"".join([*waiting, piece[:cut]])
         yield Block(path, line, base + at, fresh, data)
@@ -221,15 +224,19 @@ def _check_text(path: Path, start: bytes) -> None:
     zeros = [start[i:1000:2].count(0) for i in (0, 1)]
     if 4 * max(zeros) > min(len(start), 1000):
         kind = "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
-        cure = f"`iconv -f {kind} -t UTF-8` converts that"
-        raise DataError(f"{name_file(path)} is no UTF-8 text; it looks like {kind}: {cure}")
+        raise DataError(
+            f"{name_file(path)} is no UTF-8 text; it looks like {kind}: "
+            f"`iconv -f {kind} -t UTF-8` converts that"
+        )
 
 
 def check_ends(path: Path, start: bytes) -> None:
     """Refuse a beginning, or a whole file, whose lines end in carriage returns alone."""
     if b"\r" in start.strip() and b"\n" not in start:
-        ends = "lines end in carriage returns (\\r) alone, not in newlines"
-        raise DataError(f"{name_file(path)}: {ends}; `tr '\\r' '\\n'` converts it")
+        raise DataError(
+            f"{name_file(path)}: lines end in carriage returns (\\r) alone, not in newlines; `tr "
+            "'\\r' '\\n'` converts it"
+        )
 
 
 def lines_of(block: Block) -> list[str]:
@@ -244,9 +251,10 @@ def _decode(block: Block) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = block.line + data.count(b"\n", 0, error.start)
-        byte = f"not UTF-8 (byte 0x{data[error.start]:02x})"
-        cure = "`iconv -f ENCODING -t UTF-8` converts it"
-        raise DataError(f"{name_file(block.path)}, line {line}: {byte}; {cure}") from error
+        raise DataError(
+            f"{name_file(block.path)}, line {line}: not UTF-8 (byte 0x{data[error.start]:02x}); "
+            "`iconv -f ENCODING -t UTF-8` converts it"
+        ) from error
 
 
 def number_lines(block: Block) -> Iterator[tuple[str, str]]:

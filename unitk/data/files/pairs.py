@@ -69,11 +69,14 @@ def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock
         for number, (one, other) in some:
             if one is None or other is None:
                 counts = [sum(1 for _ in read_lines(path)) for path in (source, target)]
-                has = f"{source} has {amount(counts[0], 'lines')}"
-                raise DataError(f"{has}, but {target} has {counts[1]:,}")
+                raise DataError(
+                    f"{source} has {amount(counts[0], 'lines')}, but {target} has {counts[1]:,}"
+                )
             if not one[0] or not other:
-                empty = f"{target if one[0] else source}, line {number}: empty"
-                raise DataError(f"{empty}; remove the line from both files")
+                raise DataError(
+                    f"{target if one[0] else source}, line {number}: empty; "
+                    "remove the line from both files"
+                )
             pairs.append(PairText([one[0]], other))
         yield PairBlock(source, base + some[0][1][0][1], pairs)
 
@@ -117,8 +120,9 @@ def _pair(record: Record, fields: Fields) -> PairText | None:
 
 def _check_skipped(record: Record, empty: tuple[str, ...], fields: Fields) -> None:
     if not fields.skip_empty:
-        cure = "--skip-empty leaves such records out"
-        raise DataError(f"{record.place}: {', '.join(empty)} is empty; {cure}")
+        raise DataError(
+            f"{record.place}: {', '.join(empty)} is empty; --skip-empty leaves such records out"
+        )
 
 
 def _read_label(record: Record, fields: Fields) -> PairText | None:
@@ -137,8 +141,9 @@ def _read_label(record: Record, fields: Fields) -> PairText | None:
     if form == "choice":
         label = [labels.number_of_choice(label[0], source[1:], where)]
     if form == "tags" and len(label) != len(source):
-        wanted = f"{name!r} needs {len(source)} tags, one a word, not {len(label)}"
-        raise DataError(f"{record.place}: {wanted}")
+        raise DataError(
+            f"{record.place}: {name!r} needs {len(source)} tags, one a word, not {len(label)}"
+        )
     if form == "links":
         label = _in_source(label, record, source[-1], fields)
     if form == "span":
@@ -177,8 +182,9 @@ def _in_source(spans: labels.Label, record: Record, source: str, fields: Fields)
     for start, stop, *_ in spans:
         if not cut <= start < stop <= cut + len(source):
             place = f"characters {start} to {stop} of {fields.label!r}"
-            size = f"the {len(value)} characters of {field!r}"
-            raise DataError(f"{record.place}: {place} are not within {size}")
+            raise DataError(
+                f"{record.place}: {place} are not within the {len(value)} characters of {field!r}"
+            )
     return [(start - cut, stop - cut, *more) for start, stop, *more in spans]
 
 
@@ -206,8 +212,10 @@ def choices_of(record: Record, fields: Fields) -> list[str]:
         texts = record.texts(name, "--source-field")
         found += texts if isinstance(record.get(name), list) else [texts[0].strip()]
     if len(found) < 3:
-        least = "a choice is between two texts at least, behind the first --source-field"
-        raise DataError(f"{record.place}: {least}")
+        raise DataError(
+            f"{record.place}: "
+            "a choice is between two texts at least, behind the first --source-field"
+        )
     return found
 
 

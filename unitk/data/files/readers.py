@@ -237,8 +237,9 @@ def _check_text(path: Path) -> None:
     if b"\0" in start:
         raise DataError(f"{path} looks like binary data (or UTF-16), not like UTF-8 text")
     if len(lines) > 2 and any(len(each) == 1 and 0 not in each for each in counts):
-        cure = "give --input-format csv or tsv, or text if it is none"
-        raise UsageError(f"{path} looks like a table; {cure}")
+        raise UsageError(
+            f"{path} looks like a table; give --input-format csv or tsv, or text if it is none"
+        )
 
 
 def records(

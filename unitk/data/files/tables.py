@@ -40,8 +40,9 @@ class JsonLines(LineReader):
 
     def values(self, line: str, place: str) -> dict[str, Any]:
         if line.strip() in ("{", "["):
-            cure = "it ends with the line; `jq -c` writes each record on one line"
-            raise DataError(f"{place}: not JSON ({cure})")
+            raise DataError(
+                f"{place}: not JSON (it ends with the line; `jq -c` writes each record on one line)"
+            )
         return _object(parse_json(line, place), place)
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
@@ -158,14 +159,17 @@ class Columns(Reader):
         try:
             import pyarrow
         except ModuleNotFoundError as error:
-            needed = "needs the package pyarrow: pip install unitk[parquet]"
-            raise DataError(f"{path}: {needed}") from error
+            raise DataError(
+                f"{path}: needs the package pyarrow: pip install unitk[parquet]"
+            ) from error
         try:
             with lines.open_file(path) as raw:
                 yield from self._read(path, raw, fields)
         except pyarrow.ArrowNotImplementedError as error:
-            how = "compression or type of a column"
-            raise DataError(f"{path}: this pyarrow cannot read the {how} of this {name}") from error
+            raise DataError(
+                f"{path}: this pyarrow cannot read the compression or type of a column of this "
+                f"{name}"
+            ) from error
         except (pyarrow.ArrowException, OSError) as error:
             raise DataError(f"{path}: no {name}, or damaged") from error
 

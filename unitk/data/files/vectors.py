@@ -34,8 +34,10 @@ def read_vectors(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
             raise DataError(f"{place}: not a name and the numbers of its vector") from error
         width = len(row) or width if width < 0 else width
         if not name or len(row) != width or not np.isfinite(row).all():
-            finite = f"{place}: a name and {max(width, 1)} finite numbers must stand here"
-            raise DataError(f"{finite}, got {len(row)}")
+            raise DataError(
+                f"{place}: a name and {max(width, 1)} finite numbers must stand here, "
+                f"got {len(row)}"
+            )
         if name in where:
             raise DataError(f"{place}: {name} has a vector in line {where[name]}")
         where[name] = number

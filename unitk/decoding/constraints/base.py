@@ -41,11 +41,13 @@ class Constraint:
         low = length(config.min_len, words) if exactly is None else exactly
         high = max(1, length(config.max_len, words)) if exactly is None else exactly
         if low > high:
-            least = f"--min-len {config.min_len} is {low} here"
-            raise DataError(f"{name}: {least}, and --max-len {high}")
+            raise DataError(
+                f"{name}: --min-len {config.min_len} is {low} here, and --max-len {high}"
+            )
         if len(self.prefix) > high:
-            begins = f"{name} begins with {len(self.prefix)} tokens"
-            raise DataError(f"{begins}, and --max-len is {high}")
+            raise DataError(
+                f"{name} begins with {len(self.prefix)} tokens, and --max-len is {high}"
+            )
         longest = max(map(len, self.phrases), default=0)  # they may overlap
         if longest > high:
             raise DataError(f"{name} needs a phrase of {longest} tokens, and --max-len is {high}")

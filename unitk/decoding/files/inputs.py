@@ -191,8 +191,9 @@ def _try_line(block: Block, own: readers.LineReader, fields: Fields | None) -> I
     """The input of a line."""
     try:
         if len(block.data.removesuffix(b"\n")) > LONGEST:
-            most = f"longer than {LONGEST >> 20} MB"
-            raise DataError(f"{lines.name_file(block.path)}, line {block.line}: {most}")
+            raise DataError(
+                f"{lines.name_file(block.path)}, line {block.line}: longer than {LONGEST >> 20} MB"
+            )
         [(line, where)] = lines.number_lines(block)
         return _of_line(line, where, own, fields)
     except DataError as error:
@@ -224,8 +225,10 @@ def warn_of_blanks(generator: Generator, all_groups: Iterator[list[Item]]) -> It
             if not warned and not item.fills and any(map(has_mark, item.text.parts)):
                 how = f"task {generator.task.name} does not fill blanks"
                 how = "--infill fills blanks" if generator.task.infills else how
-                what = f"input {item.number + 1} has a blank, which is read as plain text"
-                say(f"warning: {what}: {how}")
+                say(
+                    f"warning: input {item.number + 1} has a blank, which is read as plain text: "
+                    f"{how}"
+                )
                 warned = True
         yield items
 

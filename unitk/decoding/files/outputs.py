@@ -61,8 +61,10 @@ def check_apart(given: Any, name: str = "output") -> None:
         for path in paths:
             local = isinstance(path, Path) and not isinstance(path, RemotePath)
             if option.name != name and local and path.exists():
-                fault = f"{flag(name)} {output} is what {option.flag} reads: name another file"
-                require(not path.samefile(output), fault)
+                require(
+                    not path.samefile(output),
+                    f"{flag(name)} {output} is what {option.flag} reads: name another file",
+                )
 
 
 def format_to(form: str, output: Path) -> str:

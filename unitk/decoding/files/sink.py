@@ -89,8 +89,10 @@ class OutputFile:
         for name in self.made_from | before:
             old = before.get(name)
             new = self.made_from.get(name)
-            begun = f"--resume: {self.path} was begun with --{name} {old}, not {new}"
-            require(old == new, f"{begun}; {ANEW}")
+            require(
+                old == new,
+                f"--resume: {self.path} was begun with --{name} {old}, not {new}; {ANEW}",
+            )
         if self.partial.stat().st_size < record["bytes"]:
             raise DataError(f"--resume: {self.partial} lacks lines; {ANEW}")
 

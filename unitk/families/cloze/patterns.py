@@ -165,8 +165,9 @@ def _check_fields(pattern: Pattern, text: YamlText, names: set[str]) -> None:
     except ValueError as error:
         raise UsageError(f"{where}: {error} (write a literal brace twice)") from error
     for _, name, spec, _ in parsed:
-        known = f"no field {{{name}}}; there are {', '.join(sorted(names))}"
-        require(name is None or name in names, f"{where}: {known}")
+        require(
+            name is None or name in names,
+            f"{where}: no field {{{name}}}; there are {', '.join(sorted(names))}",
+        )
         for own in filter(None, (spec or "").split(",")):
-            known = f"no filter {own!r}; there are {', '.join(FILTERS)}"
-            require(own in FILTERS, f"{where}: {known}")
+            require(own in FILTERS, f"{where}: no filter {own!r}; there are {', '.join(FILTERS)}")

@@ -146,8 +146,10 @@ def find(path: Path, vocab: Path | None) -> Found:
     """Read a folder that holds discriminator/ and generator/."""
     for side in SIDES:
         if not (path / side).is_dir():
-            what = "an ELECTRA has the folders discriminator and generator"
-            raise CheckpointError(f"{path}: {what}, got no {side}; --from hf reads one network")
+            raise CheckpointError(
+                f"{path}: an ELECTRA has the folders discriminator and generator, got no {side}; "
+                "--from hf reads one network"
+            )
     told, drawn = (hf.find(path / side, vocab) for side in SIDES)
     for side, one in zip(SIDES, (told, drawn), strict=True):
         require(type(one.config) is ElectraConfig, f"{path / side} is not an ELECTRA")
@@ -157,8 +159,10 @@ def find(path: Path, vocab: Path | None) -> Found:
     sizes = ("width", "num_heads", "ffn_width")
     if wanted is None or any(getattr(wanted, one) != getattr(own, one) for one in sizes):
         theirs, ours = (" ".join(f"{getattr(c, one)}" for one in sizes) for c in (own, told.config))
-        what = "the generator's width, heads and feed-forward width must be one part of"
-        raise CheckpointError(f"{path}: {what} the discriminator's {ours}, got {theirs}")
+        raise CheckpointError(
+            f"{path}: the generator's width, heads and feed-forward width must be one part of the "
+            f"discriminator's {ours}, got {theirs}"
+        )
     both = zip(SIDES, (told, drawn), strict=True)
     tensors = {f"{side}.{name}": t for side, one in both for name, t in one.tensors.items()}
     options = told.options if told.task == "electra" else {}

@@ -88,8 +88,11 @@ def fusions_of(given: Mapping[str, Any], layers: int, where: Path) -> tuple[int,
     order = [kind for kind in ("sim", "mix", "norm") if kind in kinds]
     good = kinds == order and sizes.get("mix", 0) < 2 and {"mix", "norm"} & {*kinds}
     if not good or len(types) != layers:
-        what = f'{TYPES} must name all {layers} layers, first "sim", then at most one "mix", "norm"'
-        raise CheckpointError(f"{where}: {what}; got {types}")
+        raise CheckpointError(
+            f"{where}: "
+            f'{TYPES} must name all {layers} layers, first "sim", then at most one "mix", "norm"'
+            f"; got {types}"
+        )
     return sizes.get("mix", 0) + sizes.get("norm", 0), "mix" in kinds
 
 

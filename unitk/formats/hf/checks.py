@@ -58,8 +58,9 @@ def check_config(given: Mapping[str, Any], family: Family, where: object) -> Non
         if given.get(key) is not None:
             check_value(given[key], kind, key, where)
     if given.get(CAUSAL) is False and family.task != "mlm" and not family.both_ways:
-        what = f"{family.name} whose {CAUSAL} is false, which sees both sides"
-        raise CheckpointError(f"{where}: unitk reads no {what}")
+        raise CheckpointError(
+            f"{where}: unitk reads no {family.name} whose {CAUSAL} is false, which sees both sides"
+        )
 
 
 def check_rows(
@@ -92,12 +93,18 @@ def check_ties(
     output = str(family.layout.names["heads.lm.weight"])
     says = given.get("tie_word_embeddings")
     if says is True and not tied:
-        both = f"{output} differs from {family.layout.copies[output]}"
-        raise CheckpointError(f"{where}: tie_word_embeddings is true, but {both}")
+        raise CheckpointError(
+            f"{where}: tie_word_embeddings is true, but "
+            f"{output} differs from {family.layout.copies[output]}"
+        )
     tuned = any(name.startswith(("classifier.", "score.", "qa_outputs.")) for name in tensors)
     if says is False and output not in tensors and not tuned:
-        both = "tie_word_embeddings is false, but there is no"
-        log.warning("%s: %s %s; the embedding is used until it is trained", where, both, output)
+        log.warning(
+            "%s: %s %s; the embedding is used until it is trained",
+            where,
+            "tie_word_embeddings is false, but there is no",
+            output,
+        )
 
 
 def check_word_output(

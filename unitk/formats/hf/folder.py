@@ -178,15 +178,18 @@ def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Pa
     older = {name: family for name, family in every.items() if name not in KIN}
     fitting = [name for name, family in older.items() if _fits(family, tensors, where)]
     if not fitting:
-        cure = f"add one to it: {known}"
-        raise CheckpointError(f"{where} has no model_type, and its tensors tell none; {cure}")
+        raise CheckpointError(
+            f"{where} has no model_type, and its tensors tell none; add one to it: {known}"
+        )
     # bare models of these have the same names, but a RoBERTa has no second segment
     single = given.get("type_vocab_size") == 1 and "roberta" in fitting
     kind = "roberta" if single else fitting[0]
     alike = [name for name in fitting if _first_names(every[name]) == _first_names(every[kind])]
     if len(alike) > 1:  # they differ in settings that no tensor has
-        several = f"its tensors are those of {', '.join(alike)}"
-        raise CheckpointError(f"{where} has no model_type, and {several}; add one to it")
+        raise CheckpointError(
+            f"{where} has no model_type, and its tensors are those of {', '.join(alike)}; add one "
+            "to it"
+        )
     log.warning("%s has no model_type: by the names of its tensors, it is a %s", where, kind)
     return kind
 
@@ -310,8 +313,11 @@ def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
     layout = layout_of(family, config, head)
     if VIRTUAL in ours and VIRTUAL not in layout.names:
         # rows beyond the vocabulary are no part of what transformers computes
-        needs = f"--to hf: {family.name} has no row for {', '.join(parts.task.virtual)}"
-        require(not parts.task.virtual, f"{needs}, which task {parts.task.name} reads")
+        require(
+            not parts.task.virtual,
+            f"--to hf: {family.name} has no row for {', '.join(parts.task.virtual)}, "
+            f"which task {parts.task.name} reads",
+        )
         del ours[VIRTUAL]
     double = bool(head) and ending_of(family, head) == DOUBLE
     kept = (f"heads.{head}:label." if head else "heads.", *(["heads.lm."] if double else []))

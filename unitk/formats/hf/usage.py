@@ -76,8 +76,11 @@ def check_sight(task: Task, family: Family) -> None:
     """
     theirs = family.sights
     ours = sight_of(task)
-    both = f"transformers' {family.name} reads texts from {theirs[0]}"
-    require(ours in theirs, f"--to hf: {both}, but task {task.name} from {ours}")
+    require(
+        ours in theirs,
+        f"--to hf: transformers' {family.name} reads texts from {theirs[0]}, but task {task.name} "
+        f"from {ours}",
+    )
     if isinstance(task, MLM) and task.config.shift:
         log.warning("the exported model has the logits of token i at token i - 1 (--task.shift)")
 

@@ -151,8 +151,10 @@ class Heads(nn.ModuleDict):
             kind, name, size = (*given.split(":"), "", "")[:3]
             # finding heads imports their modules, so that a typo in `--arch.heads` is told here
             made = get("head", kind, "--arch.heads")
-            need = f"--arch.heads {given}: a head of kind {kind} needs a size, {given}:2"
-            require(bool(size) or not made.needs_size, need)
+            require(
+                bool(size) or not made.needs_size,
+                f"--arch.heads {given}: a head of kind {kind} needs a size, {given}:2",
+            )
             key = f"{kind}:{name}" if name else kind
             own = config if given == LM else further
             self[key] = head = made(own, vocab_size, int(size) if size else None)

@@ -70,8 +70,10 @@ class Whole(Labelling):
         return self.asked(example, each[0].tower, rows)
 
     def asking(self, parts: list[Ids]) -> Example:
-        found = f"--task.both-orders reads pairs of texts, got a text of {len(parts)} parts"
-        require(len(parts) == 2 or not self.fields, found)
+        require(
+            len(parts) == 2 or not self.fields,
+            f"--task.both-orders reads pairs of texts, got a text of {len(parts)} parts",
+        )
         return self.laid(parts)
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
@@ -109,8 +111,10 @@ class Classify(Whole):
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         names = self.labels
         weights = np.array(self.config.class_weights or np.ones(len(names)))
-        few = f"--task.class-weights needs {len(names)} weights above 0, for {', '.join(names)}"
-        require(len(weights) == len(names) and min(weights) > 0, few)
+        require(
+            len(weights) == len(names) and min(weights) > 0,
+            f"--task.class-weights needs {len(names)} weights above 0, for {', '.join(names)}",
+        )
         return with_labels(self.laid(parts), labels, weights[labels])
 
 

@@ -72,8 +72,10 @@ def check_frozen(
     kept = sealed_files(checkpoint)
     for name, text in data.task.files.items():
         if name in kept and (checkpoint / name).read_text(encoding="utf-8") != text:
-            copy = f"{checkpoint / name}, a copy of a file that was changed"
-            raise UsageError(f"a resumed run keeps the contents of {copy}")
+            raise UsageError(
+                "a resumed run keeps the contents of "
+                f"{checkpoint / name}, a copy of a file that was changed"
+            )
     # an option the run did not know yet has its default there
     there = parsed.differing(recorded_options(state))
     here = parsed.settings
@@ -85,13 +87,18 @@ def check_frozen(
         fixed |= key == "max_epochs" and not isinstance(parsed.main.block_size, int)
         if fixed and key not in changed:
             hint = " without --new-data" if key in CUT else ""
-            what = f"{flag(key)} is {here[key].text}, but the run to resume has {there[key]}"
-            raise UsageError(f"{what}: it cannot change{hint} ({checkpoint})")
+            raise UsageError(
+                f"{flag(key)} is {here[key].text}, but the run to resume has {there[key]}: "
+                f"it cannot change{hint} ({checkpoint})"
+            )
     counted = bool(state.get("words")) or not parsed.main.counts_words
     require(counted, f"--max-words and --save-at-words: {checkpoint} did not count its words")
     same = state["data"] == data.fingerprint
-    other = f"--data: contents or weights are not those of the run to resume ({checkpoint})"
-    require(same or parsed.main.new_data, f"{other}; --new-data begins an epoch on others")
+    require(
+        same or parsed.main.new_data,
+        f"--data: contents or weights are not those of the run to resume ({checkpoint}); "
+        "--new-data begins an epoch on others",
+    )
     named = [
         f"{flag(key)} is {here[key].text}, but {text} in {checkpoint}"
         for key, text in there.items()

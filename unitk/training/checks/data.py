@@ -24,8 +24,10 @@ def check_fit(parsed: Parsed, data: Data) -> None:
     """Refuse options that the data of the run cannot serve."""
     config = parsed.main
     check_stateful(parsed, data, process_ranks()[1])
-    apart = "--shard: a model that writes while it trains cannot be divided among processes"
-    require(not (config.shard and data.writes), apart)
+    require(
+        not (config.shard and data.writes),
+        "--shard: a model that writes while it trains cannot be divided among processes",
+    )
     for name in ("patience", "best_metric", "valid_generate"):
         idle = getattr(config, name) is not None and not data.valid
         require(not idle, f"{flag(name)} has no effect without --valid")
@@ -49,11 +51,16 @@ def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
     if not rows:
         return
     name = f"--stateful-rows {rows}"
-    idle = f"{name} has no effect: --arch {arch.name} carries nothing from update to update"
-    require(arch.config.carries, idle)
+    require(
+        arch.config.carries,
+        f"{name} has no effect: --arch {arch.name} carries nothing from update to update",
+    )
     require(rows % world == 0, f"{name} must be a multiple of the {world} processes")
-    half = "half of the rows read texts from their end (--task.both-ways off: none does)"
-    require(rows % 2 == 0 or not data.task.both_ways, f"{name} must be even: {half}")
+    require(
+        rows % 2 == 0 or not data.task.both_ways,
+        f"{name} must be even: "
+        "half of the rows read texts from their end (--task.both-ways off: none does)",
+    )
     ordered = data.kind == "text" and data.task.cut is None and not parsed.mixture
     require(ordered, f"{name} needs texts in their order: no pairs, sentence pairs or mixed tasks")
     even = all(parse_weighted(text)[1] == 1 for text in parsed.main.data)
@@ -66,8 +73,10 @@ def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
 def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
     """`DataError` unless the data's vocabulary is that of the checkpoint."""
     if state["vocab"] != vocab.hash:
-        what = f"--data was made with another vocabulary than {checkpoint}"
-        raise DataError(f"{what}: preprocess it with --vocab {checkpoint}")
+        raise DataError(
+            f"--data was made with another vocabulary than {checkpoint}: "
+            f"preprocess it with --vocab {checkpoint}"
+        )
 
 
 def check_data(state: dict[str, Any], data: Data, checkpoint: Path) -> None:

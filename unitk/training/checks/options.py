@@ -29,8 +29,10 @@ def _check_shards(config: TrainConfig, run: RunFolder) -> None:
     """Refuse shards that no process would share, or could not write."""
     _, world, _ = process_ranks()
     alone = world == 1 and (is_launched() or config.nproc == 1)
-    one = "--shard has no effect in one process: --nproc N starts several"
-    require(not (config.shard and alone), one)
+    require(
+        not (config.shard and alone),
+        "--shard has no effect in one process: --nproc N starts several",
+    )
     require(config.shard or not config.save_shards, "--save-shards has no effect without --shard")
     on_one = os.environ.get("LOCAL_WORLD_SIZE", str(world)) == str(world)
     shared = run.remote is None or on_one or not config.save_shards
@@ -46,11 +48,15 @@ def _check_sharded(parsed: Parsed) -> None:
         require(not getattr(config, key), f"--shard and {flag(key)} exclude each other: {why}")
     every = [optimizer, *(rule.optimizer for rule in parse_rules(config.group, optimizer))]
     adafactor = any(isinstance(one, AdafactorConfig) for one in every)
-    why = "exclude each other: rows and columns are not divided"
-    require(not adafactor, f"--shard and --optimizer adafactor {why}")
+    require(
+        not adafactor,
+        "--shard and --optimizer adafactor exclude each other: rows and columns are not divided",
+    )
     half = any(isinstance(one, AdamWConfig) and one.state == "bf16" for one in every)
-    apart = "exclude each other: a shard keeps its means in fp32"
-    require(not half, f"--shard and --optimizer.state bf16 {apart}")
+    require(
+        not half,
+        "--shard and --optimizer.state bf16 exclude each other: a shard keeps its means in fp32",
+    )
     require(config.valid_generate is None, "--shard and --valid-generate exclude each other")
 
 

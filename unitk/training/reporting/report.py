@@ -70,8 +70,10 @@ def faster(run: Run) -> Iterator[str]:
     """Options that would make a run several times as fast."""
     small = _weights(run.model, every=True) < SMALL and len(run.model.config.towers) == 1
     if run.device.type == "cuda" and run.plan.skips and small and not run.config.static:
-        what = "this GPU waits for Python with a model this small"
-        yield f"{what}: --static --capture --compile is several times as fast"
+        yield (
+            "this GPU waits for Python with a model this small: "
+            "--static --capture --compile is several times as fast"
+        )
 
 
 def _defaults(settings: Settings) -> Iterator[str]:
@@ -96,8 +98,10 @@ def warnings(run: Run) -> Iterator[str]:
     end = run.total
     if run.precision == "bf16" and not computes_in_bf16(run.device):
         # nine times, measured on a CPU with AVX2 alone
-        cure = "--precision fp32 is several times as fast"
-        yield f"--precision bf16: this processor does not multiply in bf16; {cure}"
+        yield (
+            "--precision bf16: this processor does not multiply in bf16; "
+            "--precision fp32 is several times as fast"
+        )
     yield from _unread(parsed, data)
     for name, source in {"train": data.train, **data.valid}.items():
         if source.shortened:
@@ -105,18 +109,24 @@ def warnings(run: Run) -> Iterator[str]:
         bounds = source.bounds(0)
         most = run.start.config.max_tokens
         if long := int((bounds > most).sum()):
-            alone = f"each is a micro-batch alone, of up to {bounds.max():,} slots"
-            yield f"{name}: {amount(long, 'texts')} above --max-tokens {most:,}: {alone}"
+            yield (
+                f"{name}: {amount(long, 'texts')} above --max-tokens {most:,}: "
+                f"each is a micro-batch alone, of up to {bounds.max():,} slots"
+            )
     values = {flag(key): value for key, (_, value) in parsed.fields().items()}
     values |= {f"--task {name}": part.share for name, part in parsed.mixture.items()}
     for name, value in values.items():
         if end and isinstance(value, Constant) and value.warmup > end:
-            warmup = f"the warm-up of {value.warmup:,.0f} updates"
-            yield f"{name}: {warmup} is longer than the run, {end:,}"
+            yield (
+                f"{name}: the warm-up of {value.warmup:,.0f} updates is longer than the run, "
+                f"{end:,}"
+            )
     texts = _per_epoch(feed) / run.per_epoch
     if texts < 2 < run.per_epoch and not feed.batch_texts:
-        what = f"an update has {texts:.1f} texts on average"
-        yield f"--batch-tokens {feed.batch_tokens:,} counts slots: {what}"
+        yield (
+            f"--batch-tokens {feed.batch_tokens:,} counts slots: "
+            f"an update has {texts:.1f} texts on average"
+        )
 
 
 def _unread(parsed: Parsed, data: Data) -> Iterator[str]:

@@ -127,8 +127,9 @@ class WandB:
             self._run: Any = wandb.init(dir=str(folder), name=name, id=own, resume="allow")
         except wandb.Error as error:
             reason = str(error).partition("\n")[0]
-            cure = "WANDB_MODE=offline needs no account"
-            raise UsageError(f"--writers wandb: {reason} ({cure})") from error
+            raise UsageError(
+                f"--writers wandb: {reason} (WANDB_MODE=offline needs no account)"
+            ) from error
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step)

@@ -191,8 +191,10 @@ def _check_shapes(state: dict[str, Any], folder: Path, given: Settings, vocab: V
         here = shapes(Settings({key: setting}))
         changed = [name for name in here | there if here.get(name) != there.get(name)]
         if changed:
-            only = "only training or `unitk convert` can change a weight's shape"
-            raise UsageError(f"{setting.where} changes {min(changed)} of {folder}: {only}")
+            raise UsageError(
+                f"{setting.where} changes {min(changed)} of {folder}: "
+                "only training or `unitk convert` can change a weight's shape"
+            )
 
 
 def load_weights(
@@ -229,8 +231,9 @@ def load_weights(
             raise CheckpointError(f"{folder} has a tensor {name} that this architecture lacks")
         a, b = (list(tensors[name].shape) for tensors in (there, here))
         if a != b:
-            other = f"{name} has shape {a} in {folder}"
-            raise CheckpointError(f"{other}, but this architecture's is {b}")
+            raise CheckpointError(
+                f"{name} has shape {a} in {folder}, but this architecture's is {b}"
+            )
     parameters = dict[str, Tensor]([*model.named_parameters(), *model.named_buffers()])
     checked = {name: check_finite(there[name], f"{folder}: {name}") for name in here}
     for name, tensor in here.items():  # once nothing is wrong with any of them

@@ -66,8 +66,10 @@ class RunFolder:
     def check(self, resume: bool) -> None:
         """Raise an error if the folder is used without `--resume`, or cannot be written to."""
         used = any((self.path / mark).exists() for mark in (CONFIG, "log.jsonl", "checkpoints"))
-        what = f"--save-dir {self.path} holds a run: --resume continues it, otherwise name another"
-        require(resume or not used, what)
+        require(
+            resume or not used,
+            f"--save-dir {self.path} holds a run: --resume continues it, otherwise name another",
+        )
         own = [*self.path.glob(MANIFEST), *self.path.glob(f"train/**/{MANIFEST}")]
         require(not own, f"--save-dir {self.path} holds a corpus or a checkpoint; name another")
         whole = self.path.absolute()  # the nearest folder that exists decides

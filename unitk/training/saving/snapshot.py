@@ -142,8 +142,10 @@ def restore(
     state = read_state(folder)
     parameters = dict(model.named_parameters())
     if OPTIMIZER not in stored(folder):
-        lacks = "was kept without the optimizer's state (--save-at-words)"
-        raise CheckpointError(f"--resume: {folder} {lacks}; --init-from takes its weights")
+        raise CheckpointError(
+            f"--resume: {folder} was kept without the optimizer's state (--save-at-words); "
+            "--init-from takes its weights"
+        )
     by_name: dict[str, dict[str, Any]] = {
         name: dict(numbers) for name, numbers in state["optimizer"].items()
     }

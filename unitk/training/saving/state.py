@@ -96,8 +96,10 @@ def plugins_named(state: dict[str, Any], folder: Path) -> Iterator[None]:
         if state["user_dir"] is None:
             raise
         # they are not loaded: a checkpoint never decides which code runs
-        cure = f"give --user-dir if you trust those of {state['user_dir']!r}"
-        raise UsageError(f"{error}; {folder} was trained with plug-ins: {cure}") from error
+        raise UsageError(
+            f"{error}; {folder} was trained with plug-ins: "
+            f"give --user-dir if you trust those of {state['user_dir']!r}"
+        ) from error
 
 
 @dataclass
@@ -183,9 +185,11 @@ class Progress:
         """Forget the best validations if `what` ranks them now: another value, or other texts."""
         if what and what != self.judged_by:
             if self.judged_by and self.ranking:
-                other = "validations are of another value or of other texts than before"
-                now = "step %s is no longer the best one, and --patience counts from 0"
-                log.warning(f"{other}: {now}", self.best_step)
+                log.warning(
+                    "validations are of another value or of other texts than before: "
+                    "step %s is no longer the best one, and --patience counts from 0",
+                    self.best_step,
+                )
             if self.judged_by:  # earlier versions did not say
                 self.ranking = []
                 self.stale = 0

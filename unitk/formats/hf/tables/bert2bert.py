@@ -61,16 +61,17 @@ def unpack_berts(given: Changes, where: Path) -> Changes:
     towers = {side: check_value(given.get(side) or {}, dict, side, where) for side in SIDES}
     for side, tower in towers.items():
         if (kind := tower.get("model_type")) != "bert":
-            what = f"{side}.model_type must be bert, got {kind!r}"
             raise CheckpointError(
-                f"{where}: {what}; of others, convert the towers one by one and train with "
-                "--init-encoder and --init-decoder"
+                f"{where}: {side}.model_type must be bert, got {kind!r}; of others, convert the "
+                "towers one by one and train with --init-encoder and --init-decoder"
             )
     for key, usual in USUAL.items():
         encoder, decoder = (towers[side].get(key, usual) for side in SIDES)
         if encoder != decoder:
-            what = f"encoder and decoder must have the same {key}"
-            raise CheckpointError(f"{where}: {what}, got {encoder!r} and {decoder!r}")
+            raise CheckpointError(
+                f"{where}: encoder and decoder must have the same {key}, got {encoder!r} and "
+                f"{decoder!r}"
+            )
     for key, wanted in DECODES.items():
         if (found := towers["decoder"].get(key)) is not wanted:
             raise CheckpointError(f"{where}: decoder.{key} must be true, got {found!r}")
