@@ -189,8 +189,11 @@ def shorten_source(
 
 def check_length(source: list[Ids], max_len: int, over: int, limits: ArchConfig) -> None:
     """Raise `UsageError` if a text from nothing would be `over` the positions, above 0."""
-    allow = f"the {limits.max_positions:,} positions of this model allow {max_len - over:,}"
-    require(over <= 0 or bool(source), f"--max-len {max_len} is too long by {over:,}: {allow}")
+    require(
+        over <= 0 or bool(source),
+        f"--max-len {max_len} is too long by {over:,}: "
+        f"the {limits.max_positions:,} positions of this model allow {max_len - over:,}",
+    )
 
 
 def check_places(

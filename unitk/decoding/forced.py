@@ -119,9 +119,10 @@ class Given(Driver):
         source, example, _ = shorten_source(source, self.task.prompt, over, truncate)
         beyond = max(overrun(example, protocol, words, limits))
         if beyond > 0:
-            what = f"{name} with its target of {words:,} tokens is too long by {beyond:,}"
-            cure = "--truncate shortens the last part of the source"
-            raise DataError(f"{what} for this model's positions; {cure}")
+            raise DataError(
+                f"{name} with its target of {words:,} tokens is too long by {beyond:,} for this "
+                "model's positions; --truncate shortens the last part of the source"
+            )
         if len(ends) != 1 + len(example.blanks):
             raise DataError(f"{name}: {len(ends)} targets for {1 + len(example.blanks)} blanks")
         limit = length(config.max_len, sum(map(len, source)))

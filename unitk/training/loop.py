@@ -417,6 +417,7 @@ def _open_folder(trainer: Trainer, stack: ExitStack) -> list[Sink]:
         folder.describe(report.readme(trainer))
         folder.mirror()
     except OSError as error:
-        what = f"--save-dir {start.config.save_dir} cannot be written to"
-        raise UsageError(f"{what}: {refusal(error)}") from error
+        raise UsageError(
+            f"--save-dir {start.config.save_dir} cannot be written to: {refusal(error)}"
+        ) from error
     return sinks

@@ -277,7 +277,8 @@ def start_profile(folder: Path | None) -> Iterator[Callable[[], None]]:
         found.export_chrome_trace(str(create(path)))
         log.info("chrome://tracing shows the profile of these updates: %s", path)
 
-    cuda, path = torch.cuda.is_available(), folder / "profile.json"
+    cuda = torch.cuda.is_available()
+    path = folder / "profile.json"
     check_plain(path)
     kinds = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * cuda]
     when = schedule(wait=WARM_UP - 1, warmup=1, active=PROFILED, repeat=1)

@@ -107,10 +107,10 @@ def fit_text(task: Task, source: list[Ids], model: Model, number: int, truncate:
     _, example, _ = shorten_source(source, task.to_embed, lambda one: beyond(one, limits), truncate)
     if (over := beyond(example, limits)) > 0:
         rows = model.reader.config.max_positions
-        what = (
-            f"input {number + 1} is too long by {over:,} for the {rows:,} positions of this model"
+        raise DataError(
+            f"input {number + 1} is too long by {over:,} for the {rows:,} positions of this model; "
+            "--truncate shortens its last part"
         )
-        raise DataError(f"{what}; --truncate shortens its last part")
     return example
 
 

@@ -116,7 +116,8 @@ class Late:
         """
         if self.pending is None:
             return True
-        (pending, self.pending) = (self.pending, None)
+        pending = self.pending
+        self.pending = None
         run = self.run
         at = self.run.progress
         norm, total, *sums = pending.read().unbind()
