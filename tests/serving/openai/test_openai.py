@@ -270,6 +270,7 @@ USER = [{"role": "user", "content": f"Oslo\t{PASSAGE}"}]
         ("completions", {"stop": list("abcde")}, 400, "stop", "may have 4"),
         ("completions", {"stream": 1}, 400, "stream", "true or false"),
         ("completions", {"stream_options": {"include_usage": True}}, 400, "stream_options", ""),
+        ("completions", {"stream_options": ""}, 400, "stream_options", ""),
         ("completions", {"suffix": "x"}, 400, "suffix", "left out"),
         ("completions", {"logit_bias": {"5": 1}}, 400, "logit_bias", "left out"),
         ("completions", {"frequency_penalty": 0.5}, 400, "frequency_penalty", "left out"),

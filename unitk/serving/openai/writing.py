@@ -168,7 +168,8 @@ class WritingRoute(DecodingRoute):
     def read_stream(self) -> tuple[bool, bool]:
         """Whether events are wanted, and whether the last of them tells the usage."""
         streams = read_flag(self.given, "stream")
-        options = self.given.get("stream_options") or {}
+        options = self.given.get("stream_options")
+        options = {} if options is None else options
         known = isinstance(options, dict) and set(options) <= {"include_usage"}
         require(known, f"stream_options must have include_usage only, got {options!r}")
         require(streams or not options, "stream_options must be left out without stream")
