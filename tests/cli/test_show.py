@@ -56,6 +56,7 @@ def test_pictures(tmp_path, capsys, suffix, begins):
     ("argv", "message"),
     [
         (["--task", "glm_infill"], "a text is needed"),
+        (["--task", "glm_infill", __file__], "test_show.py' is a file .*the text itself"),
         (["--task", "glm_infill", "a", "--output", "x.jpeg"], "--output must end in .png"),
         (["a b"], "--task is needed"),
         (["--task", "tag", "--target", "a", "b"], "--target has no effect with --task tag"),

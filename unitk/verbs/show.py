@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -58,6 +59,8 @@ def value(parsed: Parsed) -> list[Drawing]:
     require(not parsed.mixture, "--task: one task is drawn at a time")
     text = " ".join(options.text)
     require(bool(text.strip()), 'a text is needed: unitk show --task NAME "a b c d e f"')
+    is_path = len(options.text) == 1 and os.path.exists(text)
+    require(not is_path, f"{text!r} is a file or folder: unitk show takes the text itself")
     vocab = open_vocab(options.vocab) if options.vocab else word_vocab(text, options.target or "")
     task = task_choice.made_from(task_choice.config, vocab)
     rng = np.random.default_rng([options.seed, 0, 0])
