@@ -37,7 +37,7 @@ def choose_rates(given: Settings, own: bool, new: bool, width: int) -> Settings:
     known = " and ".join(RATES)
     require(
         rate is not None or not auto,
-        f"--lr auto knows rates of {known}, not of {optimizer}: give a number",
+        f"--lr auto knows rates of {known}, not of --optimizer {optimizer}: give a number",
     )
     # a rate that somebody gives is meant for this model as it is
     if rate is not None and (auto or "lr" not in given):
