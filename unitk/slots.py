@@ -263,7 +263,7 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
     docs = row_docs[:-1, None] + np.arange(np.diff(row_docs).max())
     asks = _asks(examples, places)
     decoded = examples[0].decoded
-    (place, begin) = places[decoded]
+    place, begin = places[decoded]
     width = towers[decoded].shape[2]
     num_blanks = np.array([len(row[-1].blanks) for row in rows])
     blanks = np.zeros((len(rows), num_blanks.max(initial=0), 2), np.int64)
@@ -361,7 +361,7 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
     made = {}
     for name, numbered in by_name.items():
         asks = [ask for ask, _ in numbered]
-        (place, starts) = places[numbered[0][0].tower]
+        place, starts = places[numbered[0][0].tower]
         each = [ask.rows for ask in asks]
         widest = max(own.shape[1] for own in each)
         if widest > 1:  # some questions read fewer slots than others: -1 stands behind these

@@ -394,7 +394,7 @@ class Attention(HeadParts):
         # left out, where the matrix is not packed or in 8 bits
         if self.grouped:
             query = self.query(x_BTD)
-            (key, value) = self.kv(x_BTD[:, :num_keys]).chunk(2, dim=-1)
+            key, value = self.kv(x_BTD[:, :num_keys]).chunk(2, dim=-1)
         elif num_keys >= x_BTD.shape[1] or not isinstance(self.qkv, nn.Linear):
             query, key, value = self.qkv(x_BTD).chunk(3, dim=-1)
             key, value = key[:, :num_keys], value[:, :num_keys]

@@ -75,7 +75,7 @@ class Lamb(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update with the gradients."""
         config = self.config
-        (first, second) = self.config.betas
+        first, second = self.config.betas
         for group in self.param_groups:
             for one in group["params"]:
                 if one.grad is None:

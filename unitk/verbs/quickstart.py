@@ -181,7 +181,7 @@ def sentences(asked: Path) -> list[str]:
     """The sentence of each answer of a SQuAD json, in which the answer stands in brackets."""
     found = []
     for pair in read_squad(asked):
-        (_, text) = (one := sentences_of(pair, FORM)).source
+        _, text = (one := sentences_of(pair, FORM)).source
         focus = one.focus
         first, stop = focus or (0, 0)
         found.append(f"{text[:first]}[{text[first:stop]}]{text[stop:]}")

@@ -190,7 +190,7 @@ def report_unknown(counts: Counter[str], known: Callable[[str], object]) -> None
     lacking = {one: times for one, times in counts.items() if known(one) is None}
     if lacking:
         what = "the vocabulary leaves out"
-        (number, share, some) = _part(lacking, counts)
+        number, share, some = _part(lacking, counts)
         log.warning(
             "%s %s %s (%.3f %% of the text): %s",
             what,

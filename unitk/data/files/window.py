@@ -50,7 +50,7 @@ def _widest(pair: PairText, unit: Any, fits: Callable[[str], bool]) -> PairText:
     `unit` is the pattern of what a window is made of.
     """
     passage = pair.source[1]
-    (first, stop) = _focus(pair)
+    first, stop = _focus(pair)
     units = [found.span() for found in unit.finditer(passage)]
     before = sum(end <= first for _, end in units)
     after = sum(start >= stop for start, _ in units)
@@ -75,7 +75,7 @@ def sentences_of(pair: PairText, form: str) -> PairText:
     if SENTENCE not in form:
         return pair
     passage = pair.source[1]
-    (first, stop) = _focus(pair)
+    first, stop = _focus(pair)
     ends = [0, *(found.end() for found in SENTENCE_END.finditer(passage)), len(passage)]
     start = max(end for end in ends if end <= first)
     end = min(end for end in ends if end >= stop)
