@@ -43,6 +43,8 @@ DOOR = "unitk/__init__.py"
 
 LONG_FILES: dict[str, str] = {
     "unitk/tasks/base.py": "it is the interface, not an objective",
+    "unitk/tasks/glm_infill.py": "it has three ways to choose spans, with one assignment a line",
+    "unitk/tasks/understanding/base.py": "it is the interface of tasks that predict labels",
 }
 """File -> why it may be longer than its budget."""
 LONG_FUNCTIONS: dict[str, str] = {}
@@ -122,10 +124,10 @@ def test_one_file_knows_ranks():
 def test_files_stay_short():
     over = {}
     for name in NAMES:
-        if (length := shape.lines((name,))) > 450:
-            over[name] = f"{length} lines, budget 450"
-        if name.startswith("unitk/tasks/") and (size := shape.symbols((name,))) > 1750:
-            over[name] = f"{size:,} symbols, budget 1,750"
+        length = shape.lines((name,))
+        budget = 170 if name.startswith("unitk/tasks/") else 450
+        if length > budget:
+            over[name] = f"{length} lines, budget {budget}"
     assert not (found := {k: v for k, v in over.items() if k not in LONG_FILES}), found
     assert not (stale := LONG_FILES.keys() - over.keys()), f"no longer over the budget: {stale}"
 
@@ -161,19 +163,19 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
     assert done.returncode == 0, f"imported: {done.stderr}"
 
 
-SPINE = 204_700
+SPINE = 204_200
 """Symbols of the core that serve everybody; may fall, never rise."""
 PRICE = {"task": 1200, "head": 600, "criterion": 700, "reader": 300, "evaluation": 800, "verb": 650}
 PRICE |= {"route": 300}
 """Symbols of the core that a registered component may bring."""
 CLOSURES = {
-    "generate": (83, 126_900),
-    "train": (81, 125_400),
-    "serve": (94, 141_700),
-    "preprocess": (40, 63_900),
+    "generate": (83, 126_800),
+    "train": (81, 125_200),
+    "serve": (94, 141_500),
+    "preprocess": (40, 63_800),
     "stack": (21, 34_100),
     "mlm": (11, 24_700),
-    "examples": (26, 48_900),
+    "examples": (26, 48_800),
 }
 """Door (`shape.doors`) -> the most files behind it, and symbols; may fall, never rise."""
 

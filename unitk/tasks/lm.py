@@ -77,9 +77,8 @@ class LM(Task):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        framed = config.ends or config.cut_ends or config.opening != "none"
         self.separates = config.ends
-        self.frame = int(framed)
+        self.frame = int(config.ends or config.cut_ends or config.opening != "none")
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -131,9 +130,8 @@ class LM(Task):
             "--task.backward: a text has no probability after what stands before it",
         )
         tokens = np.concatenate([self.start, before, self.turned(text)])
-        # where nothing opens a text, the token that is read first is no label
-        asked = np.arange(max(len(tokens) - len(text), 1), len(tokens))
-        asked = self.turned(asked)  # labels come in the order of the text
+        # in the order of the text; where nothing opens it, the token that is read first is no label
+        asked = self.turned(np.arange(max(len(tokens) - len(text), 1), len(tokens)))
         return replace(layout(tokens), asks=[lm(asked - 1, tokens[asked])])
 
     def reading(self, source: list[Ids]) -> Slots:
@@ -149,10 +147,10 @@ class LM(Task):
         # all but the first token are predicted, the last S too, whose own label is the class
         example.asks.append(lm(np.arange(len(tokens) - 1), tokens[1:]))
         first = len(self.start)
-        size = len(self.joined(parts))
         places = places_of(parts, first)
         if self.backward:
-            places = [2 * first + size - 1 - own for own in places]
+            last = 2 * first + len(self.joined(parts)) - 1
+            places = [last - own for own in places]
         return Encoded(example, "x", len(tokens) - 1, places)
 
     def text(self, source: list[Ids], written: Ids) -> str:
@@ -165,9 +163,8 @@ class LM(Task):
     def opened(self, source: list[Ids], delimited: bool) -> Example:
         """A source that is to be continued, or answered if it is delimited."""
         words = self.turned(self.joined(source))
-        start = self.start
-        if not source and not len(start):
-            start = np.array([self.vocab.sep])  # the end of the text before it, as GPT-2 reads it
+        # from nothing: the end of the text before it, as GPT-2 reads it
+        start = self.start if source or len(self.start) else np.array([self.vocab.sep])
         tokens = np.concatenate([start, words, [self.vocab.sep] * delimited])
         steps = np.arange(len(tokens))
         return Example({"x": stay(tokens, pos=steps, at=steps)})

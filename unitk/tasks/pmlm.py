@@ -50,12 +50,11 @@ def layout(
     at[place] = time + 1
     asked[shown == mask] = pseudo
     text = stay(tokens, pos=np.arange(len(tokens)), at=at, seg=seg)
-    masks = stay(shown, pos=place, seg=own)
     pseudos = probe(asked, pos=place, at=time, seg=own)
     rows = len(tokens) + np.arange(len(place))
     label = tokens[place]
     asks = [lm(rows, label, name="ae"), lm(rows + len(place), label, name="par")]
-    return Example({"x": concatenate([text, masks, pseudos])}, asks)
+    return Example({"x": concatenate([text, stay(shown, pos=place, seg=own), pseudos])}, asks)
 
 
 @register("task", "pmlm")
