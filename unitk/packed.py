@@ -29,8 +29,8 @@ def with_documents(batch: Batch) -> Batch:
     real = {name: table[BORN] < NEVER for name, table in batch.towers.items()}
     if sum(map(np.count_nonzero, real.values())) < batch.num_real:
         return batch  # slots that are never born cannot be told from pads
-    found = {name: find_documents(batch.towers[name], own) for name, own in real.items()}
-    return replace(batch, packed={name: one for name, one in found.items() if one is not None})
+    packed = {name: find_documents(table, real[name]) for name, table in batch.towers.items()}
+    return replace(batch, packed={name: docs for name, docs in packed.items() if docs is not None})
 
 
 def find_documents(table: Ids, real: Any) -> PackedDocs | None:
@@ -43,14 +43,14 @@ def find_documents(table: Ids, real: Any) -> PackedDocs | None:
     first = np.ones((rows, width), bool)  # of a document, or of the pads of a row
     first[:, 1:] = (doc[:, 1:] != doc[:, :-1]) | (real[:, 1:] != real[:, :-1])
     starts = np.flatnonzero(first)
-    kept = real.ravel()[starts]
-    if np.count_nonzero(kept) != len(np.unique(doc[real])):
+    documents = real.ravel()[starts]  # whether a run of slots is a document, not pads
+    if np.count_nonzero(documents) != len(np.unique(doc[real])):
         return None  # some document is in several pieces
     now, born, dies = (table[field].ravel() for field in (NOW, BORN, DIES))
-    least, most = (how.reduceat(now, starts) for how in (np.minimum, np.maximum))
-    whole = np.maximum.reduceat(born, starts) <= least
-    whole &= most <= np.minimum.reduceat(dies, starts)
-    causal = not whole[kept].all()
+    # whether every slot of a document sees all of it
+    whole = np.maximum.reduceat(born, starts) <= np.minimum.reduceat(now, starts)
+    whole &= np.maximum.reduceat(now, starts) <= np.minimum.reduceat(dies, starts)
+    causal = not whole[documents].all()
     if causal:
         rising = np.append(True, now[1:] > now[:-1]) | first.ravel()
         if not ((born == now) & (dies == NEVER) & rising)[real.ravel()].all():

@@ -218,18 +218,23 @@ class Batch:
         """The same batch with tensors on a device."""
         import torch
 
+        pinned = torch.device(device).type == "cuda"
+
         def tensor(array: Any) -> Any:
             if array is None:
                 return None
-            made = torch.from_numpy(np.ascontiguousarray(array))
-            pinned = torch.device(device).type == "cuda"
-            return (made.pin_memory() if pinned else made).to(device, non_blocking=pinned)
+            on_host = torch.from_numpy(np.ascontiguousarray(array))
+            return (on_host.pin_memory() if pinned else on_host).to(device, non_blocking=pinned)
 
-        each = self.asks.items()
-        asks = {n: Ask(one.name, one.head, one.tower, *map(tensor, one.arrays)) for n, one in each}
+        asks = {
+            name: Ask(ask.name, ask.head, ask.tower, *map(tensor, ask.arrays))
+            for name, ask in self.asks.items()
+        }
         towers = {name: tensor(table) for name, table in self.towers.items()}
         inputs = {name: tensor(array) for name, array in self.inputs.items()}
-        packed = {n: replace(one, bounds=tensor(one.bounds)) for n, one in self.packed.items()}
+        packed = {
+            name: replace(docs, bounds=tensor(docs.bounds)) for name, docs in self.packed.items()
+        }
         arrays = ("docs", "owner", "last", "blanks", "num_blanks", "stateful_rows")
         moved = {name: tensor(getattr(self, name)) for name in arrays}
         return replace(self, towers=towers, asks=asks, inputs=inputs, packed=packed, **moved)
@@ -243,102 +248,101 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
     """
     examples = [example for row in rows for example in row]
     edge = np.cumsum([0, *map(len, rows)])  # the first example of each row, and the end
-    line = {name: [e.towers[name].table for e in examples] for name in examples[0].towers}
-    starts = {name: np.cumsum([0, *(one.shape[1] for one in line[name])]) for name in line}
-    own_docs = {name: np.concatenate([one[DOC] for one in line[name]]) for name in line}
-    most = [np.maximum.reduceat(own_docs[name], starts[name][:-1]) for name in line]
-    num_docs = np.maximum.reduce(most) + 1
+    names = list(examples[0].towers)
+    lines = {name: concatenate([e.towers[name] for e in examples]).table for name in names}
+    starts = {name: np.cumsum([0, *(len(e.towers[name]) for e in examples)]) for name in names}
+    last_doc = [np.maximum.reduceat(lines[name][DOC], starts[name][:-1]) for name in names]
+    num_docs = np.maximum.reduce(last_doc) + 1
     first_doc = np.append(0, num_docs.cumsum())
+    towers = {name: _pack(lines[name], starts[name], edge, first_doc) for name in names}
     row_docs = first_doc[edge]  # the first doc of each row, and the end
-    alone = np.diff(row_docs).max() == 1  # whether no row has several docs
-    towers: dict[str, Any] = {}
-    num_keys, sight = {}, {}
-    places: dict[str, tuple[Ids, Ids]] = {}
-    for name, tables in line.items():
-        doc = own_docs[name] + first_doc[:-1].repeat(np.diff(starts[name]))
-        towers[name], place, num_keys[name] = _pack(tables, starts[name], edge, doc, row_docs[:-1])
-        places[name] = place, starts[name]
-        lengths = np.diff(starts[name][edge])
-        sight[name] = _sight(towers[name], lengths) if alone else "rule"
-    docs = row_docs[:-1, None] + np.arange(np.diff(row_docs).max())
-    asks = _asks(examples, places)
-    decoded = examples[0].decoded
-    place, begin = places[decoded]
-    width = towers[decoded].shape[2]
+    most_docs = np.diff(row_docs).max()
+    docs = row_docs[:-1, None] + np.arange(most_docs)
+    sight = dict.fromkeys(names, "rule")
+    if most_docs == 1:
+        sight = {name: _sight(towers[name].table, np.diff(starts[name][edge])) for name in names}
+    asks = _asks(examples, towers)
+    decoded = towers[examples[0].decoded]
     num_blanks = np.array([len(row[-1].blanks) for row in rows])
     blanks = np.zeros((len(rows), num_blanks.max(initial=0), 2), np.int64)
     for b in num_blanks.nonzero()[0].tolist():
         blanks[b, : num_blanks[b]] = rows[b][-1].blanks
     return Batch(
-        towers=towers,
+        towers={name: tower.table for name, tower in towers.items()},
         asks=asks,
-        num_keys=num_keys,
+        num_keys={name: tower.num_keys for name, tower in towers.items()},
         sight=sight,
         count={name: float(ask.weight.sum()) for name, ask in asks.items()},
         docs=np.where(docs < row_docs[1:, None], docs, -1),
         owner=np.arange(len(examples)).repeat(num_docs),
-        last=place[begin[edge[1:]] - 1] % width,
+        last=decoded.place[decoded.starts[edge[1:]] - 1] % decoded.table.shape[2],
         blanks=blanks,
         num_blanks=num_blanks,
-        num_real=sum(int(each[-1]) for each in starts.values()),
-        decoded=decoded,
-        inputs={name: _input(name, examples, towers, places) for name in examples[0].inputs},
+        num_real=sum(len(tower.place) for tower in towers.values()),
+        decoded=examples[0].decoded,
+        inputs={name: _input(name, examples, towers) for name in examples[0].inputs},
     )
 
 
-def _input(
-    name: str, examples: list[Example], towers: dict[str, Ids], places: dict[str, tuple[Ids, Ids]]
-) -> npt.NDArray[Any]:
+@dataclass(frozen=True)
+class _Packed:
+    """A tower of a batch, and where the slots of the examples are in it."""
+
+    table: Ids
+    """[9, B, T]"""
+    num_keys: int
+    """Slots behind the first so many of a row are nobody's keys."""
+    starts: Ids
+    """[N + 1]: where each example begins in the line of all examples' slots, and the end."""
+    place: Ids
+    """Where each slot of that line is: flat numbers b * T + t."""
+
+
+def _pack(line: Ids, starts: Ids, edge: Ids, first_doc: Ids) -> _Packed:
+    """Cut the line [9, n] of all examples' slots into rows.
+
+    Example i has the slots `starts[i : i + 2]` and its first doc is `first_doc[i]`; row b has the
+    examples `edge[b : b + 2]`.
+    """
+    begins = starts[edge]
+    lengths = np.diff(begins)
+    width = -(-int(lengths.max()) // WIDTH) * WIDTH
+    # a pad looks at the first doc of its row and is never seen: no row of a mask is empty
+    table = np.full((len(FIELDS), len(lengths), width), PAD[..., None])
+    table[DOC] = first_doc[edge[:-1], None]
+    moved = width * np.arange(len(lengths)) - begins[:-1]  # from the line to where a row begins
+    place = np.arange(line.shape[1]) + moved.repeat(lengths)
+    line[DOC] += first_doc[:-1].repeat(np.diff(starts))
+    table.reshape(len(FIELDS), -1)[:, place] = line
+    # Slots that are never born are no keys: a stable sort by (row, unborn) gives them the last
+    # places of their row, so that keys are made of the first `num_keys` slots only.
+    unborn = table[BORN] == NEVER
+    num_keys = int(lengths.max())
+    if np.count_nonzero(unborn) > unborn.size - len(place):  # others than pads
+        order = np.argsort(unborn, axis=1, kind="stable")
+        table = np.take_along_axis(table, order[None], axis=2)
+        place = (np.argsort(order, axis=1) + width * np.arange(len(order))[:, None]).ravel()[place]
+        num_keys = max(width - int(np.count_nonzero(unborn, axis=1).min()), 1)
+    return _Packed(table, num_keys, starts, place)
+
+
+def _input(name: str, examples: list[Example], towers: dict[str, _Packed]) -> npt.NDArray[Any]:
     """An input of all examples, its rows where the slots of its tower or the docs are.
 
     Axes behind the first are padded with 0 to the longest; so are the rows of pads.
     """
     arrays = [example.inputs[name] for example in examples]
-    most = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
-    lacking = [[(0, 0), *((0, n) for n in most - array.shape[1:])] for array in arrays]
-    rows = np.concatenate([np.pad(*one) for one in zip(arrays, lacking, strict=True)])
+    longest = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
+    rows = np.concatenate(
+        [np.pad(a, [(0, 0), *((0, n) for n in longest - a.shape[1:])]) for a in arrays]
+    )
     tower = name.rpartition(".")[0]
     if not tower:
         return rows  # docs are numbered in the order of the examples
-    placed = np.zeros((*towers[tower].shape[1:], *most), rows.dtype)
-    placed.reshape(-1, *most)[places[tower][0]] = rows
+    table = towers[tower].table
+    placed = np.zeros((*table.shape[1:], *longest), rows.dtype)
+    placed.reshape(-1, *longest)[towers[tower].place] = rows
     return placed
-
-
-def _pack(
-    tables: list[Ids], starts: Ids, edge: Ids, doc: Ids, first_doc: Ids
-) -> tuple[Ids, Ids, int]:
-    """One tower of the batch [9, B, T], the flat place of each slot, and the number of keys.
-
-    Example i has slots `starts[i : i + 2]` of all in a line, row b the examples `edge[b : b + 2]`
-    and the first doc `first_doc[b]`. `doc` is that of each slot.
-    """
-    begins = starts[edge]  # slots come in the order of rows, so a row is a run of them
-    lengths = np.diff(begins)
-    width = -(-int(lengths.max()) // WIDTH) * WIDTH
-    table = np.empty((len(FIELDS), len(lengths), width), np.int64)
-    # flat places in [B, T]: the number in a line of all, moved to where the row begins
-    moved = width * np.arange(len(lengths)) - begins[:-1]
-    place = np.arange(len(doc)) + moved.repeat(lengths)
-    flat = table.reshape(len(FIELDS), -1)
-    at = (starts[:-1] + moved.repeat(np.diff(edge))).tolist()
-    for begin, one in zip(at, tables, strict=True):
-        flat[:, begin : begin + one.shape[1]] = one
-    for row, (begin, length) in enumerate(zip(begins.tolist(), lengths.tolist(), strict=False)):
-        table[DOC, row, :length] = doc[begin : begin + length]
-        # a pad looks at the first example of its row and is never seen: no row of a mask is empty
-        table[:, row, length:] = PAD
-        table[DOC, row, length:] = first_doc[row]
-    # Slots that are never born are no keys: a stable sort by (row, unborn) gives them the last
-    # places of their row, so that keys are made of the first `num_keys` slots only.
-    unborn = table[BORN] == NEVER
-    num_keys = int(lengths.max())
-    if np.count_nonzero(unborn) > unborn.size - len(doc):  # others than pads
-        order = np.argsort(unborn, axis=1, kind="stable")
-        table = np.take_along_axis(table, order[None], axis=2)
-        place = (np.argsort(order, axis=1) + width * np.arange(len(order))[:, None]).ravel()[place]
-        num_keys = max(width - int(np.count_nonzero(unborn, axis=1).min()), 1)
-    return table, place, num_keys
 
 
 def _sight(table: Ids, lengths: Ids) -> str:
@@ -353,27 +357,30 @@ def _sight(table: Ids, lengths: Ids) -> str:
     return "causal" if stays.all() and rising.all() else "rule"
 
 
-def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[str, Ask]:
+def _asks(examples: list[Example], towers: dict[str, _Packed]) -> dict[str, Ask]:
+    """The asks of all examples by name, their rows as flat numbers b * T + t."""
     by_name: dict[str, list[tuple[Ask, int]]] = {}
     for number, example in enumerate(examples):
         for ask in example.asks:
             by_name.setdefault(ask.name, []).append((ask, number))
-    made = {}
+    joined = {}
     for name, numbered in by_name.items():
         asks = [ask for ask, _ in numbered]
-        place, starts = places[numbered[0][0].tower]
-        each = [ask.rows for ask in asks]
-        widest = max(own.shape[1] for own in each)
-        if widest > 1:  # some questions read fewer slots than others: -1 stands behind these
-            short = [((0, 0), (0, widest - own.shape[1])) for own in each]
-            each = [np.pad(*one, constant_values=-1) for one in zip(each, short, strict=True)]
+        tower = towers[asks[0].tower]
+        questions = [ask.rows for ask in asks]
+        most = max(rows.shape[1] for rows in questions)
+        if most > 1:  # some questions read fewer slots than others: -1 stands behind these
+            questions = [
+                np.pad(rows, [(0, 0), (0, most - rows.shape[1])], constant_values=-1)
+                for rows in questions
+            ]
         # slot of the example -> of all examples in a line -> flat place in [B, T]
-        which = np.array([number for _, number in numbered]).repeat([len(own) for own in each])
-        rows = np.concatenate(each)
-        begin = starts[which]
-        if (rows[:, 0] < 0).any() or (rows + begin[:, None] >= starts[which + 1, None]).any():
+        which = np.array([number for _, number in numbered]).repeat([*map(len, questions)])
+        rows = np.concatenate(questions)
+        begin = tower.starts[which]
+        if (rows[:, 0] < 0).any() or (rows + begin[:, None] >= tower.starts[which + 1, None]).any():
             raise ValueError(f"ask {name!r} reads a slot that its example does not have")
-        rows = np.where(rows < 0, -1, place[rows + begin[:, None]])
+        rows = np.where(rows < 0, -1, tower.place[rows + begin[:, None]])
         labels = [ask.label for ask in asks]
         among = None
         if asks[0].among is not None:
@@ -383,8 +390,8 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
             labels = [index[begin + ask.label] for begin, ask in zip(begins, asks, strict=True)]
         weight = np.concatenate([ask.weight for ask in asks])
         label = np.concatenate(labels)
-        made[name] = Ask(name, asks[0].head, asks[0].tower, rows, label, weight, among)
-    return made
+        joined[name] = Ask(name, asks[0].head, asks[0].tower, rows, label, weight, among)
+    return joined
 
 
 def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Example:
@@ -419,18 +426,19 @@ def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Examp
     times = np.arange(1, n)
     if protocol.probe is None:
         # the slot that is read for word j holds word j - 1, or opens a blank
-        fed = np.where(closed, protocol.begin or 0, fed) if closed.any() else fed
-        more = stay(fed, pos[1:], pos2=pos2[1:], at=now + times, seg=seg, doc=doc)
+        if protocol.begin is not None:
+            fed = np.where(closed, protocol.begin, fed)
+        further = stay(fed, pos[1:], pos2=pos2[1:], at=now + times, seg=seg, doc=doc)
         rows = start + np.arange(n)
     else:
-        kept = stay(fed, pos[:-1], pos2=pos2[:-1], at=now + 2 * times - 1, seg=seg, doc=doc)
+        read = stay(fed, pos[:-1], pos2=pos2[:-1], at=now + 2 * times - 1, seg=seg, doc=doc)
         masks = np.full(n - 1, protocol.probe)
         at = now + 2 * times
-        asking = query if protocol.unseen else probe
-        asked = asking(masks, pos[1:], pos2=pos2[1:], at=at, seg=seg, doc=doc)
+        layout = query if protocol.unseen else probe
+        probes = layout(masks, pos[1:], pos2=pos2[1:], at=at, seg=seg, doc=doc)
         # word, probe, word, probe, ...
         order = np.arange(2 * max(n - 1, 0)).reshape(2, -1).T.ravel()
-        more = (kept + asked).take(order)
+        further = (read + probes).take(order)
         rows = start + 2 * np.arange(n)  # the probes
     asks = [lm(rows, words, tower=tower)]
-    return replace(prompt, towers={**prompt.towers, tower: slots + more}, asks=asks)
+    return replace(prompt, towers={**prompt.towers, tower: slots + further}, asks=asks)
