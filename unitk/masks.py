@@ -21,7 +21,7 @@ def sees(now: Any, query_doc: Any, born: Any, dies: Any, key_doc: Any) -> Any:
 def dense(queries: Any, keys: Any, window: int = 0) -> Any:
     """The rule as a bool table: slots [9, ..., T] look at slots [9, ..., S] -> [..., T, S].
 
-    Layers with a window see no key further away (`within`).
+    Layers with a window see no key further away (`limit_window`).
     """
     sight = sees(
         queries[NOW][..., :, None],
@@ -30,10 +30,10 @@ def dense(queries: Any, keys: Any, window: int = 0) -> Any:
         keys[DIES][..., None, :],
         keys[DOC][..., None, :],
     )
-    return within(sight, queries, keys, window)
+    return limit_window(sight, queries, keys, window)
 
 
-def within(sight: Any, queries: Any, keys: Any, window: int) -> Any:
+def limit_window(sight: Any, queries: Any, keys: Any, window: int) -> Any:
     """A table [..., T, S] without the keys more than `window` positions away; 0: as it is."""
     if not window:
         return sight

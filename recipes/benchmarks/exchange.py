@@ -112,7 +112,7 @@ def model_of(family: Family) -> Loaded:
     vocab = open_vocab(Path(unitk.__file__).parent / "pretrained" / "unitk-base-en" / "vocab")
     kind = registry.get("task", family.task)
     task = kind(make_config(kind.Config, family.options), vocab)
-    task = task.knowing(pairs=family.task == "seq2seq")
+    task = task.with_trained(pairs=family.task == "seq2seq")
     torch.manual_seed(0)
     model = config.build(len(vocab)).eval()
     with torch.no_grad():

@@ -79,7 +79,7 @@ def pairs(count: int) -> tuple[Run, Run]:
     model = decode.build(case)
     theirs = decode.reference(case, model)
     task = get("task", "lm")(get("task", "lm").Config(), word_vocab("a b c"))
-    task = task.knowing(pairs=False)  # it learned from texts
+    task = task.with_trained(pairs=False)  # it learned from texts
     first = task.prompt([np.empty(0, np.int64)]).towers["x"].token
     rng, texts = np.random.default_rng(0), list[Ids]()
     for _ in range(count):
@@ -114,7 +114,7 @@ def labels(count: int) -> tuple[Run, Run]:
     import transformers as hf
 
     task = get("task", "classify")(get("task", "classify").Config(), word_vocab("a b c"))
-    task = task.knowing(labels=("no", "yes"))
+    task = task.with_trained(labels=("no", "yes"))
     config = replace(archs.preset("bert_base"), heads=task.heads)
     size = 30_522
     keep_memory()

@@ -31,7 +31,7 @@ def main(checkpoint: str, corpus: str, weights: str) -> None:
     given = Settings.of_texts({"task.random_none_keep": weights}, Origin.FLAG)
     found, held = load(Path(checkpoint), given=given), open_corpus(Path(corpus))
     task, rng, made = found.task, np.random.default_rng(0), []
-    task = task.knowing(labels=tuple(held.labels))
+    task = task.with_trained(labels=tuple(held.labels))
     for number in range(len(held)):
         (text,), links = held.record(number)
         parts, own = [text[:LONGEST]], links[links[:, 1] <= LONGEST].tolist()
@@ -46,7 +46,7 @@ def main(checkpoint: str, corpus: str, weights: str) -> None:
         ask = batch.asks["dea"]
         label = torch.searchsorted(torch.from_numpy(every), ask.among[ask.label])
         ask = replace(ask, among=torch.from_numpy(every), label=label)
-        right += float(found.model.judged(replace(batch, asks={"dea": ask}), ask)[1].sum())
+        right += float(found.model.score_labels(replace(batch, asks={"dea": ask}), ask)[1].sum())
     figures = {"asked": len(named), "candidates": len(every), "guess": 1 / len(every)}
     figures |= {"most frequent": counts.max() / len(named), "accuracy": right / len(named)}
     print(json.dumps({name: round(value, 4) for name, value in figures.items()}))

@@ -203,7 +203,7 @@ def test_the_bundled_model_continues_and_fills_by_default(lines):
 def test_other_parts_than_in_training_are_warned_of(glm, lm, caplog):
     for path in (glm, lm):
         model = unitk.load(path)
-        model.task = model.task.knowing(pairs=True)
+        model.task = model.task.with_trained(pairs=True)
         for trained, text, warns in (
             (2, ["the cat"], True),
             (2, [["the", "cat"]], False),
@@ -212,11 +212,11 @@ def test_other_parts_than_in_training_are_warned_of(glm, lm, caplog):
             (2, [""], False),
         ):
             caplog.clear()
-            model.task, model.warned = model.task.knowing(parts=trained), False
+            model.task, model.warned = model.task.with_trained(parts=trained), False
             for _ in range(2):  # once
                 model.generate(text, beam=1, max_len=2)
             assert caplog.text.count("has another number of parts") == warns
-    model.task = model.task.knowing(parts=0, window=(80, "{answer} [SEP] {passage}"))
+    model.task = model.task.with_trained(parts=0, window=(80, "{answer} [SEP] {passage}"))
     wanted = "input 2 has 1 of 2 parts: this model reads {answer} and {passage}, with a tab"
     with pytest.raises(DataError, match=re.escape(wanted)):
         model.generate([["cat", "the cat"], "the cat"], beam=1, max_len=2)
@@ -224,7 +224,7 @@ def test_other_parts_than_in_training_are_warned_of(glm, lm, caplog):
 
 def test_an_answer_that_is_not_in_its_passage_is_warned_of(glm, caplog):
     model = unitk.load(glm)
-    model.task = model.task.knowing(pairs=True, window=(80, "{answer} [SEP] {passage}"))
+    model.task = model.task.with_trained(pairs=True, window=(80, "{answer} [SEP] {passage}"))
     model.generate([["cat", "the cat"], ["The", "the cat"], ["dog", "the cat"]], beam=1, max_len=2)
     assert caplog.text.count("is not in its passage") == 1
     assert "input 3: answer 'dog'" in caplog.text

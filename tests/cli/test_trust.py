@@ -229,7 +229,7 @@ def test_a_hundred_readers_of_a_run_that_saves_all_the_time_are_served(trained, 
     trainer.start()
     try:
         for _ in range(100):
-            with folder.holding(run.path / name) as found:
+            with folder.hold_checkpoint(run.path / name) as found:
                 assert "step" in read_state(found) and (found / "model.safetensors").exists()
     finally:
         over.set()

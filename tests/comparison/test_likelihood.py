@@ -32,7 +32,7 @@ EXACT = 1e-6  # of double precision
 def task(toy_vocab):
     def make(name, **options):
         cls = registry.get("task", name)
-        return cls(cls.Config(**options), toy_vocab).knowing(pairs=False)
+        return cls(cls.Config(**options), toy_vocab).with_trained(pairs=False)
 
     return make
 

@@ -109,7 +109,7 @@ def test_sources_are_as_long_as_in_training(generator, caplog):
 
 def test_without_a_limit_sources_are_those_of_the_training_on_pairs(generator, caplog, monkeypatch):
     long, short = "The bade of a mo. ", "The bade"
-    task = generator.task.knowing(max_source=len(generator.encode([[short]])[0][0]))
+    task = generator.task.with_trained(max_source=len(generator.encode([[short]])[0][0]))
     monkeypatch.setattr(generator, "task", task)
     whole = generator.generate(long, **QUICK, max_source_len=None)
     assert "shortened" not in caplog.text
@@ -133,14 +133,14 @@ def test_a_model_of_pairs_truncates_what_its_positions_do_not_hold(generator, mo
     source = "The bade kelo mipu tosa lebi ruko " * 8
     [one] = generator.generate(source, **QUICK, truncate=True)
     own = generator.score(source, "a mo", truncate=True)[0].hypothesis
-    monkeypatch.setattr(generator, "task", generator.task.knowing(max_source=None))
+    monkeypatch.setattr(generator, "task", generator.task.with_trained(max_source=None))
     for wrong in (None, False):
         with pytest.raises(DataError, match="too long"):
             generator.generate(source, **QUICK, truncate=wrong)
         with pytest.raises(DataError, match="too long"):
             generator.score(source, "a mo", truncate=wrong)
     # as `unitk generate` does
-    monkeypatch.setattr(generator, "task", generator.task.knowing(max_source=1000))
+    monkeypatch.setattr(generator, "task", generator.task.with_trained(max_source=1000))
     assert texts([one]) == texts(generator.generate(source, **QUICK))
     assert own.score == generator.score(source, "a mo")[0].hypothesis.score
 

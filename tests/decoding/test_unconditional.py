@@ -37,7 +37,7 @@ def made(name, vocab, options=None, **more):
     task_type = get("task", name.split()[0])
     given = Settings.of_texts(options, Origin.FLAG)
     task = task_type(resolve(task_type.Config, given).main, vocab)
-    task = task.knowing(pairs=False)
+    task = task.with_trained(pairs=False)
     torch.manual_seed(0)
     config = tiny(get("arch", arch_of(task_type))())
     sizes = {"heads": tuple(task.heads), "max_positions": 64, "dropout": 0.0, "init_std": 0.3}
@@ -129,7 +129,7 @@ def test_what_is_read_first_is_what_training_reads(toy_vocab):
         goes_on = [40, 41, blank] if mixture == "1,0,1" else [blank, 40, 41]
         tokens = task.prompt([text.ids]).towers["x"].token
         assert tokens.tolist() == [v.cls, *goes_on, v.sep, v.sop]
-        task = task.knowing(pairs=True)
+        task = task.with_trained(pairs=True)
         tokens = task.prompt([text.ids]).towers["x"].token
         assert tokens.tolist() == [v.cls, v.mask, 40, 41, v.sep, v.sop]
 
@@ -147,7 +147,7 @@ def test_who_cannot_write_from_nothing_is_told_who_can(toy_vocab):
             with pytest.raises(DataError, match=f"input 2: task {name} .*; {able}$"):
                 generator.score(["The", ""], ["a", "b"])
     generator = made("lm", toy_vocab)
-    generator.task = generator.task.knowing(pairs=True)
+    generator.task = generator.task.with_trained(pairs=True)
     with pytest.raises(UsageError, match="task lm .*trained.*source"):
         generator.sample(2)
     with pytest.raises(UsageError, match="a UniLM needs .*--task.shares"):

@@ -184,7 +184,7 @@ def checkpoint(folder, kind, vocab):
         vocab = adopt(DICTIONARIES[kind](b"".join(b"w%d 1\n" % i for i in range(40))))
     config = get("arch", arch)()
     model = (tiny(config) if config.width > 64 else config).build(len(vocab))
-    parts = Loaded(model, task(task.Config(), vocab).knowing(pairs=False), {}, {})
+    parts = Loaded(model, task(task.Config(), vocab).with_trained(pairs=False), {}, {})
     get("format", form).write(parts, folder)
     if kind == "old":
         weights = folder / "model.safetensors"

@@ -58,7 +58,7 @@ def parts(kit, toy_vocab):
     def made(arch="qwen3_tiny", vocab=None, task="lm", options=None, **changes):
         torch.manual_seed(0)
         kind, vocab = get("task", task), vocab or toy_vocab
-        own = kind(kind.Config(**(options or {})), vocab).knowing(pairs=False)
+        own = kind(kind.Config(**(options or {})), vocab).with_trained(pairs=False)
         model = kit.perturbed(replace(preset(arch), **changes).build(len(vocab)))
         return Loaded(model, own, {"arch": arch}, {})
 
@@ -216,7 +216,7 @@ def test_merged_letters_give_the_same_ids(kind, parts, tmp_path):
 def test_symbols_around_a_prompt(parts, tmp_path):
     for number, (opening, pairs) in enumerate((("none", False), ("sep", False), ("cls", True))):
         own = parts(options={"opening": opening})
-        own = replace(own, task=own.task.knowing(pairs=pairs))
+        own = replace(own, task=own.task.with_trained(pairs=pairs))
         server = opened(written(own, tmp_path / str(number)))
         assert ids(server, "some words") == prompted(own, "some words")
 

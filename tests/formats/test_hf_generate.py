@@ -32,7 +32,7 @@ def exported(kit, tmp_path, toy_vocab):
     def made(arch, task_name, decoding=None, answers=True, **options):
         kind = get("task", task_name)
         task = kind(kind.Config(**options), toy_vocab)
-        task = task.knowing(pairs=answers)
+        task = task.with_trained(pairs=answers)
         torch.manual_seed(3)
         config = get("arch", arch)()
         if not arch.endswith("_tiny"):

@@ -366,7 +366,7 @@ def test_a_decoder_that_begins_with_another_symbol_is_named(kit, make, tmp_path)
 def test_what_no_class_there_reads_is_named(tmp_path, vocab_txt, arch, task, layout, message):
     vocab = open_vocab(vocab_txt)
     task = get("task", task)(get("task", task).Config(layout=layout), vocab)
-    task = task.knowing(labels=LABELS)
+    task = task.with_trained(labels=LABELS)
     sizes = {"num_layers": 1, "width": 32, "num_heads": 4, "ffn_width": 48, "max_positions": 40}
     config = replace(preset(f"{arch}_tiny"), **sizes, heads=task.heads)
     with pytest.raises(UsageError, match=message):

@@ -175,7 +175,7 @@ def made_here(toy_vocab, answers, **options):
     config = get("arch", "mass_tiny")()
     kind = get("task", "mass")
     task = kind(kind.Config(**options), toy_vocab)
-    task = task.knowing(pairs=answers)
+    task = task.with_trained(pairs=answers)
     return Loaded(config.build(len(toy_vocab)).eval(), task, {"arch": "mass_tiny"}, {})
 
 

@@ -36,7 +36,7 @@ def run(kit, toy_vocab, tmp_path):
         config, settings = get("arch", arch)(), {"task": task_name, "arch": arch}
         settings |= {f"task.{name}": str(text) for name, text in options.items()}
         if heads:
-            task = task.knowing(labels=labels)
+            task = task.with_trained(labels=labels)
             pooler = "on" if head_pooler else "off"
             settings |= {"arch.heads": ",".join(heads), "arch.head_pooler": pooler}
             config = replace(config, heads=heads, head_pooler=head_pooler)

@@ -30,7 +30,7 @@ def parts(kit, toy_vocab):
         kind = get("task", task)
         config = replace(tiny(preset(arch)), **changes)
         model = kit.perturbed(config.build(len(toy_vocab)))
-        own = kind(kind.Config(), toy_vocab).knowing(pairs=False)
+        own = kind(kind.Config(), toy_vocab).with_trained(pairs=False)
         return Loaded(model, own, {"arch": arch}, {})
 
     return made

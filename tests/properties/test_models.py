@@ -51,7 +51,7 @@ def build(name, vocab):
     small = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}
     small |= {"dropout": 0.0, "attention_dropout": 0.0}
     task = cls(own, vocab)
-    task = task.knowing(labels=("no", "yes") if task.form else ())
+    task = task.with_trained(labels=("no", "yes") if task.form else ())
     if arch or task.table_heads or task.needs_criterion:
         small |= {"num_virtual": len(task.virtual), "heads": task.heads}
     torch.manual_seed(1)

@@ -9,7 +9,7 @@ import pytest
 from unitk import files
 from unitk.errors import CheckpointError, UsageError
 from unitk.remote.store import Store
-from unitk.training.saving.folder import OPTIMIZER, RunFolder, holding
+from unitk.training.saving.folder import OPTIMIZER, RunFolder, hold_checkpoint
 
 
 class Killed(BaseException):
@@ -169,19 +169,19 @@ def test_a_reader_gets_the_best_checkpoint_without_the_optimizer(bucket, machine
     run = begin(path / "run")
     with pytest.raises(CheckpointError, match="file:.*/run"):
         run.mirror()
-        with holding(path / "run"):
+        with hold_checkpoint(path / "run"):
             raise AssertionError
     save(run, 2)
     save(run, 4, best=2)
     for name, step in {"run": 2, "run/best": 2, "run/last": 4, "run/checkpoints/step-4": 4}.items():
         machine("there")
-        with holding(path / name) as found:
+        with hold_checkpoint(path / name) as found:
             assert (found / "model.safetensors").read_text() == f"model.safetensors of {step}"
             size = len(f"{OPTIMIZER} of {step}")
             assert (found / OPTIMIZER).read_bytes() == bytes(size)
     machine("elsewhere")
     (folder / "run" / "checkpoints" / "step-2" / "model.safetensors").write_text("altered")
-    with pytest.raises(CheckpointError, match="model.safetensors"), holding(path / "run"):
+    with pytest.raises(CheckpointError, match="model.safetensors"), hold_checkpoint(path / "run"):
         raise AssertionError
 
 

@@ -190,7 +190,7 @@ def test_alignments_are_those_of_python(reader, serve, monkeypatch):
 
 
 def test_sources_are_as_long_as_in_training_unless_a_request_says_otherwise(reader, monkeypatch):
-    monkeypatch.setattr(reader, "task", reader.task.knowing(max_source=2))
+    monkeypatch.setattr(reader, "task", reader.task.with_trained(max_source=2))
     server = Server(Service("reader", {"seq2seq": reader}, Limits()))
     long, bare = {"texts": ["The bade of a babe."]}, {"max_source_len": None}
     pair, quick = long | {"targets": ["a mo"]}, {"max_len": 3}

@@ -56,7 +56,7 @@ def test_each_slot_has_the_characters_of_its_word():
 def test_texts_side_by_side_keep_their_characters():
     vocab = word_vocab("a bc d")
     task = Classify(Classify.Config(layout="bilm", both_orders=True), vocab)
-    task = task.knowing(labels=("no", "yes"))
+    task = task.with_trained(labels=("no", "yes"))
     one, other = (np.array(vocab.encode(text)) for text in ("a bc", "d"))
     example = task.classify([one, other], np.array([1]), np.random.default_rng(0))
     token = example.towers["fwd"].token

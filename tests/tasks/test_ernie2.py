@@ -65,7 +65,7 @@ def test_texts_are_shared_out_by_the_stage_and_numbered(toy_vocab, some_text):
     assert numbers(staged, (1, 60)) == pytest.approx([1, 0, 0, 0])
     assert numbers(staged, (60, 60)) == pytest.approx([1 / 6, 0, 1 / 6, 2 / 3], abs=0.07)
     assert made.heads == ("tag:document:2", "class:order:9")
-    names = [made.asking(name, text, rng).asks[0].name for name in OBJECTIVES[2:5]]
+    names = [made.lay_out_for(name, text, rng).asks[0].name for name in OBJECTIVES[2:5]]
     assert names == ["document", "order", "distance"]
 
 
@@ -186,9 +186,9 @@ def test_parts_of_two_documents_are_no_paragraph(toy_vocab):
     for flag, whole in ((0, 10), (1, 6), (2, 6)):
         text = Text([a, b], np.array([0, 3, 6, 8]), flag=flag)
         for _ in range(20):
-            x = made.asking("order", text, rng).towers["x"]
+            x = made.lay_out_for("order", text, rng).towers["x"]
             assert np.isin(x.token, made.words).sum() == whole
-        other = made.asking("document", text, rng)
+        other = made.lay_out_for("document", text, rng)
         assert (other is None) == (flag == 2)
 
 

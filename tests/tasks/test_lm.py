@@ -67,7 +67,7 @@ def test_a_prompt_is_continued_unless_pairs_taught_to_answer(toy_vocab):
 
     def prompt(answers, **options):
         made = task(toy_vocab, **options)
-        made = made.knowing(pairs=answers)
+        made = made.with_trained(pairs=answers)
         return made.prompt(source).towers["x"].token.tolist()
 
     assert prompt(True) == [cls, a, b, sep]
@@ -102,7 +102,7 @@ def test_a_backward_model_reads_the_text_turned_round(toy_vocab):
     encoded = made.encoded([words[:1], words[1:]])
     token = encoded.example.towers["x"].token
     assert [token[own].tolist() for own in encoded.parts] == [[40], [41, 42, 43]]
-    made = made.knowing(pairs=False)
+    made = made.with_trained(pairs=False)
     assert made.prompt([words]).towers["x"].token.tolist() == [toy_vocab.cls, 43, 42, 41, 40]
     assert made.text([words], words[::-1]) == toy_vocab.decode(words)
 
@@ -110,7 +110,7 @@ def test_a_backward_model_reads_the_text_turned_round(toy_vocab):
 def test_a_backward_model_gives_tokens_their_probabilities_after_the_rest(toy_vocab):
     words, nothing = np.array([40, 41, 42]), np.zeros(0, int)
     made = task(toy_vocab, backward=True)
-    made = made.knowing(pairs=False)
+    made = made.with_trained(pairs=False)
     example = made.likelihood(nothing, words)
     [ask], token = example.asks, example.towers["x"].token
     assert ask.label.tolist() == [40, 41, 42]

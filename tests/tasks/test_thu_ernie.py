@@ -103,7 +103,7 @@ def test_both_parts_of_a_pair_have_their_entities(toy_vocab, tmp_path):
 
 def test_links_of_a_corpus_are_read_instead_of_the_linkers(toy_vocab, tmp_path):
     task = made(toy_vocab, tmp_path, random_none_keep=(0, 0, 1))
-    task = task.knowing(labels=("Q1", "Q999", "Q2"))
+    task = task.with_trained(labels=("Q1", "Q999", "Q2"))
     text, _ = linked(task, 3, np.random.default_rng(0))
     links = np.array([[1, 3, 2], [4, 5, 1], [5, 6, 0]])
     example = task.link(text.parts, links, np.random.default_rng(0))

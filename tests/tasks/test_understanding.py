@@ -44,7 +44,7 @@ A, B = np.array([40, 41, 42]), np.array([43, 44])
 def made(task, layout, vocab, labels=("no", "yes"), **options):
     cls = get("task", task)
     found = cls(cls.Config(layout=layout, **options), vocab)
-    found = found.knowing(labels=labels if task in ("classify", "tag") else ())
+    found = found.with_trained(labels=labels if task in ("classify", "tag") else ())
     return found
 
 
@@ -90,7 +90,7 @@ def test_a_causal_model_is_asked_for_its_words_beside(toy_vocab):
     assert words.name == "lm" and (tokens[words.first + 1] == words.label).all()
     assert words.label.tolist() == [40, 41, 42, toy_vocab.sep, 43, 44, toy_vocab.sep]
     assert made("classify", "lm", toy_vocab).asks == {"lm": 0.5}
-    alone = made("classify", "lm", toy_vocab, lm_weight=0.0).asking([A, B])
+    alone = made("classify", "lm", toy_vocab, lm_weight=0.0).lay_out([A, B])
     assert [ask.name for ask in alone.asks] == ["class"]
 
 
@@ -107,17 +107,17 @@ def test_a_pair_in_both_orders_has_no_first_text(toy_vocab, task, layout):
         return batch, next(iter(batch.asks.values()))
 
     with torch.no_grad():
-        swapped = model.output(*read(both.asking([A, B]), both.asking([B, A])))
+        swapped = model.output(*read(both.lay_out([A, B]), both.lay_out([B, A])))
         near(swapped[0], swapped[1])
-        batch, ask = read(one.asking([A, B]), one.asking([B, A]))
+        batch, ask = read(one.lay_out([A, B]), one.lay_out([B, A]))
         states = model(batch)[0][ask.tower].flatten(0, 1)[ask.first]
         head = model.heads[f"{both.head}:label"]
         near(swapped[0], head.out(torch.tanh(head.dense(states.sum(0)))).squeeze())
         assert (model.output(batch, ask).diff(dim=0).abs() > 1e-4).all()
-    wanted = [ask.label.tolist() for x in ([A, B], [B, A]) for ask in one.asking(x).asks[1:]]
-    assert [ask.label.tolist() for ask in both.asking([A, B]).asks[1:]] == wanted
+    wanted = [ask.label.tolist() for x in ([A, B], [B, A]) for ask in one.lay_out(x).asks[1:]]
+    assert [ask.label.tolist() for ask in both.lay_out([A, B]).asks[1:]] == wanted
     with pytest.raises(UsageError, match="--task.both-orders reads.*text.* 1"):
-        both.asking([A])
+        both.lay_out([A])
 
 
 def test_words_are_tagged_at_their_first_tokens(toy_vocab):
@@ -128,7 +128,7 @@ def test_words_are_tagged_at_their_first_tokens(toy_vocab):
 
 
 def test_a_word_without_tokens_has_a_tag_of_its_own(toy_vocab):
-    example = made("tag", "mlm", toy_vocab).asking([A, A[:0], B, A[:0]])
+    example = made("tag", "mlm", toy_vocab).lay_out([A, A[:0], B, A[:0]])
     [ask] = example.asks
     unk = toy_vocab.unk
     assert example.towers["x"].token[ask.first].tolist() == [40, unk, 43, unk]
@@ -167,13 +167,13 @@ def test_the_likeliest_answer_is_that_of_brute_force(toy_vocab):
 
 def test_probabilities_are_a_softmax(toy_vocab):
     logits = np.log(np.array([[1, 3]], "f"))
-    said = made("classify", "mlm", toy_vocab).said([A], logits)
+    said = made("classify", "mlm", toy_vocab).prediction([A], logits)
     assert said["label"] == "yes" and said["probability"] == pytest.approx(0.75)
     assert said["probabilities"] == pytest.approx({"no": 0.25, "yes": 0.75})
-    said = made("choice", "mlm", toy_vocab).said([A, B, B], logits)
+    said = made("choice", "mlm", toy_vocab).prediction([A, B, B], logits)
     assert said["probabilities"] == pytest.approx({0: 0.25, 1: 0.75})
     words = np.log(np.array([[1, 3], [7, 1]], "f"))
-    said = made("tag", "mlm", toy_vocab).said([A, B], words)
+    said = made("tag", "mlm", toy_vocab).prediction([A, B], words)
     assert said["tags"] == ["yes", "no"] and said["probabilities"] == pytest.approx([0.75, 0.875])
 
 
@@ -182,14 +182,14 @@ def test_each_choice_is_a_doc_of_its_own(toy_vocab):
     example = task.classify([A, B, A], np.array([1]), None)
     x, [ask] = example.towers["x"], example.asks
     assert x.doc.tolist() == [0] * 8 + [1] * 9 and ask.rows.tolist() == [[0, 8]]
-    task = task.knowing(room=7)
-    short = task.asking([A, B, A]).towers["x"]
+    task = task.with_trained(room=7)
+    short = task.lay_out([A, B, A]).towers["x"]
     assert int(short.pos.max()) == 6 and short.token.tolist().count(42) == 1
 
 
 def test_a_causal_model_is_asked_for_the_words_of_every_choice(toy_vocab):
     example = made("choice", "lm", toy_vocab).classify([A, B, A], np.array([1]), None)
-    pairs = [made("classify", "lm", toy_vocab).asking([A, choice]) for choice in (B, A)]
+    pairs = [made("classify", "lm", toy_vocab).lay_out([A, choice]) for choice in (B, A)]
     x, [own, *words] = example.towers["x"], example.asks
     assert x.token[own.rows[0]].tolist() == [toy_vocab.sep] * 2
     each = [pair.asks[1].label.tolist() for pair in pairs]
@@ -422,7 +422,9 @@ def test_a_head_goes_with_its_labels(labelled, tmp_path):
         head = fresh.model.heads["class:label"]
         torch.nn.init.zeros_(head.out.weight)
         [folder] = (tmp_path / "run" / "checkpoints").glob("step-2")
-        load_weights(fresh.model, folder, averages=True, task=fresh.task.knowing(labels=labels))
+        load_weights(
+            fresh.model, folder, averages=True, task=fresh.task.with_trained(labels=labels)
+        )
         assert torch.equal(head.dense.weight, there.dense.weight)
         found[labels] = head.out.weight
     assert torch.equal(found["no", "yes"], there.out.weight)
@@ -497,9 +499,9 @@ def test_predictions_read_the_windows_of_training(labelled, tmp_path, layout, li
     words += f" --data {labelled / 'span'} --save-dir {tmp_path / 'x'} --max-steps 1 --lr 1e-3"
     data = prepare(parse_train(words.split())).data
     task, corpus = load(tmp_path / "run").task, open_corpus(labelled / "span" / "train")
-    task = task.knowing(room=data.task.trained.room)
+    task = task.with_trained(room=data.task.trained.room)
     wanted = [
-        task.asking(parts).towers["x"].token.tolist()
+        task.lay_out(parts).towers["x"].token.tolist()
         for i in range(len(corpus))
         for _, parts in readings([task], corpus.record(i)[0], "input", PredictConfig())
     ]
@@ -532,7 +534,7 @@ def test_choices_of_validation_are_read_whole_though_all_of_training_are_shorter
     data = prepare(parse_train(words.split())).data
     parts, _ = open_corpus(tmp_path / "data" / "valid").record(0)
     found = draw(data.valid["valid"], 0, 0, 0).towers["x"].token
-    assert found.tolist() == data.task.asking(parts).towers["x"].token.tolist()
+    assert found.tolist() == data.task.lay_out(parts).towers["x"].token.tolist()
 
 
 def test_mistakes_are_told_in_a_line(labelled, tmp_path):

@@ -48,7 +48,7 @@ def test_fine_tuning_is_the_table(toy_vocab, labels):
     assert (x.born[x.token == q] == NEVER).all()
     assert labels(example, "lm") == [-1, -1, -1, 60, -1, 61, -1, S]
     # a model of texts goes on with what it is given
-    one = one.knowing(pairs=False)
+    one = one.with_trained(pairs=False)
     x = one.prompt([np.array([50, 51])]).towers["x"]
     assert x.token.tolist() == [S, 50, 51, q] and not x.seg.any()
 

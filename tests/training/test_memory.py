@@ -110,8 +110,8 @@ def test_evaluation_has_the_memory_where_rows_are_given(words, tmp_path, toy_dat
                 if rows:
                     batch = replace(batch, stateful_rows=torch.tensor([row]))
                 with torch.no_grad():
-                    loss = opened.criterion(model, stateful.entering(batch), 0, None)
-                stateful.leaving(batch, loss.carry)
+                    loss = opened.criterion(model, stateful.attach(batch), 0, None)
+                stateful.keep(batch, loss.carry)
                 total, asked = total + float(loss.sums["lm"]), asked + batch.count["lm"]
             stateful.advance()
         opened = evaluate.open_setup(run, toy_data / "text", CPU, rows=rows)

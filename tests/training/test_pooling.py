@@ -84,7 +84,7 @@ def test_a_row_reads_the_words_in_order_and_last_the_slot_that_has_read_all(toy_
     words = np.array([40, 41, 42])
     for layout, rows in {"lm": [1, 2, 3, 4], "mlm": [1, 2, 3, 0]}.items():
         task = Classify(Classify.Config(layout=layout, pooling="concat"), toy_vocab)
-        task = task.knowing(labels=("no", "yes"))
+        task = task.with_trained(labels=("no", "yes"))
         example = task.classify([words], np.array([1]), np.random.default_rng(0))
         assert example.asks[0].rows.tolist() == [rows]
         assert example.asks[0].head == "concat:label" and task.heads == ("concat:label:2",)

@@ -21,11 +21,11 @@ def test_a_run_trains_as_with_torch_and_a_resumed_one_keeps_its_choice(
     one, other = (dict(curve(name)) for name in ("torch", "onednn"))
     assert one == pytest.approx(other, rel=1e-5)
     fast = dict.fromkeys(products.PRODUCTS, 2.0)
-    monkeypatch.setattr(products, "gains", lambda *shape: fast)
+    monkeypatch.setattr(products, "speedups", lambda *shape: fast)
     train("--max-steps 3 --device cpu", run="a")
     assert dict(curve("a")) == other
     slow = dict.fromkeys(products.PRODUCTS, 0.5)
-    monkeypatch.setattr(products, "gains", lambda *shape: slow)
+    monkeypatch.setattr(products, "speedups", lambda *shape: slow)
     trainer = Trainer(start("--max-steps 6 --device cpu --resume", run="a"))
     assert trainer.progress.products == list(products.PRODUCTS)
     assert Trainer(start("--max-steps 3 --device cpu", run="b")).progress.products == []

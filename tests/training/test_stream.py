@@ -41,9 +41,9 @@ def epoch(trainer, name):
         size = int((batch.towers[tower][0, 0] > 0).sum())
         read += batch.towers[tower][TOKEN, 0, :size].tolist()
         labels += batch.asks[name].label.tolist()
-        moved = stateful.entering(batch.to("cpu"))
+        moved = stateful.attach(batch.to("cpu"))
         gains.append(trainer.model.log_probs(moved, moved.asks[name]))
-        stateful.leaving(moved, trainer.model(moved)[1])
+        stateful.keep(moved, trainer.model(moved)[1])
         stateful.advance()
         if not update.cursor:
             return read, labels, torch.cat(gains), words

@@ -103,7 +103,7 @@ def lay_out_text(
         # a tagger reads words, each with the blank before it as in running text
         words = [f" {word}" for text in texts for word in text.split()]
         parts = words if task.form == "tags" else texts
-        return cast(Understanding, task).asking([np.array(vocab.encode(part)) for part in parts])
+        return cast(Understanding, task).lay_out([np.array(vocab.encode(part)) for part in parts])
     (text,) = texts
     ids = np.array(vocab.encode_marked(text))
     if target is None:

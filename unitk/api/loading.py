@@ -72,7 +72,7 @@ def load(
     if len(loaded) > 1:
         # an ensemble takes sources of the length that all of its models saw in training
         most = min((n for one in tasks if (n := one.trained.max_source)), default=None)
-        tasks = [one.knowing(max_source=most) for one in tasks]
+        tasks = [one.with_trained(max_source=most) for one in tasks]
         models = [one.model.to(device) for one in loaded]
         model = join(list(zip(map(str, paths), models, tasks, strict=True)))
     model = prepare_weights(model, precision)

@@ -95,13 +95,13 @@ class Criterion(Protocol):
 class Undivided(Protocol):
     """An optional property of a criterion: its loss is not a sum over texts."""
 
-    def undivided(self) -> str:
+    def whole_update(self) -> str:
         """The option that requires an update to be one micro-batch; empty if none does."""
 
 
-def undivided(criterion: Any) -> str:
+def whole_update_option(criterion: Any) -> str:
     """The option that requires an update to be one micro-batch; empty if none does."""
-    return criterion.undivided() if isinstance(criterion, Undivided) else ""
+    return criterion.whole_update() if isinstance(criterion, Undivided) else ""
 
 
 @runtime_checkable

@@ -104,7 +104,7 @@ def open_data(parsed: Parsed) -> Data:
     kind = corpora[0].kind
     folders.check_alike(opened, forms=not joins)
     for one in opened:
-        if not one.holds:
+        if not one.has_texts:
             raise DataError(f"{one.path} holds nothing")
     if options.counts_words:
         _check_words(corpora)
@@ -148,7 +148,7 @@ def _make_tasks(
     window = opened[0].manifest.get("window")
     tasks: dict[str, Task] = {}
     for name, one in named.items():
-        task = one.made_from(one.config, vocab).knowing(window=window, room=arch.room, **known)
+        task = one.made_from(one.config, vocab).with_trained(window=window, room=arch.room, **known)
         for corpus in opened:
             _check_task(name, task, parsed, corpus)
         tasks[name] = task

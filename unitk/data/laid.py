@@ -310,7 +310,7 @@ def lay_out_made_up(
 
     It shows the towers and sizes of a task's layouts.
     """
-    arguments: tuple[Any, ...] = parts, corpus.made_up(parts, words)
+    arguments: tuple[Any, ...] = parts, corpus.placeholder(parts, words)
     if corpus.kind == "text":  # one sentence, nothing of note in it
         notes = np.zeros(sum(map(len, parts)), np.int64)
         arguments = (Text(parts, np.zeros(1, np.int64), notes),)

@@ -61,24 +61,24 @@ def measure_extent(name: str, lay_out: LayOut, unk: int, declared: Any) -> Exten
     A task that lays out records of the same lengths in different sizes must declare `pair_slots`.
     """
 
-    def laid(source: int, target: int, parts: int, seed: int = 0) -> Ids:
+    def measure_slots(source: int, target: int, parts: int, seed: int = 0) -> Ids:
         words = np.array_split(np.full(source, unk), parts)
         example = lay_out(words, np.full(target, unk), np.random.default_rng(seed))
         towers = example.towers.values()
         return np.array([[len(slots), slots.table[POS].max() + 1] for slots in towers])
 
     n, p = STEP, LEAST_PARTS
-    corner = laid(n, n, p)
+    corner = measure_slots(n, n, p)
     steps = [
-        (laid(2 * n, n, p) - corner) / n,
-        (laid(n, 2 * n, p) - corner) / n,
-        laid(n, n, p + 1) - corner,
+        (measure_slots(2 * n, n, p) - corner) / n,
+        (measure_slots(n, 2 * n, p) - corner) / n,
+        measure_slots(n, n, p + 1) - corner,
     ]
     alone = corner - n * steps[0] - n * steps[1] - p * steps[2]  # without any word or part
     table = np.stack([alone, *steps], axis=-1)  # [tower, slots or positions, 4]
     extent = Extent(table[:, 0], table[:, 1], declared)
     for seed in range(4):  # check the bound for other lengths and draws
-        more = laid(5 * n, 3 * n, p + 1, seed)[:, 0].max()
+        more = measure_slots(5 * n, 3 * n, p + 1, seed)[:, 0].max()
         fits = more <= extent.bound(5 * n, 3 * n, p + 1)
         require(bool(fits), f"task {name} lays out {more} slots at random: it needs pair_slots")
     return extent

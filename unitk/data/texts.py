@@ -126,7 +126,7 @@ class Texts(Joined):
         parts = [corpus.tokens(*run) for run in runs]
         notes = corpus.notes(*runs)
         begins, ends = block.edges[i].tolist() if len(block.edges) else (True, True)
-        place = begins, ends, self.carried, lambda: self.beside(which, i)
+        place = begins, ends, self.carried, lambda: self.neighbors(which, i)
         if not len(block.breaks):
             return Text(parts, lambda: _sentences(corpus, runs), notes, flag, when, *place)
         inside = block.breaks[slice(*block.inside[i])] - runs[0][0]
@@ -141,7 +141,7 @@ class Texts(Joined):
 
         return Text(parts, borders, notes, flag, when, *place)
 
-    def beside(self, which: int, i: int) -> tuple[Ids, Ids]:
+    def neighbors(self, which: int, i: int) -> tuple[Ids, Ids]:
         """The symbol before and the symbol behind block i of a corpus, [1] or [] each."""
         block = self.cuts[which]
         tokens = self.corpora[which].tokens

@@ -273,7 +273,7 @@ class RunningSearch:
         self.told = self.told | gone
         self.work.search.close(gone)
 
-    def so_far(self, number: int) -> Hypothesis:
+    def partial_output(self, number: int) -> Hypothesis:
         """The words so far of the best open hypothesis of a prompt."""
         state = self.work.search.state
         words = self.work.steps

@@ -68,7 +68,7 @@ class Running(Interface):
     def drop(self, numbers: Sequence[int]) -> None:
         """Stop decoding the prompts with these numbers."""
 
-    def so_far(self, number: int) -> Hypothesis:
+    def partial_output(self, number: int) -> Hypothesis:
         """The best open hypothesis of a prompt that has not finished."""
 
 

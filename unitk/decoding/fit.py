@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
-from unitk.data.files.window import in_form
+from unitk.data.files.window import arrange_parts
 from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.search import longest
@@ -69,7 +69,7 @@ def check_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
                 trained,
             )
             return True
-        answer, passage = in_form([*map(task.vocab.decode, source)], " [SEP] ".join(form))
+        answer, passage = arrange_parts([*map(task.vocab.decode, source)], " [SEP] ".join(form))
         if answer.casefold() not in passage.casefold():
             log.warning("input %d: answer %r is not in its passage", number, answer)
             return True

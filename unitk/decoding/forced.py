@@ -41,7 +41,7 @@ def score(
     scores: list[Floats] = [np.empty((2, 0), np.float32)] * len(examples)
     for numbers, batch in _collate(model, examples, max_tokens, PACKED):
         [ask] = batch.asks.values()
-        gain = model.judged(batch, ask)
+        gain = model.score_labels(batch, ask)
         if not gain.isfinite().all():
             raise NonFiniteError("the model gives logits that are not finite: there is no score")
         for i, part in by_example(gain.T, examples, numbers):

@@ -114,7 +114,7 @@ class Search:
         self.steps: int | Tensor = 0
         """Words that were chosen; a tensor [1] on the device if steps are recorded."""
         self.faulty = torch.zeros((), dtype=torch.bool, device=homes.device)  # NaN or infinity came
-        # before this step no hypothesis is full: `gains` need not look
+        # before this step no hypothesis is full: `ruled_log_probs` need not look
         self.soonest = min(config.max_words or each[0].max_len, *(one.max_len for one in each))
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
         self.most = max(request.most, longest(homes.shape[1] - 1, request.constraints.max_len))
@@ -261,7 +261,7 @@ class Search:
         full_BK = state.count >= state.limit
         return full_BK if most is None else full_BK | (steps - state.blank >= most)
 
-    def gains(self, logits_RV: Tensor) -> Tensor:
+    def ruled_log_probs(self, logits_RV: Tensor) -> Tensor:
         """[B, n, V] log-probabilities of all words after the open hypotheses, under the rules."""
         beams = len(logits_RV) // len(self.state.score)
         gain_RV = self.log_probs(logits_RV)

@@ -27,7 +27,7 @@ from unitk.training.config import CUT, TrainConfig
 from unitk.training.measures import Means
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import finding
-from unitk.training.saving.state import asked_as, read_state, recorded_options
+from unitk.training.saving.state import read_state, recorded_options, untrained_options
 
 TEXT = "lm"  # the ask whose labels are a text's words, named like its head
 BOUND = "bound"  # the ask whose mean is an upper bound of a token's negative log-probability
@@ -91,7 +91,7 @@ def open_setup(
     is read alone.
     """
     corpus, state = corpus_of(corpus), read_state(folder)
-    asked = asked_as(state, task)
+    asked = untrained_options(state, task)
     if not asked and (task is not None or given):
         option = "--task" if task is not None else flag(next(iter(given)))
         raise UsageError(
@@ -186,11 +186,11 @@ def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means
                     "lacks: train it with --init-from first"
                 )
         torch.manual_seed(number)  # for models that draw noise
-        moved = stateful.entering(batch.to(setup.device))
+        moved = stateful.attach(batch.to(setup.device))
         with setup.autocast():
             loss = setup.criterion(setup.model, moved, 0, None)
             means.add(*setup.data.task.measured(setup.model, moved))
-        stateful.leaving(moved, loss.carry)
+        stateful.keep(moved, loss.carry)
         means.add({**loss.sums, **loss.parts}, setup.criterion.counts(batch))
         report(len(batch.owner))
     return texts

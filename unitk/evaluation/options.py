@@ -37,7 +37,7 @@ def with_evaluations(main: type) -> type:
     The docstring of an evaluation is the help of the option that names its files.
     """
 
-    def again(option: Option) -> tuple[Any, Any]:
+    def keep_default(option: Option) -> tuple[Any, Any]:
         kind = Annotated[option.type, *option.marks] if option.marks else option.type
         return kind, field(default=option.default, metadata={"owner": option.owner})
 
@@ -50,10 +50,10 @@ def with_evaluations(main: type) -> type:
         if of_files(kind):
             about = " ".join((kind.__doc__ or "").split())
             own[name] = Path | None, field(default=None, metadata={"help": about})
-        own |= {one.name: again(one) for one in options(kind) if count[one.name] == 1}
-    own |= {one.name: again(one) for one in each if count[one.name] > 1}
+        own |= {one.name: keep_default(one) for one in options(kind) if count[one.name] == 1}
+    own |= {one.name: keep_default(one) for one in each if count[one.name] > 1}
     inherited = names_of(ReadingOptions)
-    plain = {one.name: again(one) for one in options(main) if one.name not in inherited}
+    plain = {one.name: keep_default(one) for one in options(main) if one.name not in inherited}
     ordered = {name: plain[name] for name in ("checkpoint", "data")} | own | plain
 
     # what no evaluation can mean is refused at once, whichever is asked for

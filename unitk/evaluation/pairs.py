@@ -111,8 +111,8 @@ class MinimalPairs(Scoring, Writing):
 def figures(scored: Scored) -> dict[str, Any]:
     """Accuracies in per cent: each set, each phenomenon (the mean of its sets), overall."""
     names = np.array([pair.name for pair in scored.pairs])
-    better, ties = wins(scored.score)
-    shorter, _ = wins(-scored.tokens)
+    better, ties = score_pairs(scored.score)
+    shorter, _ = score_pairs(-scored.tokens)
     sets: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(names.tolist()):
         own = np.flatnonzero(names == name)
@@ -148,7 +148,7 @@ def figures(scored: Scored) -> dict[str, Any]:
     }
 
 
-def wins(score: Floats | Ids) -> tuple[Floats, Floats]:
+def score_pairs(score: Floats | Ids) -> tuple[Floats, Floats]:
     """For each pair, 1 if the first score is larger, and .5 for a tie; and which pairs are ties."""
     ties = (score[:, 0] == score[:, 1]).astype(np.float64)
     return (score[:, 0] > score[:, 1]) + ties / 2, ties

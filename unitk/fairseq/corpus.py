@@ -132,7 +132,7 @@ def shards(folder: Path) -> list[Path]:
     return found
 
 
-def lacking(path: Path) -> str:
+def explain_mismatch(path: Path) -> str:
     """Why a path is no split, as an error message; "" if its folder has no fairseq dictionary."""
     if not path.parent.is_dir() or not dictionaries(path.parent):
         return ""
@@ -337,7 +337,7 @@ def write_split(
     for stem, (side, paths) in zip(stems, sides.items(), strict=True):
         unknown = _write_side(stem, paths, words)
         corpus = FairseqCorpus(stem, vocab, lines=bool(side))
-        if not corpus.holds:
+        if not corpus.has_texts:
             raise DataError(f"{paths[0]}: there is no text in it")
         found[side] = corpus.counts
         corpus.counts.words = corpus.counts.tokens
@@ -393,4 +393,4 @@ class FairseqFormat:
 
     find = staticmethod(find_split)
     splits, shards = staticmethod(splits), staticmethod(shards)
-    lacking, write = staticmethod(lacking), staticmethod(write)
+    explain_mismatch, write = staticmethod(explain_mismatch), staticmethod(write)

@@ -189,7 +189,7 @@ def build_found(found: Found, given: Settings) -> Loaded:
     task_choice = parsed.components["task"]
     target_vocab = _vocab(found, len(state[TOKENS]))
     made: Task = task_choice.made_from(task_choice.config, target_vocab)
-    task = made.knowing(pairs=found.answers, labels=found.labels)
+    task = made.with_trained(pairs=found.answers, labels=found.labels)
     _begin_segments(task, state, arch.num_segments)
     found.check(task)
     sizes = dict.fromkeys(ROWS, len(target_vocab))
@@ -264,7 +264,7 @@ class Assembled:
         parsed = resolve(NoOptions, of_file.under(given), COMPONENTS)
         task_choice, arch = (parsed.components[kind] for kind in COMPONENTS)
         made: Task = task_choice.made_from(task_choice.config, self.vocab)
-        task = made.knowing(pairs=False)
+        task = made.with_trained(pairs=False)
         model = build(arch.config, len(self.vocab))
         generator = torch.Generator().manual_seed(1)
         shapes = {name: tensor.shape for name, tensor in model.named_parameters()}

@@ -30,7 +30,7 @@ from unitk.formats.dictionary import FIRST as SYMBOLS
 from unitk.formats.dictionary import FairseqDictionary, open_dictionary
 from unitk.formats.fairseq_own import is_ours, read_ours
 from unitk.formats.hf.tables.bart import BART_LAYER, CROSS
-from unitk.formats.names import Layout, Names, class_head, count_from, prefix_names, same
+from unitk.formats.names import Layout, Names, class_head, count_from, equal_tensors, prefix_names
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
@@ -244,7 +244,7 @@ def config_of(
     output = str(kind.layout.names["heads.lm.weight"])
     words = tensors[f"{root}embed_tokens.weight"]
     # untied matrices that are equal compute the same as one
-    changes["tied"] = same(tensors.get(output, words), words)
+    changes["tied"] = equal_tensors(tensors.get(output, words), words)
     if kind is ROBERTA_KIND:
         changes |= {"num_segments": 0, "embedding_scale": False}
         whole = "encoder.lm_head.dense.weight" in tensors
@@ -254,7 +254,7 @@ def config_of(
     if isinstance(config, EncoderDecoderConfig):
         rows = count_positions(tensors, "encoder.", given, path, first)
         _check_towers(rows, changes["max_positions"], given, path)
-        shared = same(tensors["encoder.embed_tokens.weight"], words)
+        shared = equal_tensors(tensors["encoder.embed_tokens.weight"], words)
         changes |= {"shared_embeddings": shared, "decoder_layers": changes["num_layers"]}
         changes["num_layers"] = settings.layers_of(tensors, "encoder.layers.")
     config = settings.with_values(config, path, **changes)
@@ -320,7 +320,7 @@ def write(parts: Loaded, folder: Path) -> None:
     for root in ("encoder.", "decoder."):
         place = f"{root}embed_positions.weight"
         table = theirs.get(place)
-        learned = table is None or not same(table, waves(*table.shape))
+        learned = table is None or not equal_tensors(table, waves(*table.shape))
         # fairseq computes what is not learned, and refuses a stored table
         given[f"{root[:-1]}_learned_pos"] = learned
         if not learned:

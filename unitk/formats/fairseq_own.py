@@ -51,7 +51,7 @@ def read_ours(
     objective = parts["task"].made_from(parts["task"].config, opened)
     if objective.predicts:
         labels = tuple(open_corpus(data / "train").manifest.get("labels", ()))
-        objective = objective.knowing(labels=labels)
+        objective = objective.with_trained(labels=labels)
         parts = with_heads(parsed, objective.heads).components
     return Found(
         path,

@@ -252,7 +252,7 @@ class Layout:
             first = self.copies.get(name, self.twice.get(name, ""))
             if first not in theirs:
                 unused.append(name)
-            elif not same(theirs[name], theirs[first]):
+            elif not equal_tensors(theirs[name], theirs[first]):
                 raise CheckpointError(f"{path}: {name} should be a copy of {first}, but differs")
         if unused:
             raise CheckpointError(f"{path} has tensors of no known name: {list_names(unused)}")
@@ -266,7 +266,7 @@ def count_from(tensors: dict[str, Tensor], have: int, want: int) -> None:
             tensors[name] = torch.cat([table.new_zeros(want, table.shape[1]), table[have:]])
 
 
-def same(a: Tensor, b: Tensor) -> bool:
+def equal_tensors(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors have the same shape, type and values."""
     return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a, b))
 

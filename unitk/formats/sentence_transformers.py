@@ -109,10 +109,10 @@ def _check_tokenizer(parts: Loaded, folder: Path) -> None:
     file = folder / FAST
     require(file.is_file(), f"--to {NAME}: the vocabulary has no {FAST} in transformers")
     read = next(iter(task.to_embed([np.array(task.vocab.encode(TRIED))]).towers.values()))
-    same = Tokenizer.from_file(str(file)).encode(TRIED).ids == read.token.tolist()
+    equal_tensors = Tokenizer.from_file(str(file)).encode(TRIED).ids == read.token.tolist()
     what = f"--to {NAME}: its tokenizer adds other symbols to a text than task {task.name} reads"
     cure = f"; --task {parts.reader.name} takes another task of the model" if parts.reader else ""
-    require(same, what + cure)
+    require(equal_tensors, what + cure)
     # positions are counted from the first slot
     write_json({**read_json(folder / SETTINGS), "padding_side": "right"}, folder / SETTINGS)
 

@@ -194,7 +194,7 @@ def fastest_products(rows: int, width: int, inner: int) -> list[str]:
     """
     if rows * width * inner < SMALL or not has_onednn():
         return []
-    gain = gains(width, inner, torch.get_num_threads())
+    gain = speedups(width, inner, torch.get_num_threads())
     faster = [part for part in PRODUCTS if gain[part] >= MARGIN[part]]
     shown = ", ".join(f"{part} {gain[part]:.2f}" for part in PRODUCTS)
     log.info("fp32 products by oneDNN: %s (gains: %s)", ", ".join(faster) or "none", shown)
@@ -202,7 +202,7 @@ def fastest_products(rows: int, width: int, inner: int) -> list[str]:
 
 
 @cache
-def gains(width: int, inner: int, threads: int) -> dict[str, float]:
+def speedups(width: int, inner: int, threads: int) -> dict[str, float]:
     """How many times as fast oneDNN makes each product of a linear map of these widths."""
     rows = min(1024, max(64, SAMPLE // (width * inner)))
     x, weight, g = (torch.ones(n, m) for n, m in ((rows, width), (inner, width), (rows, inner)))

@@ -73,7 +73,7 @@ class View:
         """
         assert self.bias_BHTS is not None
         if slots is not None:
-            sight_BTP = masks.within(sight_BTP, self.queries, slots, self.window)
+            sight_BTP = masks.limit_window(sight_BTP, self.queries, slots, self.window)
         # in front, where `prepend` and the cache put a prefix' keys and values
         first_B1TP = bias(sight_BTP, self.bias_BHTS.dtype)
         wide = first_B1TP.expand(-1, self.bias_BHTS.shape[1], -1, -1)

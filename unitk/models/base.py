@@ -166,7 +166,7 @@ class Decoder(Protocol):
     ) -> tuple[dict[str, Tensor], Mapping[str, Tensor]]:
         """The states [B, T, D] by tower, and the states that stateful rows carry."""
 
-    def judged(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
+    def score_labels(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities of the labels, and 1 where a label is the likeliest: [2, K]."""
 
     def output(self, batch: Batch, ask: Ask) -> Tensor:

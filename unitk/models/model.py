@@ -29,7 +29,7 @@ class Model(Answers):
     """Named towers, the last of which is decoded, and output layers.
 
     Tensors are stored, and named by `named_parameters`, without the name of the decoded tower and
-    with "encoder" for that of the encoder (`stored`).
+    with "encoder" for that of the encoder (`stored_name`).
     """
 
     additions: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Model(Answers):
         assert isinstance(tower, Tower)
         return tower
 
-    def stored(self, name: str) -> str:
+    def stored_name(self, name: str) -> str:
         """The stored name of a tensor or part of this model."""
         name = name.removeprefix(f"towers.{self.config.towers[-1]}.")
         return re.sub(r"^towers\.(\w+)", lambda tower: STORED.get(tower[1], tower[1]), name)
@@ -95,19 +95,19 @@ class Model(Answers):
         for name, parameter in parameters:
             if not (remove_duplicate and parameter in seen):
                 seen.add(parameter)
-                yield self.stored(name), parameter
+                yield self.stored_name(name), parameter
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """Buffers by their stored names."""
         for name, buffer in super().named_buffers(prefix, recurse, remove_duplicate):
-            yield self.stored(name), buffer
+            yield self.stored_name(name), buffer
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Tensors by their stored names."""
         state: dict[str, Any] = super().state_dict(*args, **kwargs)
-        return {self.stored(name): tensor for name, tensor in state.items()}
+        return {self.stored_name(name): tensor for name, tensor in state.items()}
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -115,7 +115,7 @@ class Model(Answers):
         """Take tensors by their stored names."""
         inner = {self.inner(name): tensor for name, tensor in state_dict.items()}
         keys = super().load_state_dict(inner, strict, assign)
-        return type(keys)(*([self.stored(name) for name in names] for names in keys))
+        return type(keys)(*([self.stored_name(name) for name in names] for names in keys))
 
     def get_submodule(self, target: str) -> nn.Module:
         """A part by its stored name."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from unitk.kernels import flash
 from unitk.kernels.lean import RMSNorm, norm
 from unitk.kernels.products import few, recompute, scores_by_products
-from unitk.masks import cross, within
+from unitk.masks import cross, limit_window
 from unitk.models.attention import (
     CrossAttention,
     Rendering,
@@ -90,7 +90,7 @@ class Stack(Tower):
         choice: Rendering = "dense" if condition.prefix else self.attention
         given = slots, reading.sight, reading.num_keys, dtype, dropout, self.relative, choice
         packed = reading.packed if flash.fits(slots, dtype, self.config.key_width) else None
-        ahead = condition.in_front(slots, self.layers)
+        ahead = condition.prefix_keys(slots, self.layers)
 
         def view_of(window: int, base: float) -> View:
             view = render_mask(*given, packed=packed, own_bias=self.own_bias, window=window)
@@ -201,7 +201,7 @@ class Stack(Tower):
         score = None if distance is None else distance(columns[POS], keys[POS], dtype)
 
         def view_of(window: int, base: float) -> View:
-            table = bias(within(sight_BqS, columns, keys, window), dtype, score)
+            table = bias(limit_window(sight_BqS, columns, keys, window), dtype, score)
             turns = rotation(self.config, columns, base)
             view = View(columns, keys, table, products=products, rotation=turns, window=window)
             if cache.prefix:  # the latent's keys stand before the columns; everybody sees them

@@ -76,7 +76,7 @@ class Condition:
         """The sum of the biases of slots [9, B, T], to add to their embeddings: [B, T, D]."""
         return None if self.bias is None else self.bias[slots[DOC]]
 
-    def in_front(self, slots: Tensor, layers: Iterable[Any]) -> Ahead | None:
+    def prefix_keys(self, slots: Tensor, layers: Iterable[Any]) -> Ahead | None:
         """The keys of a prefix or of a memory, which come before those of slots [9, B, T]."""
         if self.prefix:
             seen = self.prefix_sight(slots)
@@ -233,14 +233,14 @@ class StatefulRows:
         self.tables = dict(tables)
         self.next: dict[str, Tensor] = {}
 
-    def entering(self, batch: Batch) -> Batch:
+    def attach(self, batch: Batch) -> Batch:
         """Add the carried states of its rows to a batch."""
         if batch.stateful_rows is None:
             return batch
         carry = {name: table[batch.stateful_rows] for name, table in self.tables.items()}
         return replace(batch, carry=carry)
 
-    def leaving(self, batch: Batch, carry: Carry) -> None:
+    def keep(self, batch: Batch, carry: Carry) -> None:
         """Keep the states that the rows of a batch carry on."""
         if batch.stateful_rows is None:
             return

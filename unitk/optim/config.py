@@ -72,7 +72,7 @@ class OptimizerConfig(Checked):
         """The optimizer that trains a parameter with this name and number of dimensions."""
         return self
 
-    def reads(self, option: str, decay: float, distance: int) -> bool:
+    def uses(self, option: str, decay: float, distance: int) -> bool:
         """Whether an option of these counts for a parameter, which decays by so much and is so many
         layers away from the output."""
         known = option in {one.name for one in fields(self)}
@@ -130,8 +130,8 @@ class LambConfig(AdamConfig):
     always_adapt: bool = True
     """Also scale the updates of biases and norms, as in the paper. GPT-BERT's code does not."""
 
-    def reads(self, option: str, decay: float, distance: int) -> bool:
-        return super().reads(option, decay, distance) and not (option == "always_adapt" and decay)
+    def uses(self, option: str, decay: float, distance: int) -> bool:
+        return super().uses(option, decay, distance) and not (option == "always_adapt" and decay)
 
 
 @register("optimizer", "adafactor")

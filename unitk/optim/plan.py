@@ -174,7 +174,7 @@ def check_groups(
             )
             continue
         read = (
-            config.reads(option, config.weight_decay * (name in decays), distance[name])
+            config.uses(option, config.weight_decay * (name in decays), distance[name])
             for config, name in each
         )
         require(

@@ -72,10 +72,10 @@ class Bound(Rule):
         if callable(value) and not hasattr(value, "value"):
             return "needs a schedule with a largest `value`"
         number = value.value if callable(value) else value
-        fine = not isinstance(number, int | float) or self.holds(number)
+        fine = not isinstance(number, int | float) or self.contains(number)
         return "" if fine else f"must be {self}"
 
-    def holds(self, value: float) -> bool:
+    def contains(self, value: float) -> bool:
         """Whether a number is in these bounds."""
         # NaN fails every comparison
         low = self.low < value if self.above else self.low <= value

@@ -239,7 +239,7 @@ def search_rounds(search: MixtureSearch, first: Sequence[Shares], found: dict[st
     """
     tried = list[Shares]()
     for _ in range(2):
-        tried += first if not tried else nearer(search.parts_of(found[SEARCH][0]))
+        tried += first if not tried else list_neighbors(search.parts_of(found[SEARCH][0]))
         tried = list(dict.fromkeys(tried))
         search.judge(tried, SEARCH, found)
     if search.given.verify:
@@ -334,7 +334,7 @@ def shares_text(shares: Shares) -> str:
     return "-".join(map(str, shares))
 
 
-def nearer(best: Shares) -> list[Shares]:
+def list_neighbors(best: Shares) -> list[Shares]:
     """The mixtures that move half a step of the grid from one objective to another."""
     mixtures = list[Shares]()
     for giver in range(len(best)):

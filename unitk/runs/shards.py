@@ -75,7 +75,7 @@ def part_name(file: str, rank: int) -> str:
 def hand_over(folder: RunFolder, snapshot: Snapshot) -> bool:
     """Write this rank's part, which rank 0 takes in; returns False: nothing is published."""
     for name, tensors in snapshot.files.items():
-        path = aside(folder, snapshot) / name
+        path = rank_folder(folder, snapshot) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with appearing(path) as part:
             save_tensors(tensors, part, snapshot.metadata[name])
@@ -92,7 +92,7 @@ def take_in(others: Sequence[str], patience: float, folder: RunFolder, snapshot:
         write(path, snapshot)
         end = time.monotonic() + patience
         for name in others:
-            part = aside(folder, snapshot) / name
+            part = rank_folder(folder, snapshot) / name
             while not part.exists():
                 if time.monotonic() > end:
                     raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), str(part))
@@ -102,10 +102,10 @@ def take_in(others: Sequence[str], patience: float, folder: RunFolder, snapshot:
 
     folder.publish(snapshot.step, fill)
     # empty folders are left of it
-    discard(aside(folder, snapshot), folder.checkpoints)
+    discard(rank_folder(folder, snapshot), folder.checkpoints)
     return True
 
 
-def aside(folder: RunFolder, snapshot: Snapshot) -> Path:
+def rank_folder(folder: RunFolder, snapshot: Snapshot) -> Path:
     """The temporary folder into which the ranks other than rank 0 write."""
     return folder.checkpoints / f"{TEMPORARY}shards-{snapshot.step}"

@@ -109,7 +109,7 @@ def show_samples(run: Run) -> None:
         if run.sampled < run.progress.step and (parts := writing_parts(examples)):
             run.model.eval()
             ids = spread(len(parts[0].items.parts), SAMPLES)
-            with run.average.in_place() if run.average is not None else nullcontext():
+            with run.average.apply() if run.average is not None else nullcontext():
                 run.samples = write_outputs(run.model, parts[0], ids, 1, 2 * run.config.max_tokens)
             run.sampled = run.progress.step
 

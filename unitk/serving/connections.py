@@ -224,7 +224,7 @@ def listener(app: Any, limits: Limits) -> Listener:
     return Listener(config, places)
 
 
-def affordable(wanted: int) -> int:
+def limit_connections(wanted: int) -> int:
     """The connections that the limit of open files allows, which is raised if that is possible."""
     if sys.platform == "win32":
         return wanted

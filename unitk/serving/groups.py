@@ -112,7 +112,7 @@ class SearchGroup(JobGroup):
         found = dict(self.running.step(partial(report_step, follow, numbers) if watched else None))
         # an item that needs no more words is finished before its search is
         if early := [row for row in enough if row not in found]:
-            found |= {row: [self.running.so_far(row)] for row in early}
+            found |= {row: [self.running.partial_output(row)] for row in early}
             self.running.drop(early)
         kept = self.left & found.keys()
         return {row: self.steps.result(self.parts[row].item, found[row]) for row in kept}

@@ -76,7 +76,7 @@ class Service:
             require(single or key in several, f"{key} must be one value, got a list")
         # through the grammar of the command line, which knows types and choices
         texts = {key: given_text(given[key], key) for key in given if key in options}
-        used = route.meant(self.tasks[task].defaults, given)
+        used = route.fill_defaults(self.tasks[task].defaults, given)
         # of what a request leaves out, the server grants as much as it allows
         lowered = self._lowered(route.Options, used)
         used = {key: value for key, value in used.items() if key not in lowered}
@@ -95,7 +95,7 @@ class Service:
         route = routes()[verb]
         found = [name for name, one in self.tasks.items() if route.fits(one)]
         if given is None and found:
-            found.sort(key=lambda name: not route.suits(self.tasks[name]))  # stable
+            found.sort(key=lambda name: not route.preferred(self.tasks[name]))  # stable
             return found[0]
         if given is not None and (not isinstance(given, str) or given not in self.tasks):
             raise UsageError(f"task must be one of {', '.join(self.tasks)}, got {given!r}")

@@ -62,7 +62,7 @@ class Route(ABC):
     """Receives the text so far, of a stream."""
 
     @staticmethod
-    def meant(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    def fill_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """Of the options of a checkpoint, those of a request that does not give them."""
         return {}
 
@@ -82,7 +82,7 @@ class Route(ABC):
         return True
 
     @staticmethod
-    def suits(generator: Generator) -> bool:
+    def preferred(generator: Generator) -> bool:
         """Whether this task is to answer rather than others that can."""
         return True
 

@@ -97,7 +97,7 @@ class DecodingSteps:
 class DecodingRoute(route.Route):
     """A request for outputs."""
 
-    meant = staticmethod(select_defaults)
+    fill_defaults = staticmethod(select_defaults)
 
     def read(self) -> tuple[list[list[Ids]], GenerateConfig]:
         """The ids of the sources, and the options with the limit on their length."""
@@ -232,7 +232,7 @@ class InfillRoute(DecodingRoute):
 
     Options = Filling
     bars = LOCAL
-    meant = staticmethod(route.Route.meant)
+    fill_defaults = staticmethod(route.Route.fill_defaults)
 
     @staticmethod
     def fits(generator: Generator) -> bool:
@@ -264,7 +264,7 @@ class ScoreRoute(DecodingRoute):
 
     Options = GenerateConfig
     takes = ("texts", "targets")
-    meant = staticmethod(select_scored)
+    fill_defaults = staticmethod(select_scored)
 
     @staticmethod
     def fits(generator: Generator) -> bool:

@@ -29,7 +29,7 @@ from unitk.options.fields import Bound, Chance, Share
 from unitk.registry import register
 from unitk.slots import Example, Ids, unroll
 from unitk.spans import Spans, poisson_counts
-from unitk.tasks.base import largest, share_at
+from unitk.tasks.base import max_share, share_at
 from unitk.tasks.seq2seq import Seq2Seq
 
 
@@ -77,7 +77,7 @@ class BART(Seq2Seq):
 
     def inserts(self, words: Ids) -> Ids:
         """The most spans of length 0: six deviations above the mean."""
-        budget = np.ceil(largest(self.config.mask_ratio) * words)
+        budget = np.ceil(max_share(self.config.mask_ratio) * words)
         mean = budget * np.exp(-self.config.mean_span) / self.config.mean_span
         return np.ceil(mean + 6 * np.sqrt(mean) + 1).astype(np.int64)
 

@@ -66,7 +66,7 @@ class Task:
     """An objective: how texts and pairs are laid out as slots, and how its models decode.
 
     Subclasses are registered and have a `Config`; layouts are pure functions of their arguments.
-    A task does not change: `knowing` makes a copy.
+    A task does not change: `with_trained` makes a copy.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class Task:
         """The default "arch" or "criterion" beside these options, by registered name."""
         return cls.arch if kind == "arch" else cls.criterion
 
-    def knowing(self, **known: Any) -> Self:
+    def with_trained(self, **known: Any) -> Self:
         """A copy of the task with these fields of `trained`, or the task itself if none changes."""
         trained = replace(self.trained, **known)
         return self if trained == self.trained else self.changed(trained=trained)
@@ -384,7 +384,7 @@ def places_of(parts: list[Ids], first: int) -> list[Ids]:
     return [start + np.arange(size) for start, size in zip(starts, sizes, strict=True)]
 
 
-def largest(share: float | Schedule) -> float:
+def max_share(share: float | Schedule) -> float:
     """The most that a share is at any time: of a schedule its `value`."""
     return share.value if callable(share) else share
 

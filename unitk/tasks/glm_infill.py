@@ -24,7 +24,7 @@ from unitk.options.fields import Above, Positive, Share, Weights
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
 from unitk.spans import choose, long_span, most_share, most_spans, poisson_spans, sentence_spans
-from unitk.tasks.base import Encoded, Task, largest, places_of, share_at
+from unitk.tasks.base import Encoded, Task, max_share, places_of, share_at
 
 MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-tuning
 
@@ -87,7 +87,7 @@ class GLMInfill(Task):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            share = largest(self.mask_ratio)
+            share = max_share(self.mask_ratio)
             most = most_share(self.mean_span, self.max_span)
             require(
                 share <= most,
@@ -119,7 +119,7 @@ class GLMInfill(Task):
 
     def slots(self, n: Ids) -> Ids:
         c = self.config
-        budget = np.maximum(1, (largest(c.mask_ratio) * (n + self.frame)).astype(np.int64))
+        budget = np.maximum(1, (max_share(c.mask_ratio) * (n + self.frame)).astype(np.int64))
         most = np.minimum(most_spans(budget, c.mean_span, c.max_span), np.maximum(n, 1))
         return n + self.frame + 2 * most
 
@@ -153,12 +153,12 @@ class GLMInfill(Task):
         return layout(framed, order, mask=mask, start=v.sop, end=end, name=MODES[mode])
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
-        return unroll(self.opened(source), self.protocol, np.append(target, self.vocab.eop))
+        return unroll(self.lay_out_prompt(source), self.protocol, np.append(target, self.vocab.eop))
 
     def prompt(self, source: list[Ids]) -> Example:
-        return self.opened(source, self.trained.pairs or not self.config.mixture[2])
+        return self.lay_out_prompt(source, self.trained.pairs or not self.config.mixture[2])
 
-    def opened(self, source: list[Ids], answer: bool = True) -> Example:
+    def lay_out_prompt(self, source: list[Ids], answer: bool = True) -> Example:
         """Part A with the blank of an answer, or of the rest of a text, and the S that opens it."""
         v = self.vocab
         c = self.config
@@ -179,7 +179,7 @@ class GLMInfill(Task):
 
     def encoded(self, parts: list[Ids]) -> Encoded:
         """Part A with its blank, and the S that would begin to fill it: that slot has read all."""
-        example = self.opened(parts)
+        example = self.lay_out_prompt(parts)
         last = len(example.towers["x"]) - 1
         behind = self.config.mask_place == "first"  # the parts stand before the last S of part A
         first = last - 1 - len(self.joined(parts)) if behind else int(self.config.opened)

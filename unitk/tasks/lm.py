@@ -98,7 +98,7 @@ class LM(Task):
     def backward(self) -> bool:  # type: ignore[override]
         return self.config.backward
 
-    def turned(self, text: Ids) -> Ids:
+    def in_order(self, text: Ids) -> Ids:
         """A text in the order in which it is read, or what was written as a text."""
         return text[::-1] if self.backward else text
 
@@ -112,12 +112,12 @@ class LM(Task):
         # the text that comes next is unrelated, or has an opening that asks for its first token
         apart = (opened or alone) if last else (opened and alone)
         more = self.start[:0] if apart else text.before if self.backward else text.behind
-        tokens = np.concatenate([start, self.turned(text.ids), end, more]).astype(np.int64)
+        tokens = np.concatenate([start, self.in_order(text.ids), end, more]).astype(np.int64)
         return layout(tokens, unread=int(alone or len(end) + len(more) > 0))
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         require(not self.backward, "--task.backward is for texts: a target follows its source")
-        prompt = self.opened(source, self.config.delimiter != "off")
+        prompt = self.lay_out_prompt(source, self.config.delimiter != "off")
         example = unroll(prompt, self.protocol, np.append(target, self.vocab.sep))
         if self.config.source_weight:
             given = prompt.towers["x"].token  # its own words, each asked at the one before
@@ -129,40 +129,40 @@ class LM(Task):
             not (self.backward and len(before)),
             "--task.backward: a text has no probability after what stands before it",
         )
-        tokens = np.concatenate([self.start, before, self.turned(text)])
+        tokens = np.concatenate([self.start, before, self.in_order(text)])
         # in the order of the text; where nothing opens it, the token that is read first is no label
-        asked = self.turned(np.arange(max(len(tokens) - len(text), 1), len(tokens)))
+        asked = self.in_order(np.arange(max(len(tokens) - len(text), 1), len(tokens)))
         return replace(layout(tokens), asks=[lm(asked - 1, tokens[asked])])
 
     def reading(self, source: list[Ids]) -> Slots:
-        return self.opened(source, delimited=False).towers["x"]
+        return self.lay_out_prompt(source, delimited=False).towers["x"]
 
     def encoded(self, parts: list[Ids]) -> Encoded:
         """C a S b S: the last S has read everything; the words are asked beside (GPT, figure 1).
 
         `delimiter` off: C a S b, read at the last word.
         """
-        example = self.opened(parts, delimited=self.config.delimiter != "off")
+        example = self.lay_out_prompt(parts, delimited=self.config.delimiter != "off")
         tokens = example.towers["x"].token
         # all but the first token are predicted, the last S too, whose own label is the class
         example.asks.append(lm(np.arange(len(tokens) - 1), tokens[1:]))
-        first = len(self.start)
-        places = places_of(parts, first)
+        places = places_of(parts, len(self.start))
         if self.backward:
-            last = 2 * first + len(self.joined(parts)) - 1
+            last = 2 * len(self.start) + len(self.joined(parts)) - 1
             places = [last - own for own in places]
         return Encoded(example, "x", len(tokens) - 1, places)
 
     def text(self, source: list[Ids], written: Ids) -> str:
-        return super().text(source, self.turned(written))
+        return super().text(source, self.in_order(written))
 
     def prompt(self, source: list[Ids]) -> Example:
-        always = self.config.delimiter == "always"
-        return self.opened(source, always or (self.trained.pairs and self.config.delimiter == "on"))
+        delimiter = self.config.delimiter
+        answers = delimiter == "always" or (delimiter == "on" and self.trained.pairs)
+        return self.lay_out_prompt(source, answers)
 
-    def opened(self, source: list[Ids], delimited: bool) -> Example:
+    def lay_out_prompt(self, source: list[Ids], delimited: bool) -> Example:
         """A source that is to be continued, or answered if it is delimited."""
-        words = self.turned(self.joined(source))
+        words = self.in_order(self.joined(source))
         # from nothing: the end of the text before it, as GPT-2 reads it
         start = self.start if source or len(self.start) else np.array([self.vocab.sep])
         tokens = np.concatenate([start, words, [self.vocab.sep] * delimited])

@@ -92,7 +92,7 @@ class MASS(Seq2Seq):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        tokens, _ = framed([text.ids], self.opener, v.sep)
+        tokens, _ = framed([text.ids], self.opening_symbol, v.sep)
         hidden = places_in(self.spans(len(tokens), share_at(c.mask_ratio, text.when), rng))
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
         return layout(tokens, hidden, shown, (shown != v.mask) | c.cross_masks)
@@ -117,7 +117,7 @@ class MASS(Seq2Seq):
         run, ids = self.run(source), self.joined(source)
         if not len(run):
             return super().prompt(source)
-        tokens, _ = framed([ids], self.opener, self.vocab.sep)
+        tokens, _ = framed([ids], self.opening_symbol, self.vocab.sep)
         cross = np.ones_like(tokens)
         cross[1 + run] = self.config.cross_masks
         enc = stay(tokens, pos=np.arange(len(tokens)), cross=cross)

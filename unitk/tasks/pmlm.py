@@ -32,7 +32,7 @@ from unitk.options.fields import Chance, Share, Weights
 from unitk.registry import register
 from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, concatenate, lm, probe, stay, unroll
 from unitk.spans import block_places, corrupt
-from unitk.tasks.base import Task, framed, largest, share_at
+from unitk.tasks.base import Task, framed, max_share, share_at
 from unitk.vocab.base import Vocab
 
 LONGEST = 6  # tokens of a block (algorithm 1)
@@ -111,7 +111,7 @@ class PMLM(Task):
     def slots(self, n: Ids) -> Ids:
         tokens = n + self.frame
         # the last block may exceed the share by all its tokens but one
-        most = np.ceil(largest(self.config.mask_ratio) * tokens).astype(np.int64) + LONGEST - 1
+        most = np.ceil(max_share(self.config.mask_ratio) * tokens).astype(np.int64) + LONGEST - 1
         more: Ids = 2 * np.minimum(most, n)
         return tokens if self.config.objective == "ae" else tokens + more
 

@@ -52,7 +52,7 @@ class Seq2Seq(Task):
         return starts.get(self.opening, [cls])
 
     @property
-    def opener(self) -> int:
+    def opening_symbol(self) -> int:
         """The symbol that opens a text."""
         return self.vocab.sep if self.opening == "seps" else self.vocab.cls
 
@@ -77,7 +77,7 @@ class Seq2Seq(Task):
 
     def reading(self, source: list[Ids]) -> Slots:
         """C (or nothing), the source, S."""
-        before = [] if self.opening in ("sep", "pad") else [self.opener]
+        before = [] if self.opening in ("sep", "pad") else [self.opening_symbol]
         tokens = np.concatenate([before, self.joined(source), [self.vocab.sep]]).astype(np.int64)
         return stay(tokens, pos=np.arange(len(tokens)))
 

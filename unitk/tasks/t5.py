@@ -29,7 +29,7 @@ from unitk.options.fields import Bound, Positive, Share
 from unitk.registry import register
 from unitk.slots import Example, Ids, unroll
 from unitk.spans import Spans, alternating_spans, places_in
-from unitk.tasks.base import largest, share_at
+from unitk.tasks.base import max_share, share_at
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab.base import Vocab
 
@@ -91,7 +91,7 @@ class Sentinels(Seq2Seq):
         spans = alternating_spans(len(text), int(hidden), int(count), rng)
         return corrupt_spans(text, spans, self.sentinels)
 
-    def opened(self, ids: Ids, written: Sequence[int] = ()) -> Example:
+    def lay_out_prompt(self, ids: Ids, written: Sequence[int] = ()) -> Example:
         """The encoder reads `ids`; the decoder has `written` this so far."""
         return self.begun([ids], written)
 
@@ -108,11 +108,11 @@ class Sentinels(Seq2Seq):
         return ids
 
     def prompt(self, source: list[Ids]) -> Example:
-        return self.opened(self.numbered(source))
+        return self.lay_out_prompt(self.numbered(source))
 
     def continued(self, before: Ids, text: Ids) -> Example:
         """The encoder reads the context and a sentinel, the decoder the text after a sentinel."""
-        prompt = self.opened(np.append(before, self.sentinels[0]), [self.sentinels[0]])
+        prompt = self.lay_out_prompt(np.append(before, self.sentinels[0]), [self.sentinels[0]])
         return unroll(prompt, self.protocol, text)
 
     def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
@@ -142,7 +142,7 @@ class T5(Sentinels):
 
     def slots(self, n: Ids) -> Ids:
         c = self.config
-        hidden, spans = hidden_counts(n, largest(c.mask_ratio), c.mean_span, len(self.sentinels))
+        hidden, spans = hidden_counts(n, max_share(c.mask_ratio), c.mean_span, len(self.sentinels))
         return np.maximum(n, hidden + spans) + self.frame
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:

@@ -103,10 +103,10 @@ class UL2(Sentinels):
         mean, share = DENOISERS[mode][int(rng.integers(len(DENOISERS[mode])))]
         read, written = self.noised(text.ids, share, mean, rng)
         written = np.append(written, self.vocab.sep)
-        return unroll(self.opened(read, mode=mode), self.protocol, written)
+        return unroll(self.lay_out_prompt(read, mode=mode), self.protocol, written)
 
-    def opened(self, ids: Ids, written: Sequence[int] = (), mode: int = S) -> Example:
-        example = super().opened(np.concatenate([self.modes[mode], ids]), written)
+    def lay_out_prompt(self, ids: Ids, written: Sequence[int] = (), mode: int = S) -> Example:
+        example = super().lay_out_prompt(np.concatenate([self.modes[mode], ids]), written)
         if self.config.towers == "two":
             return example
         enc, dec = example.towers.values()
@@ -114,12 +114,12 @@ class UL2(Sentinels):
 
     def prompt(self, source: list[Ids]) -> Example:
         blank = any((part == self.vocab.mask).any() for part in source)
-        return self.opened(self.numbered(source), mode=R if blank else S)
+        return self.lay_out_prompt(self.numbered(source), mode=R if blank else S)
 
     def encoded(self, parts: list[Ids]) -> Encoded:
         """One tower: the source, and the slot at which its output would begin."""
         if self.config.towers == "two":
             return super().encoded(parts)
-        example = self.opened(self.joined(parts))
+        example = self.lay_out_prompt(self.joined(parts))
         first = len(self.modes[S]) + (self.opening not in ("sep", "pad"))
         return Encoded(example, "x", len(example.towers["x"]) - 1, places_of(parts, first))

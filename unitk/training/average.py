@@ -17,7 +17,7 @@ from unitk.errors import CheckpointError
 from unitk.files import copy, create, seal, sealed_files
 from unitk.options.fields import flag
 from unitk.training.saving.checkpoint import IMPORTED, check_finite
-from unitk.training.saving.folder import OPTIMIZER, stored
+from unitk.training.saving.folder import OPTIMIZER, stored_files
 from unitk.training.saving.snapshot import CARRY
 from unitk.training.saving.state import read_state, recorded_options
 from unitk.training.saving.weights import BASE, EMA, WEIGHTS, weights_of
@@ -59,7 +59,7 @@ def rewrite(
     anew = {WEIGHTS, EMA, BASE, CARRY, OPTIMIZER, "state.json"}
     if not untrained:
         anew.add(IMPORTED)
-    for name in stored(source):
+    for name in stored_files(source):
         if name not in anew:
             (folder / name).parent.mkdir(exist_ok=True)
             copy(source / name, folder / name)

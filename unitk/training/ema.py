@@ -44,7 +44,7 @@ class Average:
             tensor.copy_(tensors[name])
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
+    def apply(self) -> Iterator[None]:
         """A context in which the model computes with the averages."""
         kept = {name: tensor.clone() for name, tensor in self.weights.items()}
         self._put(self.tensors)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unitk.criterions.base import Loss, undivided
+from unitk.criterions.base import Loss, whole_update_option
 from unitk.data.batching import Update
 from unitk.errors import NonFiniteError, UsageError, amount, out_of_memory, refusal, require
 from unitk.files import create
@@ -66,7 +66,7 @@ def watch_nonfinite(model: Model) -> Iterator[list[str]]:
         return look
 
     parts = model.named_modules()
-    hooks = [part.register_forward_hook(watch(model.stored(name))) for name, part in parts]
+    hooks = [part.register_forward_hook(watch(model.stored_name(name))) for name, part in parts]
     try:
         yield found
     finally:
@@ -208,7 +208,7 @@ def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, f
     """
     config = run.config
     ranks = run.ranks
-    whole = undivided(run.criterion)
+    whole = whole_update_option(run.criterion)
     while True:
         parts = len(update.batches) * ranks.world
         error = None

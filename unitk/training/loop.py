@@ -83,7 +83,7 @@ class Trainer(Run):
             while True:
                 over = self.do_what_is_due()
                 try:
-                    yield from journal.taken()
+                    yield from journal.take_events()
                 except GeneratorExit:
                     self.stop()
                     raise
@@ -168,7 +168,7 @@ class Trainer(Run):
         for number, batch in zip(update.numbers, update.batches, strict=True):
             if batch.num_real or self.ranks.sharded:
                 loss = self.loss(batch, mix(self.config.seed, at.step, number))
-                self.stateful.leaving(batch, loss.carry)
+                self.stateful.keep(batch, loss.carry)
                 if (total := loss.weighted(update.weight, counts)) is not None:
                     # shards wait for each other: one without texts computes too, and adds nothing
                     self.ranks.backward(self.model, scale * total if batch.num_real else 0 * total)
@@ -182,7 +182,7 @@ class Trainer(Run):
         reseed(self.device, seed)
         with computing(self.device, self.precision, self.progress.products):
             at = self.progress.step
-            batch = self.stateful.entering(batch)
+            batch = self.stateful.attach(batch)
             loss: Loss = self.criterion(self.model, batch, at, self.total)
         return loss
 
@@ -264,7 +264,7 @@ class Trainer(Run):
         self.settle()
         self.agreed_signal(wait=True)  # what is best depends on which checkpoints there are
         self.model.eval()
-        with self.average.in_place() if self.average is not None else nullcontext():
+        with self.average.apply() if self.average is not None else nullcontext():
             values = self.measure(self.journal.show)
         self.model.train()
         if values is None:  # a signal came: the resumed run validates again

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unitk.criterions.base import undivided
+from unitk.criterions.base import whole_update_option
 from unitk.data.batching import Feed
 from unitk.errors import CheckpointError, require
 from unitk.kernels.products import choose_products
@@ -77,7 +77,7 @@ class Run:
         """Sources, targets and outputs of a validation set."""
         self.sampled = 0  # the step at which they were written
         self.feed = self._feed()
-        self.feed.check_whole(undivided(self.criterion))
+        self.feed.check_whole(whole_update_option(self.criterion))
         self.per_epoch = self.feed.updates_per_epoch()
         self.total = self._count_updates()
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
@@ -129,7 +129,7 @@ class Run:
             batch_texts=config.stateful_rows or config.batch_texts,
             rows=config.stateful_rows,
             backward=self.data.task.backward,
-            undivided=bool(undivided(self.criterion)),
+            undivided=bool(whole_update_option(self.criterion)),
             static=config.static,
             rank=self.ranks.rank,
             world=self.ranks.world,
@@ -185,7 +185,7 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
     elif adapter is not None:
         adapter.apply(model)
         _read_weights(model, resumed, len(start.data.vocab), merged=False)
-        base = Base.stored(resumed)
+        base = Base.of_checkpoint(resumed)
     elif ranks.sharded and snapshot.is_as_stored(model, resumed):
         parted = True  # each rank reads its part of the weights, once it has one
     else:
@@ -222,7 +222,7 @@ def _initialise(model: Model, start: Start) -> set[str]:
         except CheckpointError as error:  # a tensor of another shape, or that one of both lacks
             there = settings_of(read_state(folder), folder).only("arch")
             other = [
-                key for key in start.parsed.differing(there) if start.parsed.settings.given(key)
+                key for key in start.parsed.differences(there) if start.parsed.settings.given(key)
             ]
             cause = f"; other than there: {', '.join(map(flag, other))}" if other else ""
             raise CheckpointError(f"{error}{cause}") from error

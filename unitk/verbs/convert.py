@@ -19,7 +19,7 @@ from unitk.options import config
 from unitk.options.config import UserDir
 from unitk.options.settings import HELP, Settings, read_flags
 from unitk.registry import register
-from unitk.training.saving.folder import holding
+from unitk.training.saving.folder import hold_checkpoint
 
 if TYPE_CHECKING:
     from unitk.training.saving.checkpoint import Loaded
@@ -154,7 +154,7 @@ def join_parts(path: Path, folder: Path) -> str:
     from unitk.training.average import mean, rewrite
     from unitk.training.saving.checkpoint import imported_rows
 
-    with holding(path) as found:
+    with hold_checkpoint(path) as found:
         # the mean of one checkpoint is its weights, whole
         rewrite(found, folder, mean([found]), {}, bool(imported_rows(found)))
         write_defaults(folder, read_defaults(found))

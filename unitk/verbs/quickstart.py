@@ -169,7 +169,7 @@ def report_questions(folder: Path, asked: Path, seconds: float) -> None:
     console = Console(width=100)
     console.print(table)
     console.print(f"\n{SHOWN}", markup=False)
-    for record, sentence in surest(found, sentences(asked)):
+    for record, sentence in pick_spread(found, sentences(asked)):
         console.print(f"\n{sentence}", style="dim", markup=False)
         console.print(f"written    {record['outputs'][0]['text']}", style="bold", markup=False)
         console.print(f"reference  {record['target']}", markup=False)
@@ -188,7 +188,7 @@ def sentences(asked: Path) -> list[str]:
     return found
 
 
-def surest(
+def pick_spread(
     found: Sequence[dict[str, Any]], sentences: Sequence[str]
 ) -> list[tuple[dict[str, Any], str]]:
     """Ten records with their sentences, spread over the third with the highest scores."""

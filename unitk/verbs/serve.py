@@ -137,11 +137,11 @@ def open_server(given: Options) -> tuple[Listener, socket.socket]:
     """A server with its models, and the socket that its `run` is given."""
     check_option(given, "port", 0 <= given.port <= 65535, "in 0 to 65535")
     from unitk.serving.app import Server
-    from unitk.serving.connections import affordable, listener
+    from unitk.serving.connections import limit_connections, listener
     from unitk.serving.hosts import Guard
     from unitk.serving.keys import read_keys
 
-    given = replace(given, max_connections=affordable(given.max_connections))
+    given = replace(given, max_connections=limit_connections(given.max_connections))
     keys = read_keys(given.api_key) if given.api_key else []
     write = access_log(given.access_log) if given.access_log else None
     listening = bind(given.host, given.port)

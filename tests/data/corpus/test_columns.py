@@ -41,7 +41,7 @@ def test_made_up_labels_have_the_shape_of_labels(name):
     label["links"] = [(0, 1, "a"), (2, 3, "b")]
     numbers = form.rows(label[name], 0, "ab".index)
     rows = np.array(numbers, form.dtype).reshape(-1, form.width)
-    found, made_up = form.of(rows, np.array([0, 2]), 0), form.made_up(parts)
+    found, made_up = form.of(rows, np.array([0, 2]), 0), form.placeholder(parts)
     assert found.ndim == made_up.ndim and found.shape[1:] == made_up.shape[1:]
     assert bool(form.names(label[name])) == form.named and {*form.names(label[name])} <= {"a", "b"}
 

@@ -59,10 +59,10 @@ def test_all_tables_have_the_same_records(tmp_path, name):
 
 
 @pytest.mark.parametrize("start", [b"", b"{}", b"[1]", b'{"data": []}', b'{\n"a": 1}', b"{}\n{}"])
-def test_one_reader_claims_a_beginning(start):
+def test_one_reader_recognizes_a_beginning(start):
     for ending in {ending for one in readers().values() for ending in one.endings}:
         own = [one for one in readers().values() if ending in one.endings]
-        assert len(own) == 1 or sum(one.claims(ending, start) for one in own) == 1
+        assert len(own) == 1 or sum(one.recognizes(ending, start) for one in own) == 1
 
 
 @pytest.mark.parametrize("name", registry.names("reader"))

@@ -107,7 +107,7 @@ def test_each_pass_sees_what_was_kept(made):
         for at in range(0, len(tokens), block):
             while (left := np.flatnonzero(tokens[: at + block] == vocab.mask)).size:
                 # nothing after the block is read
-                shown = task.shown(tokens[: at + block], left)
+                shown = task.lay_out_asked(tokens[: at + block], left)
                 best = gains_of(made, shown).max(1)
                 chosen = int(best.values.argmax())
                 tokens[left[chosen]] = int(best.indices[chosen])

@@ -25,7 +25,7 @@ KNOW_LENGTHS = "mlm", "mass"
 
 def made(name, vocab):
     task = registry.get("task", name)(registry.get("task", name).Config(), vocab)
-    task = task.knowing(pairs=False)
+    task = task.with_trained(pairs=False)
     torch.manual_seed(0)
     config = tiny(registry.get("arch", arch_of(name))())
     return Generator(config.build(len(vocab)).eval(), task)

@@ -98,7 +98,7 @@ def test_the_last_word_of_any_script(tmp_path):
 def test_a_choice_has_the_probability_of_the_text_as_it_stands(tmp_path, toy_vocab):
     """No piece of a choice begins a word, where the text has no blank there."""
     task = registry.get("task", "lm")(registry.get("task", "lm").Config(), toy_vocab)
-    task = task.knowing(pairs=False)
+    task = task.with_trained(pairs=False)
     torch.manual_seed(0)
     generator = Generator(tiny(registry.get("arch", "gpt2_tiny")()).build(len(toy_vocab)), task)
     joined = "The bade"
@@ -139,7 +139,7 @@ def test_windows_predict_every_token_once():
 
 def test_what_is_greedy_is_what_greedy_decoding_writes(toy_vocab):
     task = registry.get("task", "lm")(registry.get("task", "lm").Config(), toy_vocab)
-    task = task.knowing(pairs=False)
+    task = task.with_trained(pairs=False)
     torch.manual_seed(0)
     model = tiny(registry.get("arch", "gpt2_mini")()).build(len(toy_vocab)).eval()
     generator = Generator(model, task)

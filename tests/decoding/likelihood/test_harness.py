@@ -21,7 +21,7 @@ def model(toy_vocab, monkeypatch):
     from unitk.evaluation import harness
 
     task = registry.get("task", "lm")(registry.get("task", "lm").Config(), toy_vocab)
-    task = task.knowing(pairs=False)
+    task = task.with_trained(pairs=False)
     torch.manual_seed(0)
     config = tiny(registry.get("arch", "gpt2_mini")())
     generator = Generator(config.build(len(toy_vocab)).eval(), task, {"min_len": 9})

@@ -83,7 +83,7 @@ def test_bad_input_is_one_line(tmp_path, line, message):
 def model_of(arch, name, vocab, **options):
     kind = get("task", name)
     task = kind(kind.Config(**options), vocab)
-    task = task.knowing(pairs=False)
+    task = task.with_trained(pairs=False)
     torch.manual_seed(3)
     config = get("arch", arch)()
     model = (tiny(config) if "base" in arch else config).build(len(vocab)).eval()

@@ -36,7 +36,7 @@ def made(toy_vocab):
     def make(name, answers=False, arch="", **options):
         cls = registry.get("task", name)
         task = cls(cls.Config(**options), toy_vocab)
-        task = task.knowing(pairs=answers)
+        task = task.with_trained(pairs=answers)
         torch.manual_seed(1)
         config = tiny(registry.get("arch", arch or arch_of(cls))())
         changes = {} if config.fan_in_init else {"init_std": 0.2}
@@ -367,7 +367,7 @@ def test_a_recurrent_network_gives_texts_that_begin_alike_the_same_as_alone(toy_
     torch.manual_seed(0)
     model = replace(get("arch", "awd_lstm_tiny")(), init_range=0.5).build(len(toy_vocab)).eval()
     task = get("task", "lm")(get("task", "lm").Config(), toy_vocab)
-    task, words = task.knowing(pairs=False), task.words[:6]
+    task, words = task.with_trained(pairs=False), task.words[:6]
     texts = [(NONE, words[:3]), (NONE, words[:4]), (words[:2], words[2:]), (NONE, words[3:])]
     together = likelihoods(model, task, texts)
     for text, found in zip(texts, together, strict=True):

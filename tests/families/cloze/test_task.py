@@ -146,7 +146,7 @@ def made(folder, vocab, layout, patterns="own", labels=("no", "yes"), **options)
     cls = get("task", "cloze")
     path = str(folder / f"{patterns}.yaml")
     task = cls(cls.Config(layout=layout, patterns=path, **options), vocab)
-    task = task.knowing(labels=labels if task.form == "class" else ())
+    task = task.with_trained(labels=labels if task.form == "class" else ())
     return task
 
 
@@ -180,7 +180,7 @@ def test_one_token_is_asked_at_the_blank(folder, toy_vocab, layout):
     batch = collate([[example]]).to("cpu")
     [own] = batch.asks.values()
     whole = model.output(batch, type(own)("x", "lm", "x", own.rows, own.label, own.weight))
-    said = task.said([ids(v, TEXTS[0])], model.output(batch, own).detach().numpy())
+    said = task.prediction([ids(v, TEXTS[0])], model.output(batch, own).detach().numpy())
     wanted = whole[0, [no, yes]].detach().softmax(0)
     assert said["label"] == ("no", "yes")[int(wanted.argmax())]
     assert said["probability"] == pytest.approx(float(wanted.max()), rel=1e-5)
@@ -188,7 +188,7 @@ def test_one_token_is_asked_at_the_blank(folder, toy_vocab, layout):
 
 def scores_of(task, vocab, model, parts):
     """The score of each answer, in a batch with other texts, packed and padded."""
-    examples = [task.asking(parts), *(task.asking([ids(vocab, t), *parts[1:]]) for t in TEXTS)]
+    examples = [task.lay_out(parts), *(task.lay_out([ids(vocab, t), *parts[1:]]) for t in TEXTS)]
     batch = collate([examples[:2], examples[2:3], examples[3:]]).to("cpu")
     words = batch.asks["answers"]
     found = model.log_probs(batch, words).detach().numpy() * words.weight.numpy()
@@ -226,7 +226,7 @@ def test_several_tokens_score_as_alone(folder, toy_vocab, layout, penalty):
 def test_no_answer_is_seen_by_the_text_or_by_another(folder, toy_vocab):
     task = made(folder, toy_vocab, "glm_infill", "choices")
     parts = [ids(toy_vocab, text) for text in ("The baka", "na ba", "teto", "na")]
-    example = task.asking(parts)
+    example = task.lay_out(parts)
     slots, [first] = example.towers["x"], example.asks[1].rows
     sees = dense(slots.table, slots.table)
     part = np.searchsorted(first, np.arange(len(slots)), "right")  # 0: part A; i: answer i
@@ -243,19 +243,19 @@ def test_the_longest_field_is_cut(folder, toy_vocab, layout):
     task = made(folder, toy_vocab, layout, "choices")
     choices = [ids(toy_vocab, "na ba"), ids(toy_vocab, "teto")]
     long = ids(toy_vocab, " ".join(TEXTS * 9))
-    task = task.knowing(room=24)
-    slots = task.asking([long, *choices]).towers["x"]
+    task = task.with_trained(room=24)
+    slots = task.lay_out([long, *choices]).towers["x"]
     assert slots.pos.max() < 24
     assert slots.token[1:9].tolist() == long[:8].tolist()
     given = made(folder, toy_vocab, layout, "choices", max_length=24)
-    assert (given.asking([long, *choices]).towers["x"].table == slots.table).all()
+    assert (given.lay_out([long, *choices]).towers["x"].table == slots.table).all()
     for size in (0, 3, 50, len(long)):
         parts = [long[:size], *choices]
-        count = len(task.asking(parts).towers["x"])
+        count = len(task.lay_out(parts).towers["x"])
         assert count <= task.pair_slots(sum(map(len, parts)), 0, 3)
-    task = task.knowing(room=2)
+    task = task.with_trained(room=2)
     with pytest.raises(DataError, match="line 3: .*pattern.*tokens too long"):
-        task.asking([long, *choices])
+        task.lay_out([long, *choices])
 
 
 def run(folder, save, layout, form, steps, more=""):
@@ -478,12 +478,12 @@ def test_data_that_do_not_fit_are_refused(folder, toy_vocab, tmp_path):
         start("class", "", own.replace('  "no"', '  "nope"'))
     task = made(folder, toy_vocab, "mlm")
     with pytest.raises(DataError, match=r"reads 1 parts \(a\), .*text.* 2"):
-        task.asking([ids(toy_vocab, "na"), ids(toy_vocab, "ba")])
+        task.lay_out([ids(toy_vocab, "na"), ids(toy_vocab, "ba")])
     (tmp_path / "bad.yaml").write_text('blank: "lala"\n' + CHOICES.replace(" [M]", ""))
     task = made(tmp_path, toy_vocab, "mlm", "bad")
     assert (
         toy_vocab.mask
-        in task.asking([ids(toy_vocab, one) for one in ("na lala", "ba")]).towers["x"].token
+        in task.lay_out([ids(toy_vocab, one) for one in ("na lala", "ba")]).towers["x"].token
     )
     with pytest.raises(DataError, match="no field.* 'lala'"):
-        task.asking([ids(toy_vocab, one) for one in ("na na", "ba")])
+        task.lay_out([ids(toy_vocab, one) for one in ("na na", "ba")])

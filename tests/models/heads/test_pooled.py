@@ -37,7 +37,7 @@ def test_concat_pools_the_states_that_gradients_reach(toy_vocab, opening):
     """Of texts that are longer and shorter than these chunks, and where a symbol opens a text."""
     given = {"pooling": "concat", "layout": f"lm:opening={opening},ends=off", "lm_weight": 0}
     task, rng = Classify(Classify.Config(**given), toy_vocab), np.random.default_rng(0)
-    task = task.knowing(labels=("no", "yes"))
+    task = task.with_trained(labels=("no", "yes"))
     config = replace(registry.get("arch", "awd_lstm_tiny")(), bptt=8, heads=task.heads)
     torch.manual_seed(0)
     model = replace(config, bptt_chunks=2).build(len(toy_vocab)).eval()

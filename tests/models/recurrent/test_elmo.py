@@ -127,7 +127,7 @@ def test_heads_read_the_layers_of_both_directions(toy_vocab):
     heads = {"heads": ("tag:label:3",), "head_layers": (0, 1, 2), "head_layer_norm": True}
     model = built(toy_vocab, **heads)
     task = Tag(Tag.Config(layout="bilm"), toy_vocab)
-    task = task.knowing(labels=("x", "y", "z"))
+    task = task.with_trained(labels=("x", "y", "z"))
     words = [np.array([40, 41]), np.array([42])]
     example = task.classify(words, np.array([0, 2]), np.random.default_rng(0))
     head = model.heads["tag:label"]
@@ -160,7 +160,7 @@ def test_the_mix_without_a_norm_is_the_weighted_sum():
 def test_dropout_of_what_heads_read_leaves_the_words_alone(toy_vocab):
     model = built(toy_vocab, heads=("tag:label:3",), head_dropout=0.5).train()
     task = Tag(Tag.Config(layout="bilm"), toy_vocab)
-    task = task.knowing(labels=("x", "y", "z"))
+    task = task.with_trained(labels=("x", "y", "z"))
     words = [np.array([40]), np.array([42])]
     batch = collate([[task.classify(words, np.zeros(2, int), None)]]).to("cpu")
     states, _ = model(batch)

@@ -49,7 +49,7 @@ class DataSplit:
         held = {name: place for name in HELD_OUT if (place := part(folder, name))}
         return cls(str(folder), tuple(train_parts(folder)), held)
 
-    def opened(self) -> Iterator[tuple[str, Any]]:
+    def open_splits(self) -> Iterator[tuple[str, Any]]:
         """The held-out corpora by name."""
         for name, place in self.held_out.items():
             yield name, open_corpus(place)

@@ -27,7 +27,7 @@ def check_batches(subjects: Subjects) -> Found:
 
 def compare_batches(run: TrainedRun, device: str) -> Finding:
     """The costs of some held-out texts of several lengths, alone and together."""
-    for _, held in run.split.opened():
+    for _, held in run.split.open_splits():
         if isinstance(held, Corpus) and held.kind == "text":
             texts = some_texts(held)
             break

@@ -34,7 +34,7 @@ def check_equal(subjects: Subjects) -> Found:
 def valid_fingerprints(run: TrainedRun) -> str:
     """The fingerprints of what a run was judged by."""
     # what a set is called is a part of it: curves of runs compare by name
-    return " ".join(f"{name}={corpus.fingerprint}" for name, corpus in run.split.opened())
+    return " ".join(f"{name}={corpus.fingerprint}" for name, corpus in run.split.open_splits())
 
 
 def agree(what: str, each: Mapping[str, str]) -> Finding:

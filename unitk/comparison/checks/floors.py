@@ -25,7 +25,7 @@ def check_floors(subjects: Subjects) -> Found:
     splits = [(one, None) for one in subjects.splits] + [(run.split, run) for run in subjects.runs]
     known: dict[Any, dict[str, float]] = {}
     for split, run in splits:
-        for name, held in split.opened():
+        for name, held in split.open_splits():
             key = (*split.train, held.path)
             if key not in known:
                 trained = [open_corpus(place) for place in split.train]

@@ -97,7 +97,7 @@ def search(task: Any, method: str, given: Given, index: int, tally: LeakCount) -
         one = lay(other)
         if not same_structure(base, one):
             continue
-        for ask, row in differing(base, one):
+        for ask, row in diff_asks(base, one):
             tally.asked += 1
             noticed = reached[first[ask.tower] + row]
             own, others = notices(base, one, noticed, ask.tower)
@@ -147,7 +147,7 @@ def same_structure(one: Example, other: Example) -> bool:
     )
 
 
-def differing(one: Example, other: Example) -> Iterator[tuple[Any, int]]:
+def diff_asks(one: Example, other: Example) -> Iterator[tuple[Any, int]]:
     """The asks for words, and the slots, whose answers are not the same in both."""
     for ask, again in zip(one.asks, other.asks, strict=True):
         if ask.head == "lm":

@@ -42,7 +42,7 @@ def check_shared(subjects: Subjects) -> Found:
         if not split.held_out:
             yield Finding("note", "shared", split.name, "there is no held-out text")
         trained = [(open_corpus(place).sides[0], corpus_vocab(place)) for place in split.train]
-        for name, held in split.opened():
+        for name, held in split.open_splits():
             own = join_texts(hash_corpus(held.sides[0], corpus_vocab(split.held_out[name])))
             parts = (part for corpus, vocab in trained for part in hash_corpus(corpus, vocab))
             yield compare_texts(f"{split.name} {name}", own, parts, subjects.shared)

@@ -126,7 +126,7 @@ class Form:
         """The parts of a text as truncated, with the labels that remain."""
         return source, labels
 
-    def made_up(self, parts: list[Ids]) -> Rows:
+    def placeholder(self, parts: list[Ids]) -> Rows:
         """Labels of a text that is not in the corpus."""
         return np.zeros(1, self.dtype)
 
@@ -141,7 +141,7 @@ class Tags(Form):
         kept = np.array([len(part) > 0 for part in source])  # the other words are cut off
         return [part for part in source if len(part)], labels[kept]
 
-    def made_up(self, parts: list[Ids]) -> Rows:
+    def placeholder(self, parts: list[Ids]) -> Rows:
         return np.zeros(len(parts), np.int64)
 
 
@@ -151,7 +151,7 @@ class SpanColumn(Form):
     def shortened(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
         return source, labels if labels[1] <= len(source[-1]) else np.full(2, -1)
 
-    def made_up(self, parts: list[Ids]) -> Rows:
+    def placeholder(self, parts: list[Ids]) -> Rows:
         return np.arange(2)
 
 
@@ -182,7 +182,7 @@ class Links(Form):
     def shortened(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
         return source, labels[labels[:, 1] <= len(source[-1])]
 
-    def made_up(self, parts: list[Ids]) -> Rows:
+    def placeholder(self, parts: list[Ids]) -> Rows:
         return np.array([[0, 1, 0]])
 
 

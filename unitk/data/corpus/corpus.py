@@ -76,7 +76,7 @@ class StoredCorpus:
         raise NotImplementedError
 
     @property
-    def holds(self) -> bool:
+    def has_texts(self) -> bool:
         """Whether the corpus has any text."""
         return any(side.counts.tokens for side in self.sides)
 
@@ -100,7 +100,7 @@ class StoredCorpus:
         both = self.sides[1:]
         return both[0].document_lengths() if both else np.zeros(len(self), np.int64)
 
-    def made_up(self, parts: list[Ids], words: Ids) -> Any:
+    def placeholder(self, parts: list[Ids], words: Ids) -> Any:
         """A target for parts that are not in the corpus, to measure layouts with."""
         return words
 
@@ -309,9 +309,9 @@ class Labelled(Corpus):
         """A text as shortened, with the labels that remain."""
         return self._rules.shortened(labels, source)
 
-    def made_up(self, parts: list[Ids], words: Ids) -> Any:
+    def placeholder(self, parts: list[Ids], words: Ids) -> Any:
         """Labels of a text that is not in the corpus, to measure layouts with."""
-        return self._rules.made_up(parts)
+        return self._rules.placeholder(parts)
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class CorpusFormat(Protocol):
     def shards(self, folder: Path) -> list[Path]:
         """The corpora in a folder that are for training."""
 
-    def lacking(self, path: Path) -> str:
+    def explain_mismatch(self, path: Path) -> str:
         """Why a path is no corpus of this format, as a message; "" if it is of another format."""
 
 
@@ -135,7 +135,7 @@ def _folder(path: Path) -> Path:
         if (folder / MANIFEST).is_file():
             return folder
     wanted = path / "train" if path.is_dir() else path
-    lacking = next(filter(None, (one.lacking(wanted) for one in formats())), "")
+    lacking = next(filter(None, (one.explain_mismatch(wanted) for one in formats())), "")
     lacks = f"it has no {MANIFEST}, nor has a folder train/ in it"
     if not path.exists():
         lacks = f"not found{from_hub(path, 'data set')}"

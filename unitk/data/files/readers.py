@@ -128,7 +128,7 @@ class Reader(ABC):
     holds: ClassVar[Literal["records", "text", "questions"]] = "records"
     """records: a table, whose fields the user names; text: documents of lines; questions: SQuAD."""
 
-    def claims(self, ending: str, start: bytes) -> bool:
+    def recognizes(self, ending: str, start: bytes) -> bool:
         """Whether a file that ends and starts so is of this format; asked if several might be."""
         return True
 
@@ -211,7 +211,7 @@ def format_of(path: Path, given: str = "auto", option: str = "") -> str:
     names = [name for name, one in readers().items() if ending in one.endings]
     if len(names) > 1:
         start = head(path).lstrip()
-        names = [name for name in names if reader(name).claims(ending, start)]
+        names = [name for name in names if reader(name).recognizes(ending, start)]
     if len(names) > 1:
         raise UsageError(f"{path} may be {' or '.join(names)}; --input-format says which")
     if not names and option:

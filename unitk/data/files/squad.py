@@ -29,7 +29,7 @@ class Squad(Reader):
     endings = (".json",)
     holds = "questions"
 
-    def claims(self, ending: str, start: bytes) -> bool:
+    def recognizes(self, ending: str, start: bytes) -> bool:
         return not start.startswith(b"[") and not is_json_lines(start)
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:

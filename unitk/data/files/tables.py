@@ -32,7 +32,7 @@ class JsonLines(LineReader):
 
     endings = (".jsonl", ".ndjson", ".json")
 
-    def claims(self, ending: str, start: bytes) -> bool:
+    def recognizes(self, ending: str, start: bytes) -> bool:
         return not start.startswith(b"[") and (ending != ".json" or is_json_lines(start))
 
     def by_line(self, path: Path) -> bool:
@@ -55,7 +55,7 @@ class JsonList(Reader):
 
     endings = (".json", ".jsonl", ".ndjson")
 
-    def claims(self, ending: str, start: bytes) -> bool:
+    def recognizes(self, ending: str, start: bytes) -> bool:
         return start.startswith(b"[")
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:

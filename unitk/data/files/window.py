@@ -109,7 +109,7 @@ def around_answer(
     Without `focus`, the window is around the first occurrence of the answer. A source whose parts
     are not answer and passage, and a passage without the answer, stay as they are.
     """
-    answer, passage = in_form(parts, form)
+    answer, passage = arrange_parts(parts, form)
     first = passage.find(answer)
     if not answer or (first < 0 and focus is None):
         return parts
@@ -117,7 +117,7 @@ def around_answer(
     return arrange(cut_window(pair, limit, vocab, form).source, form)
 
 
-def in_form(parts: Sequence[str], form: str) -> tuple[str, str]:
+def arrange_parts(parts: Sequence[str], form: str) -> tuple[str, str]:
     """Answer and passage of a source in this form; empty where its parts are others."""
     names = [name.strip() for name in form.split("[SEP]")]
     text = SENTENCE if SENTENCE in names else "{passage}"

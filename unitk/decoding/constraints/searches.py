@@ -137,7 +137,7 @@ class Constrained(Search):
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
         """The continuations that the banks of an input take in turn, each bank its best first."""
-        gain_BKV = self.gains(logits_RV)
+        gain_BKV = self.ruled_log_probs(logits_RV)
         size = gain_BKV.shape[2]
         index = self._candidates(gain_BKV)
         gain = gain_BKV.flatten(1).gather(1, index)
@@ -254,7 +254,7 @@ class Diverse(Search):
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
         """The best continuations of each group, given what the groups before it chose."""
-        gain = self.gains(logits_RV)
+        gain = self.ruled_log_probs(logits_RV)
         _, beams, size = gain.shape
         gain = gain.view(-1, self.groups, beams * size)
         score = self.state.score[:, :beams].unflatten(0, (-1, self.groups))

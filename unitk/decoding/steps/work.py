@@ -58,16 +58,16 @@ class Work:
 
     def renew(self, until: int) -> None:
         """Compute a step in place, for recording: its results overwrite the tensors it has read."""
-        own = self.passed_on()
+        own = self.step_tensors()
         new = copy(self)
         new.search = copy(self.search)
         new.search.state = replace(self.search.state)
         new.chosen = new.advance(until)
-        for table, value in zip(own, new.passed_on(), strict=True):
+        for table, value in zip(own, new.step_tensors(), strict=True):
             if value is not table:
                 table.copy_(value)
 
-    def passed_on(self) -> list[Tensor]:
+    def step_tensors(self) -> list[Tensor]:
         """The tensors that one step of the search passes to the next."""
         more = [getattr(self.search, name) for name in self.search.carried]
         return list(tensors_within([self.search.state, self.chosen, more]))
@@ -77,7 +77,7 @@ class Work:
         reader = self.reader
         counts = reader.at, self.search.steps
         tables = [reader.cache, reader.condition, reader.mine, reader.columns, counts]
-        return [*tensors_within(tables), *self.passed_on()]
+        return [*tensors_within(tables), *self.step_tensors()]
 
     @property
     def fixed(self) -> tuple[Any, ...]:

@@ -52,7 +52,7 @@ def predict(
     """
     if len(model.members) > 1 and task.averages_labels:
         return by_labels(model, task, sources, config, first, report)
-    tasks = [own.knowing(room=model.config.room) for own in model.tasks or [task]]
+    tasks = [own.with_trained(room=model.config.room) for own in model.tasks or [task]]
     task = tasks[0]
     _check_options(task, config)
     read = [*_read(tasks, sources, config, first)]
@@ -61,7 +61,13 @@ def predict(
     for numbers in batches(examples, config.max_tokens):
         each = [
             # each model reads the texts as its task lays them out
-            (one, [examples[i] if own is task else asking(own, read[i].parts) for i in numbers])
+            (
+                one,
+                [
+                    examples[i] if own is task else lay_out_first(own, read[i].parts)
+                    for i in numbers
+                ],
+            )
             for one, own in zip(model.members, tasks, strict=True)
         ]
         output = finite_output(mean_output(each), task.form)
@@ -86,7 +92,7 @@ def _read(
         if tasks[0].form == "choice" and len(source) < 2:
             raise DataError(f"{name} has no choices, which are the parts behind its text")
         for start, parts in readings(tasks, source, name, config):
-            yield Window(number, start, parts, asking(tasks[0], parts))
+            yield Window(number, start, parts, lay_out_first(tasks[0], parts))
 
 
 def _decide(task: Understanding, window: Window, rows: Any, config: PredictConfig) -> Prediction:
@@ -157,9 +163,9 @@ def mean_output(each: Sequence[tuple[Model, list[Example]]]) -> Tensor:
     return outputs[0] if len(outputs) == 1 else model.heads.named(ask.head).mean(outputs)
 
 
-def asking(task: Understanding, parts: list[Ids]) -> Example:
+def lay_out_first(task: Understanding, parts: list[Ids]) -> Example:
     """Lay out texts with only the ask of what is predicted."""
-    example = task.asking(parts)
+    example = task.lay_out(parts)
     return replace(example, asks=example.asks[:1])
 
 
@@ -199,7 +205,7 @@ def readings(
 
 def _over(tasks: Sequence[Understanding], source: list[Ids]) -> int:
     room = tasks[0].trained.room
-    towers = [slots for task in tasks for slots in task.asking(source).towers.values()]
+    towers = [slots for task in tasks for slots in task.lay_out(source).towers.values()]
     return max(int(slots.pos.max()) for slots in towers) + 1 - room if room else 0
 
 

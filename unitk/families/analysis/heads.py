@@ -59,7 +59,7 @@ def open_gates(model: Model) -> dict[str, Tensor]:
 
 def _parts(model: Model) -> dict[str, HeadParts]:
     parts = model.named_modules()
-    return {model.stored(name): part for name, part in parts if isinstance(part, HeadParts)}
+    return {model.stored_name(name): part for name, part in parts if isinstance(part, HeadParts)}
 
 
 @contextmanager

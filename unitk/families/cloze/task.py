@@ -123,13 +123,13 @@ class Cloze(Understanding):
             there = f"of --data; answers: {', '.join(known)}"
             require(label in known, f"{self.pattern.place}: no answer for {label!r} {there}")
             right = known.index(label)
-        example = self.laid(parts)
+        example = self.fit_pattern(parts)
         *others, ask = example.asks
         if right >= (count := len(known) or ask.rows.shape[1]):
             raise ValueError(f"the right answer is number {right}, but there are {count}")
         return replace(example, asks=[*others, replace(ask, label=np.array([right]))])
 
-    def asking(self, parts: list[Ids]) -> Example:
+    def lay_out(self, parts: list[Ids]) -> Example:
         least = len(self.fields)
         given = len(parts)
         if least > given or (self.form == "class" and least < given):
@@ -137,19 +137,19 @@ class Cloze(Understanding):
                 f"{self.pattern.path} reads {least} parts ({', '.join(self.fields)}), but a text "
                 f"has {given}; --source-field names them"
             )
-        return self.laid(parts)
+        return self.fit_pattern(parts)
 
-    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+    def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         if self.single:
             ids = np.concatenate(self.given)  # the output's columns are in their order
             scores = output[0][np.searchsorted(np.sort(ids), ids)]
         else:
-            words, ask = self.laid(parts).asks
+            words, ask = self.fit_pattern(parts).asks
             first = np.searchsorted(words.first, ask.rows[0])
             scores = np.add.reduceat(output * words.weight, first)
-        return self.likeliest(scores, self.labels or range(len(scores)))
+        return self.rank_names(scores, self.labels or range(len(scores)))
 
-    def laid(self, parts: list[Ids]) -> Example:
+    def fit_pattern(self, parts: list[Ids]) -> Example:
         """A text in its pattern; the longest field is truncated until the example fits."""
         # texts that are made up to measure layouts have no known word: read them as empty
         known = any((part != self.vocab.unk).any() for part in parts)

@@ -91,6 +91,6 @@ class BD3LM(Diffusion):
         made = layout(tokens, block, hidden, weight, mask=self.vocab.mask, shift=self.shift)
         return made, hidden
 
-    def shown(self, tokens: Ids, asked: Ids) -> Example:
+    def lay_out_asked(self, tokens: Ids, asked: Ids) -> Example:
         slots = stay(tokens, pos=np.arange(len(tokens)), at=2 * self.blocks(tokens) + 1)
         return Example({"x": slots}, [lm(asked - self.shift, tokens[asked], name="bound")])

@@ -102,12 +102,12 @@ class Diffusion(Task):
         self.shift, self.separates = config.shift, config.ends
         self.first = {"cls": vocab.cls, "sep": vocab.sep}[config.opening]
 
-    def opened(self, ids: Ids, more: Ids | tuple[int, ...]) -> Ids:
+    def delimit(self, ids: Ids, more: Ids | tuple[int, ...]) -> Ids:
         """Tokens between the symbol before a text and what comes behind."""
         return np.concatenate([[self.first], ids, more]).astype(np.int64)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        tokens = self.opened(text.ids, (self.vocab.sep,) * self.config.ends)
+        tokens = self.delimit(text.ids, (self.vocab.sep,) * self.config.ends)
         return self.hide(tokens, 1, self.share, rng)[0]
 
     @property
@@ -125,27 +125,27 @@ class Diffusion(Task):
         Also returns the number of the token that each label is. Where texts have ends, theirs is
         hidden as tokens are, and has the number behind them.
         """
-        tokens = self.opened(np.append(before, text), (self.vocab.sep,) * self.config.ends)
+        tokens = self.delimit(np.append(before, text), (self.vocab.sep,) * self.config.ends)
         example, hidden = self.hide(tokens, 1 + len(before), (0, 1), rng)
         return example, hidden - 1 - len(before)
 
-    def shown(self, tokens: Ids, asked: Ids) -> Example:
+    def lay_out_asked(self, tokens: Ids, asked: Ids) -> Example:
         """Lay out tokens to be generated: all stay, and the labels of the asked ones are no
         answers."""
         raise NotImplementedError
 
     def prompt(self, source: list[Ids]) -> Example:
         """A source with [MASK]s, which are asked for; the labels are no answers."""
-        tokens = self.opened(self.joined(source), (self.vocab.sep,) * self.config.ends)
-        return self.shown(tokens, self.masks(tokens))
+        tokens = self.delimit(self.joined(source), (self.vocab.sep,) * self.config.ends)
+        return self.lay_out_asked(tokens, self.masks(tokens))
 
     def canvas(self, source: list[Ids], output: Ids) -> Example:
         """Lay out a source and an output with [MASK]s, with an ask for each of its slots.
 
         The labels of the asks have no meaning.
         """
-        tokens = self.opened(self.joined(source), output)
-        return self.shown(tokens, np.arange(len(tokens) - len(output), len(tokens)))
+        tokens = self.delimit(self.joined(source), output)
+        return self.lay_out_asked(tokens, np.arange(len(tokens) - len(output), len(tokens)))
 
     def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
         return np.flatnonzero(self.joined(source) == self.vocab.mask), list(written[:, None])
@@ -175,6 +175,6 @@ class MDLM(Diffusion):
         hidden += first
         return layout(tokens, hidden, weight, mask=self.vocab.mask, shift=self.shift), hidden
 
-    def shown(self, tokens: Ids, asked: Ids) -> Example:
+    def lay_out_asked(self, tokens: Ids, asked: Ids) -> Example:
         slots = stay(tokens, pos=np.arange(len(tokens)))
         return Example({"x": slots}, [lm(asked - self.shift, tokens[asked], name="bound")])

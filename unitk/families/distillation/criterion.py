@@ -77,7 +77,7 @@ class Distillation:
         if not batch.asks:
             raise UsageError("--criterion distill: this task has nothing to predict")
         assert isinstance(model, Model)
-        teacher = self.taught(model)
+        teacher = self.load_teacher(model)
         c = self.config
         with torch.no_grad():
             wanted = look(teacher, batch, c)
@@ -104,7 +104,7 @@ class Distillation:
             loss.sums["attention"] = c.attention_weight * apart
         return loss
 
-    def taught(self, model: Model) -> Model:
+    def load_teacher(self, model: Model) -> Model:
         """The teacher on the model's device, loaded before the first update, and checked."""
         if self.teacher is None:
             if (path := self.config.teacher) is None:

@@ -190,12 +190,12 @@ def write(parts: Loaded, folder: Path) -> None:
         raise UsageError("--to electra_pair: the model has no generator, so it is not an ELECTRA")
     for side in SIDES:
         (folder / side).mkdir()
-    told, drawn = (alone(parts, side) for side in SIDES)
+    told, drawn = (extract_network(parts, side) for side in SIDES)
     hf.write(told, folder / SIDES[0])
     hf.write(drawn, folder / SIDES[1])
 
 
-def alone(parts: Loaded, side: str) -> Loaded:
+def extract_network(parts: Loaded, side: str) -> Loaded:
     """One of the two networks as a model without the other."""
     config = parts.model.config
     tensors = parts.tensors()

@@ -138,13 +138,13 @@ class ERNIE2(Masked):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         c = self.config
         name = c.objectives[choose(shares(len(c.objectives), c.learning, text.when), rng)]
-        example = None if name == "knowledge" else self.asking(name, text, rng)
+        example = None if name == "knowledge" else self.lay_out_for(name, text, rng)
         if example is None:
             name = "knowledge"
             example = self.knowledge.pretrain(text, rng)
         return replace(example, inputs={"task": np.array([OBJECTIVES.index(name)])})
 
-    def asking(self, name: str, text: Text, rng: np.random.Generator) -> Example | None:
+    def lay_out_for(self, name: str, text: Text, rng: np.random.Generator) -> Example | None:
         """Lay out a text for an objective but that of knowledge, if it has what is asked for."""
         symbols = (self.vocab.cls, self.vocab.sep)
         two = len(text.parts) > 1

@@ -92,7 +92,7 @@ class ELBO:
         when = step, total
         return collapse(model, batches, self.config, self.objective, self.beta(*when), when)
 
-    def undivided(self) -> str:
+    def whole_update(self) -> str:
         """The option that requires whole updates: a part does not know the mean over all texts."""
         return "--criterion.kl-mode mean-hinge" if self.config.kl_mode == "mean-hinge" else ""
 
@@ -174,7 +174,7 @@ class Fusion:
             },
         )
 
-    def undivided(self) -> str:
+    def whole_update(self) -> str:
         """The option that requires whole updates: neighbours are those of the whole update."""
         return "--criterion fusion"
 

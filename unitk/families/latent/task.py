@@ -93,15 +93,15 @@ class Optimus(Seq2Seq):
         return self.finetune([text.ids], text.ids, rng)
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
-        written = self.written(source, target, rng)
+        written = self.lay_out_reply(source, target, rng)
         if not self.config.fusion:
             return written
-        own, between = (self.written([target], target, rng) for _ in range(2))
+        own, between = (self.lay_out_reply([target], target, rng) for _ in range(2))
         # a doc has a latent; the criterion puts another in the place of this one
         between.towers["enc"] = between.towers["enc"].take(np.zeros(1, np.int64))
         return side_by_side([Encoded(one, "dec", 0, []) for one in (written, own, between)])[0]
 
-    def written(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
+    def lay_out_reply(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         """A target that is written from the latent of a source."""
         example = super().finetune(source, target, rng)
         enc, dec = example.towers["enc"], example.towers["dec"]
@@ -131,11 +131,11 @@ class Optimus(Seq2Seq):
         tokens = self.joined(source)
         vocab = self.source_vocab
         if vocab is not self.vocab:
-            tokens = self.spelled(tokens)[: self.longest(len(tokens))]
+            tokens = self.spell(tokens)[: self.longest(len(tokens))]
         tokens, _ = framed([tokens], vocab.cls, vocab.sep)
         return stay(tokens, pos=np.arange(len(tokens)), cross=0)
 
-    def spelled(self, tokens: Ids) -> Ids:
+    def spell(self, tokens: Ids) -> Ids:
         """What tokens spell, in the vocabulary of the encoder; separators stay."""
         parts = np.split(tokens, np.flatnonzero(tokens == self.vocab.sep))
         words = [self.source_vocab.encode(self.vocab.decode(part)) for part in parts]
@@ -149,4 +149,4 @@ class Optimus(Seq2Seq):
 
     def truncates(self, source: list[Ids]) -> bool:
         tokens = self.joined(source)
-        return len(self.spelled(tokens)) > self.longest(len(tokens))
+        return len(self.spell(tokens)) > self.longest(len(tokens))

@@ -59,7 +59,7 @@ class LowRank(nn.Module):
 def apply(config: LoRA, model: Model) -> None:
     """Put low-rank matrices beside those of a model that `config` names."""
     matched = {
-        f"{model.stored(part)}.{child}": (module, child, linear)
+        f"{model.stored_name(part)}.{child}": (module, child, linear)
         for part, module in model.named_modules()
         for child, linear in module.named_children()
         # the gates of heads are a few numbers, and no one matrix of attention

@@ -39,7 +39,7 @@ from unitk.formats.hf.families import (
 from unitk.formats.hf.folder import find as find_folder
 from unitk.formats.hf.folder import translate
 from unitk.formats.hf.folder import write as write_folder
-from unitk.formats.names import TURNED, Layout, list_names, same
+from unitk.formats.names import TURNED, Layout, equal_tensors, list_names
 from unitk.formats.settings import check_value
 from unitk.options.fields import parse_named
 from unitk.registry import register
@@ -204,7 +204,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     output = base.layout.names.get("heads.lm.weight")
     tuned = any(":label" in head for head in base.config.heads)
     for name, first in copies.items():
-        alike = name in tensors and same(tensors[name], tensors[first])
+        alike = name in tensors and equal_tensors(tensors[name], tensors[first])
         if name not in base.tensors and (alike or (tuned and name == output)):
             tensors.pop(name, None)
     config = replace(base.config, tied=base.config.tied and output not in tensors)

@@ -61,10 +61,10 @@ class MTDNN(Headed):
                 f"task mtdnn learns labels of the forms {', '.join(TASKS)}, but {name} has {form}",
             )
             trained = replace(self.trained, labels=tuple(labels), corpora={})
-            labellings[name] = self.of_form(form).changed(trained=trained)
+            labellings[name] = self.task_of_form(form).changed(trained=trained)
         return labellings
 
-    def of_form(self, form: str) -> Labelling:
+    def task_of_form(self, form: str) -> Labelling:
         """The task that learns labels of a form, with the options of this one."""
         made_from = registry.get("task", TASKS[form])
         given = {one.name: getattr(self.config, one.name) for one in fields(Headed.Config)}
@@ -83,7 +83,7 @@ class MTDNN(Headed):
         known = self.each
         name = self.config.corpus
         if not known:  # of nothing that was trained, to draw its slots
-            return self.of_form("number")
+            return self.task_of_form("number")
         if name in known:
             return known[name]
         there = f"the model learnt {', '.join(known)}"
@@ -107,23 +107,23 @@ class MTDNN(Headed):
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         if self.config.corpus:
-            return self.asked_as(self.config.corpus, self.own.classify(parts, labels, rng))
+            return self.ask_for(self.config.corpus, self.own.classify(parts, labels, rng))
         # made up, to measure layouts: those of no other form have more slots
-        return self.of_form("number").classify(parts, labels, rng)
+        return self.task_of_form("number").classify(parts, labels, rng)
 
-    def asking(self, parts: list[Ids]) -> Example:
+    def lay_out(self, parts: list[Ids]) -> Example:
         own = self.own
         names = (name for name, one in self.each.items() if one is own)
-        return self.asked_as(next(names, "label"), own.asking(parts))
+        return self.ask_for(next(names, "label"), own.lay_out(parts))
 
-    def asked_as(self, name: str, example: Example) -> Example:
+    def ask_for(self, name: str, example: Example) -> Example:
         """The example with the ask and the head of a corpus."""
         first, *others = example.asks
         head = first.head.replace(":label", f":{name}")
         return replace(example, asks=[replace(first, name=name, head=head), *others])
 
-    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
-        return self.own.said(parts, output)
+    def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+        return self.own.prediction(parts, output)
 
     def texts(self, parts: Sequence[str]) -> list[str]:
         return self.own.texts(parts)

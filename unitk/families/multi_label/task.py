@@ -30,7 +30,7 @@ class MultiLabel(Labelling):
         """Texts laid out with their classes, which are numbers [n]."""
         marks = np.zeros((1, len(self.labels)), np.float32)
         marks[0, labels] = 1
-        return with_labels(self.asking(parts), marks)
+        return with_labels(self.lay_out(parts), marks)
 
     def measured(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
         """Micro F1 of classes: twice the right ones, over those that are predicted or wanted."""
@@ -41,7 +41,7 @@ class MultiLabel(Labelling):
         right = 2.0 * (found_KC & wanted_KC).sum()
         return {"labels/f1": right}, {"labels": float(found_KC.sum() + wanted_KC.sum())}
 
-    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+    def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         odds = (1 / (1 + np.exp(-output[0].astype(np.float64)))).tolist()
         each = dict(zip(self.labels, odds, strict=True))
         found = [name for name, logit in zip(self.labels, output[0], strict=True) if logit > 0]

@@ -47,7 +47,7 @@ class Order:
         steps = torch.arange(self.place_NL.shape[1])
         return (steps < self.length_N[:, None]).to(self.place_NL.device)
 
-    def laid(self, x_BTD: Tensor) -> Tensor:
+    def to_sequences(self, x_BTD: Tensor) -> Tensor:
         """States of slots as sequences [N, L, D]."""
         found: Tensor = x_BTD.flatten(0, 1).index_select(0, self.place_NL.flatten())
         return found.unflatten(0, self.place_NL.shape)
@@ -131,7 +131,7 @@ class RecurrentStack(Tower):
         """
         order = reading_order(slots, sight)
         rows = slots.shape[1]
-        x_NLD = self.dropped(order.laid(embedded_BTD), self.settings.input_dropout)
+        x_NLD = self.dropped(order.to_sequences(embedded_BTD), self.settings.input_dropout)
         if layers is not None:
             layers.append(order.back(x_NLD, rows))
         states = self.beginning(x_NLD)
@@ -211,7 +211,7 @@ class RecurrentStack(Tower):
             words = columns[0].numel()
             place_N1 = torch.arange(words, device=columns.device)[:, None]
             order = Order(place_N1, torch.ones(words, dtype=torch.int64), words)
-        x_NLD = order.laid(self.embed(columns))
+        x_NLD = order.to_sequences(self.embed(columns))
         before = [(output.flatten(0, 1), cell.flatten(0, 1)) for output, cell in cache.states]
         found_NLD, after = self.pass_through(x_NLD, order, before or self.beginning(x_NLD), rows)
         cache.states = [

@@ -38,7 +38,7 @@ class Contrast:
             raise UsageError("--criterion contrastive is for --task contrastive")
         return {"pairs": float(len(batch.inputs["key"]) // docs_of(batch))}
 
-    def undivided(self) -> str:
+    def whole_update(self) -> str:
         """The option that requires whole updates: the negatives are those of the whole update."""
         return "--criterion contrastive"
 

@@ -22,7 +22,7 @@ from unitk.formats import settings
 from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_of
 from unitk.formats.base import Format, Found
 from unitk.formats.dictionary import XLM_FIRST, XLMDictionary
-from unitk.formats.names import Layout, Theirs, cross_layer, layer, prefix_names, same
+from unitk.formats.names import Layout, Theirs, cross_layer, equal_tensors, layer, prefix_names
 from unitk.models.attention import CrossAttention, Fused, Source
 from unitk.registry import register
 from unitk.slots import SEG
@@ -160,7 +160,7 @@ def config_of(
         num_segments=settings.shape_of(tensors, LANGUAGES, path)[0] if LANGUAGES in tensors else 0,
         cross_by_segment="decoder.encoder_attn.0.out_lin.0.weight" in tensors,
         activation="gelu" if gelu else "relu",
-        tied=same(tensors.get(OUTPUT, words), words),
+        tied=equal_tensors(tensors.get(OUTPUT, words), words),
     )
     return settings.read(config, KEYS, given, path)
 

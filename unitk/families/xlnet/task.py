@@ -140,15 +140,17 @@ class XLNet(Task):
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         written = np.append(target, self.vocab.sep)
-        return unroll(self.opened(self.joined(source), answers=True), self.protocol, written)
+        return unroll(
+            self.lay_out_prompt(self.joined(source), answers=True), self.protocol, written
+        )
 
     def continued(self, before: Ids, text: Ids) -> Example:
-        return unroll(self.opened(before, answers=False), self.protocol, text)
+        return unroll(self.lay_out_prompt(before, answers=False), self.protocol, text)
 
     def prompt(self, source: list[Ids]) -> Example:
-        return self.opened(self.joined(source), self.trained.pairs)
+        return self.lay_out_prompt(self.joined(source), self.trained.pairs)
 
-    def opened(self, source: Ids, answers: bool) -> Example:
+    def lay_out_prompt(self, source: Ids, answers: bool) -> Example:
         """A source that is answered, S behind it, or continued, S before it."""
         end = [self.vocab.sep]
         tokens = np.concatenate([source, end] if answers else [end, source]).astype(np.int64)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unitk import registry
 from unitk.errors import CheckpointError, UsageError, require
-from unitk.formats.names import Layout, class_head, prefix_names, same
+from unitk.formats.names import Layout, class_head, equal_tensors, prefix_names
 from unitk.formats.settings import Keys, check_family, config_of_preset
 from unitk.models.config import ModelConfig
 from unitk.vocab.base import Vocab
@@ -296,5 +296,5 @@ def is_tied(layout: Layout, tensors: Mapping[str, Tensor]) -> bool:
     output = layout.names["heads.lm.weight"]
     first = layout.copies[str(output)]
     return output not in tensors or (
-        first in tensors and same(tensors[str(output)], tensors[first])
+        first in tensors and equal_tensors(tensors[str(output)], tensors[first])
     )

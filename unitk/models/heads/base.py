@@ -223,9 +223,9 @@ class Answers(nn.Module):
 
     def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities [K] of the labels; a condition that is not given is the batch's."""
-        return self.judged(batch, ask, condition)[0]
+        return self.score_labels(batch, ask, condition)[0]
 
-    def judged(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
+    def score_labels(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities of the labels, and 1 where a label is the likeliest: [2, K]."""
         condition = self.condition(batch) if condition is None else condition
         states, _ = self(replace(batch, only_asked=True), condition)

@@ -47,7 +47,7 @@ class Completions(WritingRoute):
         return generator.task.generates
 
     @staticmethod
-    def suits(generator: Generator) -> bool:
+    def preferred(generator: Generator) -> bool:
         return not generator.task.infills  # a language model rather than what fills blanks
 
     @classmethod
@@ -137,9 +137,9 @@ class Completions(WritingRoute):
         if self.ids is None:  # the text as it was sent: its tokens may spell it otherwise
             [text] = self.texts[index // self.wanted]
             return text
-        return self.spelled(source).text
+        return self.speller_of(source).text
 
-    def spelled(self, source: list[Ids]) -> Speller:
+    def speller_of(self, source: list[Ids]) -> Speller:
         """What has spelt a prompt."""
         speller = Speller(self.generator.vocab.decode)
         speller.add(np.concatenate([*source, []]).astype(np.int64))
@@ -150,7 +150,7 @@ class Completions(WritingRoute):
         """A choice behind its prompt, whose tokens have log-probabilities if they are asked for."""
         ids = np.concatenate([*source, []]).astype(np.int64)
         text = self.opening(choice.index, source)
-        pieces = self.spelled(source).pieces
+        pieces = self.speller_of(source).pieces
         if self.ids is None:
             pieces = pieces_of(text, self.generator.vocab.offsets(text)) or [text] * len(ids)
         made = replace(choice, text=text + choice.text)
@@ -162,7 +162,7 @@ class Completions(WritingRoute):
             # before the first one is nothing, or what the task puts there
             table = self.log_probs(self.generator.task.likelihood(ids[:0], ids))[1 - len(ids) :]
             gains = table[np.arange(len(table)), ids[1:]]
-            tops = self.likeliest(table, ids[1:], gains, pieces[1:]) if self.alternatives else tops
+            tops = self.top_tokens(table, ids[1:], gains, pieces[1:]) if self.alternatives else tops
         return replace(
             made,
             pieces=[*pieces, *choice.pieces],

@@ -284,7 +284,7 @@ class WritingRoute(DecodingRoute):
             table = self.log_probs(laid)
             if self.end is not None:
                 table = table[found.ids != self.end]
-            tops = self.likeliest(table[:kept], words, gains, speller.pieces)
+            tops = self.top_tokens(table[:kept], words, gains, speller.pieces)
         pieces = speller.pieces[:kept]
         return replace(made, pieces=pieces, gains=gains[:kept].tolist(), tops=tops)
 
@@ -294,7 +294,7 @@ class WritingRoute(DecodingRoute):
         high = table.max(1, keepdims=True)
         return np.asarray(table - high - np.log(np.exp(table - high).sum(1, keepdims=True)))
 
-    def likeliest(
+    def top_tokens(
         self, table: Floats, words: Ids, gains: Floats, pieces: list[str]
     ) -> list[Alternatives]:
         """The likeliest tokens in each place, and the token that is there."""
@@ -359,7 +359,7 @@ class Events(Stream):
             return b""
         added = text[len(self.sent[index]) :]
         self.sent[index] = text
-        return self.told([self.grown(index, added)])
+        return self.write_chunk([self.text_delta(index, added)])
 
     def answer(self, value: Any) -> bytes:
         parts = list[bytes]()
@@ -367,21 +367,21 @@ class Events(Stream):
             index = choice["index"]
             whole = self.route.text_in(choice)
             added = whole[len(self.sent[index]) :]
-            parts.append(self.told([self.grown(index, added, choice)]))
+            parts.append(self.write_chunk([self.text_delta(index, added, choice)]))
         if self.usage:
-            parts.append(self.told([], usage=value["usage"]))
+            parts.append(self.write_chunk([], usage=value["usage"]))
         return b"".join([*parts, b"data: [DONE]\n\n"])
 
     def error(self, status: int, said: str) -> bytes:
         return server_event(error_body(status, said, None)[1])
 
-    def grown(self, index: int, added: str, done: Any = None) -> dict[str, Any]:
+    def text_delta(self, index: int, added: str, done: Any = None) -> dict[str, Any]:
         """The delta of a choice whose text has grown."""
         first = index not in self.begun
         self.begun.add(index)
         return self.route.delta(index, added, first, done)
 
-    def told(self, choices: list[Any], **more: Any) -> bytes:
+    def write_chunk(self, choices: list[Any], **more: Any) -> bytes:
         """An event with what is told of choices."""
         return server_event({**self.route.frame(self.route.event), "choices": choices, **more})
 

@@ -98,13 +98,13 @@ class Understanding(Task):
         """The names of the labels that it predicts."""
         return self.trained.labels
 
-    def asking(self, parts: list[Ids]) -> Example:
+    def lay_out(self, parts: list[Ids]) -> Example:
         """Lay out texts with an ask whose labels are not set (`with_labels`)."""
         raise NotImplementedError
 
-    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+    def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         """The prediction of an output [K, ...] of the first ask, as `unitk predict` writes it."""
-        return self.likeliest(output[0], self.labels)
+        return self.rank_names(output[0], self.labels)
 
     def texts(self, parts: Sequence[str]) -> list[str]:
         """The texts to encode for the parts of a source."""
@@ -119,10 +119,10 @@ class Understanding(Task):
         return type(self) is type(other)
 
     def decide(self, parts: list[Ids], output: Floats, null_threshold: float) -> dict[str, Any]:
-        """The prediction (`said`); no answer if that is likelier by more than `null_threshold`."""
-        return self.said(parts, output)
+        """The `prediction`; no answer if that is likelier by more than `null_threshold`."""
+        return self.prediction(parts, output)
 
-    def likeliest(self, logits: Floats, names: Sequence[Any]) -> dict[str, Any]:
+    def rank_names(self, logits: Floats, names: Sequence[Any]) -> dict[str, Any]:
         """The name with the largest logit, its probability, and the probabilities of all names."""
         best = int(logits.argmax())
         odds = softmax(logits).tolist()
@@ -164,7 +164,7 @@ class Headed(Understanding):
         own = [slots[: len(part)] for slots, part in zip(encoded.parts, parts, strict=True)]
         return replace(encoded, parts=own)
 
-    def asking(self, parts: list[Ids]) -> Example:
+    def lay_out(self, parts: list[Ids]) -> Example:
         encoded = self.encoded(parts)
         return self.asked(encoded.example, encoded.tower, self.rows(encoded))
 
@@ -184,7 +184,7 @@ class Labelling(Headed):
     """A task with a head that learns from labelled texts."""
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
-        return with_labels(self.asking(parts), labels)
+        return with_labels(self.lay_out(parts), labels)
 
 
 def side_by_side(each: Sequence[Encoded]) -> tuple[Example, Ids]:

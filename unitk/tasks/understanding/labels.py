@@ -58,10 +58,10 @@ class Whole(Labelling):
             return super().rows(encoded)
         return np.arange(len(encoded.example.towers[encoded.tower]))[None]
 
-    def laid(self, parts: list[Ids]) -> Example:
+    def lay_out_orders(self, parts: list[Ids]) -> Example:
         """Texts laid out in one order, or in both side by side."""
         if self.config.pooling != "slot":
-            example = super().asking(parts)  # pooling reads one order
+            example = super().lay_out(parts)  # pooling reads one order
             first, *others = example.asks
             return replace(example, asks=[replace(first, name=self.kind), *others])
         orders = [parts, parts[::-1]] if self.config.both_orders else [parts]
@@ -69,15 +69,15 @@ class Whole(Labelling):
         example, rows = side_by_side(each)
         return self.asked(example, each[0].tower, rows)
 
-    def asking(self, parts: list[Ids]) -> Example:
+    def lay_out(self, parts: list[Ids]) -> Example:
         require(
             len(parts) == 2 or not self.fields,
             f"--task.both-orders reads pairs of texts, got a text of {len(parts)} parts",
         )
-        return self.laid(parts)
+        return self.lay_out_orders(parts)
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
-        return with_labels(self.laid(parts), labels)
+        return with_labels(self.lay_out_orders(parts), labels)
 
 
 @register("task", "classify")
@@ -115,7 +115,7 @@ class Classify(Whole):
             len(weights) == len(names) and min(weights) > 0,
             f"--task.class-weights needs {len(names)} weights above 0, for {', '.join(names)}",
         )
-        return with_labels(self.laid(parts), labels, weights[labels])
+        return with_labels(self.lay_out_orders(parts), labels, weights[labels])
 
 
 @register("task", "regress")
@@ -125,7 +125,7 @@ class Regress(Whole):
     kind, form = "regress", "number"
     pools = {"mean": "regress_mean", "late": "regress_late"}
 
-    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+    def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         return {"value": float(output[0])}
 
 
@@ -139,7 +139,7 @@ class Tag(Labelling):
         """Each word with the blank before it."""
         return spaced_words(split_words(parts[0]) if len(parts) == 1 else parts)
 
-    def asking(self, parts: list[Ids]) -> Example:
+    def lay_out(self, parts: list[Ids]) -> Example:
         """Words, each of them a part, laid out as one text; one without tokens is unknown."""
         parts = [part if len(part) else np.array([self.vocab.unk]) for part in parts]
         encoded = self.encoded([np.concatenate(parts)])
@@ -160,6 +160,6 @@ class Tag(Labelling):
         right = output.new_tensor(2.0 * len(figures[0] & figures[1]))
         return {"spans/f1": right}, {"spans": sum(map(len, figures))}
 
-    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+    def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         odds = softmax(output).max(-1).tolist()
         return {"tags": [self.labels[i] for i in output.argmax(-1)], "probabilities": odds}

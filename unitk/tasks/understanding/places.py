@@ -93,14 +93,14 @@ class Choice(Labelling):
     def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids:
         return (parts - 1) * (source + SYMBOLS)
 
-    def asking(self, parts: list[Ids]) -> Example:
+    def lay_out(self, parts: list[Ids]) -> Example:
         """A text with its choices: one document for each choice, which the text precedes."""
         each = [self.fitting(parts[0], choice) for choice in parts[1:] or parts]
         example, rows = side_by_side(each)
         return self.asked(example, each[0].tower, rows)
 
-    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
-        return self.likeliest(output[0], range(len(parts) - 1))
+    def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+        return self.rank_names(output[0], range(len(parts) - 1))
 
     def fitting(self, text: Ids, choice: Ids) -> Encoded:
         """Text and choice laid out; the text is truncated to the model's positions."""

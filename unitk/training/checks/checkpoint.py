@@ -45,7 +45,7 @@ def differences(parsed: Parsed, there: Settings, checkpoint: Path, tower: str = 
         return []  # its settings are those of a preset
     here = replace(parsed, components=parsed.components | {"arch": component})
     preset = dict[str, str]()
-    for key, text in here.differing(theirs).items():
+    for key, text in here.differences(theirs).items():
         what = f"{flag(key)} is {here.settings[key].text}, but {text} in {checkpoint}"
         if here.settings[key].origin == Origin.PRESET and key != "arch.norm_eps":
             preset[what] = f"{flag(key)} {text}"
@@ -77,7 +77,7 @@ def check_frozen(
                 f"{checkpoint / name}, a copy of a file that was changed"
             )
     # an option the run did not know yet has its default there
-    there = parsed.differing(recorded_options(state))
+    there = parsed.differences(recorded_options(state))
     here = parsed.settings
     components = here.only(*COMPONENTS)
     changed = there.keys() & CUT if parsed.main.new_data else set()

@@ -126,7 +126,7 @@ class Journal:
         place = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
         log.info("step %s  %s", place, line)
 
-    def taken(self) -> Iterator[Event]:
+    def take_events(self) -> Iterator[Event]:
         """The events since the last call."""
         events = self._events
         self._events = []

@@ -42,7 +42,7 @@ from unitk.options.settings import NOTHING, Settings
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
 from unitk.training.saving.folder import finding
-from unitk.training.saving.state import asked_as, plugins_named, read_state, settings_of
+from unitk.training.saving.state import plugins_named, read_state, settings_of, untrained_options
 from unitk.training.saving.weights import weights_of
 from unitk.vocab.base import Vocab
 
@@ -103,7 +103,7 @@ def load(
     state = read_state(folder)
     with plugins_named(state, folder):
         vocab = Vocab.load(folder / "vocab")
-    given = asked_as(state, task_name).under(given)
+    given = untrained_options(state, task_name).under(given)
     parsed = components(state, folder, given)
     parts = parsed.components
     chosen = parsed.components["task"]
@@ -121,7 +121,7 @@ def load(
         "max_source": (state.get("lengths") or (None,))[0],
         "window": state.get("window"),
     }
-    task: Task = chosen.made_from(chosen.config, vocab).knowing(**known)
+    task: Task = chosen.made_from(chosen.config, vocab).with_trained(**known)
     check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))  # fp32, of four bytes
     with plugins_named(state, folder), Undrawn():  # of a head
         model = build(parts["arch"].config, len(vocab), len(task.source_vocab))
@@ -132,7 +132,7 @@ def load(
     model.leave_out(rows)
     model = model.to(device).eval()
     others = (one for one in tasks.values() if one.name == "lm" and one is not chosen)
-    reader = next((one.made_from(one.config, vocab).knowing(**known) for one in others), None)
+    reader = next((one.made_from(one.config, vocab).with_trained(**known) for one in others), None)
     return Loaded(model, task, state["config"], rows, state=state, path=folder, reader=reader)
 
 

@@ -210,7 +210,7 @@ def hold(checkpoint: Path, alone: bool = False) -> AbstractContextManager[Any] |
 
 
 @contextmanager
-def holding(path: Path) -> Iterator[Path]:
+def hold_checkpoint(path: Path) -> Iterator[Path]:
     """The checkpoint that `path` names, which its run does not remove within the context.
 
     `path` is a checkpoint, a run folder (its best checkpoint, else its newest good one), or the
@@ -235,9 +235,9 @@ def holding(path: Path) -> Iterator[Path]:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The checkpoint that `path` names (`holding`); it is held until this process ends."""
+    """The checkpoint that `path` names (`hold_checkpoint`); it is held until this process ends."""
     inner = ExitStack()
-    checkpoint = inner.enter_context(holding(path))
+    checkpoint = inner.enter_context(hold_checkpoint(path))
     if checkpoint in _held:  # once is enough
         inner.close()
     else:
@@ -306,7 +306,7 @@ def is_used(name: str) -> bool:
     return not name.startswith("optim.")
 
 
-def stored(checkpoint: Path) -> set[str]:
+def stored_files(checkpoint: Path) -> set[str]:
     """The names of a checkpoint's files; shards of one have the name of the whole."""
     names = (name.partition(f"{SHARDED}/") for name in files.sealed_files(checkpoint))
     return {f"{name}.safetensors" if divided else name for name, divided, _ in names}
@@ -317,12 +317,12 @@ T = TypeVar("T")
 
 
 def finding(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
-    """Decorate a function that reads a checkpoint: it then takes any path that `holding` takes."""
+    """Decorate a function that reads a checkpoint to take any path that `hold_checkpoint` takes."""
 
     @wraps(read)
     def reads(path: Path, /, *args: P.args, **kwargs: P.kwargs) -> T:
         for _ in range(TRIES):  # a disk without locks holds nothing
-            with holding(path) as found:
+            with hold_checkpoint(path) as found:
                 try:
                     return read(found, *args, **kwargs)
                 except (CheckpointError, DataError):

@@ -25,7 +25,7 @@ from unitk.training.ema import Average
 from unitk.training.parallel import Ranks
 from unitk.training.saving import weights
 from unitk.training.saving.checkpoint import check_finite, tensors_of
-from unitk.training.saving.folder import OPTIMIZER, RunFolder, stored
+from unitk.training.saving.folder import OPTIMIZER, RunFolder, stored_files
 from unitk.training.saving.state import Identity, Progress, read_state, write_files
 
 CARRY = "carry.safetensors"
@@ -141,7 +141,7 @@ def restore(
     the progress of the run."""
     state = read_state(folder)
     parameters = dict(model.named_parameters())
-    if OPTIMIZER not in stored(folder):
+    if OPTIMIZER not in stored_files(folder):
         raise CheckpointError(
             f"--resume: {folder} was kept without the optimizer's state (--save-at-words); "
             "--init-from takes its weights"
@@ -157,7 +157,7 @@ def restore(
         packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
         groups = optimizer.state_dict()["param_groups"]  # today's options, the checkpoint's state
         optimizer.load_state_dict({"state": packed, "param_groups": groups})
-    if average is not None and weights.EMA in stored(folder):
+    if average is not None and weights.EMA in stored_files(folder):
         average.restore(weights.load_tensors(folder / weights.EMA))
     return Progress.of(state)
 
@@ -181,6 +181,6 @@ def _named_parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, n
 
 def load_carry(folder: Path | None, device: torch.device) -> dict[str, Tensor]:
     """The carried states of a resumed run's stateful rows."""
-    if folder is None or CARRY not in stored(folder):
+    if folder is None or CARRY not in stored_files(folder):
         return {}
     return {name: table.to(device) for name, table in weights.load_tensors(folder / CARRY).items()}

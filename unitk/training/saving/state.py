@@ -23,7 +23,7 @@ from unitk.foreign import read_json
 from unitk.options.fields import COMMA, SUFFIXES, Copied, options, render
 from unitk.options.settings import NOTHING, Origin, Settings, rename_old
 from unitk.tasks.base import Task
-from unitk.training.saving.folder import stored
+from unitk.training.saving.folder import stored_files
 
 if TYPE_CHECKING:
     from unitk.training.config import TrainConfig
@@ -238,7 +238,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     """Read the state.json of a checkpoint whose manifest is valid."""
     path = checkpoint / "state.json"
     for name in ("state.json", "model.safetensors", "vocab/vocab.json"):
-        if name not in stored(checkpoint):
+        if name not in stored_files(checkpoint):
             raise CheckpointError(f"{checkpoint} has no {name} in its manifest")
     state = read_json(path, CheckpointError)
     for name, kind in FIELDS.items():
@@ -250,7 +250,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     return {**state, "config": rename_old(Settings.of_texts(config, Origin.CHECKPOINT)).texts}
 
 
-def asked_as(state: dict[str, Any], task: str | None) -> Settings:
+def untrained_options(state: dict[str, Any], task: str | None) -> Settings:
     """The options that let a checkpoint be used with a task that is `untrained`; else none."""
     there = recorded_options(state)
     known = task is not None and task not in there.tasks() and registry.has("task", task)

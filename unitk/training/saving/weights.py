@@ -27,7 +27,7 @@ from unitk.errors import CheckpointError
 from unitk.files import MANIFEST, create, damage, link_or_copy
 from unitk.foreign import read_json, require_file
 from unitk.options.fields import parse_named
-from unitk.training.saving.folder import SHARDED, stored
+from unitk.training.saving.folder import SHARDED, stored_files
 from unitk.training.saving.state import read_state
 
 WEIGHTS, EMA, BASE = "model.safetensors", "ema.safetensors", "base.safetensors"
@@ -49,7 +49,7 @@ class Base:
     def of(cls, tensors: Mapping[str, Tensor], folder: Path | None) -> Base:
         """The base of a new run, whose weights come from a checkpoint, or from several (None)."""
         own = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
-        if folder is None or {EMA, BASE} & stored(folder) or "base" in read_state(folder):
+        if folder is None or {EMA, BASE} & stored_files(folder) or "base" in read_state(folder):
             return cls(own, {}, None)
         there = load_tensors(folder / WEIGHTS)
         alike = (name in there and torch.equal(there[name].float(), own[name]) for name in own)
@@ -61,7 +61,7 @@ class Base:
         return cls(own, about, folder / WEIGHTS)
 
     @classmethod
-    def stored(cls, folder: Path) -> Base:
+    def of_checkpoint(cls, folder: Path) -> Base:
         """The base of the checkpoint of a run with an adapter."""
         about = read_state(folder)["base"]
         file = folder / BASE
@@ -72,7 +72,7 @@ class Base:
                 what = f"{folder} stands on the model {about['model']} of unitk"
                 version = read_state(folder).get("versions", {}).get("unitk", "another version")
                 raise CheckpointError(f"{what} {version}, which this version has not")
-        elif BASE not in stored(folder):
+        elif BASE not in stored_files(folder):
             raise CheckpointError(f"{folder} has no {BASE} in its manifest")
         own = load_tensors(file)
         return cls({n: own[n] for n in own if n not in about.get("left_out", ())}, about, file)
@@ -99,14 +99,14 @@ def weights_of(folder: Path, averages: bool, merged: bool = True) -> dict[str, T
 
     An adapter is added to its base, unless they are not to be `merged`.
     """
-    averaged = averages and EMA in stored(folder)
+    averaged = averages and EMA in stored_files(folder)
     tensors = load_tensors(folder / WEIGHTS)
     # buffers, such as the statistics of batch normalization, have no average
     tensors |= load_tensors(folder / EMA) if averaged else {}
     state = read_state(folder)
     if "base" not in state:
         return tensors
-    tensors |= Base.stored(folder).tensors
+    tensors |= Base.of_checkpoint(folder).tensors
     adapter = parse_named("adapter", state["config"].get("adapter", ""), f"{folder}: adapter")
     return adapter.merge(tensors) if merged else tensors
 
@@ -173,7 +173,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     """
     try:
         if path.with_suffix(SHARDED).is_dir():
-            return {name: stored.read() for name, stored in open_tensors(path).items()}
+            return {name: stored_files.read() for name, stored_files in open_tensors(path).items()}
         require_file(path)
         return load_file(path)
     except (SafetensorError, OSError) as error:

@@ -40,7 +40,7 @@ class Importance(Estimator):
         for number, (_, text) in enumerate(texts):
             if len(text):
                 numbers.append(number)
-                examples.append(plain.written([text], text, np.random.default_rng(0)))
+                examples.append(plain.lay_out_reply([text], text, np.random.default_rng(0)))
                 if (over := beyond(examples[-1], model.config)) > 0:
                     raise DataError(
                         f"{how.name(number)} is too long by {over:,} for this model's positions"

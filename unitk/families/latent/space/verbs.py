@@ -50,8 +50,8 @@ def latent(kind: type, act: Callable[[Any, Opened], Outcome], example: str) -> V
 
     @verb(kind, words="texts", aside=ASIDE, value=value, example=example)
     def run(parsed: Parsed) -> None:
-        given, opened = check_options(parsed)
-        lines = act(given, opened).lines(given.output_format)
+        given, open_space = check_options(parsed)
+        lines = act(given, open_space).lines(given.output_format)
         write(lines, given.output, given.overwrite)
 
     return run
@@ -73,28 +73,28 @@ def check_options(parsed: Parsed) -> tuple[Any, Opened]:
     check_writable(given)
 
     # called when all texts are read, so that their mistakes come before the model is loaded
-    def opened() -> LatentSpace:
+    def open_space() -> LatentSpace:
         from unitk.families.latent.space.points import LatentSpace
 
         generator = open_generator(given, parsed.aside.texts)
         return LatentSpace(generator.model, generator.task)
 
-    return given, opened
+    return given, open_space
 
 
-def encode(given: options.Encode, opened: Opened) -> Outcome:
+def encode(given: options.Encode, open_space: Opened) -> Outcome:
     """`encode`: the latents of texts, as rows of numbers."""
     texts = read_texts(given)
-    table = getattr(encode_texts(opened(), texts, given), given.feature)
+    table = getattr(encode_texts(open_space(), texts, given), given.feature)
     return Outcome(table, partial(rows_of_numbers, texts, given.feature, table))
 
 
-def sample(given: options.Sample, opened: Opened) -> Outcome:
+def sample(given: options.Sample, open_space: Opened) -> Outcome:
     """`sample`: texts of latents drawn from the prior, or around texts or those of a label."""
     texts = read_texts(given) if given.texts or given.input is not None else []
     alike = [] if given.among is None else of_label(given.among, given.label, "--label")
     require(not (texts and alike), "--among excludes texts: draws are of all texts of the --label")
-    space = opened()
+    space = open_space()
     rng = np.random.default_rng(given.seed)
     if texts:
         latents = encode_texts(space, texts, given)
@@ -113,25 +113,25 @@ def sample(given: options.Sample, opened: Opened) -> Outcome:
     return decode_walks(space, walks, given)
 
 
-def reconstruct(given: options.Reconstruct, opened: Opened) -> Outcome:
+def reconstruct(given: options.Reconstruct, open_space: Opened) -> Outcome:
     """`reconstruct`: decode the latents of texts."""
-    space, found = encode_groups(given, opened, 1)
+    space, found = encode_groups(given, open_space, 1)
     return decode_walks(space, [Walk(text, [{}], points) for text, points in found], given)
 
 
-def interpolate(given: options.Interpolate, opened: Opened) -> Outcome:
+def interpolate(given: options.Interpolate, open_space: Opened) -> Outcome:
     """`interpolate`: texts along a path between two texts."""
     walks = []
-    space, found = encode_groups(given, opened, 2)
+    space, found = encode_groups(given, open_space, 2)
     for texts, (a, b) in found:
         shares, points = geometry.path(a, b, given.steps, given.path)
         walks.append(Walk(texts, [{"t": float(share)} for share in shares], points))
     return decode_walks(space, walks, given)
 
 
-def analogy(given: options.Analogy, opened: Opened) -> Outcome:
+def analogy(given: options.Analogy, open_space: Opened) -> Outcome:
     """`analogy`: find what relates to C as B relates to A."""
-    space, found = encode_groups(given, opened, 3)
+    space, found = encode_groups(given, open_space, 3)
     walks = [
         Walk(texts, given.at, np.stack([geometry.solve_analogy(a, b, c, d) for d in given.degree]))
         for texts, (a, b, c) in found
@@ -139,12 +139,12 @@ def analogy(given: options.Analogy, opened: Opened) -> Outcome:
     return decode_walks(space, walks, given)
 
 
-def restyle(given: options.Restyle, opened: Opened) -> Outcome:
+def restyle(given: options.Restyle, open_space: Opened) -> Outcome:
     """`restyle`: texts moved from the mean of one label to that of another."""
     before = of_label(given.among, given.from_, "--from")
     after = of_label(given.among, given.to, "--to")
     texts = read_texts(given)
-    space = opened()
+    space = open_space()
     source, target = (
         encode_texts(space, style, given).mean.mean(axis=0) for style in (before, after)
     )
@@ -160,10 +160,10 @@ def restyle(given: options.Restyle, opened: Opened) -> Outcome:
     return decode_walks(space, walks, given)
 
 
-def traverse(given: options.Traverse, opened: Opened) -> Outcome:
+def traverse(given: options.Traverse, open_space: Opened) -> Outcome:
     """`traverse`: texts with one dimension moved."""
     texts = read_texts(given)
-    space = opened()
+    space = open_space()
     for dimension in given.dimension:
         inside = 0 <= dimension < space.dimensions
         require(inside, f"--dimension must be 0 to {space.dimensions - 1}, got {dimension}")
@@ -183,11 +183,11 @@ def traverse(given: options.Traverse, opened: Opened) -> Outcome:
     return decode_walks(space, walks, given)
 
 
-def neighbors(given: options.Neighbors, opened: Opened) -> Outcome:
+def neighbors(given: options.Neighbors, open_space: Opened) -> Outcome:
     """`neighbors`: the nearest texts of a file."""
     texts = read_texts(given)
     among = [text for (text,) in groups_of(given.among, "auto", 1)]
-    own, others = np.split(encode_texts(opened(), [*texts, *among], given).mean, [len(texts)])
+    own, others = np.split(encode_texts(open_space(), [*texts, *among], given).mean, [len(texts)])
     found = [geometry.find_nearest(z, others, given.count, given.metric) for z in own]
     records = neighbor_records(texts, found, among)
     return Outcome(records, partial(neighbor_lines, records))
@@ -197,10 +197,10 @@ def draw_latents(parsed: Parsed) -> Path:
     """Draw the latents of texts; the path of the picture."""
     from unitk.families.latent.space.plot import draw, plane
 
-    given, opened = check_options(parsed)
+    given, open_space = check_options(parsed)
     texts, labels = read_labelled(given)
     require(len(texts) >= 3, f"--input: a picture needs at least 3 texts, got {len(texts)}")
-    points = getattr(encode_texts(opened(), texts, given), given.feature)
+    points = getattr(encode_texts(open_space(), texts, given), given.feature)
     require(points.shape[1] >= 2, "--checkpoint: its latent has one dimension, no plane")
     flat, axes = plane(points, given.method, given.seed)
     draw(flat, axes, labels, texts[: given.names], given.output, given.overwrite)
@@ -220,7 +220,7 @@ def plot(parsed: Parsed) -> None:
     print(draw_latents(parsed))
 
 
-def probe(given: options.Probe, opened: Opened) -> Outcome:
+def probe(given: options.Probe, open_space: Opened) -> Outcome:
     """`probe`: how accurately a linear classifier reads labels from latents."""
     from unitk.families.latent.measures.probe import probe_classes as measure
 
@@ -230,7 +230,7 @@ def probe(given: options.Probe, opened: Opened) -> Outcome:
         read_classes(labels, "--input"),
         read_classes(test_labels, "--test"),
     )
-    features = getattr(encode_texts(opened(), [*texts, *test_texts], given), given.feature)
+    features = getattr(encode_texts(open_space(), [*texts, *test_texts], given), given.feature)
     train, test = np.split(features, [len(texts)])
     rows = []
     for number in given.per_class:
@@ -260,11 +260,11 @@ def encode_texts(space: LatentSpace, texts: Sequence[str], given: Answering) -> 
 
 
 def encode_groups(
-    given: Answering, opened: Opened, size: int
+    given: Answering, open_space: Opened, size: int
 ) -> tuple[LatentSpace, list[tuple[list[str], geometry.Points]]]:
     """The latent space, and groups of texts with their latents [size, Z]."""
     groups = read_groups(given, size)
-    space = opened()
+    space = open_space()
     # all texts at once fill the batches; a group has so many rows in a row
     mean = encode_texts(space, [text for group in groups for text in group], given).mean
     return space, list(zip(groups, mean.reshape(len(groups), size, -1), strict=True))

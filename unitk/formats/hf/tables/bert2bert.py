@@ -7,7 +7,7 @@ from pathlib import Path
 from unitk.errors import CheckpointError
 from unitk.formats.hf.families import Changes, Checkpoint, Family
 from unitk.formats.hf.tables.bert import BERT_KEYS, BERT_LAYER, bert_embeddings
-from unitk.formats.names import Layout, cross_layer, prefix_names, same
+from unitk.formats.names import Layout, cross_layer, equal_tensors, prefix_names
 from unitk.formats.settings import check_value, keys
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
@@ -96,7 +96,7 @@ def pack_berts(about: Changes) -> Changes:
 def _towers(checkpoint: Checkpoint) -> Changes:
     """Whether the towers share an embedding."""
     first, second = (checkpoint.tensors.get(name) for name in TOKENS)
-    shared = first is None or second is None or same(first, second)
+    shared = first is None or second is None or equal_tensors(first, second)
     return {"shared_embeddings": shared}
 
 

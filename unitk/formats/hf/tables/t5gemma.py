@@ -9,7 +9,7 @@ from unitk.errors import CheckpointError, require
 from unitk.formats.hf.families import Changes, Checkpoint, Family
 from unitk.formats.hf.layers import BASE, FULL, SLIDING, about_rotary, layer_types, ropes, rotary
 from unitk.formats.hf.tables.llama import LAYER, LONGEST, ROTARY, head_groups
-from unitk.formats.names import HALVES, LESS_ONE, Layout, cross_layer, prefix_names, same
+from unitk.formats.names import HALVES, LESS_ONE, Layout, cross_layer, equal_tensors, prefix_names
 from unitk.formats.settings import check_value, keys, refuse
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
@@ -135,7 +135,7 @@ def _t5gemma(checkpoint: Checkpoint) -> Changes:
     refuse(given, {"query_pre_attn_scalar": config.key_width}, where)
     # transformers ties the output to the decoder's embedding, and leaves the encoder's alone
     first, second = (tensors.get(f"model.{side}.{EMBED}") for side in SIDES)
-    shared = first is None or second is None or same(first, second)
+    shared = first is None or second is None or equal_tensors(first, second)
     changes = head_groups(checkpoint) | rotary(ropes(given, where), where, given[BASE])
     return changes | {"shared_embeddings": shared}
 
