@@ -9,7 +9,7 @@ from unitk import progress
 
 @pytest.mark.parametrize("unit", ["sentences", "heads"])
 def test_the_bar_names_what_it_counts(unit, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "talks", lambda: True)
+    monkeypatch.setattr(progress, "shows_progress", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     with progress.progress(4, unit=unit) as report:
         report(3)

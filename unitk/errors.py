@@ -16,7 +16,7 @@ REPORT = "UNITK_REPORT"
 """Environment variable: the file for the error of a process, which who started it prints."""
 
 
-def talks() -> bool:
+def shows_progress() -> bool:
     """Whether to show progress: to a terminal or a notebook, unless --quiet is set."""
     return (sys.stderr.isatty() or "ipykernel" in sys.modules) and QUIET not in os.environ
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, cast
 
-from unitk.errors import talks
+from unitk.errors import shows_progress
 
 
 class Lossy:
@@ -35,7 +35,7 @@ def progress(
 
     `done` of them are finished at the start; without a `total`, no time left is shown.
     """
-    if not shown or not talks():
+    if not shown or not shows_progress():
         yield lambda more: None
         return
     from rich.console import Console

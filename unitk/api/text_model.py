@@ -48,7 +48,7 @@ class TextModel(nn.Module):
         With `targets`, at every slot that predicts a word of the target, its end included, as in
         scoring. A model with an encoder needs targets. `ids` gives the ids at these slots.
         """
-        examples = self._asking(texts, targets)
+        examples = self._lay_out(texts, targets)
         batch = self._batch(examples)
         states, _ = self.model(batch, self.model.condition(batch))
         ask = batch.asks["lm"]
@@ -57,7 +57,7 @@ class TextModel(nn.Module):
 
     def ids(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Ids]:
         """The ids that the slots of `logits` read, or with `targets` predict, for each text."""
-        return [example.asks[0].label for example in self._asking(texts, targets)]
+        return [example.asks[0].label for example in self._lay_out(texts, targets)]
 
     def loss(
         self, texts: Sequence[str], targets: Sequence[str] | None = None, *, seed: int = 1
@@ -67,7 +67,7 @@ class TextModel(nn.Module):
         The task's draws, such as which words are hidden, depend on `seed` and the text's number.
         """
         examples = []
-        for number, (source, target) in enumerate(self._each(texts, targets)):
+        for number, (source, target) in enumerate(self._pairs(texts, targets)):
             rng = np.random.default_rng((seed, number))
             if target is None:
                 examples.append(self.task.pretrain(Text([source], np.zeros(1, np.int64)), rng))
@@ -94,7 +94,7 @@ class TextModel(nn.Module):
         theirs: dict[str, Tensor] = registry.get("format", "hf").translate(self.loaded, tensors)
         return theirs
 
-    def _each(
+    def _pairs(
         self, texts: Sequence[str], targets: Sequence[str] | None
     ) -> list[tuple[Ids, Ids | None]]:
         def encoded(texts: Sequence[str]) -> list[Ids]:
@@ -107,10 +107,10 @@ class TextModel(nn.Module):
         require(len(wanted) == len(sources), "there must be a target for each text")
         return list(zip(sources, wanted, strict=True))
 
-    def _asking(self, texts: Sequence[str], targets: Sequence[str] | None) -> list[Example]:
+    def _lay_out(self, texts: Sequence[str], targets: Sequence[str] | None) -> list[Example]:
         several = len(self.model.towers) > 1
         require(targets is not None or not several, "targets are needed: the model has an encoder")
-        return [predicting(self.task, *pair) for pair in self._each(texts, targets)]
+        return [predicting(self.task, *pair) for pair in self._pairs(texts, targets)]
 
     def _batch(self, examples: Sequence[Example]) -> Batch:
         return collate([[example] for example in examples]).to(self.model.device)

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol, cast
 import numpy as np
 
 from unitk import registry
-from unitk.decoding.fit import beyond
+from unitk.decoding.fit import count_excess
 from unitk.decoding.forced import score
 from unitk.decoding.likelihood import TOGETHER, Texts, check_task, likelihoods
 from unitk.errors import DataError
@@ -108,5 +108,5 @@ class Drawn(Estimator):
 
     def check(self, example: Example, model: Decoder, name: str) -> None:
         """Raise `DataError` unless an example fits the positions of a model."""
-        if (over := beyond(example, model.config)) > 0:
+        if (over := count_excess(example, model.config)) > 0:
             raise DataError(f"{name} is too long by {over:,} for this model's positions")

@@ -132,7 +132,7 @@ def error_of_ratio(over: Doubles, under: Doubles) -> float:
 
 
 @contextmanager
-def silent(total: int | None, unit: str = "") -> Iterator[Callable[[int], None]]:
+def no_progress(total: int | None, unit: str = "") -> Iterator[Callable[[int], None]]:
     """Show no progress."""
     yield lambda done: None
 
@@ -141,7 +141,7 @@ def measure(
     generator: Generator,
     documents: Sequence[Document],
     how: How,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> Likelihood:
     """The cost of documents, in windows that overlap; raises UsageError if the task has none."""
     task, vocab = generator.task, generator.vocab

@@ -267,7 +267,7 @@ class SentencePairs:
         split = here + np.where(single, 1, rng.integers(1, np.maximum(end - here, 2)))
         far = rng.random(len(home)) < self.random
         far = far | single if self.complete else far & ~single
-        begin = _elsewhere(home, first, rng)
+        begin = _draw_from_others(home, first, rng)
         room = np.maximum(target - (edge[split] - edge[:-1]), 1)
         fetched = begin + 1
         if not self.single:
@@ -275,7 +275,7 @@ class SentencePairs:
         # the next block begins where this one ends; after part a if part b is from elsewhere
         kind = far.astype(np.int64)
         if self.same:
-            near, begin_near, limit_near = _nearby(split, home, first, rng)
+            near, begin_near, limit_near = _draw_from_same(split, home, first, rng)
             near &= ~far & (rng.random(len(home)) * (1 - self.random) < self.same)
             reach = np.maximum(_reach(edge, begin_near, room, limit_near), begin_near + 1)
             begin, fetched = np.where(near, begin_near, begin), np.where(near, reach, fetched)
@@ -306,7 +306,7 @@ class Turns:
         end = np.minimum(here + 3, first[home[here] + 1])
         far = (rng.random(len(here)) < self.random) & (end > here + 1)
         opens = far & (rng.random(len(here)) < 0.5)  # the first turn is replaced, or the last
-        there = _elsewhere(home, first, rng)[here]
+        there = _draw_from_others(home, first, rng)[here]
         # sentence numbers [start, stop) of the other dialogue's turn, and of those that are kept
         other = np.stack([there, there + 1], axis=1)
         kept = np.stack([here + opens, end - (far & ~opens)], axis=1)
@@ -336,7 +336,7 @@ def _reach(edge: Ids, start: Ids, target: Ids, limit: Ids) -> Ids:
     return np.minimum(np.searchsorted(edge, edge[start] + target, "left"), limit)
 
 
-def _elsewhere(home: Ids, first: Ids, rng: np.random.Generator) -> Ids:
+def _draw_from_others(home: Ids, first: Ids, rng: np.random.Generator) -> Ids:
     """For each sentence a random one of another document (of the same if there is only one)."""
     documents = len(first) - 1
     other = home
@@ -345,7 +345,9 @@ def _elsewhere(home: Ids, first: Ids, rng: np.random.Generator) -> Ids:
     return rng.integers(first[other], first[other + 1])
 
 
-def _nearby(split: Ids, home: Ids, first: Ids, rng: np.random.Generator) -> tuple[Bools, Ids, Ids]:
+def _draw_from_same(
+    split: Ids, home: Ids, first: Ids, rng: np.random.Generator
+) -> tuple[Bools, Ids, Ids]:
     """For a part from each sentence to before `split`: a random sentence of the document that is
     neither in it nor next to it. Returns whether there is one, its number, and the end of the
     sentences that may follow it."""

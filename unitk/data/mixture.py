@@ -39,7 +39,7 @@ class Part(Examples):
         return replace(example, asks=asks)
 
     def group(self, epoch: int, ids: Ids) -> Ids:
-        return places_in(np.stack(self._stand_for(epoch, ids), axis=1))
+        return places_in(np.stack(self._examples_for(epoch, ids), axis=1))
 
     def planned(self, epoch: int) -> Ids:
         """The most slots that this task may need for each example of `lead`, which are planned."""
@@ -47,11 +47,11 @@ class Part(Examples):
         if self.recut:
             total = np.append(0, bound.cumsum())
             planned = self.lead.bounds(epoch)
-            start, stop = self._stand_for(epoch, np.arange(len(planned)))
+            start, stop = self._examples_for(epoch, np.arange(len(planned)))
             bound = total[stop] - total[start]  # of all examples that one stands for
         return bound
 
-    def _stand_for(self, epoch: int, ids: Ids) -> tuple[Ids, Ids]:
+    def _examples_for(self, epoch: int, ids: Ids) -> tuple[Ids, Ids]:
         """The examples [start, stop) of this task that replace each of `lead`; at least one."""
         counts, theirs = self.lead.counts(epoch), self.own.counts(epoch)
         # example i of a corpus' n stands for [i m / n, (i + 1) m / n) of the m that it has there

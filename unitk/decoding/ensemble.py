@@ -171,10 +171,10 @@ def are_alike(one: Task, other: Task) -> bool:
         sources.append([np.append(word, one.vocab.mask)])
     if one.protocol is not None:
         sources += [[word], [word, word]]
-    return all(_same(one.prompt(source), other.prompt(source)) for source in sources)
+    return all(_equal_examples(one.prompt(source), other.prompt(source)) for source in sources)
 
 
-def _same(one: Example, other: Example) -> bool:
+def _equal_examples(one: Example, other: Example) -> bool:
     same = one.towers.keys() == other.towers.keys() and np.array_equal(one.blanks, other.blanks)
     pairs = ((one.towers[name].table, other.towers[name].table) for name in one.towers)
     return same and all(np.array_equal(*pair) for pair in pairs)

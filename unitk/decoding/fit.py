@@ -180,9 +180,9 @@ def shorten_source(
     while True:
         laid = lay_out(source)
         words = sum(map(len, source))
-        beyond = over(laid)
-        left = words - max(1, int(beyond / (1 + slope)))
-        if not truncate or beyond <= 0 or left <= 0:
+        excess = over(laid)
+        left = words - max(1, int(excess / (1 + slope)))
+        if not truncate or excess <= 0 or left <= 0:
             return source, laid, max(left, 0)
         source = shorten(source, left)
 
@@ -229,7 +229,7 @@ def check_places(
         raise DataError(f"{name} is too long{wish} by {pos:,} for {table}; {cure}")
 
 
-def beyond(example: Example, limits: ArchConfig) -> int:
+def count_excess(example: Example, limits: ArchConfig) -> int:
     """How many positions an example exceeds the tables of its towers by; at most 0 if it fits."""
     return max(overrun(example, None, 0, limits))
 

@@ -104,7 +104,7 @@ class Generator(SourceEncoder):
         string is a single source. The output for an empty source is empty.
         """
         given = {**self.defaults, **options}
-        ids, config = self.read(split_parts(texts), self._meant(options), given)
+        ids, config = self.read(split_parts(texts), self._build_config(options), given)
         config.idle("has no effect without blanks", "rerank")
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
         sources = Sources(ids, self.constraints(prefixes, constraints), cut)
@@ -135,7 +135,7 @@ class Generator(SourceEncoder):
         # the checkpoint's own sampling is kept, its beam is not
         drawn = {**self.defaults, **options}.get("sampling", False)
         options = {**({} if drawn else {"beam": 1}), "nbest": 1, "best_of": 1, **options}
-        config = self._meant(options)
+        config = self._build_config(options)
         require(
             config.width == 1,
             "stream writes one output: "
@@ -161,12 +161,12 @@ class Generator(SourceEncoder):
         with the same ones.
         """
         require(count >= 1, f"count must be at least 1, got {count}")
-        config = self._meant({"sampling": True, "nbest": 1, **options})
+        config = self._build_config({"sampling": True, "nbest": 1, **options})
         once = config.sampling and config.nbest == 1
         require(once, "sample draws each text once: nbest must be 1, and sampling on")
         return [(best or [NO_WORDS])[0] for best in self.outputs(Sources([[]] * count), config)]
 
-    def _meant(self, options: Mapping[str, Any], scores: bool = False) -> GenerateConfig:
+    def _build_config(self, options: Mapping[str, Any], scores: bool = False) -> GenerateConfig:
         used = (select_scored if scores else select_defaults)(self.defaults, options)
         with naming_defaults(used):
             return make_config(GenerateConfig, {**used, **options})
@@ -263,7 +263,7 @@ class Generator(SourceEncoder):
         A target without a source is scored as a text that `sample` writes.
         """
         given = {**self.defaults, **options}
-        ids, config = self.read(split_parts(texts), self._meant(options, scores=True), given)
+        ids, config = self.read(split_parts(texts), self._build_config(options, scores=True), given)
         config.idle("has no effect with targets", *options.keys() - config.scored(config.search))
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
         sources = Sources(ids, truncate=cut)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from unitk.decoding.fit import beyond
+from unitk.decoding.fit import count_excess
 from unitk.decoding.forced import score
 from unitk.decoding.share import ROW, share
 from unitk.errors import DataError, UsageError, require
@@ -47,7 +47,7 @@ def likelihoods(
         before, text = texts[number]
         while True:
             found = layouts(task, before, text, whole_words)
-            if (over := beyond(found[0], model.config)) <= 0:
+            if (over := count_excess(found[0], model.config)) <= 0:
                 return found
             if not truncate or not len(before):
                 raise DataError(

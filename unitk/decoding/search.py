@@ -298,7 +298,7 @@ class Search:
             written = state.written[:, :each, :steps]
             begun = begun[:, steps : steps + 1]
         elif rules.looks_back:
-            written = tail(state.written[:, :each], steps, self.most)
+            written = recent_words(state.written[:, :each], steps, self.most)
         if isinstance(steps, Tensor) and rules.begin:
             begun = begun[:, steps.clamp(max=rules.begin)]
         forced = rules.begin > 0 and (isinstance(steps, Tensor) or steps < rules.begin)
@@ -423,7 +423,7 @@ def draw(
     return index_R1.minimum(torch.searchsorted(reach_RV, total_R1))[:, 0]
 
 
-def tail(written: Tensor, steps: int | Tensor, count: int) -> Tensor:
+def recent_words(written: Tensor, steps: int | Tensor, count: int) -> Tensor:
     """The last `count` of the first `steps` words [..., L]; -2, which is no word, before them."""
     where = torch.arange(1, count + 1, device=written.device) + (steps - count)
     return torch.nn.functional.pad(written, (1, 0), value=-2)[..., where.clamp(min=0)]

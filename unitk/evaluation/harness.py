@@ -56,14 +56,14 @@ class UnitkLM(LM):
             kept = context.rstrip()  # a blank at the end belongs to the word behind it
             rest = (vocab.encode_inside if kept else vocab.encode)(context[len(kept) :] + text)
             pairs.append((np.array(vocab.encode(kept), np.int64), np.array(rest, np.int64)))
-        return [(_sum(gains), bool(greedy.all())) for gains, greedy in self._judged(pairs)]
+        return [(_sum(gains), bool(greedy.all())) for gains, greedy in self._score_pairs(pairs)]
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
         """The log-probability of each text, in windows half of which is context."""
         texts = [text for (text,) in self.generator.encode([[r.args[0]] for r in requests])]
         half = ((self.generator.model.config.room or LONGEST) - SYMBOLS) // 2
         cut = [cut_windows(text, half, half) for text in texts]
-        found = iter(self._judged([window for some in cut for window in some]))
+        found = iter(self._score_pairs([window for some in cut for window in some]))
         return [sum(_sum(next(found)[0]) for _ in some) for some in cut]
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
@@ -79,10 +79,10 @@ class UnitkLM(LM):
             outputs = self.generator.generate(contexts, truncate=True, max_len=most, **how)
             for number, [best] in zip(numbers, outputs, strict=True):
                 stops = requests[number].args[1].get("until") or []
-                written[number] = _until(best.text, [stops] if isinstance(stops, str) else stops)
+                written[number] = _cut_at(best.text, [stops] if isinstance(stops, str) else stops)
         return written
 
-    def _judged(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[Floats]:
+    def _score_pairs(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[Floats]:
         """Score each text, [2, tokens]; a context that is too long loses its beginning."""
         return likelihoods(
             self.generator.model,
@@ -98,7 +98,7 @@ def _sum(gains: Floats) -> float:
     return float(gains.sum(dtype=np.float64))
 
 
-def _until(text: str, stops: Sequence[str]) -> str:
+def _cut_at(text: str, stops: Sequence[str]) -> str:
     """The part of a text before the first of these strings."""
     for stop in filter(None, stops):
         text = text.split(stop)[0]

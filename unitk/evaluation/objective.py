@@ -26,7 +26,7 @@ from unitk.training.checks.data import check_data, check_stateful
 from unitk.training.config import CUT, TrainConfig
 from unitk.training.measures import Means
 from unitk.training.saving import checkpoint
-from unitk.training.saving.folder import finding
+from unitk.training.saving.folder import holds_checkpoint
 from unitk.training.saving.state import read_state, recorded_options, untrained_options
 
 TEXT = "lm"  # the ask whose labels are a text's words, named like its head
@@ -74,7 +74,7 @@ class Setup:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
 
 
-@finding
+@holds_checkpoint
 def open_setup(
     folder: Path,
     corpus: Path,

@@ -35,7 +35,7 @@ class Dictionary(WordList):
     def __init__(self, data: bytes) -> None:
         super().__init__(data, [*self.first, *symbols_of(data)], self.first.index("<unk>"))
 
-    def silent(self, index: int) -> bool:
+    def is_control(self, index: int) -> bool:
         return index < len(self.first) and index != self.unk
 
 

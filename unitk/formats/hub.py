@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk import pretrained, registry
-from unitk.errors import CheckpointError, DataError, UsageError, require, talks
+from unitk.errors import CheckpointError, DataError, UsageError, require, shows_progress
 from unitk.files import MANIFEST, VERSION, below, copy, digest, new_folder
 from unitk.foreign import read_json
 from unitk.registry import nearest, register
@@ -142,7 +142,7 @@ def _explain(full: str, repo: str, kind: str, file: str = "") -> Iterator[None]:
 
     # what the library says of a network follows in one line
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    if not talks():
+    if not shows_progress():
         disable_progress_bars()
     unanswered: Any = (OSError, *errors.HfHubHTTPError.__bases__)
     fault = DataError if kind == "dataset" else CheckpointError

@@ -109,7 +109,7 @@ class AdapterConfig(Checked):
         """The tensors of a model without adapter that computes the same."""
         raise NotImplementedError
 
-    def _called(self, name: str) -> str:
+    def _option_name(self, name: str) -> str:
         return f"--adapter: {name}"
 
 

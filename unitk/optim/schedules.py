@@ -20,7 +20,7 @@ from unitk.registry import register
 class Options(Checked):
     """Options of schedules, which are named by their class."""
 
-    def _called(self, name: str) -> str:
+    def _option_name(self, name: str) -> str:
         return f"schedule {type(self).__name__}: {name}"
 
 
@@ -36,13 +36,13 @@ class Constant(Options):
 
     def __call__(self, step: int, total: int | None) -> float:
         warmup = self._warmup(total)
-        share = step / warmup if step < warmup else self._after(step, warmup, total)
+        share = step / warmup if step < warmup else self._decay(step, warmup, total)
         return self.value * share
 
     def _warmup(self, total: int | None) -> float:
         return self.warmup * _end(self, total) if 0 < self.warmup < 1 else self.warmup
 
-    def _after(self, step: int, warmup: float, total: int | None) -> float:
+    def _decay(self, step: int, warmup: float, total: int | None) -> float:
         """The share of `value` at a step at or after the warm-up's end."""
         return 1.0
 
@@ -54,7 +54,7 @@ class Falling(Constant):
     floor: Chance = 0.0
     """Lowest value, as a share of the peak."""
 
-    def _gone(self, step: int, start: float, total: int | None) -> float:
+    def _progress(self, step: int, start: float, total: int | None) -> float:
         """The fraction of the way from `start` to the run's end that is done, at most 1."""
         end = _end(self, total)
         return (step - start) / (end - start) if step < end else 1.0
@@ -65,8 +65,8 @@ class Falling(Constant):
 class Linear(Falling):
     """A straight line from the warm-up's end to the floor at the end of the run."""
 
-    def _after(self, step: int, warmup: float, total: int | None) -> float:
-        return 1 - (1 - self.floor) * self._gone(step, warmup, total)
+    def _decay(self, step: int, warmup: float, total: int | None) -> float:
+        return 1 - (1 - self.floor) * self._progress(step, warmup, total)
 
 
 @register("schedule", "linear_from_start")
@@ -75,8 +75,8 @@ class LinearFromStart(Linear):
     """A straight line from the start of the run to the floor at its end, the warm-up in place of
     its beginning: the highest value is below the peak (official code of BERT)."""
 
-    def _after(self, step: int, warmup: float, total: int | None) -> float:
-        return super()._after(step, 0.0, total)
+    def _decay(self, step: int, warmup: float, total: int | None) -> float:
+        return super()._decay(step, 0.0, total)
 
 
 @register("schedule", "slanted")
@@ -108,8 +108,8 @@ class Exponential(Falling):
 
     floor: Part = 0.01
 
-    def _after(self, step: int, warmup: float, total: int | None) -> float:
-        return self.floor ** self._gone(step, warmup, total)
+    def _decay(self, step: int, warmup: float, total: int | None) -> float:
+        return self.floor ** self._progress(step, warmup, total)
 
 
 @register("schedule", "cosine")
@@ -117,8 +117,8 @@ class Exponential(Falling):
 class Cosine(Falling):
     """Half a cosine wave from the warm-up's end to the floor at the end of the run."""
 
-    def _after(self, step: int, warmup: float, total: int | None) -> float:
-        wave = (1 + math.cos(math.pi * self._gone(step, warmup, total))) / 2
+    def _decay(self, step: int, warmup: float, total: int | None) -> float:
+        wave = (1 + math.cos(math.pi * self._progress(step, warmup, total))) / 2
         return self.floor + (1 - self.floor) * wave
 
 
@@ -133,10 +133,10 @@ class Wsd(Falling):
     decay: Above = 0.2
     """Length of the final decay: below 1 a share of the run, otherwise a number of updates."""
 
-    def _after(self, step: int, warmup: float, total: int | None) -> float:
+    def _decay(self, step: int, warmup: float, total: int | None) -> float:
         end = _end(self, total)
         start = max(warmup, end - (self.decay * end if self.decay < 1 else self.decay))
-        return 1 - (1 - self.floor) * max(0.0, self._gone(step, start, total))
+        return 1 - (1 - self.floor) * max(0.0, self._progress(step, start, total))
 
 
 @register("schedule", "inverse_sqrt")
@@ -144,7 +144,7 @@ class Wsd(Falling):
 class InverseSqrt(Falling):
     """Falls with the root of the step; needs no end unless the warm-up is a share."""
 
-    def _after(self, step: int, warmup: float, total: int | None) -> float:
+    def _decay(self, step: int, warmup: float, total: int | None) -> float:
         start = max(warmup, 1.0)
         return max(self.floor, math.sqrt(start / max(step, start)))
 

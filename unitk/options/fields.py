@@ -217,9 +217,9 @@ class Checked:
     """The kind of component that has these options, as in `--task.mean-span`."""
 
     def __post_init__(self) -> None:
-        check_values(self, self._called)
+        check_values(self, self._option_name)
 
-    def _called(self, name: str) -> str:
+    def _option_name(self, name: str) -> str:
         """The name of an option in messages."""
         return flag(f"{self.KIND}.{name}" if self.KIND else name)
 

@@ -64,10 +64,10 @@ class Blocks:
             return self._mapped[number]
         name = self.hashes[number].hex()
         path = copies.cache_dir("blocks") / name[:2] / name
-        block = self._kept(path, number)
+        block = self._read_block(path, number)
         if block is None:
             self._fetch(path, number)
-            block = self._kept(path, number)
+            block = self._read_block(path, number)
         if block is None:
             raise DataError(f"{path}: the cache does not keep what is written into it")
         self._mapped[number] = block
@@ -75,7 +75,7 @@ class Blocks:
             self._mapped.popitem(last=False)
         return block
 
-    def _kept(self, path: Path, number: int) -> npt.NDArray[Any] | None:
+    def _read_block(self, path: Path, number: int) -> npt.NDArray[Any] | None:
         """A block of the cache; None if it is not there or damaged."""
         try:
             block = np.asarray(np.memmap(path, self.dtype, "r"))

@@ -75,11 +75,11 @@ def make_room(added: int) -> None:
     copies: list[tuple[float, int, Path]] = []
     # time stamps of blocks, and of the lock files of copies, say when they were used last
     for path in cache_dir("blocks").glob("*/*"):
-        with _gone():
+        with _ignore_missing():
             about = path.stat()
             copies.append((about.st_mtime, about.st_blocks * 512, path))
     for path in cache_dir("copies").glob("*.lock"):
-        with _gone():
+        with _ignore_missing():
             copy = path.with_suffix("")
             size = sum(one.lstat().st_blocks * 512 for one in copy.rglob("*"))
             copies.append((path.stat().st_mtime, size, path))
@@ -95,7 +95,7 @@ def make_room(added: int) -> None:
 
 
 @contextmanager
-def _gone() -> Iterator[None]:
+def _ignore_missing() -> Iterator[None]:
     """A context that ignores files which another process has removed."""
     try:
         yield
@@ -126,7 +126,7 @@ def fill_once(key: str, size: int, fill: Callable[[Path], None]) -> Path:
     while True:
         file = files.open_plain(lock, "a")
         files.fcntl.flock(file, files.fcntl.LOCK_EX)
-        with _gone():
+        with _ignore_missing():
             if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
                 break
         file.close()  # it was removed with its copy

@@ -53,7 +53,7 @@ def bring(address: str, resume: bool) -> Path:
     with files.open_plain(here / ".bring", "a") as lock:
         files.fcntl.flock(lock, files.fcntl.LOCK_EX)  # ranks of this machine: one of them brings it
         try:
-            _bring(store_of(address), address, here, resume)
+            _fetch(store_of(address), address, here, resume)
         except OSError as error:
             raise UsageError(f"--save-dir {address} cannot be read: {error.strerror}") from error
     if resume:
@@ -61,7 +61,7 @@ def bring(address: str, resume: bool) -> Path:
     return here
 
 
-def _bring(store: Store, address: str, here: Path, resume: bool) -> None:
+def _fetch(store: Store, address: str, here: Path, resume: bool) -> None:
     """Make the folder `here` equal to the run in the store, unless it has a later checkpoint."""
     names = store.names(address, deep=True)
     there = copies.checkpoints(names)
@@ -97,7 +97,7 @@ def _bring(store: Store, address: str, here: Path, resume: bool) -> None:
 def _download(store: Store, address: str, here: Path, names: dict[str, Any]) -> None:
     """Download the checkpoints and the other files of a run, whose names in the store these are."""
     for name in copies.checkpoints(names).values():
-        _checkpoint(store, f"{address}/{name}", here / name, _below(names, name))
+        _checkpoint(store, f"{address}/{name}", here / name, _names_in(names, name))
     for name in names:
         if _is_mirrored(name) and not name.startswith("checkpoints/") and name != INDEX:
             (here / name).parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def _download(store: Store, address: str, here: Path, names: dict[str, Any]) -> 
                 store.download(f"{address}/{name}", part)
 
 
-def _below(names: Iterable[str], folder: str) -> list[str]:
+def _names_in(names: Iterable[str], folder: str) -> list[str]:
     return [name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")]
 
 
@@ -142,7 +142,7 @@ def mirror(here: Path, address: str) -> None:
     """
     store = store_of(address)
     names = store.names(address, deep=True)
-    mine = _own(here)
+    mine = _mirrored_files(here)
     if address not in _told:
         _told.add(address)
         log.info("checkpoints are uploaded to %s", address)
@@ -154,15 +154,15 @@ def mirror(here: Path, address: str) -> None:
     folders = {"/".join(name.split("/")[:2]) for name in mine if name.startswith("checkpoints/")}
     for folder in sorted(folders, key=lambda one: (len(one), one)):
         if f"{folder}/{MANIFEST}" in mine:
-            _upload(store, f"{address}/{folder}", here / folder, _below(names, folder))
+            _upload(store, f"{address}/{folder}", here / folder, _names_in(names, folder))
     # links last: they lead to checkpoints that are there
     _index(store, address, here)
     gone = sorted({"/".join(name.split("/")[:2]) for name in names if "/step-" in name} - folders)
     for folder in gone:
-        _remove(store, f"{address}/{folder}", _below(names, folder))
+        _remove(store, f"{address}/{folder}", _names_in(names, folder))
 
 
-def _own(here: Path) -> dict[str, object]:
+def _mirrored_files(here: Path) -> dict[str, object]:
     """The files of a run folder that are mirrored, by name."""
     found = {path.relative_to(here).as_posix(): path for path in sorted(here.rglob("*"))}
     links = [name for name, path in found.items() if path.is_symlink()]
@@ -196,7 +196,7 @@ def _upload(store: Store, address: str, folder: Path, there: list[str]) -> None:
         mark = (folder / MANIFEST).stat()
         if _sent.get(key) == (mark.st_size, mark.st_mtime_ns):
             return
-        if not _continues(store.read(f"{address}/{MANIFEST}"), manifest):
+        if not _extends(store.read(f"{address}/{MANIFEST}"), manifest):
             store.remove(f"{address}/{MANIFEST}")  # another one of this step: it is none until done
             there = []
     for name in sorted(files.below(folder)):
@@ -210,7 +210,7 @@ def _upload(store: Store, address: str, folder: Path, there: list[str]) -> None:
     _sent[key] = mark.st_size, mark.st_mtime_ns
 
 
-def _continues(old: bytes, new: bytes) -> bool:
+def _extends(old: bytes, new: bytes) -> bool:
     """Whether a manifest lists nothing but what another one does."""
     try:
         before, now = (json.loads(one)["files"] for one in (old, new))

@@ -196,16 +196,16 @@ class Store:
         """Put a file into the store, where it appears as a whole."""
         fs = self.fs
         limit = self.limit(path.stat().st_size)
-        self._whole(address, lambda part: fs.put_file(str(path), part, **limit))
+        self._put_whole(address, lambda part: fs.put_file(str(path), part, **limit))
 
     def put(self, data: bytes, address: str) -> None:
         """Put a small file into the store."""
         fs = self.fs
         limit = self.limit(len(data))
         # in one request, behind which a store of objects has all of it or nothing
-        self._whole(address, lambda part: fs.pipe_file(part, data, **limit))
+        self._put_whole(address, lambda part: fs.pipe_file(part, data, **limit))
 
-    def _whole(self, address: str, write: Callable[[str], None]) -> None:
+    def _put_whole(self, address: str, write: Callable[[str], None]) -> None:
         if self.protocol != "file":
             request(address, lambda: write(address))
             return

@@ -108,7 +108,7 @@ class Job:
 
     def settle(self, answer: Any) -> None:
         """Set the answer from any thread; the future belongs to the event loop."""
-        self.future.get_loop().call_soon_threadsafe(_settle, self.future, answer)
+        self.future.get_loop().call_soon_threadsafe(_set_result, self.future, answer)
 
 
 class Room:
@@ -235,7 +235,7 @@ class Batcher:
             if first.seen < 0:
                 first.seen = self.steps
             parts = [part for job in same for part in job.parts][:MOST_PARTS]
-            if not self._pays(parts, now):
+            if not self._should_begin(parts, now):
                 continue
             if some := self._choose(parts, overdue):
                 self._leave(some)
@@ -274,7 +274,7 @@ class Batcher:
             chosen.append(one)
         return chosen
 
-    def _pays(self, parts: list[JobPart], now: float) -> bool:
+    def _should_begin(self, parts: list[JobPart], now: float) -> bool:
         """Whether a group should begin beside others of its key: small groups cost more per row."""
         first = parts[0].job
         like = [len(one.left) for one in self.running if one.key == first.key]
@@ -343,6 +343,6 @@ def failure(error: BaseException) -> Exception:
     return Internal()
 
 
-def _settle(future: asyncio.Future[Any], result: Any) -> None:
+def _set_result(future: asyncio.Future[Any], result: Any) -> None:
     if not future.done():  # else it was given up
         (future.set_exception if isinstance(result, Exception) else future.set_result)(result)

@@ -231,26 +231,26 @@ class Task:
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         """Lay out a text with its own labels."""
-        raise self._lacks("pretrain", "pre-train on texts")
+        raise self._unsupported("pretrain", "pre-train on texts")
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         """Lay out a source (its parts) with the target as labels."""
-        raise self._lacks("finetune", "fine-tune on pairs")
+        raise self._unsupported("finetune", "fine-tune on pairs")
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         """Lay out one text or several with a class [1], a number [1], or a tag for each part.
 
         The parts of a text with tags are its words; `trained.labels` are the names of the labels.
         """
-        raise self._lacks("classify", "be trained on labelled texts")
+        raise self._unsupported("classify", "be trained on labelled texts")
 
     def answer(self, parts: list[Ids], span: Ids, rng: np.random.Generator) -> Example:
         """Lay out a question and a passage; `span` [2] are the answer's tokens, -1 -1 for none."""
-        raise self._lacks("answer", "be trained on answers in passages")
+        raise self._unsupported("answer", "be trained on answers in passages")
 
     def link(self, parts: list[Ids], links: Ids, rng: np.random.Generator) -> Example:
         """Lay out a text with links to entities: rows of start, stop and the entity's number."""
-        raise self._lacks("link", "be trained on texts with entities")
+        raise self._unsupported("link", "be trained on texts with entities")
 
     def measured(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
         """Further figures of a validation batch: sums by NAME/PART, and their divisors by NAME."""
@@ -286,7 +286,7 @@ class Task:
 
     def prompt(self, source: list[Ids]) -> Example:
         """Lay out a source up to the slot that predicts the first word of the output; no asks."""
-        raise self._lacks("prompt", "generate")
+        raise self._unsupported("prompt", "generate")
 
     def likelihood(self, before: Ids, text: Ids) -> Example:
         """Lay out a text after its context `before`; its tokens are the labels of the only ask.
@@ -351,7 +351,7 @@ class Task:
             pieces[2 * i + 1] = fill  # the cuts make every second piece a blank
         return self.vocab.decode(np.concatenate(pieces))
 
-    def _lacks(self, method: str, what: str) -> UsageError:
+    def _unsupported(self, method: str, what: str) -> UsageError:
         every = {n: getattr(registry.get("task", n), method) for n in registry.names("task")}
         # who overrides the method can do it
         able = [name for name, own in every.items() if own is not getattr(Task, method)]

@@ -182,12 +182,12 @@ class Group(Ranks):
         return self._reduced(torch.tensor(values, dtype=torch.double), "MAX").tolist()
 
     def total(self, values: dict[str, float]) -> dict[str, float]:
-        names = self._agreed(values)
+        names = self._gather_names(values)
         sums = torch.tensor([values.get(name, 0.0) for name in names], dtype=torch.double)
         return dict(zip(names, self._reduced(sums).tolist(), strict=True))
 
     def total_tensors(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        if not (names := self._agreed(values)):
+        if not (names := self._gather_names(values)):
             return {}
         zero = torch.zeros((), dtype=torch.double, device=self.device)
         sums = torch.stack([values.get(name, zero).double() for name in names])
@@ -211,7 +211,7 @@ class Group(Ranks):
             for gradient, part in zip(bucket, parts, strict=True):
                 gradient.copy_(part.view_as(gradient))
 
-    def _agreed(self, names: Iterable[str]) -> list[str]:
+    def _gather_names(self, names: Iterable[str]) -> list[str]:
         """The names that any rank has, in the same order on all ranks."""
         mine = set(names)
         known = sorted(self.names)
@@ -221,7 +221,7 @@ class Group(Ranks):
         if not unknown:
             return [name for name, one in zip(known, there, strict=True) if one]
         self.names |= set("\n".join(self.all_gather_texts("\n".join(mine))).split("\n")) - {""}
-        return self._agreed(mine)
+        return self._gather_names(mine)
 
     def all_gather_texts(self, text: str) -> list[str]:
         # as bytes, since what PyTorch does with objects is pickle

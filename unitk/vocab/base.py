@@ -229,7 +229,7 @@ class Vocab:
     @functools.cached_property
     def _silent(self) -> Bools:
         silent = np.ones(len(self), bool)
-        silent[: self.model.size] = [self.model.silent(i) for i in range(self.model.size)]
+        silent[: self.model.size] = [self.model.is_control(i) for i in range(self.model.size)]
         silent[list(self.symbols.values())] = True
         silent[self.unk] = self.unk >= self.model.size  # the model spells its own
         return silent

@@ -147,7 +147,7 @@ def _assemble(files: TokenizerFiles) -> Any:
                 f"{token.where} gives "
                 f"{token.content!r} the id {token.index:,}, but transformers gives it {index:,}"
             )
-    for one, is_named, is_role in _further(files):
+    for one, is_named, is_role in _list_special(files):
         content = token_text(one)
         beyond = files.rows is not None and tokenizer.get_vocab_size() >= files.rows
         # a token that no file names, and that the model has no row for, is none
@@ -167,7 +167,7 @@ def _add(tokenizer: Any, content: str, flags: Mapping[str, bool]) -> None:
     tokenizer.add_tokens([AddedToken(content, **flags)])
 
 
-def _further(files: TokenizerFiles) -> Iterator[tuple[Any, bool, bool]]:
+def _list_special(files: TokenizerFiles) -> Iterator[tuple[Any, bool, bool]]:
     """Special tokens, whether a file names them, and whether they have a role."""
     for role, token in files.roles.items():
         yield token, files.declares(role), True

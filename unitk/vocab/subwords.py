@@ -91,7 +91,7 @@ class VocabModel(ABC):
     def text(self, index: int) -> str:
         """The text that a piece stands for, with a blank in front if it begins a word."""
 
-    def silent(self, index: int) -> bool:
+    def is_control(self, index: int) -> bool:
         """Whether a piece is a control symbol of the model, which stands for no text."""
         return False
 
@@ -174,7 +174,7 @@ class SentencePiece(VocabModel):
             return bytes([int(self.piece(index)[1:-1], 16)]).decode("utf-8", "ignore")
         return self.piece(index).replace("▁", " ")
 
-    def silent(self, index: int) -> bool:
+    def is_control(self, index: int) -> bool:
         return bool(self._processor.is_control(index))
 
     @functools.cached_property

@@ -151,7 +151,7 @@ class Tokenizers(VocabModel):
             return bytes(self._bytes[letter] for letter in piece).decode("utf-8", "ignore")
         return piece.replace("▁", " ")
 
-    def silent(self, index: int) -> bool:
+    def is_control(self, index: int) -> bool:
         return index in self.special and index != self.unk
 
     def _stand_in(self, index: int) -> str:
@@ -180,7 +180,7 @@ def _build(spec: Mapping[str, Any], plain: Collection[int], pieces: Mapping[int,
         model["unk_token"] = hidden.get(model["unk_token"], model["unk_token"])
     if hidden and model.get("merges"):
         cut = len(model.get("continuing_subword_prefix") or "")
-        model["merges"] = [pair for pair in model["merges"] if not _makes(pair, cut, hidden)]
+        model["merges"] = [pair for pair in model["merges"] if not _merge_is_cut(pair, cut, hidden)]
     if "dropout" in model:
         model["dropout"] = None  # a text always has the same ids
     added = [
@@ -193,7 +193,7 @@ def _build(spec: Mapping[str, Any], plain: Collection[int], pieces: Mapping[int,
     )
 
 
-def _makes(pair: str | Sequence[str], cut: int, hidden: Collection[str]) -> bool:
+def _merge_is_cut(pair: str | Sequence[str], cut: int, hidden: Collection[str]) -> bool:
     """Whether a merge makes one of the pieces, or joins one."""
     first, second = pair.split(" ", 1) if isinstance(pair, str) else pair
     return not {first, second, first + second[cut:]}.isdisjoint(hidden)

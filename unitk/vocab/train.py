@@ -224,13 +224,14 @@ def _part(
     """How many characters are a part of others, their share in percent, and a list of them."""
     ranked = sorted(part.items(), key=lambda one: -one[1])
     some = ", ".join(
-        f"{_show(one)}{_becomes(to[one]) if to else ''} {times:,}" for one, times in ranked[:SHOWN]
+        f"{_show(one)}{_show_change(to[one]) if to else ''} {times:,}"
+        for one, times in ranked[:SHOWN]
     )
     more = f", and {len(part) - SHOWN:,} more" if len(part) > SHOWN else ""
     return f"{len(part):,}", 100 * sum(part.values()) / sum(whole.values()), some + more
 
 
-def _becomes(text: str) -> str:
+def _show_change(text: str) -> str:
     shown = "a blank" if text == " " else "".join(map(_show, text)) or "nothing"
     return f" \u2192 {shown}"
 

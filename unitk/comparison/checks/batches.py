@@ -29,7 +29,7 @@ def compare_batches(run: TrainedRun, device: str) -> Finding:
     """The costs of some held-out texts of several lengths, alone and together."""
     for _, held in run.split.open_splits():
         if isinstance(held, Corpus) and held.kind == "text":
-            texts = some_texts(held)
+            texts = sample_texts(held)
             break
     else:
         return Finding("note", "batches", run.name, "there is no held-out text to score")
@@ -55,7 +55,7 @@ def compare_batches(run: TrainedRun, device: str) -> Finding:
     return Finding(status, "batches", run.name, text, {"difference": worst})
 
 
-def some_texts(corpus: Corpus) -> list[Ids]:
+def sample_texts(corpus: Corpus) -> list[Ids]:
     """Beginnings of documents, of lengths from one token to `TOKENS`."""
     texts = list[Ids]()
     for number in range(min(TEXTS, len(corpus))):

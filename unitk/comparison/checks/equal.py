@@ -26,7 +26,9 @@ def check_equal(subjects: Subjects) -> Found:
     yield agree("valid data", {run.name: valid_fingerprints(run) for run in runs})
     yield agree("vocabulary", {run.name: run.state["vocab"] for run in runs})
     for what, slack in (("step", (0.0, 0.0)), ("texts", (SLACK, MOST)), ("tokens", (SLACK, MOST))):
-        yield near(what, {run.name: int(getattr(run.progress, what)) for run in runs}, *slack)
+        yield compare_counts(
+            what, {run.name: int(getattr(run.progress, what)) for run in runs}, *slack
+        )
     yield from compare_options(runs)
     yield seeds(runs)
 
@@ -45,7 +47,7 @@ def agree(what: str, each: Mapping[str, str]) -> Finding:
     return Finding("ok" if other is None else "FAULT", "equal", what, text)
 
 
-def near(what: str, each: Mapping[str, int], slack: float, most: float) -> Finding:
+def compare_counts(what: str, each: Mapping[str, int], slack: float, most: float) -> Finding:
     """Whether counts are the same in all runs, but for a share; a note up to the share `most`."""
     least, largest = (choose(each, key=each.__getitem__) for choose in (min, max))
     text = f"{each[largest]:,} in {len(each)} runs"

@@ -87,7 +87,7 @@ class Spelling:
 
 def spell_id(vocab: Vocab, index: int) -> list[int]:
     """The letters that an id adds to a text."""
-    if index >= vocab.model.size or vocab.model.silent(index):
+    if index >= vocab.model.size or vocab.model.is_control(index):
         return [UNSPELLED + index] if index == vocab.unk else []
     text = vocab.model.text(index)
     # such as a byte of a character

@@ -67,7 +67,7 @@ def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> dict[
     check_alike(opened)
     for one in opened:
         one.verify()  # what is damaged must not get a good hash
-    about = _about(folders, [one.manifest for one in opened])
+    about = _describe_sources(folders, [one.manifest for one in opened])
     vocab = corpus_vocab(folders[0])
     noted = [one.sides[0].has(NOTES) for one in opened]
     if any(noted) and not all(noted):
@@ -92,7 +92,7 @@ def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> dict[
     return {name: writer.counts for name, writer in writers.items()}
 
 
-def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:
+def _describe_sources(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:
     """The sources of the result; shards must be complete and in order."""
     first = manifests[0]
     keys: list[str] = [key for key in ("sources", "source_bytes", "targets") if key in first]

@@ -47,7 +47,7 @@ def _matching(pattern: str, option: str, hint: str) -> list[Path]:
     """The files that a path, a folder or a pattern with wildcards names."""
     path = locate(Path(pattern), "file")
     if path.is_dir():
-        return _inside(path, option)
+        return _find_files(path, option)
     if path == STDIN or path.exists():
         return [path]
     if isinstance(path, RemotePath):
@@ -72,7 +72,7 @@ def _with_marks(pattern: Path) -> list[Path]:
     return [there / name for name in sorted(glob.glob(str(rest), root_dir=there, recursive=True))]
 
 
-def _inside(folder: Path, option: str) -> list[Path]:
+def _find_files(folder: Path, option: str) -> list[Path]:
     """The files of a folder whose extension names a format."""
     if is_corpus(folder):
         raise DataError(f"{option} {folder} is a corpus already; it needs files of text")

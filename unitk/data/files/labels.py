@@ -140,7 +140,7 @@ def find_answer(answer: str, passage: str, said: Any) -> tuple[tuple[int, int] |
     blanks = len(answer) - len(answer.lstrip())
     answer = answer.strip()
     cut = len(passage) - len(passage.lstrip())
-    given = _whole(said)
+    given = _parse_index(said)
     if answer and given is not None and passage.startswith(answer, given + blanks):
         start = given + blanks
         return (start - cut, start - cut + len(answer)), False
@@ -160,7 +160,7 @@ def find_answer(answer: str, passage: str, said: Any) -> tuple[tuple[int, int] |
     return (start - cut, stop - cut), start != places[0]
 
 
-def _whole(number: Any) -> int | None:
+def _parse_index(number: Any) -> int | None:
     """A place in a text as tables write it: 3, 3.0 or "3"; None if it is none."""
     text = _name(number) if not isinstance(number, bool) else ""
     return int(text) if re.fullmatch("[0-9]+", text) else None

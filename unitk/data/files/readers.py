@@ -40,12 +40,12 @@ class Record:
     """Bytes on disk before it, or before the block of lines that it stands in."""
 
     def __contains__(self, name: str) -> bool:
-        return name in self.values or bool(_inside(self.values, name))
+        return name in self.values or bool(_find_values(self.values, name))
 
     def get(self, name: str) -> Any:
         """The value of a field, None if there is none."""
         found = self.values.get(name)  # of most names, at once
-        return next(iter(_inside(self.values, name)), None) if found is None else found
+        return next(iter(_find_values(self.values, name)), None) if found is None else found
 
     def where(self, name: str) -> str:
         """The place of a field, for messages."""
@@ -91,20 +91,20 @@ class Record:
         return ", ".join(shown) + near or "none"
 
 
-def _inside(node: Any, name: str) -> list[Any]:
+def _find_values(node: Any, name: str) -> list[Any]:
     """The value of a field of an object or of each object of a list, or of one item by its number;
     nothing if it is not there."""
     first, _, rest = name.partition(".")
     if isinstance(node, list) and first.isdecimal():
         item = node[int(first) : int(first) + 1]
-        return _inside(item[0], rest) if item and rest else item
+        return _find_values(item[0], rest) if item and rest else item
     if isinstance(node, list):
-        each = [_inside(one, name) for one in node]
+        each = [_find_values(one, name) for one in node]
         return [[value for (value,) in each]] if node and all(each) else []
     if not isinstance(node, dict) or name in node:
         return [node[name]] if isinstance(node, dict) else []
     for end in (at for at in range(len(name) - 1, 0, -1) if name[at] == "."):
-        if found := _inside(node.get(name[:end]), name[end + 1 :]):
+        if found := _find_values(node.get(name[:end]), name[end + 1 :]):
             return found
     return []
 

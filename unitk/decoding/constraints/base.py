@@ -100,7 +100,7 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
         known = ", ".join(symbols)
         raise UsageError(f"--allow-symbols: {lacking[0]} is not a special symbol (known: {known})")
     unk = vocab.unk if config.unkpen else None
-    inside = _inside(vocab) if config.begin_word else ()
+    inside = _continuing_ids(vocab) if config.begin_word else ()
     own = tuple(symbols[word] for word in allowed)
     return WordRules(unk, free, tuple(bad), own, inside, find_ends(config, vocab))
 
@@ -112,7 +112,7 @@ def ends_in_word(source: Sequence[Ids], vocab: Vocab) -> bool:
 
 
 @functools.lru_cache(maxsize=4)
-def _inside(vocab: Vocab) -> tuple[int, ...]:
+def _continuing_ids(vocab: Vocab) -> tuple[int, ...]:
     """The ids whose text continues a word."""
     first = [vocab.model.text(index)[:1] for index in range(vocab.model.size)]
     each = zip(vocab.starts.tolist(), first, strict=False)

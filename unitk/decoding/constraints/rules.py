@@ -127,7 +127,7 @@ class Rules:
         """
         tail_Rn = written_RL[:, written_RL.shape[1] - phrases_Pn.shape[1] + 1 :]
         same_RP = (tail_Rn[:, None] == phrases_Pn[:, :-1]).all(-1)
-        self._blow(gain_RV, phrases_Pn[:, -1].expand_as(same_RP), same_RP)
+        self._forbid_hits(gain_RV, phrases_Pn[:, -1].expand_as(same_RP), same_RP)
 
     def forbid_own(self, gain_RV: Tensor, written_RL: Tensor, avoid_RPL: Tensor) -> None:
         """Forbid the last word of every phrase that a hypothesis itself avoids."""
@@ -138,7 +138,7 @@ class Rules:
         begun_RPL = avoid_RPL[..., :-1]
         last_RP = avoid_RPL[..., -1]
         same_RP = ((begun_RPL < 0) | (begun_RPL == tail_RL[:, None])).all(-1) & (last_RP >= 0)
-        self._blow(gain_RV, last_RP.clamp(min=0), same_RP)
+        self._forbid_hits(gain_RV, last_RP.clamp(min=0), same_RP)
 
     def forbid_repeats(self, gain_RV: Tensor, written_RL: Tensor, count_R: Tensor) -> None:
         """Forbid n-grams that stand in the blank already, unless they contain an exempt word."""
@@ -153,9 +153,9 @@ class Rules:
         if len(self.free):
             same_RW &= ~torch.isin(grams_RWn, self.free).any(-1)
         # before the first word stand none, which cannot be hit
-        self._blow(gain_RV, grams_RWn[..., -1].clamp(min=0), same_RW)
+        self._forbid_hits(gain_RV, grams_RWn[..., -1].clamp(min=0), same_RW)
 
-    def _blow(self, gain_RV: Tensor, word_RN: Tensor, hit_RN: Tensor) -> None:
+    def _forbid_hits(self, gain_RV: Tensor, word_RN: Tensor, hit_RN: Tensor) -> None:
         """Forbid the words that are hit."""
         # amin, because a word may be hit in one place and not in another
         blow = torch.where(hit_RN, -torch.inf, torch.inf).to(gain_RV.dtype)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.decoding.search import Hypothesis, Request, Search, best, draw, tail
+from unitk.decoding.search import Hypothesis, Request, Search, best, draw, recent_words
 from unitk.slots import Ids
 
 OnStep = Callable[[int, Ids], None]
@@ -110,17 +110,17 @@ class Constrained(Search):
         self.banks = 1 + max(sum(map(len, phrases)) for phrases in each)
         self.met = (self.sizes == 0)[:, None].repeat(1, self.config.beam, 1)
         """[B, K, C] which phrases a hypothesis has written."""
-        self.begun = self._begun()
+        self.begun = self._prefix_matches()
 
     @property
     def fixed(self) -> tuple[Any, ...]:
         return *super().fixed, self.banks
 
-    def _begun(self) -> Tensor:
+    def _prefix_matches(self) -> Tensor:
         """[B, K, C, L + 1] whether the last p words of a hypothesis are the first p of a phrase."""
         parts = [torch.ones_like(self.met)]  # every hypothesis ends with the first 0 words
         for size in range(1, self.phrases.shape[2] + 1):
-            last_BKp = tail(self.state.written, self.steps, size)
+            last_BKp = recent_words(self.state.written, self.steps, size)
             # [B, K, 1, p] == [B, 1, C, p]; the -1 behind a shorter phrase equals no word
             parts.append((last_BKp[:, :, None] == self.phrases[:, None, :, :size]).all(-1))
         return torch.stack(parts, -1)
@@ -128,7 +128,7 @@ class Constrained(Search):
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Choose the next words as a plain search does, and record which phrases are complete."""
         back, token, place = super().extend(logits_RV)
-        self.begun = self._begun()
+        self.begun = self._prefix_matches()
         # a phrase of n words is complete where the last n words are its first n
         whole = self.sizes[:, None, :, None].expand(-1, self.met.shape[1], -1, 1)
         met = self.met.gather(1, back[..., None].expand_as(self.met))
@@ -148,7 +148,7 @@ class Constrained(Search):
         gain, index = gain.gather(1, order), index.gather(1, order)
         back = index // size
         word = index % size
-        order = self._turns(total, self._bank(back, word))[:, : self.wide]
+        order = self._order_by_bank(total, self._bank(back, word))[:, : self.wide]
         return self.filled(*(part.gather(1, order) for part in (total, back, word, gain)))
 
     def _candidates(self, gain_BKV: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ class Constrained(Search):
         # all words of complete phrases, and those of the open phrase that has got farthest
         return (sizes * met).sum(2) + reached.masked_fill(met, 0).amax(2)
 
-    def _turns(self, total: Tensor, bank: Tensor) -> Tensor:
+    def _order_by_bank(self, total: Tensor, bank: Tensor) -> Tensor:
         """The order in which the banks take continuations, which are sorted by their totals."""
         there = total > -torch.inf
         same = (bank[:, :, None] == bank[:, None]) & there[:, None]
@@ -274,7 +274,7 @@ class Diverse(Search):
 
     def select(self, rows: Tensor) -> None:
         """Keep only these inputs."""
-        super().select(self._each(rows))
+        super().select(self._expand_rows(rows))
 
     def close(self, rows: Tensor) -> None:
         """End the search of inputs, [B] which."""
@@ -286,12 +286,12 @@ class Diverse(Search):
 
     def results(self, rows: Tensor | None = None) -> list[list[Hypothesis]]:
         """The n best of all groups of these inputs, or of all."""
-        results = super().results(None if rows is None else self._each(rows))
+        results = super().results(None if rows is None else self._expand_rows(rows))
         inputs = [results[i : i + self.groups] for i in range(0, len(results), self.groups)]
         ranked = (sorted(sum(groups, []), key=lambda one: -one.score) for groups in inputs)
         return [outputs[: self.nbest] for outputs in ranked]
 
-    def _each(self, rows: Tensor) -> Tensor:
+    def _expand_rows(self, rows: Tensor) -> Tensor:
         """The rows of the groups of inputs."""
         groups = torch.arange(self.groups, device=rows.device)
         return (rows[:, None] * self.groups + groups).flatten()

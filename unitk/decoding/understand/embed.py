@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.config import EmbedConfig
-from unitk.decoding.fit import batches, beyond, shorten_source
+from unitk.decoding.fit import batches, count_excess, shorten_source
 from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.base import Decoder, families_with
 from unitk.models.model import Model
@@ -104,8 +104,10 @@ def _pool(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig) -
 def fit_text(task: Task, source: list[Ids], model: Model, number: int, truncate: bool) -> Example:
     """Lay out source `number` by `Task.to_embed`, shortened with `truncate` if it is too long."""
     limits = model.config
-    _, example, _ = shorten_source(source, task.to_embed, lambda one: beyond(one, limits), truncate)
-    if (over := beyond(example, limits)) > 0:
+    _, example, _ = shorten_source(
+        source, task.to_embed, lambda one: count_excess(one, limits), truncate
+    )
+    if (over := count_excess(example, limits)) > 0:
         rows = model.reader.config.max_positions
         raise DataError(
             f"input {number + 1} is too long by {over:,} for the {rows:,} positions of this model; "

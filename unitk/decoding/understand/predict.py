@@ -177,7 +177,7 @@ def readings(
     Each fits the layouts of all tasks, those of an ensemble.
     """
     task = tasks[0]
-    over = _over(tasks, source)
+    over = _count_excess(tasks, source)
     limit = f"{task.trained.room:,} positions of this model"
     most = task.trained.max_source
     if task.windowed and most is not None:
@@ -199,11 +199,11 @@ def readings(
         raise DataError(f"{name} is too long by {over:,} for the {limit}{cure}")
     while over > 0:
         source = shorten(source, sum(map(len, source)) - over)
-        over = _over(tasks, source)
+        over = _count_excess(tasks, source)
     yield 0, source
 
 
-def _over(tasks: Sequence[Understanding], source: list[Ids]) -> int:
+def _count_excess(tasks: Sequence[Understanding], source: list[Ids]) -> int:
     room = tasks[0].trained.room
     towers = [slots for task in tasks for slots in task.lay_out(source).towers.values()]
     return max(int(slots.pos.max()) for slots in towers) + 1 - room if room else 0

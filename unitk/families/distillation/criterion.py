@@ -225,7 +225,7 @@ def look(model: Model, batch: Batch, config: DistillConfig) -> Seen:
     every = list[Tensor]()
     model.check_tower(name, batch)
     condition = model.condition(batch)
-    with _observe(model.tower(name), inside) as calls:
+    with _record_inputs(model.tower(name), inside) as calls:
         states = model.read(name, batch, condition, every)
         attention = [attention_scores(*call) for call in calls]
     if condition.cross is not None:
@@ -252,7 +252,9 @@ def _first(batch: Batch) -> Tensor:
 
 
 @contextmanager
-def _observe(tower: nn.Module, wanted: bool) -> Iterator[list[tuple[Attention, Tensor, View]]]:
+def _record_inputs(
+    tower: nn.Module, wanted: bool
+) -> Iterator[list[tuple[Attention, Tensor, View]]]:
     """While entered, what enters each attention of a tower is listed, layer by layer."""
     calls: list[tuple[Attention, Tensor, View]] = []
     if not wanted:

@@ -98,7 +98,7 @@ def write(parts: Loaded, folder: Path) -> None:
         for stem in stems
         for one in split_delta(stem, tensors, parts, layout)
     ]
-    whole = _trained_whole(parts.path, tensors, layout)
+    whole = _find_whole(parts.path, tensors, layout)
     saved = {named(name).rpartition(".")[0] for name in whole} - {""}
     matrices = {f"{one.module}.lora_A.weight": one.lower for one in added}
     matrices |= {f"{one.module}.lora_B.weight": one.upper for one in added}
@@ -124,7 +124,7 @@ def _write_base(parts: Loaded, tensors: Mapping[str, Tensor], folder: Path) -> d
     return translate(base, base.tensors())
 
 
-def _trained_whole(path: Path, tensors: Mapping[str, Tensor], layout: Layout) -> list[str]:
+def _find_whole(path: Path, tensors: Mapping[str, Tensor], layout: Layout) -> list[str]:
     """Tensors that were trained beside the low-rank matrices, by transformers' names."""
     stored = [name for name in read_tensors(path / "model.safetensors") if name in tensors]
     # the class may lack an output layer of the base, which no update changed

@@ -71,13 +71,13 @@ def _join(rows: Tensor, config: ModelConfig) -> Tensor:
     joined = []
     for one in turning:
         heads = one.unflatten(0, (config.num_heads, config.key_width))
-        first, rest = heads.split([number := _turning(config), config.key_width - number], 1)
+        first, rest = heads.split([number := _count_rotated(config), config.key_width - number], 1)
         halves = first.unflatten(1, (-1, 2)).transpose(1, 2).flatten(1, 2)
         joined.append(torch.cat([halves, rest], 1).flatten(0, 1))
     return torch.cat([*joined, values])
 
 
-def _turning(config: ModelConfig) -> int:
+def _count_rotated(config: ModelConfig) -> int:
     """How many channels of a head turn with the position."""
     return round(config.key_width * config.rotary_share)
 
@@ -88,7 +88,7 @@ JOINED = Stored(_join, _join)
 def _rotary(config: ModelConfig) -> dict[str, Any]:
     """The settings of rotary positions."""
     entries: dict[str, Any] = {
-        "rope.dimension_count": _turning(config),
+        "rope.dimension_count": _count_rotated(config),
         "rope.freq_base": float(config.rotary_base),
     }
     if config.rotary_factor != 1 and not config.rotary_wavelengths:

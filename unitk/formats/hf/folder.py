@@ -176,7 +176,7 @@ def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Pa
         if any(map(ours.fullmatch, classes)):
             return name
     older = {name: family for name, family in every.items() if name not in KIN}
-    fitting = [name for name, family in older.items() if _fits(family, tensors, where)]
+    fitting = [name for name, family in older.items() if _matches(family, tensors, where)]
     if not fitting:
         raise CheckpointError(
             f"{where} has no model_type, and its tensors tell none; add one to it: {known}"
@@ -202,7 +202,7 @@ def _first_names(family: Family) -> list[str]:
     return [str(name).replace("#", "0") for name in parts]
 
 
-def _fits(family: Family, tensors: Mapping[str, Tensor], where: Path) -> bool:
+def _matches(family: Family, tensors: Mapping[str, Tensor], where: Path) -> bool:
     """Whether tensors have a family's names for the embedding and for the first layer."""
     renamed = rename_tensors(tensors, family, where)
     return all(any(one.startswith(name) for one in renamed) for name in _first_names(family))

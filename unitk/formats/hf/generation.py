@@ -84,7 +84,7 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     if beams > 1 and isinstance(stop, bool | str) and not (stop is True and several):
         options["search"] = STOPS.get(stop, "")
     options |= _limits(given, opening(task), file)
-    options["end_symbols"] = _further_ends(given, task, file)
+    options["end_symbols"] = _end_symbols(given, task, file)
     left = _without_option(given, options, task, draws, beams)
     for name in left:
         options.pop({**BOTH, "early_stopping": "search"}.get(name, ""), None)
@@ -232,7 +232,7 @@ def _ends(given: Mapping[str, Any], end: Any) -> list[Any]:
     return ends if isinstance(ends, list) else [ends]
 
 
-def _further_ends(given: Mapping[str, Any], task: Task, file: Path) -> str:
+def _end_symbols(given: Mapping[str, Any], task: Task, file: Path) -> str:
     """The names of the tokens that end an output besides the task's own end."""
     end = task.protocol and task.protocol.end
     ends = _ends(given, end)

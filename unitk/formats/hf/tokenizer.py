@@ -93,14 +93,14 @@ def write_tokenizer(
     spec["added_tokens"] = _added_entries(vocab, pieces, spec.get("added_tokens") or [])
     processor = spec.get("post_processor")
     if processor is None or task.head or embeds:
-        spec["post_processor"] = _behind(processor, _frame(task, pieces, embeds))
+        spec["post_processor"] = _append_frame(processor, _frame(task, pieces, embeds))
     about = {"tokenizer_class": "PreTrainedTokenizerFast", **about, **_roles(vocab, pieces)}
     for name, content in {"tokenizer.json": spec, "tokenizer_config.json": about}.items():
         text = json.dumps(content, indent=1, ensure_ascii=False)
         create(folder / name, text + "\n")
 
 
-def _behind(processor: Mapping[str, Any] | None, frame: dict[str, Any]) -> dict[str, Any]:
+def _append_frame(processor: Mapping[str, Any] | None, frame: dict[str, Any]) -> dict[str, Any]:
     """A frame, behind the post-processor of a vocabulary where both have something to do."""
     # that of pieces of bytes cuts the blanks off what a token covers
     if processor is not None and processor["type"] == "ByteLevel":

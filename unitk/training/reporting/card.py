@@ -13,7 +13,7 @@ from unitk.errors import UsageError, printable
 from unitk.files import VERSION
 from unitk.foreign import read_json
 from unitk.training.reporting.report import summary
-from unitk.training.saving.folder import finding
+from unitk.training.saving.folder import holds_checkpoint
 from unitk.training.saving.state import Progress, read_state
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def card(
     stand at the end. `usage` says in Markdown how it is used, `tag` what the hub calls it, where
     the name of its class does not; `library` opens it.
     """
-    state = finding(read_state)(path)
+    state = holds_checkpoint(read_state)(path)
     config = state["config"]
     at = Progress.of(state)
     task = loaded.task

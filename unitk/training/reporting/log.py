@@ -16,7 +16,7 @@ from typing import IO, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from unitk.errors import QUIET, printable, refusal, talks
+from unitk.errors import QUIET, printable, refusal, shows_progress
 from unitk.progress import Lossy
 from unitk.training.reporting.sinks import Event, Sink, event
 
@@ -64,7 +64,7 @@ class Journal:
             console=console,
             refresh_per_second=2,
             transient=True,
-            disable=not (shown and talks()),
+            disable=not (shown and shows_progress()),
         )
         self._bar = self._progress.add_task("training", total=total, completed=step)
 
@@ -117,7 +117,7 @@ class Journal:
 
     def _show(self, step: int, line: str) -> None:
         self._last = step
-        if talks():
+        if shows_progress():
             self.show(line)  # beside the bar
         else:
             self._print(step, line)

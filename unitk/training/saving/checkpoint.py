@@ -41,7 +41,7 @@ from unitk.options.config import NoOptions, Parsed, resolve
 from unitk.options.settings import NOTHING, Settings
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
-from unitk.training.saving.folder import finding
+from unitk.training.saving.folder import holds_checkpoint
 from unitk.training.saving.state import plugins_named, read_state, settings_of, untrained_options
 from unitk.training.saving.weights import weights_of
 from unitk.vocab.base import Vocab
@@ -87,7 +87,7 @@ class Loaded:
         return weights | {name: weights[name][:rows] for name, rows in self.rows.items()}
 
 
-@finding
+@holds_checkpoint
 def load(
     folder: Path,
     device: str | torch.device = "cpu",
@@ -271,7 +271,7 @@ def _complete(
         if tower in model.copied and rest in there:
             there.setdefault(name, there[rest])
     _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.trained.labels)
-    _heads_begin(there, here, folder)
+    _initialise_heads(there, here, folder)
 
 
 def add_rows(there: dict[str, Tensor], here: dict[str, Tensor], task: Task) -> None:
@@ -294,7 +294,7 @@ def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str,
             there[name] = rows[order]
 
 
-def _heads_begin(there: dict[str, Tensor], here: dict[str, Tensor], folder: Path) -> None:
+def _initialise_heads(there: dict[str, Tensor], here: dict[str, Tensor], folder: Path) -> None:
     """Initialise heads that a checkpoint lacks or has for other classes; drop heads not needed.
 
     A pooler starts from that of another head (Devlin et al. 2019, section 4.1), and a transform

@@ -316,7 +316,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def finding(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
+def holds_checkpoint(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
     """Decorate a function that reads a checkpoint to take any path that `hold_checkpoint` takes."""
 
     @wraps(read)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from unitk.decoding.fit import batches, beyond, by_example
+from unitk.decoding.fit import batches, by_example, count_excess
 from unitk.decoding.likelihood import Texts
 from unitk.errors import DataError
 from unitk.evaluation.estimators import Cost, Estimation, Estimator, Kind
@@ -41,7 +41,7 @@ class Importance(Estimator):
             if len(text):
                 numbers.append(number)
                 examples.append(plain.lay_out_reply([text], text, np.random.default_rng(0)))
-                if (over := beyond(examples[-1], model.config)) > 0:
+                if (over := count_excess(examples[-1], model.config)) > 0:
                     raise DataError(
                         f"{how.name(number)} is too long by {over:,} for this model's positions"
                     )

@@ -74,7 +74,7 @@ class Bytes(VocabModel):
     def text(self, index: int) -> str:
         return self.decode([index])
 
-    def silent(self, index: int) -> bool:
+    def is_control(self, index: int) -> bool:
         return index < len(NAMES)
 
     def declares(self, index: int) -> bool:

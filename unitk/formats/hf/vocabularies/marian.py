@@ -96,7 +96,7 @@ class Marian(VocabModel):
 
     def decode(self, ids: list[int]) -> str:
         # the mark stands for a blank in both models, so neither is needed
-        pieces = "".join(self.piece(index) for index in ids if not self.silent(index))
+        pieces = "".join(self.piece(index) for index in ids if not self.is_control(index))
         return pieces.replace("▁", " ").removeprefix(" ")
 
     def piece(self, index: int) -> str:
@@ -108,7 +108,7 @@ class Marian(VocabModel):
     def text(self, index: int) -> str:
         return self.piece(index).replace("▁", " ")
 
-    def silent(self, index: int) -> bool:
+    def is_control(self, index: int) -> bool:
         return self.piece(index) in SYMBOLS[:2]
 
     def declares(self, index: int) -> bool:
