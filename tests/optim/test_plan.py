@@ -159,7 +159,7 @@ def test_two_optimizers_are_two_runs_on_disjoint_parts():
 @pytest.mark.parametrize(
     ("group", "message"),
     [
-        ("layer.* lr-factor=2", r"--group: no trained parameter has a name like 'layer\.\*'"),
+        ("layer.* lr-factor=2", r"--group: no parameter has a name like 'layer\.\*'"),
         ("layers.* lr-facto=2", "--group layers.*: there is no 'lr-facto'; did you mean lr-factor"),
         ("layers.* optimizer=adam", "--group layers.* optimizer: there is no optimizer 'adam'"),
         ("layers.* eps=-1", "--group layers.* eps must be above 0.*, got -1"),
@@ -199,3 +199,12 @@ def test_a_pattern_that_matches_nothing_is_an_error():
     freeze(model, ["embed.*", "layers.*"])
     with pytest.raises(UsageError, match="--thaw .*no effect"):
         plan_of(model, thaw="epoch")
+
+
+def test_a_group_of_frozen_parameters_is_answered_with_what_froze_them():
+    model = make()
+    freeze(model, ["layers.0.*"])
+    with pytest.raises(UsageError, match=r"^--group layers\.0\.\*: --freeze or --adapter"):
+        plan_of(model, groups=["layers.0.* lr-factor=2"])
+    part = plan_of(model, groups=["layers.* lr-factor=2"])  # the other layer is trained
+    assert {group["factor"] for group in part.groups} == {1, 2}

@@ -661,6 +661,18 @@ def test_a_resumed_run_says_which_options_changed(train, start, tmp_path, caplog
     assert all(f"- {line}\n" in page for line in shown)
 
 
+def test_a_run_ends_no_earlier_than_where_it_goes_on(train, start):
+    train("--max-epochs 2")
+    lengths = {"steps": 2, "epochs": 1, "words": 3, "hours": 1e-9}
+    for name, less in lengths.items():
+        with pytest.raises(UsageError, match=f"^--max-{name} {less} is less than .* of .*step-"):
+            start(f"--max-{name} {less} --resume")
+    done = start("--max-epochs 2 --resume").resumed
+    as_many = done.name.removeprefix("step-")
+    for length in ("--max-epochs 2", f"--max-steps {as_many}"):
+        assert train(f"{length} --resume").step == int(as_many)  # there is nothing left to do
+
+
 @pytest.mark.parametrize("rate", ["-1", "1e999"])
 def test_a_rate_that_is_none_makes_no_folder(train, tmp_path, rate):
     with pytest.raises(UsageError, match="--lr-schedule"):

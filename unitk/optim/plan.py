@@ -39,7 +39,8 @@ class OptimPlan:
     ) -> None:
         """`rules`: the first one whose pattern matches counts; `thaw`: "epoch", or updates;
         `fused`: how many matrices stand one below the other in a parameter, where not one."""
-        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        every = dict(model.named_parameters())
+        named = {name: p for name, p in every.items() if p.requires_grad}
         require(len(named) > 0, "--freeze leaves nothing to train")
         self.lr = lr
         self.schedule = schedule
@@ -47,7 +48,8 @@ class OptimPlan:
         distance = distances(named)
         rule_of: dict[str, GroupRule] = {}
         decays = set[str]()
-        for rule, own in divide(named, [*rules, GroupRule("", optimizer, given=("optimizer",))]):
+        rest = GroupRule("", optimizer, given=("optimizer",))
+        for rule, own in divide(named, every, [*rules, rest]):
             rule_of |= dict.fromkeys(own, rule)
             decays |= decaying(own, rule)
             check_groups(rule, own, decays, distance)
@@ -134,18 +136,22 @@ def rate_factor(model: nn.Module, name: str, rule: GroupRule, distance: int) -> 
 
 
 def divide(
-    named: dict[str, nn.Parameter], rules: Sequence[GroupRule]
+    named: dict[str, nn.Parameter], every: Iterable[str], rules: Sequence[GroupRule]
 ) -> list[tuple[GroupRule, dict[str, nn.Parameter]]]:
-    """The parameters that each rule is the first one to match; the last one has what is left."""
+    """The parameters that each rule is the first one to match; the last one has what is left.
+
+    `named` are those that are trained, among `every` name of the model.
+    """
     divided = []
     left = dict(named)
     for rule in rules[:-1]:
-        names = matching(rule.pattern, named, "--group")
+        names = [name for name in matching(rule.pattern, every, "--group") if name in named]
+        where = f"--group {rule.pattern}"
+        require(bool(names), f"{where}: --freeze or --adapter keeps all of its parameters frozen")
         matched = {name: left.pop(name) for name in names if name in left}
         require(
             len(matched) > 0,
-            f"--group {rule.pattern}: a group before it has all of its parameters; "
-            "write the exception first",
+            f"{where}: a group before it has all of its parameters; write the exception first",
         )
         divided.append((rule, matched))
     return [*divided, (rules[-1], left)] if left else divided
@@ -205,11 +211,11 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
             named[name].requires_grad_(False)
 
 
-def matching(pattern: str, named: dict[str, nn.Parameter], option: str) -> list[str]:
+def matching(pattern: str, named: Iterable[str], option: str) -> list[str]:
     """The names that match a pattern such as `layers.0.*`; `UsageError` if none does."""
     names = [name for name in named if fnmatchcase(name, pattern)]
     if not names:
         first = sorted({name.partition(".")[0] for name in named})
         hint = nearest(pattern, named) or f" (they begin with {', '.join(first)})"
-        raise UsageError(f"{option}: no trained parameter has a name like {pattern!r}{hint}")
+        raise UsageError(f"{option}: no parameter has a name like {pattern!r}{hint}")
     return names

@@ -36,7 +36,7 @@ def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: 
     `loss` is that of the update; `compute` computes the loss of a micro-batch with a seed.
     """
     config, at = run.config, run.progress
-    at.bad_steps = at.bad_steps + 1
+    at.bad_steps += 1
     at.bad_row += 1
     numbers = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
     what = f"loss {loss:g}, gradient norm {run.norm:g}"
@@ -117,7 +117,7 @@ def adapt(at: Progress, precision: str, overflow: bool = False) -> None:
         at.bad_steps += 1
         log.warning("step %d: fp16 overflow: skipped, loss scale %g", at.step + 1, at.scale)
     elif at.unscaled >= GROWTH:
-        at.scale = at.scale * 2
+        at.scale *= 2
         at.unscaled = 0
 
 

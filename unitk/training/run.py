@@ -150,7 +150,7 @@ class Run:
     def _count_updates(self) -> int | None:
         """The updates after which the run ends; None if only a signal ends it."""
         config = self.config
-        epochs = self.config.max_epochs
+        epochs = config.max_epochs
         if epochs and isinstance(config.block_size, int):
             epochs *= self.per_epoch
         elif epochs:  # they differ in length

@@ -15,7 +15,7 @@ from unitk.models.config import UNSHAPED
 from unitk.options.config import Parsed, flag
 from unitk.options.settings import Origin, Setting, Settings
 from unitk.training.config import COMPONENTS, CUT, FROZEN
-from unitk.training.saving.state import recorded_options
+from unitk.training.saving.state import Progress, recorded_options
 
 OF_THE_COMMAND = ("config", "resume", "new_data", "save_dir", "dry_run")
 """Options that say where a run is and that it continues, not how it is trained."""
@@ -81,6 +81,7 @@ def check_frozen(
     here = parsed.settings
     components = here.only(*COMPONENTS)
     changed = there.keys() & CUT if parsed.main.new_data else set()
+    done = Progress.of(state).done
     for key in sorted(there, key=lambda key: (key not in COMPONENTS, key)):
         fixed = key in FROZEN or key in components
         # a schedule of the block size counts epochs up to the last one
@@ -90,6 +91,12 @@ def check_frozen(
             raise UsageError(
                 f"{flag(key)} is {here[key].text}, but the run to resume has {there[key]}: "
                 f"it cannot change{hint} ({checkpoint})"
+            )
+        most = getattr(parsed.main, key) if key in done else None
+        if most and most < done[key]:
+            raise UsageError(
+                f"{flag(key)} {most} is less than the {round(done[key], 4):,} of {checkpoint}, "
+                "from which --resume goes on"
             )
     counted = bool(state.get("words")) or not parsed.main.counts_words
     require(counted, f"--max-words and --save-at-words: {checkpoint} did not count its words")

@@ -39,7 +39,7 @@ SMALL = 50e6
 def first_lines(run: Run) -> list[str]:
     """The first log lines: what is trained, on which data and device."""
     start = run.start
-    data = run.start.data
+    data = start.data
     feed = run.feed
     ranks = run.ranks
     parts = start.parsed.components
@@ -236,7 +236,7 @@ def anonymous(run: Run, text: str) -> str:
     for one in filter(None, [start.init_from, start.resumed, *start.init_towers.values()]):
         # of a run's checkpoint the run's name is kept
         own.append(one.parents[1] if one.parent.name == "checkpoints" else one)
-    own += [config.save_dir, run.start.run.path, config.user_dir, config.config, config.init_from]
+    own += [config.save_dir, start.run.path, config.user_dir, config.config, config.init_from]
     own += [path for path, _ in config.weighted_data] + [path for _, path in config.named_valid]
     known = {each for one in own if one is not None for each in (one, one.resolve())}
     for path in sorted(known, key=lambda path: len(str(path)), reverse=True):
@@ -294,7 +294,7 @@ Data {start.data.fingerprint[:12]}, vocabulary {start.data.vocab.hash[:12]}.
 def use(run: Run) -> str:
     """A command that uses the model, with {} for the checkpoint; generating tasks come first."""
     start = run.start
-    named = run.start.parsed.mixture
+    named = start.parsed.mixture
     if start.data.task.form:
         return "unitk predict --checkpoint {} --input FILE"
     vocab = start.data.vocab

@@ -20,7 +20,7 @@ from unitk import registry
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import create, sealed_files
 from unitk.foreign import read_json
-from unitk.options.fields import COMMA, SUFFIXES, Copied, options, render
+from unitk.options.fields import COMMA, SUFFIXES, Copied, flag, options, render
 from unitk.options.settings import NOTHING, Origin, Settings, rename_old
 from unitk.tasks.base import Task
 from unitk.training.saving.folder import stored_files
@@ -160,13 +160,22 @@ class Progress:
         """Whether something that was last done at step `done` is due at this step."""
         return self.step != done and (now or self.step % every == 0)
 
+    @property
+    def done(self) -> dict[str, float]:
+        """What each option that limits a run counts."""
+        return {
+            "max_steps": self.step,
+            "max_epochs": self.epoch,
+            "max_words": self.words,
+            "max_hours": self.seconds / 3600,
+        }
+
     def end(self, config: TrainConfig) -> str:
         """The reason why the run is over, or an empty text."""
-        most = config.max_steps, config.max_epochs, config.max_words, config.max_hours
-        done = self.step, self.epoch, self.words, self.seconds / 3600
-        for name, one, count in zip(("steps", "epochs", "words", "hours"), most, done, strict=True):
-            if one and count >= one:
-                return f"--max-{name} reached"
+        for name, count in self.done.items():
+            most = getattr(config, name)
+            if most and count >= most:
+                return f"{flag(name)} reached"
         if config.patience and self.stale >= config.patience:
             return f"no better validation for {self.stale} times (--patience)"
         return ""
@@ -174,9 +183,9 @@ class Progress:
     def rank(self, value: float, keep: int, higher: bool = False) -> None:
         """Enter a validation at this step if it is among the `keep` best: those with the lowest
         values, or with `higher` the highest."""
-        sign = -1 if higher else 1
+        every = [*self.ranking, [value, self.step]]  # of equal ones, the earlier stays in front
         # one more is kept, which moves up if the newest checkpoint cannot be saved
-        ranking = sorted([*self.ranking, [value, self.step]], key=lambda e: (sign * e[0], e[1]))
+        ranking = sorted(every, key=lambda entry: entry[0], reverse=higher)
         ranking = ranking[: keep + 1]
         if math.isfinite(value) and [value, self.step] in ranking[:keep]:
             self.ranking = ranking
@@ -184,13 +193,13 @@ class Progress:
     def judge_by(self, what: str) -> None:
         """Forget the best validations if `what` ranks them now: another value, or other texts."""
         if what and what != self.judged_by:
-            if self.judged_by and self.ranking:
-                log.warning(
-                    "validations are of another value or of other texts than before: "
-                    "step %s is no longer the best one, and --patience counts from 0",
-                    self.best_step,
-                )
             if self.judged_by:  # earlier versions did not say
+                if self.ranking:
+                    log.warning(
+                        "validations are of another value or of other texts than before: "
+                        "step %s is no longer the best one, and --patience counts from 0",
+                        self.best_step,
+                    )
                 self.ranking = []
                 self.stale = 0
             self.judged_by = what

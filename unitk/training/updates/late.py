@@ -78,24 +78,21 @@ class Late:
             self.settle()  # the step of this one is in its recording
             counts = self.steps.begin(update)
             found = self.recorder(update, counts, self.finish)
-        if found is not None:
-            names, values = found
-            self.pending = Pending(update, place, names, counts, start_reading(values))
-            return
-        computed = self.steps.compute(update)
-        # the device is busy with this one while the host reads the one before
-        if not self.settle():
+        if found is None:
             computed = self.steps.compute(update)
-        values = self.finish(computed.sums, computed.total, computed.norm)
-        names = [*computed.sums]
-        read = start_reading(values)
-        self.pending = Pending(update, place, names, computed.counts, read)
+            # the device is busy with this one while the host reads the one before
+            if not self.settle():
+                computed = self.steps.compute(update)
+            counts = dict(computed.counts)
+            found = [*computed.sums], self.finish(computed.sums, computed.total, computed.norm)
+        names, values = found
+        self.pending = Pending(update, place, names, counts, start_reading(values))
 
     def finish(self, sums: Mapping[str, Tensor], total: Tensor, norm: Tensor) -> Tensor:
         """Make the step unless loss or norm are not finite, which the device decides without a
         wait; returns a tensor of the norm, the loss and its sums."""
         run = self.run
-        plan = self.run.plan
+        plan = run.plan
         figures = torch.stack(
             [norm.double(), total.double(), *(one.double() for one in sums.values())]
         )
@@ -119,7 +116,7 @@ class Late:
         pending = self.pending
         self.pending = None
         run = self.run
-        at = self.run.progress
+        at = run.progress
         norm, total, *sums = pending.read().unbind()
         run.norm = float(norm)
         if math.isfinite(run.norm) and math.isfinite(total):
