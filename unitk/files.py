@@ -274,7 +274,10 @@ def appearing(real: Path, folder: bool = False) -> Iterator[Path]:
     part = real.with_name(f"{TEMPORARY}{os.getpid()}-{real.name}")
     old = real.with_name(f"{OLD}{os.getpid()}-{real.name}")
     try:
-        (Path.mkdir if folder else create)(part)
+        if folder:
+            part.mkdir()
+        else:
+            create(part)
         mode = part.stat().st_mode & 0o666
         yield part
         for path in [path for path in (part, *part.rglob("*")) if not path.is_symlink()]:

@@ -178,7 +178,9 @@ def nearest(given: str, known: Iterable[str]) -> str:
     names = list(known)
     very = difflib.get_close_matches(given, names, 1, 0.85)  # --hypotheses for --hypothesis
     begun = [name for name in names if name.startswith(given) and name not in very]
-    close = [*very, *begun][: 3 * bool(given.strip("-"))] or difflib.get_close_matches(given, names)
+    if not given.strip("-"):  # every name begins with nothing
+        begun = []
+    close = [*very, *begun][:3] or difflib.get_close_matches(given, names)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 

@@ -99,7 +99,7 @@ def batches(
     Training has batches of its own (`data.plan.micro_batches`).
     """
     size = [
-        (len(p.blanks) * bool(max_len), max(len(tower) for tower in p.towers.values()), words)
+        (len(p.blanks) if max_len else 0, max(len(tower) for tower in p.towers.values()), words)
         for p, words in zip(prompts, max_len or [-1] * len(prompts), strict=True)
     ]
     numbers: list[int] = []

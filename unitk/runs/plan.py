@@ -71,8 +71,9 @@ def lines(trainer: Trainer) -> Iterator[str]:
         yield f"a validation: {judged:.3g} s"
     of = "a process" if ranks.world > 1 else "the process"
     yield f"memory: {memory / 1e9:.2g} GB at the peak of {of}"
-    kept = config.keep_last + config.keep_best * bool(trainer.data.valid)
-    kept += len(config.save_at_words)
+    kept = config.keep_last + len(config.save_at_words)
+    if trainer.data.valid:
+        kept += config.keep_best
     size = checkpoint_bytes(trainer)
     each = f"{size / 1e9:.2g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
     yield f"disk: up to {amount(kept, 'checkpoints')} of {each}"

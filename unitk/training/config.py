@@ -274,7 +274,7 @@ class TrainConfig(fields.Checked):
         if self.adapter is not None:
             fields.parse_named("adapter", self.adapter, "--adapter")
             whose = "--adapter needs the weights of a model beside which it is trained: --init-from"
-            new = "; a run that began without an adapter goes on without one" * self.resume
+            new = "; a run that began without an adapter goes on without one" if self.resume else ""
             require(bool(self.init_from or towers), whose + new)
         good = self.thaw in (None, "epoch") or ((self.thaw or "").isdecimal() and self.thaw != "0")
         require(good, f"--thaw must be epoch or a number of updates, got {self.thaw!r}")

@@ -106,7 +106,10 @@ class Trainer(Run):
 
     def update(self, update: Update) -> None:
         """One update; on a GPU the host does not wait for it where `late.can_defer` holds."""
-        (self.update_waiting if self.late is None else self.late.update)(update)
+        if self.late is None:
+            self.update_waiting(update)
+        else:
+            self.late.update(update)
 
     def update_waiting(self, update: Update) -> None:
         """One update: forward and backward passes, and a step if loss and norm are finite.

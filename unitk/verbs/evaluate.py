@@ -122,7 +122,7 @@ def measure_model(
         setup = open_setup(given.checkpoint, corpus, device, bf16, task, parsed.aside, rows)
         if setup.data.train.shortened:
             apart = setup.data.task.predicts and not setup.data.task.windowed
-            whole = "; `unitk predict` reads texts whole" * apart
+            whole = "; `unitk predict` reads texts whole" if apart else ""
             say(f"unitk evaluate: {setup.data.train.shortened}{whole}")
         possible = {n: kind for n, kind in kinds.items() if issubclass(kind, base.CorpusEvaluation)}
         fitting = [name for name, kind in possible.items() if kind.fits(setup)]

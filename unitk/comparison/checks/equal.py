@@ -94,5 +94,6 @@ def seeds(runs: Sequence[TrainedRun]) -> Finding:
     text = f"{counts[0]} to {counts[-1]}" if counts[0] != counts[-1] else str(counts[0])
     text += f" for each of {len(counts)} settings"
     few = counts[0] < 3
-    text += "; below three there is no interval over seeds" * few
+    if few:
+        text += "; below three there is no interval over seeds"
     return Finding("note" if few else "ok", "equal", "seeds", text, {"seeds": counts})

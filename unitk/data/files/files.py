@@ -34,7 +34,7 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
     """The files that a user named, in order; wildcards and folders are expanded."""
     ends = [bool(Path(one).suffix) for one in patterns]  # a name such as Oslo,Norway.txt was cut
     cut = not any([*ends[:-1], *map(os.path.exists, patterns)]) and ends[1:][-1:] == [True]
-    apart = "; commas part names" * cut
+    apart = "; commas part names" if cut else ""
     found = [path for pattern in patterns for path in _matching(pattern, option, apart)]
     for path, times in Counter(found).items():
         fits = not HALF.search(str(path))

@@ -218,7 +218,8 @@ def _check_text(path: Path, start: bytes) -> None:
         if start.startswith(magic):
             cure = f"; `iconv -f {kind} -t UTF-8` converts it" if "UTF" in kind else ""
             ending = next((one for one, packed in PACKED.items() if packed == kind), "")
-            cure = cure or f"; with a name that ends in {ending} it is unpacked" * bool(ending)
+            if ending:
+                cure = f"; with a name that ends in {ending} it is unpacked"
             raise DataError(f"{name_file(path)} is {kind}, not UTF-8 text{cure}")
     # of UTF-16 without a mark, every other byte of Latin letters is 0
     zeros = [start[i:1000:2].count(0) for i in (0, 1)]

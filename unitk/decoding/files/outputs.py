@@ -39,8 +39,9 @@ def check_writable(given: Any, goes_on: bool = False, own: str = "") -> None:
     """
     output = given.output
     ending = output.suffix.lower()
-    what = f"--output {output}: text is written" + f", or {own}" * bool(own)
-    require(ending not in NO_TEXT or ending == own, f"{what}, but no {ending}")
+    other = f", or {own}" if own else ""
+    fits = ending not in NO_TEXT or ending == own
+    require(fits, f"--output {output}: text is written{other}, but no {ending}")
     replace = given.overwrite or goes_on
     if output != STDOUT:
         check_folder(output, "--output")

@@ -66,7 +66,7 @@ def embed(
 def _depth(model: Model, config: EmbedConfig) -> int:
     """The layer whose states are pooled, 0 being the embedding; UsageError if there is none."""
     layers = len(model.reader.layers)
-    depth = config.layer + (layers + 1) * (config.layer < 0)
+    depth = config.layer if config.layer >= 0 else config.layer + layers + 1
     require(0 <= depth <= layers, f"--layer must be {-1 - layers} to {layers}, got {config.layer}")
     if config.pool == "latent" and not model.config.latent:
         able = families_with(lambda arch: arch.latent > 0)

@@ -195,7 +195,7 @@ def readings(
         yield 0, source
         return
     if not (config.truncate and task.shortens_parts):
-        cure = "; --truncate shortens its last part" * task.shortens_parts
+        cure = "; --truncate shortens its last part" if task.shortens_parts else ""
         raise DataError(f"{name} is too long by {over:,} for the {limit}{cure}")
     while over > 0:
         source = shorten(source, sum(map(len, source)) - over)

@@ -83,9 +83,9 @@ def _complete(checkpoint: Checkpoint) -> Changes:
         "generator_divisor": 0,
         "head_transform": words,
         "output_bias": words,
-        "heads": (DETECT,) * tells,
+        "heads": (DETECT,) if tells else (),
         # a table as wide as the model has no map behind it
-        "embedding_width": config.embedding_width * (config.embedding_width != config.width),
+        "embedding_width": 0 if config.embedding_width == config.width else config.embedding_width,
     }
 
 

@@ -179,10 +179,11 @@ class RecurrentConfig(ArchConfig):
         inputs = self.width
         layers = 0
         for cells, outputs in zip(self.cells, self.outputs, strict=True):
-            projection = cells * outputs * (self.narrowing == "projection")
+            projection = cells * outputs if self.narrowing == "projection" else 0
             layers += 4 * cells * (inputs + outputs) + projection
             inputs = outputs
-        layers += (self.narrowing == "map") * self.cell_width * self.width
+        if self.narrowing == "map":
+            layers += self.cell_width * self.width
         embedding = vocab_size * self.width
         if self.char_width:
             sizes = [tuple(map(int, one.split(":"))) for one in self.char_filters]
