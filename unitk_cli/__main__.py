@@ -1,5 +1,5 @@
 """`python -m unitk_cli` is `unitk`."""
 
-from unitk_cli.main import main
+from unitk_cli import run_unitk
 
-main()
+run_unitk()

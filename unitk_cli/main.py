@@ -224,27 +224,27 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: a user's error becomes one line and an exit code (docs/files.md)."""
-    open_streams()
-    settle()  # before anything imports torch
-    # a start makes some 400,000 objects that stay: full searches for garbage took a tenth of it
-    gc.set_threshold(10_000)
-    if sys.argv[1:2] in ([], ["help"]):  # `unitk`, `unitk help`, `unitk help train`
-        sys.argv[1:] = [*sys.argv[2:3], "--help"]
-    if sys.argv[1:] == ["version"]:
-        sys.argv[1:] = ["--version"]
-    _, *words = sys.argv
-    before = next((i for i, word in enumerate(words) if word in verb_names()), 0)
-    if before and words[0].partition("=")[0] in ("--quiet", *SET):  # `unitk --quiet train`
-        sys.argv[1:] = [words.pop(before), *words]
-    sys.excepthook = show
-    sys.unraisablehook = send_again
-    for number in EXIT:
-        if number != signal.SIGINT and signal.getsignal(number) != signal.SIG_IGN:  # nohup
-            signal.signal(number, lambda got, _: sys.exit(EXIT[got]))  # temporary files go then
-    errors.UnitkError.with_flags = True
-    logging.setLogRecordFactory(LogLine)
+    """Run a verb: a user's error becomes one line and an exit code (docs/files.md)."""
     try:
+        open_streams()
+        settle()  # before anything imports torch
+        # a start makes 400,000 objects that stay: full searches for garbage took a tenth of it
+        gc.set_threshold(10_000)
+        if sys.argv[1:2] in ([], ["help"]):  # `unitk`, `unitk help`, `unitk help train`
+            sys.argv[1:] = [*sys.argv[2:3], "--help"]
+        if sys.argv[1:] == ["version"]:
+            sys.argv[1:] = ["--version"]
+        _, *words = sys.argv
+        before = next((i for i, word in enumerate(words) if word in verb_names()), 0)
+        if before and words[0].partition("=")[0] in ("--quiet", *SET):  # `unitk --quiet train`
+            sys.argv[1:] = [words.pop(before), *words]
+        sys.excepthook = show
+        sys.unraisablehook = send_again
+        for number in EXIT:
+            if number != signal.SIGINT and signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                signal.signal(number, lambda got, _: sys.exit(EXIT[got]))  # temporary files go
+        errors.UnitkError.with_flags = True
+        logging.setLogRecordFactory(LogLine)
         cli.main(prog_name="unitk", standalone_mode=False)
     except errors.UnitkError as error:
         report(f"unitk {called_verb()}".rstrip() + f": {error}")
@@ -267,7 +267,3 @@ def main() -> None:
         sys.exit(2)
     finally:
         gc.freeze()  # Python would search all objects of PyTorch for garbage as it exits
-
-
-if __name__ == "__main__":
-    main()

@@ -3,12 +3,17 @@
 import os
 import subprocess
 import sys
+import tomllib
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 import unitk
+from unitk_cli import run_unitk
 from unitk_cli.main import main
+
+ROOT = Path(__file__).parents[2]
 
 
 def complete(words):
@@ -104,10 +109,30 @@ main.main()
     assert (done.returncode, done.stderr) == (code, said)
 
 
+def test_a_signal_while_modules_are_imported_ends_quietly():
+    """A Ctrl-C right after Return comes before the verb is known."""
+    program = """
+import builtins, runpy, signal
+real = builtins.__import__
+def interrupted(name, *rest, **named):
+    if name == "click":
+        signal.raise_signal(signal.SIGINT)
+    return real(name, *rest, **named)
+builtins.__import__ = interrupted
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("unitk_cli", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"unitk": f"{run_unitk.__module__}:{run_unitk.__name__}"}
+
+
 @pytest.mark.slow
 def test_a_start_never_searches_all_objects_for_garbage():
     program = """
 import atexit, gc
+from unitk_cli import run_unitk
 from unitk_cli.main import main
 atexit.register(lambda: print(gc.get_stats()[2]["collections"] - begun, gc.get_freeze_count()))
 begun = gc.get_stats()[2]["collections"]
