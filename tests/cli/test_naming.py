@@ -84,6 +84,20 @@ def test_files_beside_the_input(name, kind, make_checkpoint, tmp_path, monkeypat
         unitk.generate(checkpoint=path, input="in.txt", max_len=4, **{name: "x"})
 
 
+def test_a_file_that_a_folder_or_a_pattern_stands_for_is_named(tmp_path, monkeypatch):
+    """Of several options the one that says most is named, and one of words is never."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/x.txt").touch()
+    generate = find_verb("generate")
+    for given in ("there", "./there/", "there/*", "*/*.txt", "**/*.txt", ".", "./"):
+        assert tell(generate, ["--input", given], WRONG) == f"--input {WRONG}", given
+    words = ["--input", ".", "--bad-words", "there/x.txt", "--delimiter", "."]
+    assert tell(generate, words, WRONG) == f"--bad-words {WRONG}"
+    assert tell(generate, ["--delimiter", ".", "--prefix", "*"], WRONG) == WRONG
+    assert tell(generate, ["--input", "other/*"], WRONG) == WRONG
+
+
 def test_names_with_commas_and_standard_input_are_named(tmp_path, monkeypatch):
     generate = find_verb("generate")
     for name in ("a,b.txt", "a=b.txt", "a,b=c.txt"):

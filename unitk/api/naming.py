@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -31,13 +32,24 @@ def naming_files(verb: Verb | VerbGroup, words: Sequence[str]) -> Iterator[None]
 
 def _name(message: str, verb: Verb, words: Sequence[str]) -> str:
     kinds = {option.name: type_name(option.type) for option in options(verb.options)}
-    flags: dict[str, list[str]] = {}  # path at the message's beginning -> options that have it
+    flags: dict[str, list[str]] = {}  # path of the message's first file -> options that have it
     for key, given in read_options(words, verb.options, verb.words).items():
         texts = [*filter(None, given.words)]  # a name may have a comma or a = itself
         for part in {*texts, *re.split("[,=]", ",".join(texts))}:
-            is_path = kinds.get(key, "").startswith("path") or os.path.lexists(part)
-            path = str(Path(part)) if part and is_path and given.where != UNFLAGGED else message
-            path = "standard input" if path == "-" else path
-            if message.startswith(path) and re.match("[ :,/]", message[len(path) :]):
+            path = str(Path(part))
+            is_path = kinds.get(key, "").startswith("path") or (
+                part != "." and os.path.lexists(part)
+            )
+            if not part or not is_path or given.where == UNFLAGGED:
+                continue
+            begins = "|".join(map(re.escape, _beginnings(path)))
+            if re.match(f"({begins})[ :,/]", message):
                 flags.setdefault(path, []).append(flag(key))
     return f"{' and '.join(flags[max(flags, key=len)])} {message}" if flags else message
+
+
+def _beginnings(path: str) -> list[str]:
+    """How messages may begin that are about a path, or about a file that it stands for."""
+    if path == "-":
+        return ["standard input"]
+    return [path, *glob.glob("*" if path == "." else path, recursive=True)]
