@@ -12,7 +12,7 @@ from unitk.metrics.labels import answers, classes
 
 FIGURES = {
     **dict.fromkeys(("boolq", "copa", "rte", "wic", "wsc"), ["accuracy"]),
-    **{"cb": ["accuracy", "f1_macro"], "multirc": ["f1:True", "em"], "record": ["f1", "em"]},
+    **{"cb": ["accuracy", "f1_macro"], "multirc": ["f1", "em"], "record": ["f1", "em"]},
 }
 """Figures of each set, as SuperGLUE reports them (Wang et al. 2019, arXiv 1905.00537, table 1)."""
 
@@ -47,7 +47,8 @@ def judged(name: str, said: list[str], dev: list[dict[str, Any]]) -> dict[str, f
         for label, right, one in zip(said, wanted, dev, strict=True):
             whole[one["number"]].append(label == right)
         found["em"] = 100 * sum(map(all, whole.values())) / len(whole)
-    return {"f1:True": 0.0, **found}
+        found["f1"] = found.get("f1:True", 0.0)  # of the answers that are right
+    return found
 
 
 def main(run: Path, sets: list[str]) -> None:
