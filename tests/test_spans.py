@@ -9,7 +9,6 @@ from unitk.spans import (
     block_places,
     corrupt,
     edge_start,
-    fitting,
     length_law,
     long_span,
     most_spans,
@@ -21,6 +20,7 @@ from unitk.spans import (
     run_places,
     scatter,
     sentence_spans,
+    take_fitting,
     word_ngrams,
     word_spans,
 )
@@ -213,9 +213,9 @@ def official_places(open_, budget, rng):
 
 
 def test_units_are_taken_while_they_fit():
-    assert fitting(np.array([3, 2, 4, 1, 1]), 5).tolist() == [0, 1]
-    assert fitting(np.array([3, 4, 1, 1, 1]), 5).tolist() == [0, 2, 3]
-    assert fitting(np.array([9, 7, 8]), 5).tolist() == [1], "the smallest where none fits"
+    assert take_fitting(np.array([3, 2, 4, 1, 1]), 5).tolist() == [0, 1]
+    assert take_fitting(np.array([3, 4, 1, 1, 1]), 5).tolist() == [0, 2, 3]
+    assert take_fitting(np.array([9, 7, 8]), 5).tolist() == [1], "the smallest where none fits"
     rng = np.random.default_rng(0)
     for _ in range(200):
         sizes, budget = rng.integers(1, 6, 30), int(rng.integers(5, 40))
@@ -224,7 +224,7 @@ def test_units_are_taken_while_they_fit():
             if size <= left:
                 expected.append(number)
                 left -= size
-        assert fitting(sizes, budget).tolist() == expected
+        assert take_fitting(sizes, budget).tolist() == expected
 
 
 def test_runs_are_uniform_in_length_and_reach_the_budget():

@@ -63,7 +63,7 @@ class UnitkError(Exception):
         text = "\n".join(map(printable, self.args))
         return text if UnitkError.with_flags else FLAG.sub(_argument, text)
 
-    def replaced(self, old: str, new: str) -> Self:
+    def replace(self, old: str, new: str) -> Self:
         """The same error with an expression replaced, in its message as it was written."""
         return type(self)(*(re.sub(old, new, str(line)) for line in self.args))
 

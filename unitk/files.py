@@ -65,7 +65,7 @@ class RemotePath(PosixPath):
     """Returns where on this machine a file or folder is written that is then uploaded."""
     upload: Callable[[Path], None]
     """Puts a file or folder of this machine here, and removes it there."""
-    matching: Callable[[], list[Path]]
+    match_files: Callable[[], list[Path]]
     """Returns the files that a path with wildcards stands for."""
     blocks: Callable[[bytes, Any], Any]
     """Returns an array of this file, whose blocks have these SHA-256 and are read when used."""
@@ -150,7 +150,7 @@ def new_file(
     check_plain(dest, f"{option} {dest}")
     with _in_one_line(dest, option, fault), reserve(dest, option) as real:
         check_free(dest, option, replace)
-        with appearing(real) as part:
+        with fill_whole(real) as part:
             yield part
         _deliver(real, dest)
 
@@ -191,7 +191,7 @@ def new_folder(
                 there = dest if isinstance(dest, RemotePath) else real
                 empty = not there.exists() or (there.is_dir() and not any(there.iterdir()))
                 require(empty or replace, f"{option} {dest} exists already")
-                with appearing(real, folder=True) as part:
+                with fill_whole(real, folder=True) as part:
                     yield part
                 _deliver(real, dest)
         finally:
@@ -269,7 +269,7 @@ def _lock(path: Path) -> IO[str] | None:
 
 
 @contextmanager
-def appearing(real: Path, folder: bool = False) -> Iterator[Path]:
+def fill_whole(real: Path, folder: bool = False) -> Iterator[Path]:
     """A file or folder to fill, which becomes `real` in one rename; nobody else may write there."""
     part = real.with_name(f"{TEMPORARY}{os.getpid()}-{real.name}")
     old = real.with_name(f"{OLD}{os.getpid()}-{real.name}")
@@ -295,7 +295,8 @@ def appearing(real: Path, folder: bool = False) -> Iterator[Path]:
 
 def write(path: Path, text: str) -> None:
     """Replace the text of a file that no other process writes; raises OSError if the disk does."""
-    with appearing(real := real_path(path)) as part, open_plain(part, "w", newline="") as file:
+    real = real_path(path)
+    with fill_whole(real) as part, open_plain(part, "w", newline="") as file:
         file.write(text)
     _deliver(real, path)
 

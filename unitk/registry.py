@@ -152,7 +152,7 @@ def load_plugins(user_dir: Path | None = None) -> None:
     for entry in _installed():
         if entry.value not in _loaded:
             _loaded.add(entry.value)
-            with _naming(f"the plug-in {entry.name} = {entry.value} of an installed package"):
+            with _name_plugin(f"the plug-in {entry.name} = {entry.value} of an installed package"):
                 entry.load()
     if user_dir is None:
         return
@@ -193,7 +193,7 @@ def _import_file(path: Path) -> None:
     sys.modules[name] = module
     before = {*_places}
     try:
-        with _naming(f"--user-dir: {path}", str(path)):
+        with _name_plugin(f"--user-dir: {path}", str(path)):
             spec.loader.exec_module(module)
     except UsageError:  # a file that is mended can be imported again, as in a notebook
         for kind, component in {*_places} - before:
@@ -202,7 +202,7 @@ def _import_file(path: Path) -> None:
 
 
 @contextmanager
-def _naming(what: str, file: str = "") -> Iterator[None]:
+def _name_plugin(what: str, file: str = "") -> Iterator[None]:
     """Name a plug-in that cannot be imported, and the line, instead of a traceback."""
     try:
         yield

@@ -373,7 +373,7 @@ def _sizes(count: int, chance: float, longest: int, rng: np.random.Generator) ->
     return sizes
 
 
-def fitting(sizes: Ids, budget: int) -> Ids:
+def take_fitting(sizes: Ids, budget: int) -> Ids:
     """Take units in order while they fit into the budget; one that does not is passed over.
 
     Returns their numbers; the smallest one where none fits.

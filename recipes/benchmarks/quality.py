@@ -31,7 +31,7 @@ from train import SAMPLE
 
 from unitk.data.corpus.corpus import Corpus
 from unitk.data.corpus.preprocess import Options, preprocess
-from unitk.decoding.forced import logits, predicting
+from unitk.decoding.forced import ask_all_tokens, logits
 from unitk.training.loop import Trainer
 from unitk.training.start import parse_train, prepare
 from unitk.vocab.open import open_vocab
@@ -220,7 +220,7 @@ def ours(flags: str, data: Path, folder: Path, valid: Tensor, given: argparse.Na
         one.model.eval()
         total = 0.0
         for some in valid.split(16):
-            examples = [predicting(one.data.task, ids[:-1].numpy(), None) for ids in some]
+            examples = [ask_all_tokens(one.data.task, ids[:-1].numpy(), None) for ids in some]
             tables = logits(one.model, examples, WINDOW * 16)
             for table, ids in zip(tables, some, strict=True):
                 total += F.cross_entropy(torch.from_numpy(table), ids[1:], reduction="sum").item()

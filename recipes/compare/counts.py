@@ -55,7 +55,7 @@ def counted(words, folder):
 
 def is_words(trainer, head):
     """Whether an output layer predicts words."""
-    return trainer.model.heads.named(head).words
+    return trainer.model.heads.get(head).words
 
 
 def main():

@@ -22,7 +22,7 @@ from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.data.files.documents import split_sentences
 from unitk.data.files.pairs import Fields, read_records
 from unitk.data.files.squad import read_squad
-from unitk.evaluation.pairs import read_pairs, wins
+from unitk.evaluation.pairs import read_pairs, score_pairs
 from unitk.metrics.qg import qg, treebank
 from unitk.metrics.rouge import rouge
 
@@ -181,7 +181,7 @@ def items(run: Path, name: str, references: list[list[str]]) -> dict[str, Items]
     row, found = run / "rows" / name, dict[str, Items]()
     if (row / "pairs.jsonl").exists():
         pairs = [*records(row / "pairs.jsonl")]
-        better, _ = wins(np.array([(one["score_good"], one["score_bad"]) for one in pairs]))
+        better, _ = score_pairs(np.array([(one["score_good"], one["score_bad"]) for one in pairs]))
         sets = [one["set"] for one in pairs]
         _, of, sizes = np.unique(sets, return_inverse=True, return_counts=True)
         found["BLiMP"] = 100 * better, 1 / sizes[of]  # each set counts once

@@ -49,5 +49,5 @@ class PrefixLM(Task):
         return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.sep))
 
     def prompt(self, source: list[Ids]) -> Example:
-        words = np.concatenate([[self.vocab.cls], self.joined(source)])
+        words = np.concatenate([[self.vocab.cls], self.join(source)])
         return Example({"x": stay(words, pos=np.arange(len(words)))})

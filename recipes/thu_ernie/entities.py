@@ -36,7 +36,9 @@ def main(checkpoint: str, corpus: str, weights: str) -> None:
         (text,), links = held.record(number)
         parts, own = [text[:LONGEST]], links[links[:, 1] <= LONGEST].tolist()
         entity = task.entity(parts, [[(a, b, task.trained.labels[n]) for a, b, n in own]])
-        example = layout(MLM.encoded(task, parts).example, entity, task.noised(entity, rng))
+        example = layout(
+            MLM.lay_out_parts(task, parts).example, entity, task.add_noise(entity, rng)
+        )
         made += [example] if example.asks else []
     named = np.concatenate([one.asks[0].among[one.asks[0].label] for one in made])
     every, counts = np.unique(named, return_counts=True)

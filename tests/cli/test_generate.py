@@ -18,7 +18,7 @@ from unitk.data.files.columns import read_column
 from unitk.data.files.documents import PlainText
 from unitk.data.files.pairs import Fields
 from unitk.decoding.files import outputs as outputs_module
-from unitk.decoding.files.inputs import arriving, read_inputs
+from unitk.decoding.files.inputs import read_inputs, read_stream
 from unitk.decoding.generator import Generator
 from unitk.decoding.texts.sources import Sources
 from unitk.errors import CheckpointError, DataError, UsageError
@@ -581,9 +581,9 @@ def test_a_stream_of_carriage_returns_is_told(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"one\rtwo\r")
     with pytest.raises(DataError, match="x: lines.*returns"):
-        next(arriving(PlainText(), 8, path))
+        next(read_stream(PlainText(), 8, path))
     path.write_bytes(b"one\r\ntwo\rthree")
-    [texts] = arriving(PlainText(), 8, path)
+    [texts] = read_stream(PlainText(), 8, path)
     assert [text.parts for text in texts] == [["one"], ["two\rthree"]]
 
 

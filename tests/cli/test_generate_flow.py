@@ -18,7 +18,7 @@ import pytest
 
 import unitk
 from unitk.data.files.readers import line_reader
-from unitk.decoding.files.inputs import arriving
+from unitk.decoding.files.inputs import read_stream
 from unitk.decoding.files.sink import OutputFile
 from unitk.errors import DataError, UsageError
 from unitk.files import seal
@@ -43,7 +43,7 @@ def stdin(monkeypatch, data):
 def test_whatever_is_there_is_taken_at_once(monkeypatch):
     reading, writing = os.pipe()
     monkeypatch.setattr(sys, "stdin", os.fdopen(reading))
-    inputs = arriving(line_reader("text"), 3)
+    inputs = read_stream(line_reader("text"), 3)
 
     def write(data):
         os.write(writing, data)

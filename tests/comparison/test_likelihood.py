@@ -151,7 +151,7 @@ def test_factorizations_in_order_are_the_causal_value_and_their_mean_is_a_bound(
     network, pmlm = model("unilm2_small"), task("pmlm", blockwise=False)
     ones = np.ones(3, np.int64)
     orders = [
-        pmlm.factorized(BEFORE, TEXT[:3], np.array(order), ones) for order in permutations(range(3))
+        pmlm.factorize(BEFORE, TEXT[:3], np.array(order), ones) for order in permutations(range(3))
     ]
     costs = np.array([-gain[0].sum() for gain in score(network, orders, 1000)])
     [(gain, _)] = likelihoods(network, pmlm, [(BEFORE, TEXT[:3])])

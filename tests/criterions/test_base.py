@@ -10,7 +10,7 @@ def test_micro_batches_add_up_to_the_weighted_means_of_the_update():
     weight, counts = {"lm": 1.0, "nsp": 0.5}.__getitem__, {"lm": 6.0, "nsp": 2.0, "tag": 0.0}
     parts = [{"lm": 4.0, "nsp": 3.0}, {"lm": 5.0}, {"tag": 0.0}]  # nothing asks for tags
     losses = [Loss({name: torch.tensor(x) for name, x in one.items()}, {}) for one in parts]
-    totals = [loss.weighted(weight, counts) for loss in losses]
+    totals = [loss.weigh(weight, counts) for loss in losses]
     assert totals[2] is None
     assert float(totals[0] + totals[1]) == pytest.approx((4 + 5) / 6 + 0.5 * 3 / 2)
 

@@ -192,7 +192,7 @@ def test_pairs_look_as_there(kit, make, tmp_path, family, wanted):
     _, there = make(family, "classify")
     task = load(kit.to_unitk("hf", there, tmp_path / "ours")).task
     names = {"a": 10, "b": 11, "c": 12, "C": task.vocab.cls, "S": task.vocab.sep}
-    encoded = task.encoded([np.array([10, 11]), np.array([12])])
+    encoded = task.lay_out_parts([np.array([10, 11]), np.array([12])])
     towers = encoded.example.towers
     found = towers["enc" if "enc" in towers else "x"].token
     assert found.tolist() == [names[one] for one in wanted.split()]
@@ -215,11 +215,11 @@ def theirs_of(model, task, parts, laid):
     each = []
     for one in parts:
         if kind == "tag":
-            each.append(task.encoded([np.concatenate(one)]))
+            each.append(task.lay_out_parts([np.concatenate(one)]))
         elif kind == "choice":
-            each += [task.encoded([one[0], choice]) for choice in one[1:]]
+            each += [task.lay_out_parts([one[0], choice]) for choice in one[1:]]
         else:
-            each.append(task.encoded(one))
+            each.append(task.lay_out_parts(one))
     towers = [one.example.towers for one in each]
     slots = [tower["enc" if "enc" in tower else "x"] for tower in towers]
     left = model.config.model_type == "xlnet"  # C comes last

@@ -148,7 +148,7 @@ def test_candidates_are_those_of_the_batch_and_their_vectors_stay():
     batch = collate([[one] for one in made]).to("cpu")
     terms = model.answer(model(batch)[0], batch, list(batch.asks.values()))
     assert batch.asks["dea"].among.tolist() == [2, 4, 7]
-    head = model.heads.named(CANDIDATES)
+    head = model.heads.get(CANDIDATES)
     each = [head.transform(by_hand(model, one)[2]) @ head.table.weight[[2, 4, 7]].T for one in made]
     wanted = [-one.log_softmax(-1)[label] for one, label in zip(each, (1, 2), strict=True)]
     near(terms.nll, torch.stack(wanted))

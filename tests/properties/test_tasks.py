@@ -145,7 +145,7 @@ def test_the_slot_that_stands_for_texts_has_read_them_all(name, toy_vocab):
     task = build(name, toy_vocab)
     for sizes in ((1,), (7,), (3, 5), (2, 1, 4)):
         parts = [distinct_text(toy_vocab, n, np.random.default_rng(n)).ids for n in sizes]
-        encoded = task.encoded(parts)
+        encoded = task.lay_out_parts(parts)
         seen, first = reach(encoded.example)
         token = np.concatenate([slots.token for slots in encoded.example.towers.values()])
         at = first[encoded.tower] + encoded.whole

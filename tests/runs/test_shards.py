@@ -16,7 +16,7 @@ from unitk.files import TEMPORARY
 from unitk.runs import shards
 from unitk.training.parallel import Group
 from unitk.training.saving import checkpoint
-from unitk.training.saving.folder import OPTIMIZER, RunFolder, find_checkpoint, stored
+from unitk.training.saving.folder import OPTIMIZER, RunFolder, find_checkpoint, stored_files
 from unitk.training.saving.snapshot import Snapshot
 from unitk.training.saving.weights import WEIGHTS, load_tensors, open_tensors
 from unitk.training.start import parse_train, prepare
@@ -82,7 +82,7 @@ def written(tmp_path, monkeypatch):
 
 
 def test_shards_are_the_whole(written):
-    assert {WEIGHTS, OPTIMIZER} <= stored(written)
+    assert {WEIGHTS, OPTIMIZER} <= stored_files(written)
     assert not [*written.parent.glob(f"{TEMPORARY}*")]
     for file in (WEIGHTS, OPTIMIZER):
         found = load_tensors(written / file)
@@ -144,7 +144,7 @@ def test_the_optimizer_is_left_out_of_one_that_is_kept_by_name(written):
     run = RunFolder(written.parent.parent)
     run.publish(6, lambda path: (path / "x").write_text(""))
     run.prune(1, [], [4])
-    assert OPTIMIZER not in stored(written) and WEIGHTS in stored(written)
+    assert OPTIMIZER not in stored_files(written) and WEIGHTS in stored_files(written)
     assert find_checkpoint(written) == written
 
 

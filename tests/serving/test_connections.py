@@ -22,7 +22,7 @@ from starlette.routing import Route  # noqa: E402
 from unitk.errors import UsageError  # noqa: E402
 from unitk.serving import connections  # noqa: E402
 from unitk.serving.config import Limits  # noqa: E402
-from unitk.serving.connections import OnceAMinute, affordable, listener  # noqa: E402
+from unitk.serving.connections import OnceAMinute, limit_connections, listener  # noqa: E402
 from unitk.serving.hosts import Guard  # noqa: E402
 
 READ = 0.4  # seconds that a client has
@@ -258,9 +258,9 @@ def test_connections_fit_the_limit_of_open_files(soft, hard, found, monkeypatch,
     monkeypatch.setattr(resource, "setrlimit", lambda kind, both: given.append(both))
     if found is None:
         with pytest.raises(UsageError, match=f"ulimit -n is {hard}"):
-            affordable(512)
+            limit_connections(512)
         return
-    assert affordable(512) == found
+    assert limit_connections(512) == found
     assert all(low <= high == hard for low, high in given)
     assert len(caplog.records) == (found < 512)
 

@@ -5,7 +5,7 @@ import pytest
 
 from unitk.data.cuts import Text
 from unitk.tasks.albert import ALBERT
-from unitk.tasks.mlm import ask_sentences, framed, layout
+from unitk.tasks.mlm import ask_sentences, frame_parts, layout
 
 
 def task(vocab, **config):
@@ -13,7 +13,7 @@ def task(vocab, **config):
 
 
 def test_layout_is_the_table(ids, labels):
-    tokens, seg = framed([ids("d e f"), ids("a b c")], *ids("C S"))
+    tokens, seg = frame_parts([ids("d e f"), ids("a b c")], *ids("C S"))
     example = layout(tokens, seg, np.array([3, 6, 7]), ids("M M M"))
     example.asks.append(ask_sentences("sop", 1))
     x = example.towers["x"]

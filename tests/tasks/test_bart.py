@@ -94,7 +94,7 @@ def test_zeros_are_inserted_with_the_laws_share():
 
 def sentences_read(made, text, rng):
     """The sentences in the order in which the encoder reads them."""
-    read = made.noised(text.ids, text.sentences, 1e-9, rng)
+    read = made.add_noise(text.ids, text.sentences, 1e-9, rng)
     firsts = text.ids[text.sentences]
     return [int(np.flatnonzero(firsts == one)[0]) for one in read if one in firsts]
 
@@ -124,7 +124,7 @@ def test_random_words_stand_for_spans(toy_vocab):
     masks = others = 0
     for _ in range(200):
         text = Text([made.words[:100]], np.zeros(1, int))
-        read = made.noised(text.ids, text.sentences, 0.3, rng)
+        read = made.add_noise(text.ids, text.sentences, 0.3, rng)
         masks += (read == toy_vocab.mask).sum()
         others += (~np.isin(read, text.ids) & (read != toy_vocab.mask)).sum()
     unseen = 1 - 100 / len(made.words)  # of random words those that the text has not
@@ -136,7 +136,7 @@ def test_a_fixed_share_of_the_inserted_masks_is_random(toy_vocab):
     made, rng = task(toy_vocab, mask_random=1e-9, mean_span=0.3), np.random.default_rng(0)
     text, seen = np.full(100, made.words[toy_vocab.starts[made.words]][0]), []
     for _ in range(50):
-        read = made.noised(text, np.zeros(1, int), 0.3, rng)
+        read = made.add_noise(text, np.zeros(1, int), 0.3, rng)
         seen.append(int((~np.isin(read, [text[0], toy_vocab.mask])).sum()))
         assert (read == toy_vocab.mask).sum() > 40
     assert max(seen) == 1 and np.mean(seen) > 0.8  # some random words are that of the text
@@ -160,7 +160,7 @@ def test_pairs_and_prompts_are_those_of_an_encoder_decoder(toy_vocab):
 def test_a_continuation_is_asked_for_behind_a_mask(toy_vocab):
     made, v = task(toy_vocab), toy_vocab
     before, text = made.words[:3], made.words[3:7]
-    example = made.continued(before, text)
+    example = made.lay_out_continuation(before, text)
     assert example.towers["enc"].token.tolist() == [v.cls, *before, v.mask, v.sep]
     assert example.towers["dec"].token.tolist() == [v.sep, v.cls, *before, *text[:-1]]
     [ask] = example.asks

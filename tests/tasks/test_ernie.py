@@ -6,7 +6,7 @@ import pytest
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.tasks.ernie import ERNIE, MARKS, begin_units, roles
-from unitk.tasks.mlm import framed, layout
+from unitk.tasks.mlm import frame_parts, layout
 from unitk.vocab.train import train_vocab
 
 
@@ -30,7 +30,7 @@ def hidden_in(example):
 
 
 def test_layout_is_the_table(toy_vocab, ids, labels):
-    tokens, seg = framed([ids("a b c d e f"), ids("g h")], *ids("C S"))
+    tokens, seg = frame_parts([ids("a b c d e f"), ids("g h")], *ids("C S"))
     example = layout(tokens, seg, np.array([3, 4, 5]), ids("M M M"))
     x = example.towers["x"]
     assert x.token.tolist() == ids("C a b M M M f S g h S").tolist()

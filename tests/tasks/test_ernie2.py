@@ -10,8 +10,8 @@ from unitk.data.cuts import AT_THE_END, Text
 from unitk.errors import UsageError
 from unitk.families.ernie2.sentences import find_connectives, layout, num_orders, shuffle_segments
 from unitk.families.ernie2.task import CONNECTIVES, ERNIE2, OBJECTIVES, shares
-from unitk.families.ernie2.words import capital, document, lower_cased
-from unitk.tasks.mlm import framed
+from unitk.families.ernie2.words import capital, document, lower_case
+from unitk.tasks.mlm import frame_parts
 from unitk.vocab.train import train_vocab
 from unitk.vocab.words import word_vocab
 
@@ -73,23 +73,23 @@ def test_capitals_are_the_table(cased, labels):
     def ids(words):
         return np.array(cased.encode(words))
 
-    lower, both = lower_cased(cased)
+    lower, both = lower_case(cased)
     assert lower[ids("The Cat the only")].tolist() == ids("the cat the only").tolist()
     assert both[ids("the Sat only .")].tolist() == [True, True, False, False]
-    tokens, seg = framed([ids("The only cat")], cased.cls, cased.sep)
+    tokens, seg = frame_parts([ids("The only cat")], cased.cls, cased.sep)
     example = capital(tokens, seg, lower, both)
     read = example.towers["x"].token.tolist()
     assert read == [cased.cls, *ids("the only cat").tolist(), cased.sep]
     assert labels(example, "capital") == [-1, 1, -1, 0, -1]
     assert example.asks[0].head == "tag:capital"
-    assert capital(*framed([ids("only .")], cased.cls, cased.sep), lower, both) is None
+    assert capital(*frame_parts([ids("only .")], cased.cls, cased.sep), lower, both) is None
 
 
 def test_pieces_that_begin_words_differ_from_those_inside():
     """A capital inside a word is not made the beginning of a word."""
     lines = [line if i % 2 else line.title() for i, line in enumerate(toy_lines(200))]
     vocab = train_vocab(lines, 300)
-    lower, both = lower_cased(vocab)
+    lower, both = lower_case(vocab)
     for index in np.flatnonzero(both & (lower != np.arange(len(vocab)))):
         one, other = (vocab.model.text(int(i)) for i in (index, lower[index]))
         assert one != other == one.lower() and vocab.starts[index] == vocab.starts[lower[index]]

@@ -99,7 +99,7 @@ def test_a_backward_model_reads_the_text_turned_round(toy_vocab):
     assert (one.towers["x"].table == other.towers["x"].table).all()
     assert one.asks[0].label.tolist() == [43, 42, 41, 40, toy_vocab.sep]
     # tokens of a text are where the text says, and what was written is read from its end
-    encoded = made.encoded([words[:1], words[1:]])
+    encoded = made.lay_out_parts([words[:1], words[1:]])
     token = encoded.example.towers["x"].token
     assert [token[own].tolist() for own in encoded.parts] == [[40], [41, 42, 43]]
     made = made.with_trained(pairs=False)

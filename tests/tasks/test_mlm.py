@@ -5,7 +5,7 @@ import pytest
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
-from unitk.tasks.mlm import MLM, framed, layout
+from unitk.tasks.mlm import MLM, frame_parts, layout
 
 
 def task(vocab, **config):
@@ -13,7 +13,7 @@ def task(vocab, **config):
 
 
 def test_layout_is_the_table(ids, labels):
-    tokens, seg = framed([ids("a b c d e f")], *ids("C S"))
+    tokens, seg = frame_parts([ids("a b c d e f")], *ids("C S"))
     example = layout(tokens, seg, np.array([2, 4, 5]), ids("M d x"))
     x = example.towers["x"]
     assert x.token.tolist() == ids("C a M c d x f S").tolist()
@@ -24,7 +24,7 @@ def test_layout_is_the_table(ids, labels):
 
 
 def test_a_shifted_layout_asks_the_slot_before(ids, labels):
-    tokens, seg = framed([ids("a b c d e f")], *ids("C S"))
+    tokens, seg = frame_parts([ids("a b c d e f")], *ids("C S"))
     plain, shifted = (
         layout(tokens, seg, np.array([2, 4, 5]), ids("M d x"), shift) for shift in (False, True)
     )
@@ -46,7 +46,7 @@ def test_a_shifted_task_differs_in_nothing_else(toy_vocab, some_text):
 
 
 def test_a_pair_has_segments(ids):
-    tokens, seg = framed([ids("a b"), ids("c d")], *ids("C S"))
+    tokens, seg = frame_parts([ids("a b"), ids("c d")], *ids("C S"))
     assert tokens.tolist() == ids("C a b S c d S").tolist()
     assert seg.tolist() == [0, 0, 0, 0, 1, 1, 1]
 

@@ -9,7 +9,7 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.slots import Example
 from unitk.tasks.ernie import MARKS
-from unitk.tasks.mlm import framed, layout
+from unitk.tasks.mlm import frame_parts, layout
 from unitk.tasks.spanbert import SpanBERT, borders
 
 
@@ -18,7 +18,7 @@ def task(vocab, **config):
 
 
 def test_layout_is_the_table(ids, labels):
-    tokens, seg = framed([ids("a b c d e f")], *ids("C S"))
+    tokens, seg = frame_parts([ids("a b c d e f")], *ids("C S"))
     hidden = np.array([2, 3, 4, 6])
     example = layout(tokens, seg, hidden, ids("M M M x"))
     ask = borders(hidden, tokens[hidden], np.array([0, 0, 0, 1]))

@@ -116,7 +116,7 @@ def test_masks_of_a_prompt_become_sentinels_and_are_filled(toy_vocab):
 def test_a_continuation_is_asked_for_behind_a_sentinel(toy_vocab):
     made, v = task(toy_vocab), toy_vocab
     before, text = made.words[:3], made.words[3:6]
-    example, x = made.continued(before, text), made.sentinels[0]
+    example, x = made.lay_out_continuation(before, text), made.sentinels[0]
     assert example.towers["enc"].token.tolist() == [*before, x, v.sep]
     assert example.towers["dec"].token.tolist() == [v.pad, x, *text[:-1]]
     assert example.asks[0].rows[:, 0].tolist() == [1, 2, 3]

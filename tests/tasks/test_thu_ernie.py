@@ -9,7 +9,7 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.families.thu_ernie.task import THUERNIE, layout
 from unitk.slots import collate
-from unitk.tasks.mlm import MLM, framed
+from unitk.tasks.mlm import MLM, frame_parts
 from unitk.tasks.mlm import layout as masked
 
 
@@ -32,7 +32,7 @@ def other(task):
 
 
 def test_layout_is_the_table(ids, labels):
-    tokens, seg = framed([ids("a b c d e f g")], *ids("C S"))
+    tokens, seg = frame_parts([ids("a b c d e f g")], *ids("C S"))
     example = masked(tokens, seg, np.array([2]), ids("M"))
     entity, read = np.array([0, 0, 1, 0, 0, 4, 0, 2, 0]), np.array([0, 0, 1, 0, 0, 0, 0, 3, 0])
     found = layout(example, entity, read)
@@ -80,8 +80,8 @@ def test_entities_are_read_by_the_law(toy_vocab, tmp_path):
 
 def test_a_single_entity_has_no_other(toy_vocab, tmp_path):
     task = made(toy_vocab, tmp_path, random_none_keep=(1, 0, 0))
-    task = task.changed(numbers={"Q0": 1})
-    assert task.noised(np.array([0, 1, 0]), np.random.default_rng(0)).tolist() == [0, 1, 0]
+    task = task.with_attributes(numbers={"Q0": 1})
+    assert task.add_noise(np.array([0, 1, 0]), np.random.default_rng(0)).tolist() == [0, 1, 0]
 
 
 def test_both_parts_of_a_pair_have_their_entities(toy_vocab, tmp_path):
@@ -94,7 +94,7 @@ def test_both_parts_of_a_pair_have_their_entities(toy_vocab, tmp_path):
     assert example.inputs["x.entity"].tolist() == [0, 0, wanted[0], 0, wanted[1], 0]
     assert [ask.name for ask in example.asks] == ["mlm", "nsp", "dea"]
     # fine-tuning reads the same, and changes nothing
-    assert task.encoded(text.parts).example.inputs["x.entity"].tolist() == [
+    assert task.lay_out_parts(text.parts).example.inputs["x.entity"].tolist() == [
         *example.inputs["x.entity"]
     ]
     prompt = task.prompt([np.array([first, toy_vocab.mask])])
@@ -133,7 +133,12 @@ def test_linkers_are_replaceable(toy_vocab, tmp_path, monkeypatch):
 
     monkeypatch.setitem(registry._entries["linker"], "first", First)
     task = made(toy_vocab, tmp_path, linker="first", forms="")
-    assert task.encoded([np.array([40, 41])]).example.inputs["x.entity"].tolist() == [0, 4, 0, 0]
+    assert task.lay_out_parts([np.array([40, 41])]).example.inputs["x.entity"].tolist() == [
+        0,
+        4,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -154,11 +159,11 @@ def test_texts_without_links_need_a_linker_in_pre_training(toy_vocab, tmp_path, 
     """Fine-tuning and predictions read them as BERT does, without entities."""
     task, bert = made(toy_vocab, tmp_path, forms=""), MLM(MLM.Config(), toy_vocab)
     text = some_text(toy_vocab, 4, np.random.default_rng(0))
-    for one in (task.encoded(text.parts).example, task.prompt([np.array([toy_vocab.mask])])):
+    for one in (task.lay_out_parts(text.parts).example, task.prompt([np.array([toy_vocab.mask])])):
         assert not one.inputs
     assert (
-        task.encoded(text.parts).example.towers["x"].table
-        == bert.encoded(text.parts).example.towers["x"].table
+        task.lay_out_parts(text.parts).example.towers["x"].table
+        == bert.lay_out_parts(text.parts).example.towers["x"].table
     ).all()
     with pytest.raises(UsageError, match="--task.linker forms needs.*names: --task.forms"):
         task.pretrain(text, np.random.default_rng(0))

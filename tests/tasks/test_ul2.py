@@ -79,12 +79,12 @@ def test_prompts_have_mode_s_and_blanks_mode_r(toy_vocab, towers):
 def test_continuations_and_texts_that_are_understood(toy_vocab):
     one = task(toy_vocab, towers="one")
     before, text = one.words[:3], one.words[3:6]
-    example, x = one.continued(before, text), one.sentinels[0]
+    example, x = one.lay_out_continuation(before, text), one.sentinels[0]
     (s,) = one.modes[S]
     v = toy_vocab
     assert example.towers["x"].token.tolist() == [s, *before, x, v.sep, v.pad, x, *text[:-1]]
     assert example.asks[0].label.tolist() == text.tolist()
-    encoded = one.encoded([before, text])
+    encoded = one.lay_out_parts([before, text])
     token = encoded.example.towers["x"].token
     assert [token[places].tolist() for places in encoded.parts] == [before.tolist(), text.tolist()]
     assert token[encoded.whole] == v.pad

@@ -72,7 +72,7 @@ def test_the_slots_that_are_read_are_those_of_the_table(toy_vocab):
     }
     table |= {name: table[one] for one, names in alike.items() for name in names.split()}
     for layout, (tokens, whole, second) in table.items():
-        encoded = made("classify", layout, v).layout.encoded([A, B])
+        encoded = made("classify", layout, v).layout.lay_out_parts([A, B])
         slots = encoded.example.towers[encoded.tower]
         assert slots.token.tolist() == tokens, layout
         assert encoded.whole == whole, layout

@@ -7,7 +7,7 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.masks import dense
 from unitk.slots import unroll
-from unitk.tasks.mlm import framed
+from unitk.tasks.mlm import frame_parts
 from unitk.tasks.unilm import BOTH, LEFT, RIGHT, SEQ2SEQ, UniLM, layout
 
 
@@ -20,7 +20,7 @@ def kind_of(example):
 
 
 def test_layout_of_two_parts_is_the_table(ids, labels):
-    tokens, _ = framed([ids("a b"), ids("c d")], *ids("C S"))
+    tokens, _ = frame_parts([ids("a b"), ids("c d")], *ids("C S"))
     b, d = ids("b d")
     for kind, at, seg in (
         (BOTH, [0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1]),
@@ -35,7 +35,7 @@ def test_layout_of_two_parts_is_the_table(ids, labels):
 
 
 def test_layout_of_one_part_is_the_table(ids, labels):
-    tokens, _ = framed([ids("a b c d")], *ids("C S"))
+    tokens, _ = frame_parts([ids("a b c d")], *ids("C S"))
     for kind, at, seg in (
         (LEFT, [0, 1, 2, 3, 4, 5], [2] * 6),
         (RIGHT, [0, -1, -2, -3, -4, -5], [3] * 6),

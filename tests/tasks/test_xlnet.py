@@ -55,7 +55,7 @@ def test_fine_tuning_is_the_table(toy_vocab, labels):
 
 def test_understanding_reads_the_content_stream_at_a_c_that_comes_last(toy_vocab):
     C, S = toy_vocab.cls, toy_vocab.sep
-    encoded = task(toy_vocab).encoded([np.array([50, 51]), np.array([60])])
+    encoded = task(toy_vocab).lay_out_parts([np.array([50, 51]), np.array([60])])
     x = encoded.example.towers["x"]
     assert x.token.tolist() == [50, 51, S, 60, S, C] and encoded.whole == 5
     assert x.seg.tolist() == [0, 0, 0, 1, 1, 2] and not x.now.any()

@@ -88,7 +88,7 @@ def test_a_checkpoint_needs_no_file_of_the_user(train, linked, tmp_path, toy_voc
         found.model.state_dict()[TABLE], load(tmp_path / "moved").model.state_dict()[TABLE]
     )
     name = next(iter(found.task.layout.find.entities))
-    assert found.task.encoded([np.array(name)]).example.inputs["x.entity"][1] > 0
+    assert found.task.lay_out_parts([np.array(name)]).example.inputs["x.entity"][1] > 0
     (said,) = predict(found.model, found.task, [[np.array(name)]], PredictConfig())
     assert said["label"] in ("no", "yes")
     again = train(f"--task classify --init-from {tuned}", "again", data=classes)
@@ -133,9 +133,9 @@ def test_links_of_a_corpus(train, linked, tmp_path, toy_vocab):
     classes = write(tmp_path / "labelled", toy_vocab) / "class"
     tuned = load(train(f"--task classify --init-from {folder}", "tuned", data=classes, steps=1))
     source = [np.array([40, 41])]
-    assert tuned.task.layout.numbers and not tuned.task.encoded(source).example.inputs
+    assert tuned.task.layout.numbers and not tuned.task.lay_out_parts(source).example.inputs
     (said,) = predict(tuned.model, tuned.task, [source], PredictConfig())
-    plain = tuned.task.changed(layout=tuned.task.layout.changed(numbers={}))
+    plain = tuned.task.with_attributes(layout=tuned.task.layout.with_attributes(numbers={}))
     assert predict(tuned.model, plain, [source], PredictConfig()) == [said]
     with pytest.raises(UsageError, match="their vectors.* --task.entities FILE"):
         train(asked({}), "none", data=tmp_path / "linked")

@@ -623,7 +623,7 @@ def test_a_checkpoint_is_that_of_its_step_however_late_it_is_written(train, tmp_
 
 
 def test_one_process_at_a_time(start, train, tmp_path):
-    with RunFolder(tmp_path / "run").locked():
+    with RunFolder(tmp_path / "run").lock():
         with pytest.raises(UsageError, match=rf"is .*process {os.getpid()} on"):
             train("--max-steps 1")
     train("--max-steps 1")

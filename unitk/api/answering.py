@@ -15,7 +15,7 @@ from unitk.data.files.lines import is_stream
 from unitk.data.files.pairs import Fields
 from unitk.data.files.readers import Format, format_of
 from unitk.data.files.squad import read_questions
-from unitk.decoding.files.inputs import Input, arriving, read_inputs, stream_reader
+from unitk.decoding.files.inputs import Input, read_inputs, read_stream, stream_reader
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, UnitkError, require
@@ -93,7 +93,7 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
         return [Input(text.split("\t")) for text in given.texts]
     fields = Fields(given.source_field, (), form=form) if given.source_field else None
     if own := stream_reader(given.input, given.input_format, fields):
-        return arriving(own, TOGETHER, given.input, fields)
+        return read_stream(own, TOGETHER, given.input, fields)
     if questions and not fields and format_of(given.input, given.input_format) == "squad":
         return [Input(parts, id=one) for one, parts in read_questions(given.input)]
     return read_inputs(given.input, given.input_format, fields)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from unitk import registry
 from unitk.data.cuts import Text
-from unitk.decoding.forced import predicting
+from unitk.decoding.forced import ask_all_tokens
 from unitk.errors import require
 from unitk.models.heads.base import gather
 from unitk.models.heads.words import WordHead
@@ -110,7 +110,7 @@ class TextModel(nn.Module):
     def _lay_out(self, texts: Sequence[str], targets: Sequence[str] | None) -> list[Example]:
         several = len(self.model.towers) > 1
         require(targets is not None or not several, "targets are needed: the model has an encoder")
-        return [predicting(self.task, *pair) for pair in self._pairs(texts, targets)]
+        return [ask_all_tokens(self.task, *pair) for pair in self._pairs(texts, targets)]
 
     def _batch(self, examples: Sequence[Example]) -> Batch:
         return collate([[example] for example in examples]).to(self.model.device)

@@ -26,9 +26,7 @@ class Loss:
         """All sums that are logged."""
         return {**self.sums, **self.parts}
 
-    def weighted(
-        self, weight: Callable[[str], float], counts: Mapping[str, float]
-    ) -> Tensor | None:
+    def weigh(self, weight: Callable[[str], float], counts: Mapping[str, float]) -> Tensor | None:
         """This micro-batch's part of the loss of an update: each sum by its ask's weight and the
         ask's count in the whole update. None if there is nothing to minimise."""
         # an ask that the whole update does not ask has no mean

@@ -53,7 +53,7 @@ class CrossEntropy:
             )
             for ask, (mean, nll, correct) in zip(asks, totals(terms, asks), strict=True):
                 loss.sums[ask.name] = mean
-                if nll is not None and model.heads.named(head).words:
+                if nll is not None and model.heads.get(head).words:
                     loss.parts[f"{ask.name}/nll"] = nll
                 if correct is not None:
                     loss.parts[f"{ask.name}/correct"] = correct

@@ -172,7 +172,7 @@ class Feed:
                 step += 1  # schedules count updates from 1
                 shares = self.examples.shares(step, total)
                 ids = today.order[begin:cursor]
-                make = self._in_rows if self.rows else self._packed
+                make = self._in_rows if self.rows else self._pack
                 numbers, batches = make(today, epoch, ids, shares, (step, total))
                 weights = self.examples.ask_weights(step, total)
                 # where a resumed run goes on: behind the last update the next epoch begins
@@ -196,7 +196,7 @@ class Feed:
             batches.append(replace(batch, stateful_rows=part))
         return [number * self.world + self.rank for number in range(len(parts))], batches
 
-    def _packed(
+    def _pack(
         self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float], when: When
     ) -> tuple[list[int], list[Batch]]:
         """Pack examples into micro-batches with one task each."""

@@ -41,7 +41,7 @@ class Part(Examples):
     def group(self, epoch: int, ids: Ids) -> Ids:
         return places_in(np.stack(self._examples_for(epoch, ids), axis=1))
 
-    def planned(self, epoch: int) -> Ids:
+    def plan_slots(self, epoch: int) -> Ids:
         """The most slots that this task may need for each example of `lead`, which are planned."""
         bound = self.own.bounds(epoch)
         if self.recut:
@@ -96,7 +96,7 @@ class Mixed(Examples):
 
     def bounds(self, epoch: int) -> Ids:
         # the plan must have room for whichever task is picked
-        return reduce(np.maximum, [part.planned(epoch) for part in self.parts.values()])
+        return reduce(np.maximum, [part.plan_slots(epoch) for part in self.parts.values()])
 
     def draw(self, epoch: int, index: int, rng: np.random.Generator, when: When) -> Example:
         return self.lead.draw(epoch, index, rng, when)

@@ -209,7 +209,7 @@ class Records(Joined):
         which, number = self.place(index)
         source, target = self.corpora[which].record(number)
         short = shorten(source, self.max_source)
-        return self.corpora[which].shortened(target, short, self.max_target)
+        return self.corpora[which].shorten(target, short, self.max_target)
 
 
 class Windows:
@@ -240,9 +240,9 @@ class Windows:
         span = span - start if whole else np.full(2, -1)
         return [*parts[:-1], parts[-1][start : start + size]], span
 
-    def shortened(self, span: Any, source: list[Ids], most: int) -> tuple[list[Ids], Any]:
+    def shorten(self, span: Any, source: list[Ids], most: int) -> tuple[list[Ids], Any]:
         """Truncate question and window if the question alone is too long."""
-        return self.corpus.shortened(span, source, most)
+        return self.corpus.shorten(span, source, most)
 
 
 def windows(lengths: Ids, sizes: Ids) -> tuple[Ids, Ids]:

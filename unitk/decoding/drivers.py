@@ -108,7 +108,7 @@ class Driver(ABC):
         def lay_out(source: list[Ids]) -> tuple[Example, Constraint]:
             exactly = self.task.length(source)
             words = sum(map(len, source))
-            sized = wanted.sized(config, words, exactly=exactly, name=name)
+            sized = wanted.with_lengths(config, words, exactly=exactly, name=name)
             return self.lay_out(source, sized, name), sized
 
         def over(laid: tuple[Example, Constraint]) -> int:

@@ -107,7 +107,7 @@ class Ensemble(Answers):
         each = asked.states.split([config.width for config in configs], -1)
         parts = zip(self.models, each, strict=True)
         outputs = [model.head(replace(asked, states=own), name) for model, own in parts]
-        return self.heads.named(name).mean(outputs)
+        return self.heads.get(name).mean(outputs)
 
 
 class Tightest(ArchConfig):

@@ -52,7 +52,7 @@ class Once(Driver):
             # before the softmax: the rest share all of the probability
             logits_KV[:, banned] = -torch.inf
             word_K = logits_KV.argmax(-1)
-            head = self.model.members[0].heads.named(ask.head)
+            head = self.model.members[0].heads.get(ask.head)
             gain_K = -head.terms(logits_KV, word_K, ask.weight).nll
             if not gain_K.isfinite().all():
                 raise NonFiniteError(
@@ -73,7 +73,7 @@ def fill_in(task: Task, text: str, source: list[Ids], written: Ids) -> str:
     the whole text have their own.
     """
     blanks, fills = task.fills(source, written)
-    ids = task.joined(source)
+    ids = task.join(source)
     decode = task.vocab.decode
     places = np.flatnonzero(task.blanks(ids))
     marks = list(MARKS.finditer(text))

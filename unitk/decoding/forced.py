@@ -50,7 +50,7 @@ def score(
     return scores
 
 
-def predicting(task: Task, text: Ids, target: Ids | None) -> Example:
+def ask_all_tokens(task: Task, text: Ids, target: Ids | None) -> Example:
     """Lay out a text with an ask at every slot that reads it, whose label is the slot's token.
 
     With a target: the asks of its words and its end, as decoding meets them behind the text.

@@ -18,7 +18,7 @@ from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.drivers import Driver, Prompt, Watcher
 from unitk.decoding.files.defaults import naming_defaults, select_defaults, select_scored
 from unitk.decoding.fit import check_parts, split_parts, strings, usable, warn_of_shortened
-from unitk.decoding.forced import Given, add_attention, check_layer, logits, predicting
+from unitk.decoding.forced import Given, add_attention, ask_all_tokens, check_layer, logits
 from unitk.decoding.likelihood import likelihoods
 from unitk.decoding.search import NO_WORDS, Hypothesis, Output
 from unitk.decoding.texts.contrast import contrast
@@ -285,7 +285,7 @@ class Generator(SourceEncoder):
         sources = self._ids(texts)
         wanted = [None] * len(sources) if targets is None else self._ids(targets, "targets")
         require(len(wanted) == len(sources), "there must be a target for each text")
-        examples = [predicting(self.task, *pair) for pair in zip(sources, wanted, strict=True)]
+        examples = [ask_all_tokens(self.task, *pair) for pair in zip(sources, wanted, strict=True)]
         return logits(self.model, examples, max_tokens)
 
     def likelihood(
@@ -382,7 +382,7 @@ class Generator(SourceEncoder):
         outputs = [self.texts(*one, config) for one in zip(prompts, hypotheses, strict=True)]
         if layer is None:
             return outputs
-        scorer = Given(self.model, self.task, self._ordered("--print-alignment"))
+        scorer = Given(self.model, self.task, self._word_protocol("--print-alignment"))
         return add_attention(scorer, prompts, outputs, layer, config.max_tokens)
 
     def texts(
@@ -390,7 +390,7 @@ class Generator(SourceEncoder):
     ) -> list[Output]:
         """The n best outputs for a prompt as texts, of those that a search has found."""
         if config.contrast and len(best) > 1:
-            scorer = Given(self.model, self.task, self._ordered("--contrast"))
+            scorer = Given(self.model, self.task, self._word_protocol("--contrast"))
             best = contrast(scorer, prompt, best, config)
         spell = partial(self.task.text, prompt.source)
         limit = prompt.constraint.max_len
@@ -413,7 +413,7 @@ class Generator(SourceEncoder):
         symbol is optional. It may have an empty source if the model writes from nothing; two empty
         texts have no score. The other arguments are those of `outputs`.
         """
-        driver = Given(self.model, self.task, self._ordered("--score"))
+        driver = Given(self.model, self.task, self._word_protocol("--score"))
         require(len(targets) == len(sources.ids), "there must be a target for each source")
         pairs = zip(sources.ids, targets, strict=True)
         ids = [source if any(map(len, source)) or not len(to) else [] for source, to in pairs]
@@ -433,7 +433,7 @@ class Generator(SourceEncoder):
         kind: type[Driver] = registry.get("driver", self.task.driver)
         return kind(self.model, self.task, self.protocol)
 
-    def _ordered(self, flag: str) -> Protocol:
+    def _word_protocol(self, flag: str) -> Protocol:
         """The protocol of a task that writes word by word; `UsageError` for any other task."""
         if self.protocol is None:
             cure = "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"

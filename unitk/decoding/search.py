@@ -220,7 +220,7 @@ class Search:
         self._forbid(gain_RV, open_)
         # the best `wide` words of each hypothesis suffice: the best of all are among them
         gain, word = best(gain_RV, min(wide, size))
-        if (full_R := self.closing(open_)) is not None:
+        if (full_R := self.must_end(open_)) is not None:
             gain.masked_fill_(full_R[:, None], -torch.inf)
             gain[:, 0] = torch.where(full_R, self.last(gain_RV, full_R), gain[:, 0])
             word[:, 0].masked_fill_(full_R, self.protocol.end)
@@ -266,13 +266,13 @@ class Search:
         beams = len(logits_RV) // len(self.state.score)
         gain_RV = self.log_probs(logits_RV)
         self._forbid(gain_RV, beams)
-        if (full_R := self.closing(beams)) is not None:
+        if (full_R := self.must_end(beams)) is not None:
             last_R = self.last(gain_RV, full_R).clone()
             gain_RV.masked_fill_(full_R[:, None], -torch.inf)
             gain_RV[:, self.protocol.end] = last_R
         return gain_RV.view(-1, beams, gain_RV.shape[1])
 
-    def closing(self, each: int) -> Tensor | None:
+    def must_end(self, each: int) -> Tensor | None:
         """[R] which of the first `each` hypotheses of all inputs can only end; None: not one."""
         if isinstance(self.steps, int) and self.steps < self.soonest:
             return None

@@ -27,7 +27,7 @@ import numpy as np
 from unitk import files
 from unitk.data.corpus.columns import SMALL, Counts, map_file
 from unitk.data.corpus.corpus import Corpus, Pairs
-from unitk.data.corpus.folders import building
+from unitk.data.corpus.folders import build_folder
 from unitk.data.corpus.writer import announce
 from unitk.data.files.lines import name_file, read_pieces
 from unitk.errors import DataError, UsageError, amount, require
@@ -285,7 +285,7 @@ def write(options: Options, parts: dict[str, Files]) -> dict[str, dict[str, Coun
                 "--source-lang and --target-lang must differ and have no blank . - or /, got "
                 f"{' and '.join(map(repr, langs))}",
             )
-    with building(options.dest, options.overwrite) as folder:
+    with build_folder(options.dest, options.overwrite) as folder:
         words = _dictionary(options, parts)
         for name in {f"dict.{lang}.txt" if lang else "dict.txt" for lang in sides}:
             create(folder / name, words.data)

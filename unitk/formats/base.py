@@ -205,7 +205,7 @@ def build_found(found: Found, given: Settings) -> Loaded:
         model = build(arch, len(target_vocab), len(task.source_vocab))
     for name in state:
         if name.endswith(POSITIONS):
-            state[name] = model.resized(name, state[name])
+            state[name] = model.resize_table(name, state[name])
     model.load_state_dict(state, strict=False, assign=True)
     # a row that nobody trained must not win against those that were: its logits are -inf
     model.leave_out(rows)
@@ -238,7 +238,7 @@ def _with_source_vocab(
     chosen = task.source_vocab is not target_vocab
     source_vocab = task.source_vocab if chosen else found.source_vocab
     if source_vocab is not None:
-        return task.changed(source_vocab=fit_vocab(source_vocab, rows))
+        return task.with_attributes(source_vocab=fit_vocab(source_vocab, rows))
     if rows != len(state[TOKENS]):
         raise UsageError(f"--task.source-vocab is needed for the encoder of {found.path}")
     return task

@@ -67,4 +67,4 @@ def as_target(target: str) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise error.replaced("--to hf", f"--to {target}") from error
+        raise error.replace("--to hf", f"--to {target}") from error

@@ -32,7 +32,7 @@ from unitk.training.saving.checkpoint import Loaded
 from unitk.vocab.base import Vocab, adopt
 from unitk.vocab.open import open_vocab
 from unitk.vocab.tokenizer_json import WordPiece
-from unitk.vocab.untrusted import naming
+from unitk.vocab.untrusted import name_errors
 
 FILE, DICT, TRANSLATION = "mass.pt", "dict.txt", "mass_xlm"
 CUTTERS = ("spiece.model", "tokenizer.json")  # beside dict.txt if its pieces are not BERT's
@@ -75,7 +75,7 @@ def vocab_of(path: Path) -> Vocab:
     """Open a vocabulary, or a fairseq dictionary whose lines are BERT's pieces with counts."""
     if not re.fullmatch(r"dict.*\.txt", path.name):
         return open_vocab(path)
-    with naming(f"vocabulary {path}"):
+    with name_errors(f"vocabulary {path}"):
         pieces = symbols_of(path.read_bytes())
         return adopt(WordPiece(WordPiece.made_of(pieces)))
 

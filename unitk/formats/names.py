@@ -192,7 +192,7 @@ class Layout:
         ours: dict[str, Tensor] = {}
         wrong = []
         for line in lines:
-            tensor = self._joined(line, theirs, config)
+            tensor = self._join(line, theirs, config)
             wanted = shapes[line.ours]
             if tensor is not None and tensor.shape == wanted:
                 ours[line.ours] = tensor
@@ -222,9 +222,7 @@ class Layout:
         theirs = second | theirs
         return theirs
 
-    def _joined(
-        self, line: Line, theirs: Mapping[str, Tensor], config: ModelConfig
-    ) -> Tensor | None:
+    def _join(self, line: Line, theirs: Mapping[str, Tensor], config: ModelConfig) -> Tensor | None:
         """One tensor of unitk, joined from its stored parts; None if their shapes do not fit."""
         stored = []
         for name in filter(None, line.theirs):

@@ -254,7 +254,7 @@ def choose_products(
 
 
 @contextmanager
-def computing(
+def compute_in(
     device: torch.device, precision: str, products: Iterable[str] | None
 ) -> Iterator[None]:
     """A context in which models compute in this precision, with these products by oneDNN."""

@@ -74,7 +74,7 @@ class Embedding(nn.Module):
             return None
         return self.tasks(batch.inputs.get("task", torch.zeros_like(batch.owner)))
 
-    def resized(self, name: str, table: Tensor) -> Tensor:
+    def resize_table(self, name: str, table: Tensor) -> Tensor:
         """A position table of that name, with as many rows as it has here.
 
         It is cut off, or the rows of positions 0, 1, ... come again (as in s2s-ft and UniLM).

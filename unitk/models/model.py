@@ -121,11 +121,11 @@ class Model(Answers):
         """A part by its stored name."""
         return super().get_submodule(self.inner(target))
 
-    def resized(self, name: str, table: Tensor) -> Tensor:
+    def resize_table(self, name: str, table: Tensor) -> Tensor:
         """A position table of a checkpoint, resized to the rows of this model."""
         embed = self.get_submodule(name.rsplit(".", 2)[0])
         assert isinstance(embed, Embedding)
-        return embed.resized(name, table)
+        return embed.resize_table(name, table)
 
     @property
     def words(self) -> WordHead:
@@ -158,7 +158,7 @@ class Model(Answers):
     ) -> tuple[dict[str, Tensor], Carry]:
         """The decoded tower's states [B, T, D], by its name; without `condition` one is made.
 
-        Stateful rows carry on what `carried` says.
+        Stateful rows carry on what `states_to_carry` says.
         """
         name = self.config.towers[-1]
         self.check_tower(name, batch)
@@ -168,9 +168,9 @@ class Model(Answers):
         every: list[Tensor] = []
         states = self.read(name, batch, condition, every)
         entered_BLTD = torch.stack(every[:-1], 1).detach()
-        return states, self.carried(batch.towers[name], entered_BLTD, condition.memory)
+        return states, self.states_to_carry(batch.towers[name], entered_BLTD, condition.memory)
 
-    def carried(self, slots: Tensor, entered_BLTD: Tensor, memory: Carry) -> Carry:
+    def states_to_carry(self, slots: Tensor, entered_BLTD: Tensor, memory: Carry) -> Carry:
         """The states that enter the next text of a row, out of those that entered each layer here.
 
         Only architectures that carry states have it. `memory` is what entered this text.
@@ -216,7 +216,7 @@ class Model(Answers):
         """The output of a head at asked rows; states [K, D] are of rows that read one slot."""
         if isinstance(asked, Tensor):
             asked = Asked(asked[:, None])
-        head = self.heads.named(name)
+        head = self.heads.get(name)
         if head.mix is not None:
             asked = replace(asked, states=head.mix(asked.states))
         return head(asked, self.decoder.embed.tokens.weight)

@@ -103,7 +103,7 @@ class Stack(Tower):
         if condition.slots is not None:
             across = render_cross(slots, condition.slots, dtype, dropout, self.attention)
             contexts = self.look_across(contexts, across, self.project(condition))
-        embedded_BTD = self.embed(slots, condition.added(slots))
+        embedded_BTD = self.embed(slots, condition.sum_biases(slots))
         if self.half_states:
             embedded_BTD = embedded_BTD.to(compute_dtype(self.embed.tokens.weight))
         if views[-1].causal or views[-1].kernel is not None or condition.slots is not None:
@@ -218,7 +218,7 @@ class Stack(Tower):
             seen = bias(cross(columns, condition.slots), dtype)
             across = View(columns, condition.slots, seen, products=products)
             contexts = self.look_across(contexts, across, cache.cross)
-        embedded_BqD = self.embed(columns, condition.added(columns))
+        embedded_BqD = self.embed(columns, condition.sum_biases(columns))
         return self.pass_through(embedded_BqD, contexts, condition, asked)
 
     def new_cache(

@@ -72,7 +72,7 @@ class Condition:
             memory={name: table.index_select(0, rows) for name, table in self.memory.items()},
         )
 
-    def added(self, slots: Tensor) -> Tensor | None:
+    def sum_biases(self, slots: Tensor) -> Tensor | None:
         """The sum of the biases of slots [9, B, T], to add to their embeddings: [B, T, D]."""
         return None if self.bias is None else self.bias[slots[DOC]]
 
@@ -83,12 +83,12 @@ class Condition:
             before = None
             pairs = self.row_prefix()
         elif self.memory:
-            seen, before, pairs = self.remembered(slots, layers)
+            seen, before, pairs = self.memory_sight(slots, layers)
         else:
             return None
         return Ahead(seen, before, [partial(prepend, *pair) for pair in pairs])
 
-    def remembered(
+    def memory_sight(
         self, slots: Tensor, layers: Iterable[Any]
     ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
         """Which of the states carried in each slot [9, B, T] sees: bool [B, T, M]; their slots

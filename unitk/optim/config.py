@@ -242,6 +242,6 @@ def _rule(text: str, optimizer: OptimizerConfig) -> GroupRule:
     try:
         chosen = kind(**values) if name else replace(optimizer, **values)
     except UsageError as error:  # an optimizer knows its options by their names as flags
-        raise error.replaced("--optimizer[.]", f"{where} ") from error
+        raise error.replace("--optimizer[.]", f"{where} ") from error
     named = ("optimizer", *values) if name else tuple(values)
     return GroupRule(pattern, chosen, factor, schedule, named)

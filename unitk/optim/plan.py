@@ -51,7 +51,7 @@ class OptimPlan:
         rest = GroupRule("", optimizer, given=("optimizer",))
         for rule, own in divide(named, every, [*rules, rest]):
             rule_of |= dict.fromkeys(own, rule)
-            decays |= decaying(own, rule)
+            decays |= find_decaying(own, rule)
             check_groups(rule, own, decays, distance)
         parts: dict[Any, list[tuple[str, nn.Parameter]]] = {}
         for name, parameter in named.items():
@@ -145,7 +145,7 @@ def divide(
     divided = []
     left = dict(named)
     for rule in rules[:-1]:
-        names = [name for name in matching(rule.pattern, every, "--group") if name in named]
+        names = [name for name in match_names(rule.pattern, every, "--group") if name in named]
         where = f"--group {rule.pattern}"
         require(bool(names), f"{where}: --freeze or --adapter keeps all of its parameters frozen")
         matched = {name: left.pop(name) for name in names if name in left}
@@ -157,7 +157,7 @@ def divide(
     return [*divided, (rules[-1], left)] if left else divided
 
 
-def decaying(named: dict[str, nn.Parameter], rule: GroupRule) -> set[str]:
+def find_decaying(named: dict[str, nn.Parameter], rule: GroupRule) -> set[str]:
     """The parameters of a rule that decay: matrices that are no biases. Where it has none of these,
     all of them if it says so."""
     matrices = {n for n, one in named.items() if one.dim() >= 2 and not n.endswith("bias")}
@@ -207,11 +207,11 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
     """Freeze the parameters whose names match."""
     named = dict(model.named_parameters())
     for pattern in patterns:
-        for name in matching(pattern, named, "--freeze"):
+        for name in match_names(pattern, named, "--freeze"):
             named[name].requires_grad_(False)
 
 
-def matching(pattern: str, named: Iterable[str], option: str) -> list[str]:
+def match_names(pattern: str, named: Iterable[str], option: str) -> list[str]:
     """The names that match a pattern such as `layers.0.*`; `UsageError` if none does."""
     names = [name for name in named if fnmatchcase(name, pattern)]
     if not names:

@@ -262,7 +262,7 @@ def _mixture(given: Settings) -> dict[str, Component]:
         try:
             config = build_config(made_from.Config, given, f"task.{name}.")
         except UsageError as error:  # the task knows its options by their short names
-            raise error.replaced(rf"--task\.(?!{re.escape(name)}\.)", f"--task.{name}.") from error
+            raise error.replace(rf"--task\.(?!{re.escape(name)}\.)", f"--task.{name}.") from error
         found[name] = Component(name, made_from, config, share)
     return found
 

@@ -133,7 +133,7 @@ def fill_once(key: str, size: int, fill: Callable[[Path], None]) -> Path:
     os.utime(lock)
     if not folder.exists():
         make_room(size)
-        with files.appearing(folder, folder=True) as part:
+        with files.fill_whole(folder, folder=True) as part:
             fill(part)
     # held until the process ends, and never closed: nobody may remove the copy
     files.fcntl.flock(file, files.fcntl.LOCK_SH)

@@ -97,7 +97,7 @@ class Address(RemotePath):
             if fnmatch.fnmatchcase(name, pattern) and (deep or name.count("/") == parts):
                 yield self / name
 
-    def matching(self) -> list[Path]:
+    def match_files(self) -> list[Path]:
         """The files that an address with wildcards stands for."""
         return [Address(one) for one in self.store.match(str(self))]
 

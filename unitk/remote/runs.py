@@ -101,7 +101,7 @@ def _download(store: Store, address: str, here: Path, names: dict[str, Any]) -> 
     for name in names:
         if _is_mirrored(name) and not name.startswith("checkpoints/") and name != INDEX:
             (here / name).parent.mkdir(parents=True, exist_ok=True)
-            with files.appearing(here / name) as part:
+            with files.fill_whole(here / name) as part:
                 store.download(f"{address}/{name}", part)
 
 
@@ -117,7 +117,7 @@ def _checkpoint(store: Store, address: str, here: Path, names: list[str]) -> Non
     if same and files.damage(here) is None:
         return
     here.parent.mkdir(parents=True, exist_ok=True)
-    with files.appearing(here, folder=True) as part:
+    with files.fill_whole(here, folder=True) as part:
         # what is not listed was left out of it, or belongs to one that is being replaced
         for name in [*json.loads(manifest)["files"]]:
             (part / name).parent.mkdir(parents=True, exist_ok=True)

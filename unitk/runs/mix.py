@@ -27,7 +27,7 @@ from unitk import files
 from unitk.api.verb import verb
 from unitk.data.corpus.columns import NOTES, OPTIONAL, WORDS
 from unitk.data.corpus.corpus import VOCAB, Corpus
-from unitk.data.corpus.folders import building, is_corpus, open_corpus
+from unitk.data.corpus.folders import build_folder, is_corpus, open_corpus
 from unitk.data.corpus.writer import CorpusWriter, close_corpus
 from unitk.data.examples import corpora_of
 from unitk.data.mixture import Part
@@ -370,7 +370,7 @@ def cut_corpus(source: Path, dest: Path, divide: int, seed: int) -> None:
     count = 1 + int(np.abs(total - total[-1] / divide).argmin())
     more = [column for column in OPTIONAL if corpus.has(column)]
     vocab = Vocab.load(source / VOCAB)
-    with building(dest) as folder:
+    with build_folder(dest) as folder:
         writer = CorpusWriter(folder, len(vocab), more)
         for index in np.sort(order[:count]):
             add_document(writer, corpus, int(index))

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from unitk.files import TEMPORARY, appearing, discard, finish
+from unitk.files import TEMPORARY, discard, fill_whole, finish
 from unitk.registry import register
 from unitk.training.parallel import Group
 from unitk.training.saving.folder import OPTIMIZER, SHARDED, RunFolder
@@ -77,7 +77,7 @@ def hand_over(folder: RunFolder, snapshot: Snapshot) -> bool:
     for name, tensors in snapshot.files.items():
         path = rank_folder(folder, snapshot) / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with appearing(path) as part:
+        with fill_whole(path) as part:
             save_tensors(tensors, part, snapshot.metadata[name])
     return False
 

@@ -78,7 +78,7 @@ class Service:
         texts = {key: given_text(given[key], key) for key in given if key in options}
         used = route.fill_defaults(self.tasks[task].defaults, given)
         # of what a request leaves out, the server grants as much as it allows
-        lowered = self._lowered(route.Options, used)
+        lowered = self._lower_limits(route.Options, used)
         used = {key: value for key, value in used.items() if key not in lowered}
         left_out = {key: value for key, value in (used | lowered).items() if key not in given}
         texts |= {key: given_text(value, key) for key, value in left_out.items()}
@@ -107,7 +107,7 @@ class Service:
         needs = f"/{verb} is for {route.needs}" if route.needs else f"/{verb}"
         raise UsageError(f"{needs}: {can}{more}")
 
-    def _lowered(self, kind: type, own: Mapping[str, Any]) -> dict[str, Any]:
+    def _lower_limits(self, kind: type, own: Mapping[str, Any]) -> dict[str, Any]:
         """The options whose value, that of `own` or the default, is above a limit, at the limit."""
         most = {"beam": self.limits.max_beam, "max_len": self.limits.max_output}
         options = most.items() if issubclass(kind, GenerateConfig) else ()

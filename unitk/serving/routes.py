@@ -123,7 +123,7 @@ class DecodingRoute(route.Route):
             cost += sum(map(len, one.example.towers.values())) + config.width * words
         return prompts, cost
 
-    def decoding(
+    def decoding_job(
         self,
         sources: Sources,
         config: GenerateConfig,
@@ -155,11 +155,13 @@ class DecodingRoute(route.Route):
             # whatever their seeds are, requests are drawn together
             prompts = [replace(one, seed=config.seed) for one in prompts]
             config = replace(config, seed=GenerateConfig.seed)
-        made = self.decoded([Wanted(prompt) for prompt in prompts], config, answer, cost, layer)
+        made = self.decode_prompts(
+            [Wanted(prompt) for prompt in prompts], config, answer, cost, layer
+        )
         made.read = route.count_tokens(sources.ids)
         return made
 
-    def decoded(
+    def decode_prompts(
         self,
         items: list[Wanted],
         config: GenerateConfig,
@@ -201,7 +203,7 @@ class GenerateRoute(DecodingRoute):
         prefixes = self.read_texts("prefixes", strings) if self.given.get("prefixes") else []
         truncate = self.read_field("truncate", bool, self.generator.task.trained.pairs)
         sources = Sources(ids, self.generator.constraints(prefixes, phrases), truncate)
-        made = self.decoding(sources, config, self.config.alignment_layer)
+        made = self.decoding_job(sources, config, self.config.alignment_layer)
         if self.read_field("stream", bool, False):
             alone = self.config.sampling and self.config.width == 1 and len(made.items) == 1
             require(alone, "stream needs one text, and sampling with nbest and best_of 1")
@@ -243,7 +245,7 @@ class InfillRoute(DecodingRoute):
         texts = list(self.each(self.read_texts("texts", strings)))
         sources = Sources(self.short(generator.encode_blanks(one) for one in texts))
         if not is_ranked(generator.task, config, generator.reader is not None):
-            return self.decoding(sources, config, finish=partial(refill, generator.task, texts))
+            return self.decoding_job(sources, config, finish=partial(refill, generator.task, texts))
         _, cost = self.prompts(sources, config)
 
         def fill(pairs: list[Any], report: route.Report) -> list[list[Output]]:

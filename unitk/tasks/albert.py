@@ -26,7 +26,7 @@ from unitk.options.fields import Count, Positive, Share, Weights
 from unitk.registry import register
 from unitk.slots import Example
 from unitk.spans import length_law, word_ngrams
-from unitk.tasks.base import framed, share_at
+from unitk.tasks.base import frame_parts, share_at
 from unitk.tasks.mlm import Masked, ask_sentences
 from unitk.vocab.base import Vocab
 
@@ -65,12 +65,12 @@ class ALBERT(Masked):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         swapped = c.sop and len(text.parts) > 1 and rng.random() < 0.5
-        tokens, seg = framed(text.parts[::-1] if swapped else text.parts, v.cls, v.sep)
+        tokens, seg = frame_parts(text.parts[::-1] if swapped else text.parts, v.cls, v.sep)
         count = max(1, round(share_at(c.mask_ratio, text.when) * len(tokens)))
         free = self.maskable(tokens)
         law = length_law(tuple(1 / n for n in range(1, c.max_ngram + 1)))
         hidden = np.flatnonzero(free)[word_ngrams(self.units(tokens, free), count, law, rng)]
-        example = self.corrupted(tokens, seg, hidden, rng)
+        example = self.corrupt(tokens, seg, hidden, rng)
         if c.sop and len(text.parts) > 1:
             example.asks.append(ask_sentences("sop", int(swapped)))
         return example

@@ -84,9 +84,9 @@ class BART(Seq2Seq):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         share = share_at(self.config.mask_ratio, text.when)
         ids = text.ids
-        return super().finetune([self.noised(ids, text.sentences, share, rng)], ids, rng)
+        return super().finetune([self.add_noise(ids, text.sentences, share, rng)], ids, rng)
 
-    def noised(self, ids: Ids, sentences: Ids, share: float, rng: np.random.Generator) -> Ids:
+    def add_noise(self, ids: Ids, sentences: Ids, share: float, rng: np.random.Generator) -> Ids:
         """Corrupt a text whose sentences begin at these places, for the encoder."""
         c, v = self.config, self.vocab
         parts = np.split(np.arange(len(ids)), sentences[1:])
@@ -114,6 +114,8 @@ class BART(Seq2Seq):
         places = np.sort(rng.permutation(len(read) + zeros)[:zeros]) - np.arange(zeros)
         return np.insert(read, places, shown[:zeros])
 
-    def continued(self, before: Ids, text: Ids) -> Example:
+    def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
         """The encoder reads what stands before and a MASK, the decoder what stands before."""
-        return unroll(self.begun([np.append(before, self.vocab.mask)], before), self.protocol, text)
+        return unroll(
+            self.start_decoder([np.append(before, self.vocab.mask)], before), self.protocol, text
+        )

@@ -159,9 +159,9 @@ class Task:
     def with_trained(self, **known: Any) -> Self:
         """A copy of the task with these fields of `trained`, or the task itself if none changes."""
         trained = replace(self.trained, **known)
-        return self if trained == self.trained else self.changed(trained=trained)
+        return self if trained == self.trained else self.with_attributes(trained=trained)
 
-    def changed(self, **attributes: Any) -> Self:
+    def with_attributes(self, **attributes: Any) -> Self:
         """A copy of the task with other attributes; its cached properties are computed again."""
         task = copy.copy(self)
         kind = type(self)
@@ -252,13 +252,13 @@ class Task:
         """Lay out a text with links to entities: rows of start, stop and the entity's number."""
         raise self._unsupported("link", "be trained on texts with entities")
 
-    def measured(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
+    def measure(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
         """Further figures of a validation batch: sums by NAME/PART, and their divisors by NAME."""
         return {}, {}
 
     def reading(self, source: list[Ids]) -> Slots:
         """Lay out a source that is read and not continued, for the encoder if there is one."""
-        tokens, part = framed(source, self.vocab.cls, self.vocab.sep)
+        tokens, part = frame_parts(source, self.vocab.cls, self.vocab.sep)
         return stay(tokens, pos=np.arange(len(tokens)), seg=np.minimum(part, 1))
 
     def reading_as(self, side: str) -> Self:
@@ -273,7 +273,7 @@ class Task:
         """Lay out a source for `Model.embed`, in a tower that is always called "enc"."""
         return Example({"enc": self.reading(source)})
 
-    def encoded(self, parts: list[Ids]) -> Encoded:
+    def lay_out_parts(self, parts: list[Ids]) -> Encoded:
         """Lay out texts for fine-tuning for understanding: C a S b S, with the head at C.
 
         Devlin et al. 2019, section 4 and figure 4.
@@ -295,9 +295,9 @@ class Task:
         a protocol hides each token instead (`decoding/likelihood.py`).
         """
         kind = Task if self.trained.pairs else type(self)
-        return kind.continued(self, before, text)
+        return kind.lay_out_continuation(self, before, text)
 
-    def continued(self, before: Ids, text: Ids) -> Example:
+    def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
         """`likelihood` of a model of texts; one of pairs takes `before` as a source instead."""
         assert self.protocol is not None
         return unroll(self.prompt([before]), self.protocol, text)
@@ -310,7 +310,7 @@ class Task:
         """The written ids as text; for a source with blanks, the source with its blanks filled."""
         blanks, fills = self.fills(source, written)
         if len(blanks):
-            return self.filled(self.joined(source), blanks, fills)
+            return self.filled(self.join(source), blanks, fills)
         end = self.protocol.end if self.protocol else -1
         return self.vocab.decode(written[written != end])
 
@@ -321,7 +321,7 @@ class Task:
         """
         return np.zeros(0, np.int64), []
 
-    def joined(self, source: list[Ids]) -> Ids:
+    def join(self, source: list[Ids]) -> Ids:
         """The parts of a source with a separator between them; empty if there is none."""
         if not source:
             return np.zeros(0, np.int64)
@@ -361,7 +361,7 @@ class Task:
         return UsageError(f"--task {name} cannot {what}; {own}{', '.join(able) or 'no task'} can")
 
 
-def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:
+def frame_parts(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:
     """C, each part with an S, and the number of the part each token belongs to."""
     number = np.zeros(1 + len(parts) + sum(map(len, parts)), np.int64)
     stop = 1

@@ -36,7 +36,7 @@ from unitk.options.fields import Share, Weights
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids
 from unitk.spans import choose
-from unitk.tasks.base import framed, share_at
+from unitk.tasks.base import frame_parts, share_at
 from unitk.tasks.mlm import Masked, ask_sentences
 from unitk.vocab.base import Vocab
 
@@ -128,7 +128,7 @@ class ERNIE(Masked):
         )
         notes = np.zeros(len(text.ids), np.int64) if notes is None else notes
         parts = np.split(text.ids, text.sentences[1:]) if c.dialogue else text.parts
-        tokens, part = framed(parts, v.cls, v.sep)
+        tokens, part = frame_parts(parts, v.cls, v.sep)
         seg = roles(notes, text.sentences)[part] if c.dialogue else part
         places = np.flatnonzero(self.maskable(tokens))
         kept = text.ids != v.sep
@@ -138,7 +138,7 @@ class ERNIE(Masked):
         units[1:] |= ~kept[:-1]
         share = share_at(c.mask_ratio, text.when)
         hidden = places[choose_units(units.cumsum()[kept], share, rng)]
-        example = self.corrupted(tokens, seg, hidden, rng)
+        example = self.corrupt(tokens, seg, hidden, rng)
         if c.nsp and len(parts) > 1:
             ask = ask_sentences("nsp", 1 - text.flag)
             example.asks.append(replace(ask, name="dialogue") if c.dialogue else ask)

@@ -162,7 +162,7 @@ class GLMInfill(Task):
         """Part A with the blank of an answer, or of the rest of a text, and the S that opens it."""
         v = self.vocab
         c = self.config
-        ids = self.joined(source)
+        ids = self.join(source)
         long = not answer and c.mode_symbols and c.mask_symbol == "mask"
         one = [] if self.blanks(ids).any() else [v.gmask if long else self.blank]
         parts = [one, ids] if answer and c.mask_place == "first" else [ids, one]
@@ -172,19 +172,19 @@ class GLMInfill(Task):
         homes = np.stack([at, np.ones_like(at)], axis=1)
         return Example({"x": part_a + stay([v.sop], at[:1], pos2=1, at=1)}, blanks=homes[1:])
 
-    def continued(self, before: Ids, text: Ids) -> Example:
+    def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
         shown, rest = np.split(before, [1 if self.config.unidirectional else len(before)])
-        example = super().continued(np.append(shown, self.blank), np.append(rest, text))
+        example = super().lay_out_continuation(np.append(shown, self.blank), np.append(rest, text))
         return replace(example, asks=[lm(example.asks[0].first[len(rest) :], text)])
 
-    def encoded(self, parts: list[Ids]) -> Encoded:
+    def lay_out_parts(self, parts: list[Ids]) -> Encoded:
         """Part A with its blank, and the S that would begin to fill it: that slot has read all."""
         example = self.lay_out_prompt(parts)
         last = len(example.towers["x"]) - 1
         behind = self.config.mask_place == "first"  # the parts stand before the last S of part A
-        first = last - 1 - len(self.joined(parts)) if behind else int(self.config.opened)
+        first = last - 1 - len(self.join(parts)) if behind else int(self.config.opened)
         return Encoded(Example(example.towers), "x", last, places_of(parts, first))
 
     def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
         ends = np.flatnonzero(written == self.vocab.eop) + 1
-        return np.flatnonzero(self.blanks(self.joined(source))), np.split(written, ends)
+        return np.flatnonzero(self.blanks(self.join(source))), np.split(written, ends)

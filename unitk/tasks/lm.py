@@ -124,7 +124,7 @@ class LM(Task):
             example.asks.append(lm(np.arange(len(given) - 1), given[1:], name="source"))
         return example
 
-    def continued(self, before: Ids, text: Ids) -> Example:
+    def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
         require(
             not (self.backward and len(before)),
             "--task.backward: a text has no probability after what stands before it",
@@ -137,7 +137,7 @@ class LM(Task):
     def reading(self, source: list[Ids]) -> Slots:
         return self.lay_out_prompt(source, delimited=False).towers["x"]
 
-    def encoded(self, parts: list[Ids]) -> Encoded:
+    def lay_out_parts(self, parts: list[Ids]) -> Encoded:
         """C a S b S: the last S has read everything; the words are asked beside (GPT, figure 1).
 
         `delimiter` off: C a S b, read at the last word.
@@ -148,7 +148,7 @@ class LM(Task):
         example.asks.append(lm(np.arange(len(tokens) - 1), tokens[1:]))
         places = places_of(parts, len(self.start))
         if self.backward:
-            last = 2 * len(self.start) + len(self.joined(parts)) - 1
+            last = 2 * len(self.start) + len(self.join(parts)) - 1
             places = [last - own for own in places]
         return Encoded(example, "x", len(tokens) - 1, places)
 
@@ -162,7 +162,7 @@ class LM(Task):
 
     def lay_out_prompt(self, source: list[Ids], delimited: bool) -> Example:
         """A source that is to be continued, or answered if it is delimited."""
-        words = self.in_order(self.joined(source))
+        words = self.in_order(self.join(source))
         # from nothing: the end of the text before it, as GPT-2 reads it
         start = self.start if source or len(self.start) else np.array([self.vocab.sep])
         tokens = np.concatenate([start, words, [self.vocab.sep] * delimited])

@@ -28,7 +28,7 @@ from unitk.options.fields import Chance, Count, Share, Weights
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
 from unitk.spans import Spans, corrupt, edge_start, places_in
-from unitk.tasks.base import framed, share_at
+from unitk.tasks.base import frame_parts, share_at
 from unitk.tasks.seq2seq import Seq2Seq
 
 
@@ -92,7 +92,7 @@ class MASS(Seq2Seq):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        tokens, _ = framed([text.ids], self.opening_symbol, v.sep)
+        tokens, _ = frame_parts([text.ids], self.opening_symbol, v.sep)
         hidden = places_in(self.spans(len(tokens), share_at(c.mask_ratio, text.when), rng))
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
         return layout(tokens, hidden, shown, (shown != v.mask) | c.cross_masks)
@@ -114,17 +114,19 @@ class MASS(Seq2Seq):
         return np.array(spans)
 
     def prompt(self, source: list[Ids]) -> Example:
-        run, ids = self.run(source), self.joined(source)
+        run, ids = self.run(source), self.join(source)
         if not len(run):
             return super().prompt(source)
-        tokens, _ = framed([ids], self.opening_symbol, self.vocab.sep)
+        tokens, _ = frame_parts([ids], self.opening_symbol, self.vocab.sep)
         cross = np.ones_like(tokens)
         cross[1 + run] = self.config.cross_masks
         enc = stay(tokens, pos=np.arange(len(tokens)), cross=cross)
         return Example({"enc": enc, "dec": stay([tokens[run[0]]], [run[0]])})
 
-    def continued(self, before: Ids, text: Ids) -> Example:
-        return super().continued(np.append(before, np.full(len(text), self.vocab.mask)), text)
+    def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
+        return super().lay_out_continuation(
+            np.append(before, np.full(len(text), self.vocab.mask)), text
+        )
 
     def length(self, source: list[Ids]) -> int | None:
         return len(self.run(source)) or None
@@ -135,7 +137,7 @@ class MASS(Seq2Seq):
 
     def run(self, source: list[Ids]) -> Ids:
         """Places of the [MASK]s in a source, which are next to each other."""
-        run = np.flatnonzero(self.joined(source) == self.vocab.mask)
+        run = np.flatnonzero(self.join(source) == self.vocab.mask)
         if len(run) and run[-1] - run[0] >= len(run):
             raise UsageError("task mass fills one run of [MASK]s, but a source has several")
         return run

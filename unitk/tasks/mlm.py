@@ -28,8 +28,8 @@ from unitk.errors import require
 from unitk.options.fields import Count, Positive, Share, Weights
 from unitk.registry import register
 from unitk.slots import Ask, Bools, Example, Ids, lm, stay
-from unitk.spans import corrupt, fitting, run_places
-from unitk.tasks.base import Task, framed, share_at
+from unitk.spans import corrupt, run_places, take_fitting
+from unitk.tasks.base import Task, frame_parts, share_at
 from unitk.vocab.base import Vocab
 
 
@@ -61,7 +61,7 @@ class Masked(Task):
         starts = self.vocab.starts[tokens] | np.append(True, ~free[:-1])
         return np.cumsum(starts)[free]
 
-    def corrupted(
+    def corrupt(
         self, tokens: Ids, seg: Ids, hidden: Ids, rng: np.random.Generator, run: Ids | None = None
     ) -> Example:
         """Lay out framed tokens; of the `hidden` ones something else is shown, alike in a `run`."""
@@ -71,12 +71,12 @@ class Masked(Task):
 
     def prompt(self, source: list[Ids]) -> Example:
         """A source with [MASK]s, which are asked for in one pass; the labels are no answers."""
-        tokens, seg = framed(source, self.vocab.cls, self.vocab.sep)
+        tokens, seg = frame_parts(source, self.vocab.cls, self.vocab.sep)
         hidden = self.masks(tokens)
         return layout(tokens, seg, hidden, tokens[hidden], self.shift)
 
     def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
-        return np.flatnonzero(self.joined(source) == self.vocab.mask), list(written[:, None])
+        return np.flatnonzero(self.join(source) == self.vocab.mask), list(written[:, None])
 
 
 @register("task", "mlm")
@@ -131,11 +131,11 @@ class MLM(Masked):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        tokens, seg = framed(text.parts, v.cls, v.sep)
+        tokens, seg = frame_parts(text.parts, v.cls, v.sep)
         wanted = share_at(c.mask_ratio, text.when) * len(tokens)
         count = round(wanted) if c.rounding == "nearest" else int(wanted + rng.random())
         hidden, run = self.hide(tokens, self.maskable(tokens), max(count, 1), rng)
-        example = self.corrupted(tokens, seg, hidden, rng, run)
+        example = self.corrupt(tokens, seg, hidden, rng, run)
         if c.nsp and len(text.parts) > 1:
             example.asks.append(ask_sentences("nsp", text.flag))
         return example
@@ -154,4 +154,4 @@ class MLM(Masked):
             return places[taken], run
         number, size = np.unique(unit, return_counts=True)
         order = rng.permutation(len(number))
-        return places[np.isin(unit, number[order[fitting(size[order], count)]])], None
+        return places[np.isin(unit, number[order[take_fitting(size[order], count)]])], None

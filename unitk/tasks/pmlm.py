@@ -32,7 +32,7 @@ from unitk.options.fields import Chance, Share, Weights
 from unitk.registry import register
 from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, concatenate, lm, probe, stay, unroll
 from unitk.spans import block_places, corrupt
-from unitk.tasks.base import Task, framed, max_share, share_at
+from unitk.tasks.base import Task, frame_parts, max_share, share_at
 from unitk.vocab.base import Vocab
 
 LONGEST = 6  # tokens of a block (algorithm 1)
@@ -117,7 +117,7 @@ class PMLM(Task):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        tokens, seg = framed(text.parts, v.cls, v.sep)
+        tokens, seg = frame_parts(text.parts, v.cls, v.sep)
         free = self.maskable(tokens)
         chance = c.ngram_chance if c.blockwise else 0.0
         count = max(math.ceil(share_at(c.mask_ratio, text.when) * len(tokens)), 1)
@@ -143,8 +143,8 @@ class PMLM(Task):
         table[TOKEN, asked[1:] - 1] = np.where(drop, shown[:-1], target)
         return example
 
-    def continued(self, before: Ids, text: Ids) -> Example:
-        return self.factorized(before, text, np.arange(len(text)), np.ones_like(text))
+    def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
+        return self.factorize(before, text, np.arange(len(text)), np.ones_like(text))
 
     def bound(self, before: Ids, text: Ids, rng: np.random.Generator) -> tuple[Example, Ids]:
         """A text that comes after `before`, all of it hidden and factorized in drawn blocks.
@@ -154,9 +154,9 @@ class PMLM(Task):
         """
         chance = self.config.ngram_chance if self.config.blockwise else 0.0
         place, sizes = block_places(np.ones(len(text), bool), len(text), chance, LONGEST, rng)
-        return self.factorized(before, text, place, sizes), place
+        return self.factorize(before, text, place, sizes), place
 
-    def factorized(self, before: Ids, text: Ids, place: Ids, sizes: Ids) -> Example:
+    def factorize(self, before: Ids, text: Ids, place: Ids, sizes: Ids) -> Example:
         """Ask for all tokens of a text at P, in the order of `place`, block by block."""
         tokens = self.reading([np.append(before, text)]).token
         mask = self.vocab.mask
@@ -166,5 +166,5 @@ class PMLM(Task):
         return replace(one, asks=one.asks[1:])
 
     def prompt(self, source: list[Ids]) -> Example:
-        given = self.reading([self.joined(source)])
+        given = self.reading([self.join(source)])
         return Example({"x": given + probe([self.p], [len(given)], at=2, seg=1)})

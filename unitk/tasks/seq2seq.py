@@ -66,9 +66,9 @@ class Seq2Seq(Task):
         return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.sep))
 
     def prompt(self, source: list[Ids]) -> Example:
-        return self.begun(source)
+        return self.start_decoder(source)
 
-    def begun(self, source: list[Ids], written: npt.ArrayLike = ()) -> Example:
+    def start_decoder(self, source: list[Ids], written: npt.ArrayLike = ()) -> Example:
         """The encoder reads a source; the decoder reads what opens a text and what is `written`."""
         tokens = np.append(self.start, written).astype(np.int64)
         # the decoder's clock has nothing to do with the encoder's: it begins at 0
@@ -78,14 +78,14 @@ class Seq2Seq(Task):
     def reading(self, source: list[Ids]) -> Slots:
         """C (or nothing), the source, S."""
         before = [] if self.opening in ("sep", "pad") else [self.opening_symbol]
-        tokens = np.concatenate([before, self.joined(source), [self.vocab.sep]]).astype(np.int64)
+        tokens = np.concatenate([before, self.join(source), [self.vocab.sep]]).astype(np.int64)
         return stay(tokens, pos=np.arange(len(tokens)))
 
-    def encoded(self, parts: list[Ids]) -> Encoded:
+    def lay_out_parts(self, parts: list[Ids]) -> Encoded:
         """Both towers read the parts; the decoder's last slot, which leads to S, has read all.
 
         Lewis et al. 2020, arXiv 1910.13461, section 3.1. A token is read where it is predicted.
         """
-        example = self.begun(parts, self.joined(parts))
+        example = self.start_decoder(parts, self.join(parts))
         first = len(self.start) - 1
         return Encoded(example, "dec", len(example.towers["dec"]) - 1, places_of(parts, first))

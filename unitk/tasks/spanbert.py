@@ -32,7 +32,7 @@ from unitk.options.fields import Part, Positive, Share, Weight, Weights
 from unitk.registry import register
 from unitk.slots import Ask, Bools, Example, Ids
 from unitk.spans import length_law, word_spans
-from unitk.tasks.base import framed, share_at
+from unitk.tasks.base import frame_parts, share_at
 from unitk.tasks.ernie import MARKS, begin_units
 from unitk.tasks.mlm import Masked
 
@@ -80,7 +80,7 @@ class SpanBERT(Masked):
     def asks(self) -> dict[str, float]:
         return {"sbo": self.config.sbo_weight}
 
-    def annotated(self, text: Text, free: Bools) -> Bools:
+    def find_units(self, text: Text, free: Bools) -> Bools:
         """Which slots of a framed text begin a unit; `free` are those of tokens."""
         units = self.config.units
         notes = text.notes
@@ -95,18 +95,18 @@ class SpanBERT(Masked):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        tokens, seg = framed([text.ids], v.cls, v.sep)
+        tokens, seg = frame_parts([text.ids], v.cls, v.sep)
         free = self.maskable(tokens)
         places = np.flatnonzero(free)
         law = length_law(tuple((1 - c.stop_chance) ** k for k in range(c.max_span)))
         budget = max(1, ceil(share_at(c.mask_ratio, text.when) * len(places)))
-        unit = self.annotated(text, free).cumsum()[places]
+        unit = self.find_units(text, free).cumsum()[places]
         taken = word_spans(unit, budget, law, rng)
         if c.units != "words":  # the last span may have cut one
             taken = np.flatnonzero(np.isin(unit, unit[taken]))
         hidden = places[taken]
         # neighbouring words that are both hidden are one run
         run: Ids = np.cumsum(np.diff(hidden, prepend=hidden[:1]) > 1)
-        example = self.corrupted(tokens, seg, hidden, rng, run)
+        example = self.corrupt(tokens, seg, hidden, rng, run)
         example.asks.append(borders(hidden, tokens[hidden], run))
         return example

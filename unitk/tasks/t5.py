@@ -82,7 +82,7 @@ class Sentinels(Seq2Seq):
         super().__init__(config, vocab.with_sentinels(config.sentinels))
         self.sentinels = np.array(self.vocab.sentinels)
 
-    def noised(
+    def add_noise(
         self, text: Ids, share: float, mean: float, rng: np.random.Generator
     ) -> tuple[Ids, Ids]:
         """What is read and what is written of a text, spans of which are hidden: this share of its
@@ -93,11 +93,11 @@ class Sentinels(Seq2Seq):
 
     def lay_out_prompt(self, ids: Ids, written: Sequence[int] = ()) -> Example:
         """The encoder reads `ids`; the decoder has `written` this so far."""
-        return self.begun([ids], written)
+        return self.start_decoder([ids], written)
 
-    def numbered(self, source: list[Ids]) -> Ids:
+    def number_blanks(self, source: list[Ids]) -> Ids:
         """A source with a sentinel for each [MASK]."""
-        ids = self.joined(source)
+        ids = self.join(source)
         blanks = np.flatnonzero(ids == self.vocab.mask)
         if len(blanks) > len(self.sentinels):
             raise UsageError(
@@ -108,15 +108,15 @@ class Sentinels(Seq2Seq):
         return ids
 
     def prompt(self, source: list[Ids]) -> Example:
-        return self.lay_out_prompt(self.numbered(source))
+        return self.lay_out_prompt(self.number_blanks(source))
 
-    def continued(self, before: Ids, text: Ids) -> Example:
+    def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
         """The encoder reads the context and a sentinel, the decoder the text after a sentinel."""
         prompt = self.lay_out_prompt(np.append(before, self.sentinels[0]), [self.sentinels[0]])
         return unroll(prompt, self.protocol, text)
 
     def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
-        blanks = np.flatnonzero(self.joined(source) == self.vocab.mask)
+        blanks = np.flatnonzero(self.join(source) == self.vocab.mask)
         words = written[written != self.protocol.end]
         at = np.flatnonzero(np.isin(words, self.sentinels))
         # of a sentinel that is written twice, what stands behind the first counts
@@ -147,5 +147,5 @@ class T5(Sentinels):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         share = share_at(self.config.mask_ratio, text.when)
-        read, written = self.noised(text.ids, share, self.config.mean_span, rng)
+        read, written = self.add_noise(text.ids, share, self.config.mean_span, rng)
         return self.finetune([read], written, rng)

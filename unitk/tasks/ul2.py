@@ -101,7 +101,7 @@ class UL2(Sentinels):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         mode = choose(self.config.mixture, rng)
         mean, share = DENOISERS[mode][int(rng.integers(len(DENOISERS[mode])))]
-        read, written = self.noised(text.ids, share, mean, rng)
+        read, written = self.add_noise(text.ids, share, mean, rng)
         written = np.append(written, self.vocab.sep)
         return unroll(self.lay_out_prompt(read, mode=mode), self.protocol, written)
 
@@ -114,12 +114,12 @@ class UL2(Sentinels):
 
     def prompt(self, source: list[Ids]) -> Example:
         blank = any((part == self.vocab.mask).any() for part in source)
-        return self.lay_out_prompt(self.numbered(source), mode=R if blank else S)
+        return self.lay_out_prompt(self.number_blanks(source), mode=R if blank else S)
 
-    def encoded(self, parts: list[Ids]) -> Encoded:
+    def lay_out_parts(self, parts: list[Ids]) -> Encoded:
         """One tower: the source, and the slot at which its output would begin."""
         if self.config.towers == "two":
-            return super().encoded(parts)
-        example = self.lay_out_prompt(self.joined(parts))
+            return super().lay_out_parts(parts)
+        example = self.lay_out_prompt(self.join(parts))
         first = len(self.modes[S]) + (self.opening not in ("sep", "pad"))
         return Encoded(example, "x", len(example.towers["x"]) - 1, places_of(parts, first))

@@ -22,7 +22,7 @@ from unitk import registry
 from unitk.criterions.base import Learning, Loss
 from unitk.data.batching import FixedBatches, Update, prefetch
 from unitk.errors import UsageError, refusal, require
-from unitk.kernels.products import computing
+from unitk.kernels.products import compute_in
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.training import guard, measures
@@ -89,8 +89,8 @@ class Trainer(Run):
                     raise
                 if over:
                     break
-                with self.speed.timed("busy"):
-                    with self.speed.timed("waited"):
+                with self.speed.time("busy"):
+                    with self.speed.time("waited"):
                         update, tokens, words = next(updates)
                     self.update(update)
                 self.speed.count(update, tokens)
@@ -172,7 +172,7 @@ class Trainer(Run):
             if batch.num_real or self.ranks.sharded:
                 loss = self.loss(batch, mix(self.config.seed, at.step, number))
                 self.stateful.keep(batch, loss.carry)
-                if (total := loss.weighted(update.weight, counts)) is not None:
+                if (total := loss.weigh(update.weight, counts)) is not None:
                     # shards wait for each other: one without texts computes too, and adds nothing
                     self.ranks.backward(self.model, scale * total if batch.num_real else 0 * total)
                 means.add(loss.every if batch.num_real else {}, {})
@@ -183,7 +183,7 @@ class Trainer(Run):
     def loss(self, batch: Batch, seed: int) -> Loss:
         """The criterion's sums for a micro-batch; `seed` fixes dropout and the latent's noise."""
         reseed(self.device, seed)
-        with computing(self.device, self.precision, self.progress.products):
+        with compute_in(self.device, self.precision, self.progress.products):
             at = self.progress.step
             batch = self.stateful.attach(batch)
             loss: Loss = self.criterion(self.model, batch, at, self.total)
@@ -290,7 +290,7 @@ class Trainer(Run):
         """Compute the loss of an example of each task and set, which refuses what does not fit."""
         self.model.eval()
         eager = torch.compiler.set_stance("force_eager")  # other shapes than those of the run
-        with eager, computing(self.device, self.precision, self.progress.products):
+        with eager, compute_in(self.device, self.precision, self.progress.products):
             for batch in first_batches(self.data, self.config.seed):
                 self.criterion(self.model, batch.to(self.device), self.progress.step, self.total)
         self.model.train()
@@ -310,7 +310,7 @@ class Trainer(Run):
                 show(f"validating {name} {done}/{len(batches)}")
                 if batch.num_real or ranks.sharded:
                     loss = self.loss(batch := batch.to(self.device), number)  # of any run the same
-                    means.add(*self.data.task.measured(self.model, batch))
+                    means.add(*self.data.task.measure(self.model, batch))
                     if batch.num_real:
                         means.add(loss.every, self.criterion.counts(batch))
             sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
@@ -356,10 +356,10 @@ class Trainer(Run):
         at.means = self.means.state()
         at.total = self.total
         self.ranks.reshard(self.model)
-        rows = {name: self.ranks.joined(own) for name, own in self.stateful.tables.items()}
+        rows = {name: self.ranks.gather_rows(own) for name, own in self.stateful.tables.items()}
         if not (self.ranks.leads or self.ranks.sharded):
             return
-        identity, task, copy = self.start.identity, self.data.task, self.ranks.copied
+        identity, task, copy = self.start.identity, self.data.task, self.ranks.copy_to_host
         averages = self.average.tensors if self.average is not None else None
         taken = snapshot.take_snapshot(
             self.model, self.plan.optimizers, at, identity, task, copy, averages, rows, self.base
@@ -409,7 +409,7 @@ def _open_folder(trainer: Trainer, stack: ExitStack) -> list[Sink]:
     at = trainer.progress
     folder = trainer.start.run
     try:
-        stack.enter_context(folder.locked())
+        stack.enter_context(folder.lock())
         folder.check(start.config.resume)  # another process may have trained there meanwhile
         folder.create(start.parsed.settings.yaml())
         if start.resumed is not None:

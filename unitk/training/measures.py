@@ -164,7 +164,7 @@ class Speed:
             setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
     @contextmanager
-    def timed(self, part: str) -> Iterator[None]:
+    def time(self, part: str) -> Iterator[None]:
         """Time an update with its data ("busy"), or the wait for these ("waited")."""
         began = time.perf_counter()
         yield

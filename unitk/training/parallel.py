@@ -111,14 +111,14 @@ class Ranks:
     def reshard(self, model: nn.Module) -> None:
         """After a forward pass without backward: keep only this rank's shard of the weights."""
 
-    def joined(self, rows: Tensor) -> Tensor:
+    def gather_rows(self, rows: Tensor) -> Tensor:
         """A table [R, ...] in host memory, joined from equal shares of rows that the ranks hold."""
         return rows.to("cpu", copy=True).contiguous()
 
     def prepare(self, optimizers: Iterable[Any]) -> None:
         """Let optimizers that need whole matrices gather them."""
 
-    def copied(self, tensor: Tensor) -> Tensor:
+    def copy_to_host(self, tensor: Tensor) -> Tensor:
         """A copy in host memory; of a sharded tensor, the whole of it, on the leading rank only, or
         with `apart` the part that this rank holds."""
         return tensor.detach().to("cpu", copy=True).contiguous()
@@ -171,7 +171,7 @@ class Group(Ranks):
     def check_same(self, what: str) -> None:
         digest = hashlib.sha256(what.encode()).digest()
         own = torch.tensor([int.from_bytes(digest[i : i + 4], "big") for i in range(0, 32, 4)])
-        largest, least = self._reduced(own, "MAX"), self._reduced(own, "MIN")
+        largest, least = self._reduce(own, "MAX"), self._reduce(own, "MIN")
         if not torch.equal(largest, least):
             raise RanksError(
                 f"rank {self.rank}: the processes of this run were started with other options,"
@@ -179,24 +179,24 @@ class Group(Ranks):
             )
 
     def all_reduce_max(self, *values: float) -> list[float]:
-        return self._reduced(torch.tensor(values, dtype=torch.double), "MAX").tolist()
+        return self._reduce(torch.tensor(values, dtype=torch.double), "MAX").tolist()
 
     def total(self, values: dict[str, float]) -> dict[str, float]:
         names = self._gather_names(values)
         sums = torch.tensor([values.get(name, 0.0) for name in names], dtype=torch.double)
-        return dict(zip(names, self._reduced(sums).tolist(), strict=True))
+        return dict(zip(names, self._reduce(sums).tolist(), strict=True))
 
     def total_tensors(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         if not (names := self._gather_names(values)):
             return {}
         zero = torch.zeros((), dtype=torch.double, device=self.device)
         sums = torch.stack([values.get(name, zero).double() for name in names])
-        return dict(zip(names, self._reduced(sums).unbind(), strict=True))
+        return dict(zip(names, self._reduce(sums).unbind(), strict=True))
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         # a rank may have no gradient where others have one: its share is 0
         own = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
-        somewhere = self._reduced(own, "MAX").tolist()
+        somewhere = self._reduce(own, "MAX").tolist()
         for parameter, used in zip(parameters, somewhere, strict=True):
             if used and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -232,13 +232,13 @@ class Group(Ranks):
         self._ask(lambda: dist.all_gather(gathered, padded))
         return [bytes(one.tolist()).decode().strip() for one in gathered]
 
-    def joined(self, rows: Tensor) -> Tensor:
-        whole = super().joined(rows)
+    def gather_rows(self, rows: Tensor) -> Tensor:
+        whole = super().gather_rows(rows)
         parts = [one.contiguous() for one in whole.chunk(self.world)]
         self._ask(lambda: dist.all_gather(parts, parts[self.rank].clone()))
         return torch.cat(parts)
 
-    def _reduced(self, values: Tensor, how: str = "SUM") -> Tensor:
+    def _reduce(self, values: Tensor, how: str = "SUM") -> Tensor:
         reduced = values.clone()
         self._ask(lambda: dist.all_reduce(reduced, getattr(dist.ReduceOp, how)))
         return reduced
@@ -321,7 +321,7 @@ class Sharded(Group):
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """FSDP has added them in each backward pass; one that no rank has is None again."""
         own = torch.tensor([*self.used.values()], dtype=torch.uint8)
-        somewhere = self._reduced(own, "MAX").tolist()
+        somewhere = self._reduce(own, "MAX").tolist()
         for parameter, used in zip(self.used, somewhere, strict=True):
             if not used:
                 parameter.grad = None
@@ -329,7 +329,7 @@ class Sharded(Group):
 
     def norm(self, parameters: Sequence[nn.Parameter]) -> Tensor:
         local = torch.nn.utils.get_total_norm(_local_gradients(parameters))
-        return self._reduced(local.square()).sqrt()
+        return self._reduce(local.square()).sqrt()
 
     def clip(self, parameters: Sequence[nn.Parameter], largest: float, norm: Tensor) -> None:
         torch._foreach_mul_(_local_gradients(parameters), largest / (norm + 1e-6))
@@ -340,15 +340,15 @@ class Sharded(Group):
                 one.gather = lambda tensor: tensor.full_tensor()  # type: ignore[attr-defined]
                 one.divide = self.shard_like
 
-    def copied(self, tensor: Tensor) -> Tensor:
+    def copy_to_host(self, tensor: Tensor) -> Tensor:
         from torch.distributed.tensor import DTensor
 
         if isinstance(tensor, DTensor) and self.apart:
-            return super().copied(tensor.to_local())
+            return super().copy_to_host(tensor.to_local())
         whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         if not self.leads and whole.dim():
             whole = whole[:0]
-        return super().copied(whole)
+        return super().copy_to_host(whole)
 
     def own_rows(self, tensor: Tensor) -> tuple[Tensor, int]:
         from torch.distributed.tensor import DTensor

@@ -279,7 +279,7 @@ def load_tower(model: Model, tower: str, folder: Path, task: Task) -> set[str]:
             short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", one) for one in names)
             log.info("%s: %s: %s", option, what, ", ".join(short))
     if (positions := f"embed{checkpoint.POSITIONS}") in shared:
-        there[positions] = stack.embed.resized(positions, there[positions])
+        there[positions] = stack.embed.resize_table(positions, there[positions])
     for name in shared:
         if there[name].shape != here[name].shape:
             a, b = list(there[name].shape), list(here[name].shape)

@@ -383,7 +383,7 @@ def read(given: Options) -> Inputs | Path:
         return path
     beside = (given.prefix_file, given.constraints, given.references)
     if (by_line := inputs.stream_reader(path, kind, fields)) and beside == (None, None, None):
-        stream = inputs.arriving(by_line, given.buffer_size, path, fields)
+        stream = inputs.read_stream(by_line, given.buffer_size, path, fields)
         return stream if given.infill is None else map(inputs.with_blanks, stream)
     if given.infill is not None:
         texts = inputs.with_blanks(inputs.read_inputs(path))

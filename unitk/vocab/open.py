@@ -32,7 +32,7 @@ from unitk.vocab.tokenizer_files import (
     token_text,
 )
 from unitk.vocab.tokenizer_json import SPLITS, Tokenizers
-from unitk.vocab.untrusted import failures, load_tokenizer, naming
+from unitk.vocab.untrusted import failures, load_tokenizer, name_errors
 
 WRITERS = (
     *("gpt2", "openai-gpt", "t5", "bart", "llama", "mistral", "qwen2", "qwen3", "smollm3"),
@@ -63,7 +63,7 @@ def open_vocab(path: Path) -> Vocab:
     for name in registry.names("vocab"):
         model_type: type[VocabModel] = registry.get("vocab", name)
         if model_type.opens(path):
-            with naming(f"vocabulary {path}"):
+            with name_errors(f"vocabulary {path}"):
                 return adopt(model_type.open(path))
     for place in (".", "vocab", "train/vocab", "best/vocab", "last/vocab"):
         if (path / place / FILE).is_file():
@@ -122,7 +122,7 @@ def open_released(
                 raise DataError(f"{files.folder / SETTINGS} names {content!r}, but {lacks}")
         return model, None
     tokenizer = _assemble(files)
-    with naming(files.fast_file if files.fast else folder):
+    with name_errors(files.fast_file if files.fast else folder):
         spec = tokenizer.to_str()
         if files.flag(SPLITS, False):
             spec = json.dumps({**json.loads(spec), SPLITS: True})
@@ -182,12 +182,12 @@ def _of_pieces(files: TokenizerFiles) -> Any:
     """The library's tokenizer without the added tokens."""
     name = files.class_name
     if name == AS_IT_IS:
-        with naming(files.fast_file):
+        with name_errors(files.fast_file):
             return load_tokenizer(json.dumps(files.fast))
     source = files.fast_file if files.fast else files.slow_file
     assert source is not None
     pieces = files.pieces
-    with naming(source), failures("has pieces that are refused"):
+    with name_errors(source), failures("has pieces that are refused"):
         if files.fast:
             check_model(name, files.fast)
         if name == "T5Tokenizer" and not files.fast:
@@ -209,7 +209,7 @@ def _with_sentinels(files: TokenizerFiles, pieces: Pieces) -> Pieces:
 
 def _compare(files: TokenizerFiles, tokenizer: Any) -> None:
     """Log a warning if a tokenizer.json prepares texts otherwise than its class."""
-    with naming(files.fast_file), failures("cannot read a text"):
+    with name_errors(files.fast_file), failures("cannot read a text"):
         own = load_tokenizer(json.dumps(files.fast))
         ids = [
             [one.encode(text, add_special_tokens=False).ids for text in TRIED]

@@ -14,7 +14,7 @@ from unitk.errors import DataError
 from unitk.foreign import JSON_NAMES, read_json
 from unitk.vocab import tokenizer_classes, untrusted
 from unitk.vocab.subwords import SentencePiece
-from unitk.vocab.untrusted import naming
+from unitk.vocab.untrusted import name_errors
 
 CONFIG, SETTINGS = "config.json", "tokenizer_config.json"
 MAP, ADDED, FAST = "special_tokens_map.json", "added_tokens.json", "tokenizer.json"
@@ -95,7 +95,7 @@ class TokenizerFiles:
         self.fast: dict[str, Any] = {}
         if self.fast_file.is_file():
             self.fast = read_json(self.fast_file)
-            with naming(self.fast_file):
+            with name_errors(self.fast_file):
                 untrusted.check(self.fast)
 
     def setting(self, key: str, default: Any, kind: type | None = None) -> Any:
@@ -181,7 +181,7 @@ class TokenizerFiles:
         slow = None
         known = self.its_class
         if self.slow_file is not None and known is not None:
-            with naming(self.slow_file):
+            with name_errors(self.slow_file):
                 slow = tokenizer_classes.pieces_of_file(self.slow_file)
                 roles = {**known.roles, **{one: token_text(self.roles[one]) for one in self.roles}}
                 slow = known.arrange(slow, roles)

@@ -253,7 +253,7 @@ def failures(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def naming(what: object) -> Iterator[None]:
+def name_errors(what: object) -> Iterator[None]:
     """A context that turns errors about a file into errors that name it."""
     try:
         yield

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from unitk.data.corpus.columns import SMALL
 from unitk.data.corpus.corpus import Corpus, Pairs, write_manifest
-from unitk.data.corpus.folders import building, corpus_vocab, open_corpus
+from unitk.data.corpus.folders import build_folder, corpus_vocab, open_corpus
 from unitk.data.corpus.writer import CorpusWriter
 from unitk.errors import DataError, UsageError, amount
 
@@ -179,17 +179,17 @@ def test_the_vocabulary_and_the_train_folder_are_found(tmp_path, toy_vocab):
 def test_building_is_all_or_nothing(tmp_path):
     dest = tmp_path / "a" / "b" / "corpus"
     for error, shown in [(OSError(28, "No space left on device"), DataError), (KeyError, KeyError)]:
-        with pytest.raises(shown), building(dest) as folder:
+        with pytest.raises(shown), build_folder(dest) as folder:
             (folder / "half").write_text("x")
             raise error
         assert list(tmp_path.iterdir()) == []
-    with building(dest) as folder:
+    with build_folder(dest) as folder:
         (folder / "manifest.json").write_text("1")
     assert [path.name for path in dest.parent.iterdir()] == ["corpus"]
-    with pytest.raises(UsageError, match="--overwrite replaces it"), building(dest):
+    with pytest.raises(UsageError, match="--overwrite replaces it"), build_folder(dest):
         pass
     (dest.parent / ".tmp-77-corpus").mkdir()  # as a killed run leaves it
-    with building(dest, overwrite=True) as folder:
+    with build_folder(dest, overwrite=True) as folder:
         (folder / "manifest.json").write_text("2")
     assert [path.name for path in dest.parent.iterdir()] == ["corpus"]
     assert (dest / "manifest.json").read_text() == "2"
@@ -199,16 +199,16 @@ def test_only_a_corpus_is_ever_replaced(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     with pytest.raises(UsageError, match="is .*corpus.*replaced"):
-        with building(tmp_path / "mine", overwrite=True):
+        with build_folder(tmp_path / "mine", overwrite=True):
             pass
     assert (tmp_path / "mine" / "thesis.tex").exists()
     for name in ("vocab.json", "train", ".DS_Store"):
         (tmp_path / "mine" / name).touch()
     with pytest.raises(UsageError, match="mine also holds thesis.tex, which --overwrite would rem"):
-        with building(tmp_path / "mine", overwrite=True):
+        with build_folder(tmp_path / "mine", overwrite=True):
             pass
     (tmp_path / "mine" / "thesis.tex").unlink()
-    with building(tmp_path / "mine", overwrite=True) as folder:
+    with build_folder(tmp_path / "mine", overwrite=True) as folder:
         (folder / "vocab.json").touch()
 
 

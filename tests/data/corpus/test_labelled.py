@@ -103,7 +103,7 @@ def test_tags_stand_at_their_words(make, toy_vocab):
         assert [toy_vocab.decode(part) for part in parts] == some
         assert [corpus.labels[tag] for tag in tags] == records[i]["t"]
     short = corpus.record(0)
-    cut, tags = corpus.shortened(short[1], [*short[0][:2], *(p[:0] for p in short[0][2:])], 0)
+    cut, tags = corpus.shorten(short[1], [*short[0][:2], *(p[:0] for p in short[0][2:])], 0)
     assert len(cut) == len(tags) == 2
 
 
@@ -126,8 +126,8 @@ def test_answers_are_the_fewest_tokens_that_hold_them(make, toy_vocab):
     parts, span = corpus.record(20)
     assert span.tolist() == [-1, -1]
     parts, span = corpus.record(0)
-    cut = corpus.shortened(span, [parts[0], parts[1][: span[1] - 1]], 0)
-    assert cut[1].tolist() == [-1, -1] and corpus.shortened(span, parts, 0)[1] is span
+    cut = corpus.shorten(span, [parts[0], parts[1][: span[1] - 1]], 0)
+    assert cut[1].tolist() == [-1, -1] and corpus.shorten(span, parts, 0)[1] is span
 
 
 def test_spans_of_squad(tmp_path, toy_vocab):
@@ -183,7 +183,7 @@ def test_links_to_entities(make, toy_vocab):
         assert found == [(word, name) for _, word, name in given]
     parts, links = corpus.record(2)
     last = parts[0][: links[-1][1] - 1]
-    assert len(corpus.shortened(links, [last], 0)[1]) == len(links) - 1
+    assert len(corpus.shorten(links, [last], 0)[1]) == len(links) - 1
 
 
 def test_a_token_across_the_border_belongs_to_the_span(toy_vocab):

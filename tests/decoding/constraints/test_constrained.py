@@ -23,7 +23,7 @@ def contains(words, phrase):
 
 
 def search(case, prompts, config, phrases, bad=()):
-    each = [Constraint(phrases=tuple(some)).sized(config, 0) for some in phrases]
+    each = [Constraint(phrases=tuple(some)).with_lengths(config, 0) for some in phrases]
     constraints = Constraints(each, WordRules(bad=bad))
     return generate(case.model, prompts, case.protocol, config, constraints=constraints)
 
@@ -113,7 +113,7 @@ def test_the_beam_is_dealt_out(toy):
     """In the first step of three, hypotheses with none and with one word of the phrase are open."""
     case = toy.Case("shift", words=12)
     config = GenerateConfig(beam=4, max_len=9)
-    constraints = Constraints([Constraint(phrases=((5, 6, 7),)).sized(config, 0)])
+    constraints = Constraints([Constraint(phrases=((5, 6, 7),)).with_lengths(config, 0)])
     homes = torch.zeros(1, 1, 2, dtype=torch.int64)
     blanks = torch.zeros(1, dtype=torch.int64)
     found = Constrained(Request(homes, blanks, case.protocol, config, constraints))
@@ -137,4 +137,4 @@ def test_mistakes(toy):
         with pytest.raises(UsageError, match="--constraints .*search.* --sampling"):
             search(case, case.prompts(1), GenerateConfig(max_len=4, **more), [[(1,)]])
     with pytest.raises(DataError, match="input 1 .*phrase.* 5 tokens, and --max-len is 4"):
-        Constraint(phrases=((0,) * 5,)).sized(GenerateConfig(max_len=4), 1, name="input 1")
+        Constraint(phrases=((0,) * 5,)).with_lengths(GenerateConfig(max_len=4), 1, name="input 1")

@@ -19,7 +19,10 @@ EXHAUSTIVE = GenerateConfig(beam=100, nbest=100, max_len=4, max_tokens=10**6, se
 
 def rules_of(config, protocol, words=None):
     return Rules(
-        protocol, config, Constraints([Constraint().sized(config, 0)], words or WordRules()), "cpu"
+        protocol,
+        config,
+        Constraints([Constraint().with_lengths(config, 0)], words or WordRules()),
+        "cpu",
     )
 
 
@@ -154,7 +157,7 @@ def contains(words, phrase):
 
 def search(case, prompts, config, wanted=None, words=None):
     """What is found for prompts with a constraint each."""
-    each = [one.sized(config, 0) for one in wanted or [Constraint()] * len(prompts)]
+    each = [one.with_lengths(config, 0) for one in wanted or [Constraint()] * len(prompts)]
     constraints = Constraints(each, words or WordRules())
     return generate(case.model, prompts, case.protocol, config, constraints=constraints)
 
@@ -243,7 +246,7 @@ def test_what_others_are_asked_changes_nothing(toy, kind, options):
     config = GenerateConfig(max_len="1.5x+2", min_len="0.5x", **options)
     constraints = Constraints(
         [
-            Constraint((4, 3, 2, 1)[:n] if n % 2 else ()).sized(config, n)
+            Constraint((4, 3, 2, 1)[:n] if n % 2 else ()).with_lengths(config, n)
             for n in (3, 1, 0, 2, 5, 4)
         ],
         WordRules(bad=((5, 6), (7,))),
@@ -266,13 +269,13 @@ def test_what_others_are_asked_changes_nothing(toy, kind, options):
 
 def test_lengths_of_lines():
     config = GenerateConfig(min_len="0.5x+1", max_len="1.2x+10")
-    sized = Constraint().sized(config, 7)
+    sized = Constraint().with_lengths(config, 7)
     assert (sized.min_len, sized.max_len) == (4, 18)
-    assert Constraint().sized(GenerateConfig(max_len="0.1x"), 3).max_len == 1
+    assert Constraint().with_lengths(GenerateConfig(max_len="0.1x"), 3).max_len == 1
     with pytest.raises(DataError, match="input 2: --min-len 1x is 9 here, and --max-len 8"):
-        Constraint().sized(GenerateConfig(min_len="1x", max_len=8), 9, name="input 2")
+        Constraint().with_lengths(GenerateConfig(min_len="1x", max_len=8), 9, name="input 2")
     with pytest.raises(DataError, match="input 3 begins with 4 tokens, and --max-len is 3"):
-        Constraint((0,) * 4).sized(GenerateConfig(max_len=3), 1, name="input 3")
+        Constraint((0,) * 4).with_lengths(GenerateConfig(max_len=3), 1, name="input 3")
 
 
 def test_words_of_the_vocabulary(toy_vocab, tmp_path):

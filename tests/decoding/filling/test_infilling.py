@@ -93,7 +93,7 @@ def test_a_model_that_fills_no_blanks_is_refused(toy_vocab):
 
 def test_more_blanks_than_sentinels_are_refused_before_any_text_is_filled(toy_vocab, monkeypatch):
     generator = made("t5", toy_vocab)
-    generator.task = generator.task.changed(sentinels=generator.task.sentinels[:1])
+    generator.task = generator.task.with_attributes(sentinels=generator.task.sentinels[:1])
     monkeypatch.setattr(generator, "outputs", lambda *a, **b: pytest.fail("a text was filled"))
     texts = ["the cat", " ".join(toy_lines(9))]
     with pytest.raises(UsageError, match="text 2 with --mask-ratio 0.5: .*text.*has 1 sent"):

@@ -42,7 +42,7 @@ CHOICES = 'fields: [a, choices]\nanswers: "{choice}"\npatterns: ["{a} [M]"]\n'
 def shown(name, number, *parts):
     """A pattern with its blank, and its answers."""
     pattern = read_pattern(name, number)
-    return "[M]".join(pattern.rendered(parts)), [*pattern.candidates(parts)]
+    return "[M]".join(pattern.render(parts)), [*pattern.candidates(parts)]
 
 
 P, Q = "A cat sat. It slept", "did the cat sleep"

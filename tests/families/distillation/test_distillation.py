@@ -113,7 +113,7 @@ def test_states_are_compared_at_the_depths_of_the_map():
     near(loss.sums["states"], 2 * sum(each) / 2)
     assert criterion.counts(batch)["states"] == real.sum() == 28
     even = DistillConfig(**options).build(Hashed)
-    assert even.matched(model, teacher) == [(0, 0), (1, 2), (2, 3)]
+    assert even.match_depths(model, teacher) == [(0, 0), (1, 2), (2, 3)]
 
 
 def test_a_projection_makes_states_as_wide():

@@ -131,7 +131,7 @@ def test_a_text_with_entities_is_read_as_by_the_release(released, tmp_path):
     config = replace(found.config, heads=(*found.config.heads, f"{CANDIDATES}:{ENTITIES}"))
     model = config.build(len(found.decoder.embed.tokens.weight)).eval()
     model.load_state_dict(found.state_dict(), strict=False)
-    table = model.heads.named(CANDIDATES).table.weight
+    table = model.heads.get(CANDIDATES).table.weight
     rng, made, wanted = np.random.default_rng(1), [], []
     for n in (9, 12, 5):
         tokens, entity = (

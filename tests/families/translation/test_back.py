@@ -48,7 +48,7 @@ def test_the_encoder_reads_what_generate_writes(run):
     # rows hold examples in an order of their own
     order = [int(one) for one in batch.owner]
     assert sorted(order) == list(range(len(drawn)))
-    old, new = unpack(batch), unpack(criterion.translated(model, batch))
+    old, new = unpack(batch), unpack(criterion.translate(model, batch))
     texts = [one.towers["enc"].token[1:-1].tolist() for one in old]
     found = {tuple(one.asks[0].label.tolist()): one for one in new}
     lengths = set()
@@ -125,7 +125,7 @@ def test_draws_depend_on_the_seed_and_cool_down_to_greedy_search(run):
 
     def read(temperature, seed):
         torch.manual_seed(seed)
-        made = BackTranslationConfig(temperature=temperature).build(vocab).translated(model, batch)
+        made = BackTranslationConfig(temperature=temperature).build(vocab).translate(model, batch)
         return [one.towers["enc"].token.tolist() for one in unpack(made)]
 
     assert read(1.0, 3) == read(1.0, 3) != read(1.0, 4)
@@ -166,7 +166,7 @@ def test_room_limits_a_translation(run):
     model, criterion, drawn, vocab = run
     with torch.no_grad():
         model.heads.lm.bias[vocab.sep] -= 100  # it never ends
-    made = criterion.translated(model, make_batch(drawn).to("cpu"))
+    made = criterion.translate(model, make_batch(drawn).to("cpu"))
     for one in unpack(made):
         words = len(one.asks[0].label) - 1
         assert len(one.towers["enc"]) == 2 + min(13 * words // 10 + 5, 78)

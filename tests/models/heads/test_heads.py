@@ -89,7 +89,7 @@ def asking(kind, rng, name="ask"):
 def plain(kind, model, example, among):
     """(loss, log p, right) of each question, by hand, from the states of the example alone."""
     [ask] = example.asks
-    own = model.heads.named(ask.head)
+    own = model.heads.get(ask.head)
     doc = example.towers["x"].doc
     parts = [Slots(example.towers["x"].table[:, doc == number]) for number in range(doc.max() + 1)]
     for part in parts:
@@ -195,7 +195,7 @@ def test_what_stands_before_a_linear_map(dense):
     model = config.build(V).eval()
     states = torch.randn(4, 1, D)
     for name in ("class:x", "tag:x", "span:x"):
-        head = model.heads.named(name)
+        head = model.heads.get(name)
         w = {n: p.detach() for n, p in head.named_parameters()}
         x = states[:, 0]
         if dense == "transform":

@@ -55,7 +55,7 @@ def test_words_are_made_of_their_characters(toy_vocab):
     model = built(toy_vocab)
     task, [example, *_] = made(toy_vocab)
     with torch.no_grad():
-        found = model.embedded(collate([[example]]).to("cpu"))[0]
+        found = model.embed_words(collate([[example]]).to("cpu"))[0]
         for slot, token in enumerate(example.towers["fwd"].token):
             near(found[slot], spell(model.decoder.embed, torch.from_numpy(task.chars[token])))
     assert 0.1 < torch.sigmoid(model.decoder.embed.highways[0].gate.bias).mean() < 0.13
@@ -74,7 +74,7 @@ def test_each_direction_is_the_restated_network(toy_vocab):
     batch = collate([[one] for one in examples]).to("cpu")
     with torch.no_grad():
         states, _ = model(batch)
-        embedded = model.embedded(batch)
+        embedded = model.embed_words(batch)
         for row, example in enumerate(examples):
             n = len(example.towers["fwd"])
             for name, order in {"fwd": range(n), "bwd": range(n)[::-1]}.items():
@@ -137,7 +137,7 @@ def test_heads_read_the_layers_of_both_directions(toy_vocab):
         batch = collate([[example]]).to("cpu")
         found = model.output(batch, batch.asks["tag"])
         layers = {name: [] for name in ("fwd", "bwd")}
-        x = model.embedded(batch)
+        x = model.embed_words(batch)
         for name, own in layers.items():
             given = x, batch.towers[name], batch.sight[name], {}, own
             model.tower(name).read(*given)
@@ -178,7 +178,7 @@ def test_sampled_words_are_drawn_by_the_law_and_labels_are_no_wrong_answers(toy_
     torch.manual_seed(3)
     word = ((torch.rand(count, dtype=torch.float64) * math.log(size + 1)).exp() - 1).long()
     torch.manual_seed(3)
-    found = model.sampled(states, label).detach()
+    found = model.sample_logits(states, label).detach()
     law = [math.log((r + 2) / (r + 1)) / math.log(size + 1) for r in range(size)]
     assert sum(law) == pytest.approx(1)
     share = torch.bincount(word, minlength=size) / count

@@ -129,11 +129,11 @@ def test_the_words_of_a_row_are_dropped_together_where_dropout_is_locked():
     model, words = built("awd_lstm_tiny", input_dropout=0.5), texts(12, 12)
     stack = model.decoder.train()
     x = torch.ones(2, 12, 64)
-    gone = stack.dropped(x, 0.5) == 0
+    gone = stack.drop(x, 0.5) == 0
     assert (gone == gone[:, :1]).all() and (gone[0, 0] != gone[1, 0]).any()
     assert 0.3 < gone.double().mean() < 0.7
     stack.settings = replace(stack.settings, locked_dropout=False)
-    gone = stack.dropped(x, 0.5) == 0
+    gone = stack.drop(x, 0.5) == 0
     assert (gone != gone[:, :1]).any()
     # in training the first layer reads the dropped embeddings
     assert (read(model, map(layout, words))[0] != read(model.eval(), map(layout, words))[0]).any()
@@ -155,8 +155,8 @@ def test_a_dropped_word_is_dropped_wherever_it_stands():
     model = built("awd_lstm_tiny", embedding_dropout=0.5)
     batch = collate([[layout(np.append(np.tile(np.arange(2, 42), 3), 0))]]).to("cpu")
     with torch.no_grad():
-        x = model.train().embedded(batch)[0, :120]
-        plain = model.eval().embedded(batch)[0, :120]
+        x = model.train().embed_words(batch)[0, :120]
+        plain = model.eval().embed_words(batch)[0, :120]
     gone = (x == 0).all(1)
     assert (gone[:40] == gone[40:80]).all() and 8 < gone[:40].sum() < 32
     near(x[~gone], 2 * plain[~gone])

@@ -74,7 +74,7 @@ def without_corruption(task: Any) -> Any:
     """The task with every hidden token masked: none is kept, none is random."""
     if CORRUPTED not in {one.name for one in fields(task.config)}:
         return task
-    return task.changed(config=replace(task.config, **{CORRUPTED: (1.0, 0.0, 0.0)}))
+    return task.with_attributes(config=replace(task.config, **{CORRUPTED: (1.0, 0.0, 0.0)}))
 
 
 def search(task: Any, method: str, given: Given, index: int, tally: LeakCount) -> None:

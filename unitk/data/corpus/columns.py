@@ -122,7 +122,7 @@ class Form:
         """The labels of a record, out of all rows."""
         return rows[record]
 
-    def shortened(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
+    def shorten(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
         """The parts of a text as truncated, with the labels that remain."""
         return source, labels
 
@@ -137,7 +137,7 @@ class Tags(Form):
     def of(self, rows: Rows, documents: Ids, record: int) -> Rows:
         return rows[slice(*documents[record : record + 2]), 0]
 
-    def shortened(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
+    def shorten(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
         kept = np.array([len(part) > 0 for part in source])  # the other words are cut off
         return [part for part in source if len(part)], labels[kept]
 
@@ -148,7 +148,7 @@ class Tags(Form):
 class SpanColumn(Form):
     """The place of an answer in the last part of a record."""
 
-    def shortened(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
+    def shorten(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
         return source, labels if labels[1] <= len(source[-1]) else np.full(2, -1)
 
     def placeholder(self, parts: list[Ids]) -> Rows:
@@ -179,7 +179,7 @@ class Links(Form):
         low, high = np.searchsorted(rows[:, 0], [record, record + 1])  # sorted by record
         return rows[low:high, 1:]
 
-    def shortened(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
+    def shorten(self, labels: Rows, source: list[Ids]) -> tuple[list[Ids], Rows]:
         return source, labels[labels[:, 1] <= len(source[-1])]
 
     def placeholder(self, parts: list[Ids]) -> Rows:

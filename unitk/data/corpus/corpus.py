@@ -261,7 +261,7 @@ class Pairs(StoredCorpus):
     def sides(self) -> tuple[Corpus, ...]:
         return self.source, self.target
 
-    def shortened(self, target: Ids, source: list[Ids], most: int) -> tuple[list[Ids], Ids]:
+    def shorten(self, target: Ids, source: list[Ids], most: int) -> tuple[list[Ids], Ids]:
         """A pair, its source as shortened and its target cut to this many tokens."""
         return source, target[:most]
 
@@ -305,9 +305,9 @@ class Labelled(Corpus):
         """
         return self.document(index), np.array(self._rules.of(self.values, self.documents, index))
 
-    def shortened(self, labels: Any, source: list[Ids], most: int) -> tuple[list[Ids], Any]:
+    def shorten(self, labels: Any, source: list[Ids], most: int) -> tuple[list[Ids], Any]:
         """A text as shortened, with the labels that remain."""
-        return self._rules.shortened(labels, source)
+        return self._rules.shorten(labels, source)
 
     def placeholder(self, parts: list[Ids], words: Ids) -> Any:
         """Labels of a text that is not in the corpus, to measure layouts with."""

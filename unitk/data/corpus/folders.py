@@ -165,7 +165,7 @@ def check_alike(opened: Sequence[Corpus | Pairs], forms: bool = True) -> None:
 
 
 @contextmanager
-def building(dest: Path, overwrite: bool = False) -> Iterator[Path]:
+def build_folder(dest: Path, overwrite: bool = False) -> Iterator[Path]:
     """A context with a folder to fill, which becomes `dest` on success and is removed otherwise."""
     _check_free(dest, overwrite)
     with files.new_folder(dest, "--dest", replace=overwrite) as folder:

@@ -9,7 +9,7 @@ from typing import Any
 
 from unitk.data.corpus.columns import NOTES, OPTIONAL, Counts
 from unitk.data.corpus.corpus import Labelled, manifest_of
-from unitk.data.corpus.folders import CORPORA, building, check_alike, corpus_vocab, open_corpus
+from unitk.data.corpus.folders import CORPORA, build_folder, check_alike, corpus_vocab, open_corpus
 from unitk.data.corpus.writer import CorpusWriter, LabelWriter, announce, close_corpus
 from unitk.errors import DataError, UsageError, printable
 from unitk.files import MANIFEST
@@ -42,7 +42,7 @@ def merge(options: Options) -> dict[str, dict[str, Counts]]:
             raise DataError(
                 f"{options.parts[0]} holds {', '.join(names[0])}, but {part} {', '.join(held)}"
             )
-    with building(options.dest, options.overwrite) as folder:
+    with build_folder(options.dest, options.overwrite) as folder:
         known: list[str] | None = None
         counts = dict[str, dict[str, Counts]]()
         for name in names[0]:

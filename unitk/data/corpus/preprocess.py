@@ -19,7 +19,7 @@ from unitk import registry
 from unitk.data.corpus.columns import FORMS, NOTES, WORDS, Counts
 from unitk.data.corpus.corpus import manifest_of
 from unitk.data.corpus.encode import Encode, EncodedBlock, encoders, in_shard, num_workers
-from unitk.data.corpus.folders import CORPORA, building
+from unitk.data.corpus.folders import CORPORA, build_folder
 from unitk.data.corpus.workers import Worker
 from unitk.data.corpus.writer import CorpusWriter, LabelWriter, announce, close_corpus
 from unitk.data.files.documents import Separators
@@ -163,7 +163,7 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
         counts = registry.get("corpus", options.format, "--format").write(options, parts)
         return cast(dict[str, dict[str, Counts]], counts)
     counts = {}
-    with building(options.dest, options.overwrite) as folder:
+    with build_folder(options.dest, options.overwrite) as folder:
         vocab = _vocabulary(options, parts)
         if options.vocab_only:
             vocab.save(folder)

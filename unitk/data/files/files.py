@@ -51,7 +51,7 @@ def _matching(pattern: str, option: str, hint: str) -> list[Path]:
     if path == STDIN or path.exists():
         return [path]
     if isinstance(path, RemotePath):
-        files = path.matching()
+        files = path.match_files()
         require(bool(files), f"{option} {path}: there is no such file")
         return files
     if ADDRESS.match(pattern):

@@ -91,10 +91,10 @@ PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 
 def strip_packing(path: Path) -> Path:
     """A path without the ending of a packed file."""
-    return path.with_suffix("") if packing(path) in UNPACK else path
+    return path.with_suffix("") if compression_of(path) in UNPACK else path
 
 
-def packing(path: Path) -> str:
+def compression_of(path: Path) -> str:
     """The ending of a file in lower case, which tells how it is packed, if it is."""
     return path.suffix.lower()
 
@@ -125,7 +125,7 @@ def size_of(path: Path) -> int:
 
 def read_pieces(path: Path) -> Iterator[tuple[bytes, int]]:
     """The unpacked bytes of a file in pieces, each with the bytes on disk that were read so far."""
-    packed = packing(path)
+    packed = compression_of(path)
     kind = f"{PACKED.get(packed, '')} data"
     try:
         after = 0  # counted, as a pipe cannot tell

@@ -154,7 +154,7 @@ class Columns(Reader):
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
         name = type(self).__name__.lower()
-        if (packed := lines.packing(path)) in lines.UNPACK:
+        if (packed := lines.compression_of(path)) in lines.UNPACK:
             raise DataError(f"{path}: {name} within {lines.PACKED[packed]} is not read: unpack it")
         try:
             import pyarrow

@@ -30,7 +30,7 @@ class Constraint:
     max_len: int = 0  # most words of a blank
     apart: bool = False  # it does not begin inside a word
 
-    def sized(
+    def with_lengths(
         self, config: GenerateConfig, words: int, *, exactly: int | None = None, name: str = ""
     ) -> Constraint:
         """This constraint with the lengths for a source of this many words.
@@ -76,7 +76,7 @@ class Constraints:
     @staticmethod
     def plain(config: GenerateConfig, count: int) -> Constraints:
         """Constraints for this many inputs that only hold the lengths of the config."""
-        return Constraints([Constraint().sized(config, 0)] * count)
+        return Constraints([Constraint().with_lengths(config, 0)] * count)
 
     def select(self, numbers: Sequence[int]) -> Constraints:
         """The constraints of these inputs."""

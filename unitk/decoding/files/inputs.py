@@ -166,7 +166,7 @@ def stream_reader(path: Path, given: str, fields: Fields | None) -> readers.Line
     return readers.line_reader(name) if lines.is_stream(path) else None
 
 
-def arriving(
+def read_stream(
     own: readers.LineReader, size: int, path: Path = STDIN, fields: Fields | None = None
 ) -> Iterator[list[Input]]:
     """Read a stream as it arrives, at most `size` lines at a time.

@@ -107,7 +107,7 @@ class Formatter:
                 gains = " ".join(f"{gain:.6f}" for gain in hypothesis.token_log_probs)
                 columns = [f"{hypothesis.score:.6f}", f"{hypothesis.log_prob:.6f}", gains]
             if output.attention is not None:
-                columns.append(self.aligned(output.attention))
+                columns.append(self.render_alignment(output.attention))
             yield "\t".join(columns)
         yield from [""] * (self.nbest - len(outputs))
 
@@ -170,11 +170,11 @@ class Formatter:
             gains = output.hypothesis.token_log_probs / math.log(2)
             yield f"P-{number}\t{' '.join(f'{gain:.4f}' for gain in gains)}"
             if output.attention is not None:
-                yield f"A-{number}\t{self.aligned(output.attention)}"
+                yield f"A-{number}\t{self.render_alignment(output.attention)}"
         if not outputs:
             yield from (f"H-{number}\t0\t", f"D-{number}\t0\t", f"P-{number}\t")
 
-    def aligned(self, table: Floats) -> str:
+    def render_alignment(self, table: Floats) -> str:
         """Alignments. hard: SOURCE-OUTPUT for each word; soft: all its weights, with commas."""
         if self.alignment == "hard":
             return " ".join(f"{source}-{i}" for i, source in enumerate(strongest(table)))

@@ -160,7 +160,7 @@ def mean_output(each: Sequence[tuple[Model, list[Example]]]) -> Tensor:
         words = ask.head == LM and ask.among is None
         outputs.append((model.log_probs if words else model.output)(batch, ask).float())
     # heads of one kind average alike, however they pool states
-    return outputs[0] if len(outputs) == 1 else model.heads.named(ask.head).mean(outputs)
+    return outputs[0] if len(outputs) == 1 else model.heads.get(ask.head).mean(outputs)
 
 
 def lay_out_first(task: Understanding, parts: list[Ids]) -> Example:

@@ -84,7 +84,7 @@ class AdaptiveMasking:
         return {n: hidden if ask.head == LM else batch.count[n] for n, ask in batch.asks.items()}
 
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
-        head = model.heads.named(DIFFICULTY)
+        head = model.heads.get(DIFFICULTY)
         assert isinstance(head, Difficulty)
         weight_V = head.weight if model.training else torch.ones_like(head.weight)
         read = hide_by_weight(batch, weight_V)
@@ -112,7 +112,7 @@ class AdaptiveMasking:
 
     def learn(self, model: Any, total: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
         """Update the difficulties with the predictions of all ranks, which `total` adds up."""
-        head = model.heads.named(DIFFICULTY)
+        head = model.heads.get(DIFFICULTY)
         own = torch.zeros_like(head.seen) if self.own is None else self.own
         [seen_2V] = total({DIFFICULTY: own}).values()
         head.learn(seen_2V.to(head.seen.dtype), self.every, self.kept)

@@ -27,7 +27,7 @@ from unitk.errors import require
 from unitk.families.adaptive.config import COUNT, DIFFICULTY, DRAW
 from unitk.registry import register
 from unitk.slots import Example
-from unitk.tasks.base import framed, share_at
+from unitk.tasks.base import frame_parts, share_at
 from unitk.tasks.mlm import MLM, ask_sentences
 from unitk.vocab.base import Vocab
 
@@ -58,11 +58,11 @@ class AdaptiveMLM(MLM):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        tokens, seg = framed(text.parts, v.cls, v.sep)
+        tokens, seg = frame_parts(text.parts, v.cls, v.sep)
         wanted = share_at(c.mask_ratio, text.when) * len(tokens)
         count = round(wanted) if c.rounding == "nearest" else int(wanted + rng.random())
         places = np.flatnonzero(self.maskable(tokens))
-        example = self.corrupted(tokens, seg, places, rng)
+        example = self.corrupt(tokens, seg, places, rng)
         if c.nsp and len(text.parts) > 1:
             example.asks.append(ask_sentences("nsp", text.flag))
         draw = np.zeros(len(tokens), np.float32)

@@ -67,7 +67,7 @@ def answers_of(pattern: Pattern, vocab: Vocab, single: bool) -> list[Ids]:
 def room_of(pattern: Pattern, vocab: Vocab) -> tuple[int, int]:
     """The most tokens of a pattern apart from its fields, and how often it uses one field."""
     names = [name for _, name, *_ in string.Formatter().parse(pattern.text)]
-    literal = sum(map(len, map(vocab.encode, pattern.rendered(()))))
+    literal = sum(map(len, map(vocab.encode, pattern.render(()))))
     times = max(map(names.count, names)) + ("choice1" in names)
     return literal + SYMBOLS + SLACK * len(names), times
 

@@ -43,7 +43,7 @@ class ClozeCriterion:
             )
             scores_KC = self.relative(model, states, batch, ask)
         else:
-            scores_KC = self.summed(model, states, batch, ask)
+            scores_KC = self.sum_log_probs(model, states, batch, ask)
         right_K1 = ask.label[:, None]
         gold_K = scores_KC.gather(1, right_K1)[:, 0]
         # a loss of its own for answers that a question lacks: they score -inf
@@ -70,7 +70,7 @@ class ClozeCriterion:
         ]
         return -torch.stack([terms.loss for terms in each], dim=1)
 
-    def summed(self, model: Network, states: States, batch: Batch, ask: Ask) -> Tensor:
+    def sum_log_probs(self, model: Network, states: States, batch: Batch, ask: Ask) -> Tensor:
         """Weighted log-probabilities of the tokens of each answer, [K, C]; -inf: no answer."""
         words = batch.asks["answers"]
         loss_W = model.answer(states, batch, [words]).loss

@@ -77,7 +77,7 @@ class Pattern:
         numbered = {f"choice{i}": one for i, one in enumerate([*choices, "", ""], 1)}
         return numbered | words, choices
 
-    def rendered(self, parts: Sequence[str]) -> tuple[str, str]:
+    def render(self, parts: Sequence[str]) -> tuple[str, str]:
         """The texts before and after the blank, which is at the end if no field contains it."""
         values, _ = self.values(parts)
         before, _, after = Filled().format(self.text.replace(BLANK, MARK), **values).partition(MARK)

@@ -175,7 +175,7 @@ class Cloze(Understanding):
     def example(self, parts: list[Ids]) -> Example:
         """A text in its pattern with its asks, not truncated."""
         texts = list(map(self.vocab.decode, parts))
-        before, after = self.pattern.rendered(texts)
+        before, after = self.pattern.render(texts)
         around = self.vocab.encode(before.rstrip()), self.vocab.encode_inside(after)
         ids = np.array([*around[0], self.layout.blank, *around[1]], np.int64)
         if self.single:

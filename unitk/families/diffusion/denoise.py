@@ -66,7 +66,7 @@ class Passes(Driver):
             canvas = Canvas(self.model, some, seeds, self.task, config)
             for _ in canvas.fill():
                 if watch.on_step is not None:
-                    for i, ids in zip(numbers, canvas.begun(), strict=True):
+                    for i, ids in zip(numbers, canvas.openings(), strict=True):
                         watch.on_step(i, ids)
             outputs = iter(canvas.outputs())
             for i in numbers:
@@ -234,7 +234,7 @@ class Canvas:
         """The states [B, q, D] of columns, read as the columns from `at` on."""
         return self.model.step(columns, sight, self.condition, self.cache, at)
 
-    def begun(self) -> Iterator[Ids]:
+    def openings(self) -> Iterator[Ids]:
         """The words before the first blank or end of each input's first output."""
         known = self.token != self.task.vocab.mask
         known &= self.token != self.task.vocab.sep

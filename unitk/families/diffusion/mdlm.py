@@ -136,7 +136,7 @@ class Diffusion(Task):
 
     def prompt(self, source: list[Ids]) -> Example:
         """A source with [MASK]s, which are asked for; the labels are no answers."""
-        tokens = self.delimit(self.joined(source), (self.vocab.sep,) * self.config.ends)
+        tokens = self.delimit(self.join(source), (self.vocab.sep,) * self.config.ends)
         return self.lay_out_asked(tokens, self.masks(tokens))
 
     def canvas(self, source: list[Ids], output: Ids) -> Example:
@@ -144,11 +144,11 @@ class Diffusion(Task):
 
         The labels of the asks have no meaning.
         """
-        tokens = self.delimit(self.joined(source), output)
+        tokens = self.delimit(self.join(source), output)
         return self.lay_out_asked(tokens, np.arange(len(tokens) - len(output), len(tokens)))
 
     def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
-        return np.flatnonzero(self.joined(source) == self.vocab.mask), list(written[:, None])
+        return np.flatnonzero(self.join(source) == self.vocab.mask), list(written[:, None])
 
 
 @register("task", "mdlm")

@@ -62,12 +62,12 @@ class Distillation:
         c = self.config
         slots = {"states": 0.0, "attention": 0.0}
         if c.states_weight:
-            slots["states"] = float(self.compared(batch).sum())
+            slots["states"] = float(self.compared_slots(batch).sum())
         if c.attention_weight:
             slots["attention"] = float(_real(batch).sum())
         return {**batch.count, **slots}
 
-    def compared(self, batch: Batch) -> Tensor:
+    def compared_slots(self, batch: Batch) -> Tensor:
         """The slots whose states are compared, [B, T]."""
         return _first(batch) if self.config.states_of == "first" else _real(batch)
 
@@ -88,13 +88,13 @@ class Distillation:
             hard, soft, nll, correct = self.compare(model, teacher, *both, ask)
             loss.sums[name] = c.labels_weight * hard + c.logits_weight * soft
             loss.parts[f"{name}/teacher"] = soft.detach()
-            if nll is not None and model.heads.named(ask.head).words:
+            if nll is not None and model.heads.get(ask.head).words:
                 loss.parts[f"{name}/nll"] = nll
             if correct is not None:
                 loss.parts[f"{name}/correct"] = correct
-        pairs = self.matched(model, teacher)
+        pairs = self.match_depths(model, teacher)
         if c.states_weight:
-            slots_BT = self.compared(batch)
+            slots_BT = self.compared_slots(batch)
             apart = self.apart(model, seen, wanted, pairs, slots_BT)
             loss.sums["states"] = c.states_weight * apart
         if c.attention_weight:
@@ -153,7 +153,7 @@ class Distillation:
             if wanted.shape != output.shape:
                 a, b = (list(one.shape[1:]) for one in (wanted, output))
                 raise UsageError(f"{ask.head} has outputs {b}, but --criterion.teacher's has {a}")
-            head = model.heads.named(ask.head)
+            head = model.heads.get(ask.head)
             # numbers have no distribution
             if isinstance(head, Categorical):
                 soft_K = diverge(output, wanted, self.config.temperature)
@@ -175,7 +175,7 @@ class Distillation:
         [(hard, nll, correct)] = totals(Terms(loss_K, nll_K, correct_K), [ask])
         return hard, soft_K.sum(), nll, correct
 
-    def matched(self, model: Model, teacher: Model) -> list[tuple[int, int]]:
+    def match_depths(self, model: Model, teacher: Model) -> list[tuple[int, int]]:
         """The depths that are compared, the model's and the teacher's."""
         ours, theirs = (len(one.decoder.layers) for one in (model, teacher))
         pairs = self.config.pairs
@@ -204,7 +204,7 @@ class Distillation:
             if PROJECT in model.heads:
                 # past `Model.head`, which mixes layers where heads are to read several
                 flat = Asked(a_BTD.flatten(0, 1)[:, None])
-                a_BTD = model.heads.named(PROJECT)(flat, flat.states).unflatten(0, b_BTD.shape[:2])
+                a_BTD = model.heads.get(PROJECT)(flat, flat.states).unflatten(0, b_BTD.shape[:2])
             if (width := a_BTD.shape[-1]) != wide:
                 raise UsageError(
                     f"--criterion.states-weight: the model's states are {width} wide and the "

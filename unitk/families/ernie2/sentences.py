@@ -34,13 +34,13 @@ import numpy as np
 
 from unitk.data.cuts import NO_BREAKS, Cut, shorten_parts, without_empty
 from unitk.slots import Bools, Example, Ids, stay
-from unitk.tasks.base import framed
+from unitk.tasks.base import frame_parts
 from unitk.tasks.mlm import ask_sentences
 
 
 def layout(name: str, parts: list[Ids], label: int, cls: int, sep: int) -> Example:
     """Lay out parts, and ask C for a class."""
-    tokens, seg = framed(parts, cls, sep)
+    tokens, seg = frame_parts(parts, cls, sep)
     slots = stay(tokens, pos=np.arange(len(tokens)), seg=seg)
     return Example({"x": slots}, [ask_sentences(name, label)])
 

@@ -30,12 +30,12 @@ from unitk.families.ernie2.sentences import (
     num_orders,
     shuffle_segments,
 )
-from unitk.families.ernie2.words import capital, document, lower_cased
+from unitk.families.ernie2.words import capital, document, lower_case
 from unitk.options.fields import Share, Weights
 from unitk.registry import register
 from unitk.slots import Bools, Example, Ids
 from unitk.spans import choose
-from unitk.tasks.base import framed
+from unitk.tasks.base import frame_parts
 from unitk.tasks.ernie import ERNIE, stage_at
 from unitk.tasks.mlm import Masked
 from unitk.vocab.base import Vocab
@@ -123,7 +123,7 @@ class ERNIE2(Masked):
     @cached_property
     def forms(self) -> tuple[Ids, Bools]:
         """Ids in lower case, and which ids are one of two forms."""
-        return lower_cased(self.vocab)
+        return lower_case(self.vocab)
 
     @cached_property
     def markers(self) -> dict[tuple[int, ...], int]:
@@ -152,7 +152,7 @@ class ERNIE2(Masked):
         near = text.ids if two and not text.flag else text.parts[0]
         starts = text.sentences[text.sentences < len(near)]
         if name == "capital":
-            return capital(*framed(text.parts, *symbols), *self.forms)
+            return capital(*frame_parts(text.parts, *symbols), *self.forms)
         if name == "document":
             same = two and text.flag < 2
             return document(text.parts[0], text.parts[1], *symbols) if same else None

@@ -20,11 +20,11 @@ from __future__ import annotations
 import numpy as np
 
 from unitk.slots import Ask, Bools, Example, Ids, stay
-from unitk.tasks.base import framed
+from unitk.tasks.base import frame_parts
 from unitk.vocab.base import Vocab
 
 
-def lower_cased(vocab: Vocab) -> tuple[Ids, Bools]:
+def lower_case(vocab: Vocab) -> tuple[Ids, Bools]:
     """For each id that of its text in lower case, or itself where there is none; and which ids
     are one of two such forms."""
     texts = [vocab.model.text(index) for index in range(vocab.model.size)]
@@ -56,7 +56,7 @@ def capital(tokens: Ids, seg: Ids, lower: Ids, both: Bools) -> Example | None:
 
 def document(part: Ids, other: Ids, cls: int, sep: int) -> Example:
     """Lay out a part, and ask which of its tokens are in the other one."""
-    tokens, _ = framed([part], cls, sep)
+    tokens, _ = frame_parts([part], cls, sep)
     label = np.isin(part, other).astype(np.int64)
     slots = stay(tokens, pos=np.arange(len(tokens)))
     return Example({"x": slots}, [ask_tags("document", 1 + np.arange(len(part)), label)])

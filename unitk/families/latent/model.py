@@ -68,27 +68,27 @@ class LatentModel(Model):
         if any(ask.tower == "enc" for ask in batch.asks.values()):
             states |= self.read("enc", batch)
             if self.config.head_latent:
-                states["enc"] = self.bridged(self.pooled(states["enc"])).mean
+                states["enc"] = self.posterior_of(self.pool_states(states["enc"])).mean
         return states, carry
 
     def posterior(self, batch: Batch) -> Posterior:
         """The latents' distributions."""
-        return self.bridged(self.feature(batch))
+        return self.posterior_of(self.feature(batch))
 
     def feature(self, batch: Batch) -> Tensor:
         """A vector [N, D] of each doc: the pooled state of its first encoder slot."""
         self.check_tower("enc", batch)
         states_BTD = self.reader.encode(reading := Reading.of(batch, "enc"))
         first_ND = states_BTD.flatten(0, 1)[_first(reading.slots, len(batch.owner))]
-        return self.pooled(first_ND)
+        return self.pool_states(first_ND)
 
-    def pooled(self, states: Tensor) -> Tensor:
+    def pool_states(self, states: Tensor) -> Tensor:
         """Pool states [..., D] of the encoder."""
         # the latent is small: full precision costs nothing, and rounding it would be noise
         with torch.autocast(states.device.type, enabled=False):
             return torch.tanh(self.pool(states.to(self.decoder.embed.tokens.weight.dtype)))
 
-    def bridged(self, feature_ND: Tensor) -> Posterior:
+    def posterior_of(self, feature_ND: Tensor) -> Posterior:
         """The posteriors that the features determine."""
         with torch.autocast(feature_ND.device.type, enabled=False):
             mean, logvar = self.bridge(feature_ND).chunk(2, dim=-1)

@@ -34,7 +34,7 @@ from unitk.errors import UsageError
 from unitk.options.fields import Chance, Copied
 from unitk.registry import register
 from unitk.slots import NEVER, Example, Ids, Slots, stay
-from unitk.tasks.base import Encoded, framed, places_of
+from unitk.tasks.base import Encoded, frame_parts, places_of
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.tasks.understanding.base import side_by_side
 from unitk.vocab.base import Vocab
@@ -122,17 +122,17 @@ class Optimus(Seq2Seq):
             "likelihood of a text, which unitk evaluate --data measures"
         )
 
-    def encoded(self, parts: list[Ids]) -> Encoded:
+    def lay_out_parts(self, parts: list[Ids]) -> Encoded:
         """As BERT: the encoder's first slot, of which the latent is made."""
         return Encoded(self.prompt(parts), "enc", 0, places_of(parts, 1))
 
     def reading(self, source: list[Ids]) -> Slots:
         """C, the source, S; nothing that a decoder might look at."""
-        tokens = self.joined(source)
+        tokens = self.join(source)
         vocab = self.source_vocab
         if vocab is not self.vocab:
             tokens = self.spell(tokens)[: self.longest(len(tokens))]
-        tokens, _ = framed([tokens], vocab.cls, vocab.sep)
+        tokens, _ = frame_parts([tokens], vocab.cls, vocab.sep)
         return stay(tokens, pos=np.arange(len(tokens)), cross=0)
 
     def spell(self, tokens: Ids) -> Ids:
@@ -148,5 +148,5 @@ class Optimus(Seq2Seq):
         return min(2 * tokens, (self.trained.room or NEVER) - self.frame)
 
     def truncates(self, source: list[Ids]) -> bool:
-        tokens = self.joined(source)
+        tokens = self.join(source)
         return len(self.spell(tokens)) > self.longest(len(tokens))

@@ -88,18 +88,18 @@ def write(parts: Loaded, folder: Path) -> None:
     head = parts.task.head
     layout = layout_of(family, parts.model.config, head)
 
-    def named(name: str) -> str:
+    def target_name(name: str) -> str:
         """The name in the class that is written, which may have another root; "" if it has none."""
         return name if name in base else _complete(name.removeprefix(family.root), base)
 
     stems = [name.removesuffix(A) for name in tensors if name.endswith(A)]
     added = [
-        replace(one, module=named(f"{one.module}.weight").removesuffix(".weight"))
+        replace(one, module=target_name(f"{one.module}.weight").removesuffix(".weight"))
         for stem in stems
         for one in split_delta(stem, tensors, parts, layout)
     ]
     whole = _find_whole(parts.path, tensors, layout)
-    saved = {named(name).rpartition(".")[0] for name in whole} - {""}
+    saved = {target_name(name).rpartition(".")[0] for name in whole} - {""}
     matrices = {f"{one.module}.lora_A.weight": one.lower for one in added}
     matrices |= {f"{one.module}.lora_B.weight": one.upper for one in added}
     matrices |= {name: one for name, one in base.items() if name.rpartition(".")[0] in saved}

@@ -61,7 +61,7 @@ class MTDNN(Headed):
                 f"task mtdnn learns labels of the forms {', '.join(TASKS)}, but {name} has {form}",
             )
             trained = replace(self.trained, labels=tuple(labels), corpora={})
-            labellings[name] = self.task_of_form(form).changed(trained=trained)
+            labellings[name] = self.task_of_form(form).with_attributes(trained=trained)
         return labellings
 
     def task_of_form(self, form: str) -> Labelling:
@@ -75,7 +75,7 @@ class MTDNN(Headed):
         name = manifest["name"]
         chosen = self.config.corpus
         require(chosen in ("", name), f"--task.corpus {chosen} has no effect in training")
-        return self.changed(config=replace(self.config, corpus=name))
+        return self.with_attributes(config=replace(self.config, corpus=name))
 
     @property
     def own(self) -> Labelling:

@@ -32,7 +32,7 @@ class MultiLabel(Labelling):
         marks[0, labels] = 1
         return with_labels(self.lay_out(parts), marks)
 
-    def measured(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
+    def measure(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
         """Micro F1 of classes: twice the right ones, over those that are predicted or wanted."""
         ask = batch.asks[self.head]
         real_K1 = (ask.weight > 0)[:, None]

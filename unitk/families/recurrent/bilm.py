@@ -31,7 +31,7 @@ from unitk.data.cuts import Text
 from unitk.options.fields import Bound
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
-from unitk.tasks.base import Encoded, Task, framed, places_of
+from unitk.tasks.base import Encoded, Task, frame_parts, places_of
 from unitk.vocab.base import Vocab
 
 CLS, SEP, BEGIN, END, FILL = 257, 258, 259, 260, 261
@@ -106,10 +106,10 @@ class BiLM(Task):
         return layout(tokens, self.chars[tokens], before, behind)
 
     def to_embed(self, source: list[Ids]) -> Example:
-        return self.encoded(source).example
+        return self.lay_out_parts(source).example
 
-    def encoded(self, parts: list[Ids]) -> Encoded:
+    def lay_out_parts(self, parts: list[Ids]) -> Encoded:
         """C a S b S: the last S has read everything forward; a head reads both directions."""
-        tokens, _ = framed(parts, self.vocab.cls, self.vocab.sep)
+        tokens, _ = frame_parts(parts, self.vocab.cls, self.vocab.sep)
         example = replace(layout(tokens, self.chars[tokens]), asks=[])
         return Encoded(example, "fwd", len(tokens) - 1, places_of(parts, 1))

@@ -187,15 +187,15 @@ def _cell(name: str, there: dict[str, Tensor]) -> dict[str, Tensor]:
     kernel, bias, projection = (there[part] for part in ("W_0", "B", "W_P_0"))
     width = kernel.shape[0] - projection.shape[1]  # rows of the input, above those of the output
 
-    def ordered(gates: Tensor) -> Tensor:
+    def reorder_gates(gates: Tensor) -> Tensor:
         """Reorder gates [4 C, ...] to unitk's order: input, forget, value, output."""
         enter, value, forget, leave = gates.chunk(4)
         return torch.cat([enter, forget, value, leave])
 
     enter, value, forget, leave = bias.chunk(4)
     return {
-        f"{name}weight_ih": ordered(kernel[:width].T),
-        f"{name}weight_hh": ordered(kernel[width:].T),
+        f"{name}weight_ih": reorder_gates(kernel[:width].T),
+        f"{name}weight_hh": reorder_gates(kernel[width:].T),
         f"{name}weight_hr": projection.T,
         f"{name}bias": torch.cat([enter, forget + 1, value, leave]),
     }

@@ -131,16 +131,16 @@ class RecurrentStack(Tower):
         """
         order = reading_order(slots, sight)
         rows = slots.shape[1]
-        x_NLD = self.dropped(order.to_sequences(embedded_BTD), self.settings.input_dropout)
+        x_NLD = self.drop(order.to_sequences(embedded_BTD), self.settings.input_dropout)
         if layers is not None:
             layers.append(order.back(x_NLD, rows))
-        states = self.beginning(x_NLD)
+        states = self.initial_states(x_NLD)
         if memory:
             assert len(states[0][0]) == rows, "stateful rows have one doc each"
             states = [(memory[f"output.{n}"], memory[f"cell.{n}"]) for n in range(len(states))]
         found_NLD, after = self.pass_through(x_NLD, order, states, rows, layers)
         raw_BTD = order.back(found_NLD, rows)
-        dropped_NLD = self.dropped(found_NLD, self.settings.dropout)
+        dropped_NLD = self.drop(found_NLD, self.settings.dropout)
         states_BTD = raw_BTD if dropped_NLD is found_NLD else order.back(dropped_NLD, rows)
         carried = {}
         for number, (output_NP, cell_NC) in enumerate(after):
@@ -149,7 +149,7 @@ class RecurrentStack(Tower):
             carried[f"cell.{number}"] = cell_NC.detach().float()
         return states_BTD, raw_BTD, carried
 
-    def dropped(self, x_NLD: Tensor, chance: float) -> Tensor:
+    def drop(self, x_NLD: Tensor, chance: float) -> Tensor:
         """Dropout, of the same values in all steps where it is locked."""
         if not (self.training and chance):
             return x_NLD
@@ -157,7 +157,7 @@ class RecurrentStack(Tower):
             return F.dropout(x_NLD, chance)
         return x_NLD * F.dropout(x_NLD.new_ones(len(x_NLD), 1, x_NLD.shape[2]), chance)
 
-    def beginning(self, x_NLD: Tensor) -> list[State]:
+    def initial_states(self, x_NLD: Tensor) -> list[State]:
         """The state of each layer before a text."""
         states = []
         for layer in self.layers:
@@ -178,7 +178,7 @@ class RecurrentStack(Tower):
         after = []
         for number, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
             if number:
-                x_NLD = self.dropped(x_NLD, self.settings.hidden_dropout)
+                x_NLD = self.drop(x_NLD, self.settings.hidden_dropout)
             made_NLP, ended = layer(x_NLD, order.length_N, state)
             x_NLD = made_NLP + x_NLD if number and self.settings.residual else made_NLP
             after.append(ended)
@@ -213,7 +213,9 @@ class RecurrentStack(Tower):
             order = Order(place_N1, torch.ones(words, dtype=torch.int64), words)
         x_NLD = order.to_sequences(self.embed(columns))
         before = [(output.flatten(0, 1), cell.flatten(0, 1)) for output, cell in cache.states]
-        found_NLD, after = self.pass_through(x_NLD, order, before or self.beginning(x_NLD), rows)
+        found_NLD, after = self.pass_through(
+            x_NLD, order, before or self.initial_states(x_NLD), rows
+        )
         cache.states = [
             (output.unflatten(0, (rows, -1)), cell.unflatten(0, (rows, -1)))
             for output, cell in after
@@ -280,7 +282,7 @@ class RecurrentModel(Model):
         condition = self.condition(batch) if condition is None else condition
         for name in self.config.towers:
             self.check_tower(name, batch)
-        embedded_BTD = self.embedded(batch)
+        embedded_BTD = self.embed_words(batch)
         last = self.config.towers[-1]
         states: dict[str, Tensor] = {}
         carry: Mapping[str, Tensor] = {}
@@ -306,7 +308,7 @@ class RecurrentModel(Model):
         """`Model.embed`; states of two directions stand side by side, the forward ones first."""
         if len(self.config.towers) == 1:
             return super().embed(batch, depth)
-        embedded_BTD = self.embedded(batch)
+        embedded_BTD = self.embed_words(batch)
         embedded = []
         for name in reversed(self.config.towers):
             stack = self.tower(name)
@@ -326,7 +328,7 @@ class RecurrentModel(Model):
             side_by_side = torch.stack(each, dim=2)
         return F.dropout(side_by_side, self.settings.head_dropout, self.training)
 
-    def embedded(self, batch: Batch) -> Tensor:
+    def embed_words(self, batch: Batch) -> Tensor:
         """The embeddings [B, T, D] of the words that dropout leaves, the same in all towers."""
         name = self.config.towers[-1]
         embed = self.decoder.embed
@@ -356,10 +358,10 @@ class RecurrentModel(Model):
             return super().answer(states, batch, asks, price_K, *smoothed)
         label_K = torch.cat([ask.label for ask in asks])
         price_K = torch.cat([ask.weight for ask in asks]) if price_K is None else price_K
-        logits_KC = self.sampled(gather(states, batch, asks).states[:, 0], label_K)
+        logits_KC = self.sample_logits(gather(states, batch, asks).states[:, 0], label_K)
         return self.words.terms(logits_KC, torch.zeros_like(label_K), price_K, *smoothed)
 
-    def sampled(self, states_KD: Tensor, label_K: Tensor) -> Tensor:
+    def sample_logits(self, states_KD: Tensor, label_K: Tensor) -> Tensor:
         """Logits [K, 1 + S] of each label and of S sampled words, these less log(S q).
 
         Their softmax estimates that over all words (Bengio and Senecal 2008; Jean et al. 2015,

@@ -98,7 +98,7 @@ class Contrastive(Understanding):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        laid = self.layout.encoded([np.zeros(1, np.int64)]).example
+        laid = self.layout.lay_out_parts([np.zeros(1, np.int64)]).example
         require(
             [*laid.towers] == ["x"] and not laid.inputs,
             f"--task.layout {config.layout}: task contrastive needs an objective of one tower, "
@@ -117,7 +117,11 @@ class Contrastive(Understanding):
 
     def reading_as(self, side: str) -> Self:
         own = super().reading_as(side)
-        return own if len(self.sides) == 1 else own.changed(to_embed=partial(own.embed_as, side))
+        return (
+            own
+            if len(self.sides) == 1
+            else own.with_attributes(to_embed=partial(own.embed_as, side))
+        )
 
     def embed_as(self, side: str, source: list[Ids]) -> Example:
         """A source or a target for its tower."""
@@ -129,19 +133,19 @@ class Contrastive(Understanding):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         ids, starts = text.ids, text.sentences
         if len(starts) < 2:
-            return self.compared([[ids], [ids]])
+            return self.lay_out_texts([[ids], [ids]])
         number = rng.integers(len(starts))
         a, b = np.append(starts, len(ids))[number : number + 2]
         around = ids if rng.random() < self.config.keep else np.delete(ids, slice(a, b))
-        return self.compared([[ids[a:b]], [around]])
+        return self.lay_out_texts([[ids[a:b]], [around]])
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         if not self.config.negatives:
-            return self.compared([source, [target]])
+            return self.lay_out_texts([source, [target]])
         first, *negatives = source
-        return self.compared([[first], [target], *([one] for one in negatives)])
+        return self.lay_out_texts([[first], [target], *([one] for one in negatives)])
 
-    def compared(self, texts: list[list[Ids]]) -> Example:
+    def lay_out_texts(self, texts: list[list[Ids]]) -> Example:
         """The example of texts in parts."""
         each = [self.fit(parts) for parts in texts]
         weights = [weigh(slots, self.vocab, self.config.pool) for slots in each]

@@ -151,7 +151,7 @@ class THUERNIENetwork(Model):
             linked_BT1 = torch.zeros_like(docs_BT, dtype=torch.bool)[..., None]
             vectors_BTE = linked_BT1.expand(-1, -1, width).float()
         else:
-            head = self.heads.named(CANDIDATES)
+            head = self.heads.get(CANDIDATES)
             linked_BT1 = (number_BT > 0)[..., None]
             assert isinstance(head, Candidates)
             vectors_BTE = head.table(number_BT) * linked_BT1

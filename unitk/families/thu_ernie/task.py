@@ -114,7 +114,7 @@ class THUERNIE(MLM):
                 numbers[own[start]] = self.numbers.get(name, 0)
         return numbers
 
-    def noised(self, entity: Ids, rng: np.random.Generator) -> Ids:
+    def add_noise(self, entity: Ids, rng: np.random.Generator) -> Ids:
         """Corrupt entities for training."""
         places = np.flatnonzero(entity)
         rates = np.array(self.config.random_none_keep)
@@ -131,7 +131,7 @@ class THUERNIE(MLM):
         if not self.numbers:
             return example
         entity = self.entity(text.parts)
-        return layout(example, entity, self.noised(entity, rng))
+        return layout(example, entity, self.add_noise(entity, rng))
 
     def link(self, parts: list[Ids], links: Ids, rng: np.random.Generator) -> Example:
         """A text of one part with its own links."""
@@ -140,10 +140,10 @@ class THUERNIE(MLM):
         own = [(a, b, self.trained.labels[number]) for a, b, number in links.tolist()]
         # links are of the last part
         entity = self.entity(parts, [*[[]] * (len(parts) - 1), own])
-        return layout(example, entity, self.noised(entity, rng))
+        return layout(example, entity, self.add_noise(entity, rng))
 
-    def encoded(self, parts: list[Ids]) -> Encoded:
-        encoded = super().encoded(parts)
+    def lay_out_parts(self, parts: list[Ids]) -> Encoded:
+        encoded = super().lay_out_parts(parts)
         return replace(encoded, example=self.read(encoded.example, parts))
 
     def prompt(self, source: list[Ids]) -> Example:

@@ -40,10 +40,10 @@ class BackTranslating(CrossEntropy):
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
         if INTO in batch.inputs:
             assert isinstance(model, Model)
-            batch = self.translated(model, batch)
+            batch = self.translate(model, batch)
         return super().__call__(model, batch, step, total)
 
-    def translated(self, model: Model, batch: Batch) -> Batch:
+    def translate(self, model: Model, batch: Batch) -> Batch:
         """The batch whose encoder reads translations of what it read, with the same asks."""
         examples = unpack(batch)
         device = batch.last.device

@@ -108,7 +108,7 @@ class Multilingual(Seq2Seq):
                 *languages,
                 next((one for one in given if one != languages[0]), languages[0]),
             ]
-        return self.changed(config=replace(self.config, languages=tuple(languages)))
+        return self.with_attributes(config=replace(self.config, languages=tuple(languages)))
 
     def prompt(self, source: list[Ids]) -> Example:
         return set_languages(super().prompt(source), *self.config.languages)

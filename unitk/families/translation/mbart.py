@@ -81,7 +81,7 @@ class MBART(BART):
         sep = self.vocab.sep
         own = self.codes[0]
         before, after = ([], [sep, own]) if self.behind else ([own], [sep])
-        tokens = np.concatenate([before, self.joined(source), after]).astype(np.int64)
+        tokens = np.concatenate([before, self.join(source), after]).astype(np.int64)
         return stay(tokens, pos=np.arange(len(tokens)))
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
@@ -89,7 +89,7 @@ class MBART(BART):
         # what is written is the text itself
         if own == other:
             return super().pretrain(text, rng)
-        return self.changed(codes=(own, own)).pretrain(text, rng)
+        return self.with_attributes(codes=(own, own)).pretrain(text, rng)
 
 
 def codes_of(vocab: Vocab) -> list[str]:

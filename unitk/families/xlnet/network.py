@@ -86,7 +86,7 @@ class XLNetNetwork(Model):
         """The embeddings of the docs' tasks, and what the rows carried in."""
         return replace(super().condition(batch), memory=batch.carry)
 
-    def carried(self, slots: Tensor, entered_BLTD: Tensor, memory: Carry) -> Carry:
+    def states_to_carry(self, slots: Tensor, entered_BLTD: Tensor, memory: Carry) -> Carry:
         """The last states that entered each layer, those of the memory before included.
 
         "states" [B, L, M, D], and their "slots" [B, 9, M], whose positions are counted from where

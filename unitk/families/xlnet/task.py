@@ -110,7 +110,7 @@ class XLNet(Task):
         n = len(text.ids)
         spans = context_spans(n, self.frame, self.config.one_in, self.law, rng)
         cut = int(rng.integers(max(n // 2, 1), n)) if self.config.pairs and n > 1 else n
-        tokens, seg = self.framed([part for part in np.split(ids, [cut]) if len(part)])
+        tokens, seg = self.frame_parts([part for part in np.split(ids, [cut]) if len(part)])
         chosen = places_in(spans)
         predicted = np.sort(chosen + (chosen >= cut))  # behind the first S
         late = np.zeros(len(tokens), bool)
@@ -121,7 +121,7 @@ class XLNet(Task):
         at = order(late, self.config.perm_size, rng)
         return layout(tokens, seg, pos, at, predicted, asking=self.asking)
 
-    def framed(self, parts: list[Ids]) -> tuple[Ids, Ids]:
+    def frame_parts(self, parts: list[Ids]) -> tuple[Ids, Ids]:
         """Each part with an S, and C; the segments are 0, 1 and C's 2."""
         tokens = np.concatenate([*(np.append(part, self.vocab.sep) for part in parts), [0]])
         tokens[-1] = self.vocab.cls
@@ -130,25 +130,23 @@ class XLNet(Task):
         return tokens, np.append(seg, 2)
 
     def reading(self, source: list[Ids]) -> Slots:
-        tokens, seg = self.framed(source)
+        tokens, seg = self.frame_parts(source)
         return stay(tokens, pos=np.arange(len(tokens)), seg=seg)
 
-    def encoded(self, parts: list[Ids]) -> Encoded:
+    def lay_out_parts(self, parts: list[Ids]) -> Encoded:
         """a S b S C, read at C, which comes last."""
         slots = self.reading(parts)
         return Encoded(Example({"x": slots}), "x", len(slots) - 1, places_of(parts, 0))
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         written = np.append(target, self.vocab.sep)
-        return unroll(
-            self.lay_out_prompt(self.joined(source), answers=True), self.protocol, written
-        )
+        return unroll(self.lay_out_prompt(self.join(source), answers=True), self.protocol, written)
 
-    def continued(self, before: Ids, text: Ids) -> Example:
+    def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
         return unroll(self.lay_out_prompt(before, answers=False), self.protocol, text)
 
     def prompt(self, source: list[Ids]) -> Example:
-        return self.lay_out_prompt(self.joined(source), self.trained.pairs)
+        return self.lay_out_prompt(self.join(source), self.trained.pairs)
 
     def lay_out_prompt(self, source: Ids, answers: bool) -> Example:
         """A source that is answered, S behind it, or continued, S before it."""

@@ -124,7 +124,7 @@ def check_decoder_start(task: Task, given: Mapping[str, Any], where: object) -> 
     begins = given.get("decoder_start_token_id")
     if begins is None or task.protocol is not None or not task.head:
         return
-    towers = task.encoded([np.zeros(2, np.int64)]).example.towers
+    towers = task.lay_out_parts([np.zeros(2, np.int64)]).example.towers
     if "dec" in towers and (first := int(towers["dec"].token[0])) != begins:
         raise CheckpointError(
             f"{where}: decoder_start_token_id is {begins!r}, but a text of task {task.name} "

@@ -77,7 +77,7 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     beams = check_value(given.get("num_beams", 1), int, "num_beams", file)
     draws = check_value(given.get("do_sample", False), bool, "do_sample", file) and beams == 1
     options: dict[str, Any] = {"sampling": True, "sampling_topk": 50} if draws else {"beam": beams}
-    options |= _renamed(given, BOTH | (DRAWS if draws else SEARCH), file)
+    options |= _rename(given, BOTH | (DRAWS if draws else SEARCH), file)
     stop = given.get("early_stopping", False)
     several = options.get("nbest", 1) > 1
     # with True, the search of fairseq finds the same best output, but not the same others
@@ -96,7 +96,7 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     return options, left
 
 
-def _renamed(given: Mapping[str, Any], used: Mapping[str, str], file: Path) -> dict[str, Any]:
+def _rename(given: Mapping[str, Any], used: Mapping[str, str], file: Path) -> dict[str, Any]:
     """The numbers that a kind of decoding has `used`, by unitk's names.
 
     Those that only the other kind would read are checked, too.

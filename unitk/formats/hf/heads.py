@@ -198,7 +198,7 @@ def check_head_layers(task: Task, config: ModelConfig, family: Family, ending: s
 
 def decoder_start(task: Task, name: str) -> dict[str, int]:
     """The entry of config.json for the symbol that a decoder's copy of a text begins with."""
-    towers = task.encoded([np.zeros(2, np.int64)]).example.towers
+    towers = task.lay_out_parts([np.zeros(2, np.int64)]).example.towers
     if "dec" not in towers:
         return {}
     first, *rest = towers["dec"].token.tolist()

@@ -179,7 +179,7 @@ def _prompt(task: Task, parts: list[Ids], embeds: bool) -> Slots:
     if embeds:
         read = task.to_embed(parts)
     elif task.head:
-        read = task.encoded(parts).example
+        read = task.lay_out_parts(parts).example
     elif task.generates or task.infills:
         read = task.prompt(parts)
     else:

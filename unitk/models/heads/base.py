@@ -161,7 +161,7 @@ class Heads(nn.ModuleDict):
             if own.head_layers and given != LM:
                 head.mix = LayerMix(len(own.head_layers), own.head_layer_norm)
 
-    def named(self, name: str) -> Head:
+    def get(self, name: str) -> Head:
         """The output layer with the name that an ask gives."""
         if name not in self:
             hint = nearest(name, self) or f" (it has: {', '.join(self)})"
@@ -215,7 +215,7 @@ class Answers(nn.Module):
 
         def chunk(asked: Asked, label: Tensor, price_K: Tensor) -> Terms:
             output = self.head(asked, name)
-            return self.heads.named(name).terms(output, label, price_K, *smoothed)
+            return self.heads.get(name).terms(output, label, price_K, *smoothed)
 
         asked = gather(states, batch, asks)
         rows = fused.rows_at_once(asked.states, self.members[0])

@@ -160,7 +160,7 @@ class WritingRoute(DecodingRoute):
                 for place, one in enumerate(items)
             ]
         answer = partial(self.answer, sources, prompts, config)
-        made = self.decoded(items, config, answer, cost * draws)
+        made = self.decode_prompts(items, config, answer, cost * draws)
         made.read = count_tokens(sources)
         made.stream = Events(self, usage) if streams else None
         return made

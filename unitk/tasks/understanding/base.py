@@ -157,18 +157,18 @@ class Headed(Understanding):
         size = f":{len(self.labels)}" if self.labels else ""
         return f"{self.head}:label{size}", *self.layout.table_heads
 
-    def encoded(self, parts: list[Ids]) -> Encoded:
+    def lay_out_parts(self, parts: list[Ids]) -> Encoded:
         more = [self.vocab.sep] * (self.config.separators - 1)
         ended = [np.append(part, more).astype(np.int64) for part in parts[:-1]]
-        encoded = self.layout.encoded([*ended, parts[-1]])
+        encoded = self.layout.lay_out_parts([*ended, parts[-1]])
         own = [slots[: len(part)] for slots, part in zip(encoded.parts, parts, strict=True)]
         return replace(encoded, parts=own)
 
     def lay_out(self, parts: list[Ids]) -> Example:
-        encoded = self.encoded(parts)
-        return self.asked(encoded.example, encoded.tower, self.rows(encoded))
+        encoded = self.lay_out_parts(parts)
+        return self.with_ask(encoded.example, encoded.tower, self.rows(encoded))
 
-    def asked(self, example: Example, tower: str, rows: Ids) -> Example:
+    def with_ask(self, example: Example, tower: str, rows: Ids) -> Example:
         """The example with an ask whose predictions read the slots `rows` [K, a] of a tower."""
         ones = np.ones(len(rows), np.float32)
         zeros = np.zeros(len(rows))

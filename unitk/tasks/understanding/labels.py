@@ -65,9 +65,9 @@ class Whole(Labelling):
             first, *others = example.asks
             return replace(example, asks=[replace(first, name=self.kind), *others])
         orders = [parts, parts[::-1]] if self.config.both_orders else [parts]
-        each = [self.encoded(one) for one in orders]
+        each = [self.lay_out_parts(one) for one in orders]
         example, rows = side_by_side(each)
-        return self.asked(example, each[0].tower, rows)
+        return self.with_ask(example, each[0].tower, rows)
 
     def lay_out(self, parts: list[Ids]) -> Example:
         require(
@@ -142,11 +142,11 @@ class Tag(Labelling):
     def lay_out(self, parts: list[Ids]) -> Example:
         """Words, each of them a part, laid out as one text; one without tokens is unknown."""
         parts = [part if len(part) else np.array([self.vocab.unk]) for part in parts]
-        encoded = self.encoded([np.concatenate(parts)])
+        encoded = self.lay_out_parts([np.concatenate(parts)])
         firsts = np.cumsum([0, *map(len, parts[:-1])])
-        return self.asked(encoded.example, encoded.tower, encoded.parts[0][firsts, None])
+        return self.with_ask(encoded.example, encoded.tower, encoded.parts[0][firsts, None])
 
-    def measured(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
+    def measure(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
         """F1 of spans as conlleval counts it: twice the right ones, over those of both sides."""
         ask = batch.asks[self.head]
         output = model.output(batch, ask)

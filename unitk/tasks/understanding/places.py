@@ -33,10 +33,10 @@ class Span(Headed):
         return np.arange(len(encoded.example.towers[encoded.tower]))[None]
 
     def answer(self, parts: list[Ids], span: Ids, rng: np.random.Generator) -> Example:
-        encoded = self.encoded(parts)
+        encoded = self.lay_out_parts(parts)
         passage = encoded.parts[-1]
         borders = passage[span - [0, 1]] if span[0] >= 0 else np.repeat(encoded.whole, 2)
-        asked = self.asked(encoded.example, encoded.tower, self.rows(encoded))
+        asked = self.with_ask(encoded.example, encoded.tower, self.rows(encoded))
         return with_labels(asked, borders[None])
 
     def decide(self, parts: list[Ids], output: Floats, null_threshold: float) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Span(Headed):
         There is no answer if that is likelier, in log-probability, by more than `null_threshold`
         (Devlin et al. 2019, section 5.3).
         """
-        encoded = self.encoded(parts)
+        encoded = self.lay_out_parts(parts)
         first, last = output[0] - np.logaddexp.reduce(output[0], axis=-1, keepdims=True)  # [2, a]
         passage = encoded.parts[-1]
         none = float(first[encoded.whole] + last[encoded.whole])
@@ -80,7 +80,7 @@ class Span(Headed):
     @property
     def borders(self) -> tuple[Any, ...]:
         """The slots of two parts of a word each, and the number of all that may be borders."""
-        encoded = self.encoded([self.words[:1]] * 2)
+        encoded = self.lay_out_parts([self.words[:1]] * 2)
         return encoded.whole, [*map(list, encoded.parts)], len(self.rows(encoded)[0])
 
 
@@ -95,17 +95,17 @@ class Choice(Labelling):
 
     def lay_out(self, parts: list[Ids]) -> Example:
         """A text with its choices: one document for each choice, which the text precedes."""
-        each = [self.fitting(parts[0], choice) for choice in parts[1:] or parts]
+        each = [self.fit(parts[0], choice) for choice in parts[1:] or parts]
         example, rows = side_by_side(each)
-        return self.asked(example, each[0].tower, rows)
+        return self.with_ask(example, each[0].tower, rows)
 
     def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         return self.rank_names(output[0], range(len(parts) - 1))
 
-    def fitting(self, text: Ids, choice: Ids) -> Encoded:
+    def fit(self, text: Ids, choice: Ids) -> Encoded:
         """Text and choice laid out; the text is truncated to the model's positions."""
-        encoded = self.encoded([text, choice])
+        encoded = self.lay_out_parts([text, choice])
         over = max(int(slots.pos.max()) + 1 for slots in encoded.example.towers.values())
         if (room := self.trained.room) and over > room:
-            encoded = self.encoded([text[: max(len(text) + room - over, 1)], choice])
+            encoded = self.lay_out_parts([text[: max(len(text) + room - over, 1)], choice])
         return encoded

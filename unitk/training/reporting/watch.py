@@ -11,7 +11,7 @@ import torch
 from unitk.criterions.base import Watching
 from unitk.data.batching import single_batches, spread
 from unitk.errors import UsageError
-from unitk.kernels.products import computing
+from unitk.kernels.products import compute_in
 from unitk.options.fields import flag
 from unitk.options.settings import Origin
 from unitk.slots import Batch
@@ -58,7 +58,7 @@ class Watch:
         if not self.batches:
             return
         model.eval()
-        with computing(self.device, self.precision, None):
+        with compute_in(self.device, self.precision, None):
             panel = self.criterion.panel(model, self.batches, step - 1, total)
         self.ranks.reshard(model)
         model.train()

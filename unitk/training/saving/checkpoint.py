@@ -219,7 +219,7 @@ def load_weights(
     taken = {name for name in here if name in there and there[name].shape == here[name].shape}
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
-            there[name] = model.resized(name, there[name])
+            there[name] = model.resize_table(name, there[name])
         if name.endswith(".mix.scale") and name in there:
             there[name] = there[name].reshape(1)  # earlier versions stored a scalar
     if task:

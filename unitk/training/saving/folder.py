@@ -89,7 +89,7 @@ class RunFolder:
             for left in folder.glob(f"{TEMPORARY}*"):
                 files.discard(left, folder)
 
-    def locked(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Keep other processes from training into this folder; the lock ends with the process."""
         self.path.mkdir(parents=True, exist_ok=True)
         return hold_lock(self.path / LOCK, f"--save-dir {self.path}")
@@ -147,7 +147,7 @@ class RunFolder:
         final = self.step(number)
         if not self.checkpoints.is_dir():  # it would come back without its lock
             raise FileNotFoundError(errno.ENOENT, "removed while the run goes on", self.checkpoints)
-        with files.appearing(final, folder=True) as temporary:
+        with files.fill_whole(final, folder=True) as temporary:
             write(temporary)
             seal(temporary)
         return final

@@ -50,7 +50,7 @@ def write_model(folder: Path, model: nn.Module, identity: Identity, task: Task) 
 
     Raises OSError if the disk does.
     """
-    write(folder, take_snapshot(model, (), Progress(), identity, task, Ranks().copied))
+    write(folder, take_snapshot(model, (), Progress(), identity, task, Ranks().copy_to_host))
 
 
 def take_snapshot(

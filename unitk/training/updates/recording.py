@@ -16,7 +16,7 @@ from torch import Tensor
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.data.batching import Update
 from unitk.errors import require
-from unitk.kernels.products import computing
+from unitk.kernels.products import compute_in
 from unitk.slots import Batch
 from unitk.training.device import mix, reseed
 from unitk.training.run import Run
@@ -113,7 +113,7 @@ class Recorder:
         run = self.run
         at = self.run.progress
         factors = dict(zip(names, found.numbers[len(run.plan.groups) :].unbind(), strict=True))
-        with computing(run.device, run.precision, at.products):
+        with compute_in(run.device, run.precision, at.products):
             loss = run.criterion(run.model, found.batch, at.step, run.total)
         total = torch.stack([factors[name] * loss.sums[name] for name in names]).sum()
         run.ranks.backward(run.model, total)

@@ -35,7 +35,7 @@ class Importance(Estimator):
     def costs(self, model: Decoder, task: Task, texts: Texts, how: Estimation) -> list[Cost]:
         assert isinstance(task, Optimus)
         config = replace(task.config, encoder_drop=0.0, decoder_drop=0.0, fusion=False)
-        plain = task.changed(config=config)
+        plain = task.with_attributes(config=config)
         examples, numbers = list[Example](), list[int]()
         for number, (_, text) in enumerate(texts):
             if len(text):

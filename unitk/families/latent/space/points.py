@@ -101,7 +101,7 @@ class LatentSpace:
         for numbers in batches(prompts, max_tokens):
             batch = collate([[prompts[i]] for i in numbers])
             feature = self.model.feature(batch.to(self.weight.device))
-            posterior = self.model.bridged(feature)
+            posterior = self.model.posterior_of(feature)
             parts = posterior.mean, (posterior.logvar / 2).exp(), posterior.kl(), feature
             for i, *row in zip(numbers, *(part.float().cpu() for part in parts), strict=True):
                 rows[i] = tuple(row)
@@ -141,7 +141,7 @@ class LatentSpace:
             require(not follows, f"{flag(name)} must be a number: a point has no source to follow")
         whole = self.task.prompt([np.empty(0, np.int64)])
         prompt = replace(whole, towers={"dec": whole.towers["dec"]})
-        sized = Constraint().sized(config, 0)
+        sized = Constraint().with_lengths(config, 0)
         over, _ = overrun(prompt, self.protocol, sized.max_len, self.model.config)
         at_most = sized.max_len - over
         require(over <= 0, f"--max-len must be at most {at_most}, got {sized.max_len}")
