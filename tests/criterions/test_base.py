@@ -17,4 +17,4 @@ def test_micro_batches_add_up_to_the_weighted_means_of_the_update():
 
 def test_all_that_is_logged_are_sums_and_parts():
     loss = Loss({"lm": torch.tensor(1.0)}, {"lm/nll": torch.tensor(2.0)})
-    assert loss.every == {"lm": 1.0, "lm/nll": 2.0} and set(loss.sums) == {"lm"}
+    assert loss.logged == {"lm": 1.0, "lm/nll": 2.0} and set(loss.sums) == {"lm"}

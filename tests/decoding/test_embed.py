@@ -70,12 +70,12 @@ def test_layers_of_packed_rows_are_those_of_single_ones(generator):
     single, packed = [], []
     with torch.no_grad():
         batch = collate([[Example({"x": slots}) for slots in read]]).to("cpu")
-        states = stack.encode(Reading.of(batch, "x", every=packed))
+        states = stack.encode(Reading.of(batch, "x", depths=packed))
         assert torch.equal(states, packed[-1]) and len(packed) == 1 + len(stack.layers)
         start = 0
         for slots in read:
             batch, single = collate([[Example({"x": slots})]]).to("cpu"), []
-            stack.encode(Reading.of(batch, "x", every=single))
+            stack.encode(Reading.of(batch, "x", depths=single))
             for one, row in zip(single, packed, strict=True):
                 assert near(one[0, : len(slots)], row[0, start : start + len(slots)])
             start += len(slots)

@@ -98,7 +98,7 @@ def test_states_of_16_bits_stay_near_those_of_32(arch):
                 part.half_states = half
         every: list[torch.Tensor] = []
         with torch.autocast("cpu", torch.bfloat16):
-            found.append(model.decoder.encode(Reading.of(batch, "x", every=every)))
+            found.append(model.decoder.encode(Reading.of(batch, "x", depths=every)))
         wide = {state.dtype for state in every[1:-1]}
         assert wide == {torch.bfloat16 if half else torch.float32}
     full, half = ((one - exact).norm() / exact.norm() for one in found)

@@ -161,7 +161,7 @@ def test_layers_of_a_probe_are_those_of_the_forward_pass():
     model, rng = built(head_layers=(0, 1, 2, 3)), np.random.default_rng(4)
     example = text(rng, 8, [0, 2] * 4)
     batch, every = collate([[example]]).to("cpu"), []
-    reading = Reading.of(batch, "x", model.condition(batch), every=every)
+    reading = Reading.of(batch, "x", model.condition(batch), depths=every)
     states_BTD = model.decoder.encode(reading)
     assert len(every) == 4 and torch.equal(every[-1], states_BTD)
     near(every[-1][0, :8], by_hand(model, example))

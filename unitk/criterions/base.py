@@ -22,7 +22,7 @@ class Loss:
     """The states that stateful rows carry to the next update (`Batch.carry`)."""
 
     @property
-    def every(self) -> dict[str, Tensor]:
+    def logged(self) -> dict[str, Tensor]:
         """All sums that are logged."""
         return {**self.sums, **self.parts}
 
@@ -30,12 +30,12 @@ class Loss:
         """This micro-batch's part of the loss of an update: each sum by its ask's weight and the
         ask's count in the whole update. None if there is nothing to minimise."""
         # an ask that the whole update does not ask has no mean
-        asks = [
+        means = [
             weight(name) * total / counts[name]
             for name, total in self.sums.items()
             if counts.get(name)
         ]
-        return torch.stack(asks).sum() if asks else None
+        return torch.stack(means).sum() if means else None
 
 
 class Network(Protocol):
@@ -68,11 +68,12 @@ def totals(
     """
     weight_K = torch.cat([ask.weight for ask in asks])
     # products and sums, not `@`, which autocast would do in 16 bits
-    rows = [terms.loss] + [x if x is None else weight_K * x for x in (terms.nll, terms.correct)]
+    rows = [terms.loss]
+    rows += [None if row is None else weight_K * row for row in (terms.nll, terms.correct)]
     sizes = [len(ask.label) for ask in asks]  # the rows of asks lie one behind the other
     parts = [[None] * len(asks) if row is None else row.split(sizes) for row in rows]
     for loss, *others in zip(*parts, strict=True):
-        nll, correct = (None if one is None else one.sum() for one in others)
+        nll, correct = (None if row is None else row.sum() for row in others)
         yield loss.sum(), nll, correct
 
 

@@ -44,8 +44,8 @@ class CrossEntropy:
         # asks of one head share its product; those that name their candidates have their own
         together: dict[tuple[str, str, str], list[Ask]] = {}
         for ask in batch.asks.values():
-            own = "" if ask.among is None else ask.name
-            together.setdefault((ask.tower, ask.head, own), []).append(ask)
+            alone = "" if ask.among is None else ask.name
+            together.setdefault((ask.tower, ask.head, alone), []).append(ask)
         loss = Loss({}, {}, carry)  # never means: the loop divides, once per update
         for (_, head, _), asks in together.items():
             terms = model.answer(
@@ -66,18 +66,18 @@ class CrossEntropy:
 
         States "TOWER/raw" are those before dropout, where a model gives any.
         """
-        name = batch.decoded
+        tower = batch.decoded
         require(len(batch.towers) == 1, "--criterion.ar and tar are for models of one tower")
-        slots = batch.towers[name]
-        raw_BTD = states.get(f"{name}/raw", states[name])
+        slots = batch.towers[tower]
+        raw_BTD = states.get(f"{tower}/raw", states[tower])
         real_BT = slots[BORN] < NEVER
-        both_BT = real_BT[:, 1:] & real_BT[:, :-1] & (slots[DOC].diff() == 0)
+        pair_BT = real_BT[:, 1:] & real_BT[:, :-1] & (slots[DOC].diff() == 0)
         parts = {
-            "ar": (self.ar, states[name], real_BT),
-            "tar": (self.tar, raw_BTD.diff(dim=1), both_BT),
+            "ar": (self.ar, states[tower], real_BT),
+            "tar": (self.tar, raw_BTD.diff(dim=1), pair_BT),
         }
         return {
-            part: weight * (x.float().square().mean(-1) * counted).sum()
-            for part, (weight, x, counted) in parts.items()
+            name: weight * (x_BTD.float().square().mean(-1) * counted_BT).sum()
+            for name, (weight, x_BTD, counted_BT) in parts.items()
             if weight
         }

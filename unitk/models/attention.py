@@ -76,8 +76,8 @@ class View:
             sight_BTP = masks.limit_window(sight_BTP, self.queries, slots, self.window)
         # in front, where `prepend` and the cache put a prefix' keys and values
         first_B1TP = bias(sight_BTP, self.bias_BHTS.dtype)
-        wide = first_B1TP.expand(-1, self.bias_BHTS.shape[1], -1, -1)
-        table = torch.cat([wide, self.bias_BHTS], 3)
+        first_BHTP = first_B1TP.expand(-1, self.bias_BHTS.shape[1], -1, -1)
+        table = torch.cat([first_BHTP, self.bias_BHTS], 3)
         if slots is None:
             return replace(self, bias_BHTS=table)
         keys = torch.cat([slots, self.keys], 2)
@@ -102,7 +102,7 @@ class View:
         """Attend from the queries to the keys: [B, H, T, K]; scores are multiplied by `scale`.
 
         Keys and values may have fewer heads, each for as many consecutive ones of queries.
-        `more_BHTS` is added to them: for the last S keys, where some of a prefix stand before.
+        `more_BHTS` is added to the scores of the last keys; keys of a prefix stand before these.
         """
         if self.kernel is not None:
             assert more_BHTS is None
@@ -113,27 +113,34 @@ class View:
             # 0 for keys of a prefix, which have no place
             ahead = key_BHSK.shape[2] - more_BHTS.shape[3]
             bias_BHTS = bias_BHTS + F.pad(more_BHTS.to(bias_BHTS.dtype), (ahead, 0))
-        if self.products is None:
-            # SDPA wants one dtype: a cache may have fewer bits than queries; and not all of its
-            # kernels with a mask know groups of heads
-            group = query_BHTK.shape[1] // key_BHSK.shape[1]
-            key_BHSK, value_BHSK = (
-                one if group == 1 else one.repeat_interleave(group, dim=1)
-                for one in (key_BHSK.to(query_BHTK.dtype), value_BHSK.to(query_BHTK.dtype))
-            )
-            return F.scaled_dot_product_attention(
-                query_BHTK,
-                key_BHSK,
-                value_BHSK,
-                attn_mask=bias_BHTS,
-                is_causal=self.causal,
-                dropout_p=self.dropout,
-                scale=scale,
-            )
-        key_BHSK, value_BHSK = key_BHSK.to(self.products), value_BHSK.to(self.products)
+        attend = self._by_sdpa if self.products is None else self._by_products
+        return attend(query_BHTK, key_BHSK, value_BHSK, scale, bias_BHTS)
+
+    def _by_sdpa(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: float, bias_BHTS: Tensor | None
+    ) -> Tensor:
+        # SDPA wants one dtype: a cache may have fewer bits than queries; and not all of its
+        # kernels with a mask know groups of heads
+        key, value = key.to(query.dtype), value.to(query.dtype)
+        group = query.shape[1] // key.shape[1]
+        if group > 1:
+            key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+        return F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=bias_BHTS,
+            is_causal=self.causal,
+            dropout_p=self.dropout,
+            scale=scale,
+        )
+
+    def _by_products(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: float, bias_BHTS: Tensor | None
+    ) -> Tensor:
         # scaled before the product: there are far fewer queries than scores
-        scaled_BHTK = query_BHTK.to(self.products) * scale
-        score_BHTS = multiply(scaled_BHTK, key_BHSK.mT)
+        scaled_BHTK = query.to(self.products) * scale
+        score_BHTS = multiply(scaled_BHTK, key.to(self.products).mT)
         if bias_BHTS is not None:
             # in place, a table that fills the cache takes up to four times as long (Xeon, bf16)
             score_BHTS = score_BHTS + bias_BHTS
@@ -142,7 +149,7 @@ class View:
         weight_BHTS = softmax(score_BHTS, -1)
         if self.dropout:
             weight_BHTS = F.dropout(weight_BHTS, self.dropout)
-        return multiply(weight_BHTS, value_BHSK).to(query_BHTK.dtype)
+        return multiply(weight_BHTS, value.to(self.products)).to(query.dtype)
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,7 @@ class Source:
         """The same source for the asked slots only."""
         # these queries are made of the asked slots; those of self-attention before they are taken
         turns = self.view.rotation
-        turns = turns if turns is None else take_asked(turns, asked_Ba)
+        turns = None if turns is None else take_asked(turns, asked_Ba)
         return replace(self, view=replace(self.view.of(asked_Ba), rotation=turns))
 
 
@@ -252,8 +259,8 @@ def bias(sight_BTS: Tensor, dtype: torch.dtype, score_BHTS: Tensor | None = None
     Where a query may look, it is 0 or the given `score_BHTS`; elsewhere it is minus infinity.
     """
     blind = torch.full((), float("-inf"), dtype=dtype, device=sight_BTS.device)
-    seen = torch.zeros_like(blind) if score_BHTS is None else score_BHTS
-    return torch.where(sight_BTS[:, None], seen, blind)
+    visible = torch.zeros_like(blind) if score_BHTS is None else score_BHTS
+    return torch.where(sight_BTS[:, None], visible, blind)
 
 
 def compute_dtype(parameter: Tensor) -> torch.dtype:
@@ -289,15 +296,17 @@ class HeadParts(nn.Module):
         self.key_width = config.key_width
         self.eps = config.norm_eps
         self.scale = config.key_width**-0.5 if config.score_scale else 1.0
-        weighed = config.qk_norm_weights
         self.joint = config.qk_norm_joint
-        widths = config.heads_width, config.kv_width
-        query, key = widths if self.joint else (self.key_width, self.key_width)
-        self.query_norm = RMSNorm(query, self.eps) if weighed else None
-        self.key_norm = RMSNorm(key, self.eps) if weighed else None
-        # without it, no score of normed vectors would be above the root of a head's width
-        scaled = config.qk_norm and not weighed
-        self.query_scale = nn.Parameter(torch.ones(self.num_heads)) if scaled else None
+        self.query_norm: RMSNorm | None = None
+        self.key_norm: RMSNorm | None = None
+        self.query_scale: nn.Parameter | None = None
+        if config.qk_norm_weights:
+            query_width = config.heads_width if self.joint else self.key_width
+            self.query_norm = RMSNorm(query_width, self.eps)
+            self.key_norm = RMSNorm(config.kv_width if self.joint else self.key_width, self.eps)
+        elif config.qk_norm:
+            # without it, no score of normed vectors would be above the root of a head's width
+            self.query_scale = nn.Parameter(torch.ones(self.num_heads))
         self.gate = nn.Linear(config.width, self.num_heads) if config.head_gate else None
         self.norm = norm(config, config.heads_width, inside=True)
         self.gates: Tensor | None = None
@@ -318,14 +327,17 @@ class HeadParts(nn.Module):
     def _turn(self, x_BSM: Tensor, rotation_B1SP: Tensor | None, weighed: RMSNorm | None) -> Tensor:
         """Heads [B, H, S, K] of [B, S, H * K], normed and rotated."""
         # weighed before the rotation, which mixes the channels of a pair
-        made_BHSK = self.split(weighed(x_BSM) if weighed is not None and self.joint else x_BSM)
-        if weighed is not None and not self.joint:
-            made_BHSK = weighed(made_BHSK)
+        if weighed is not None and self.joint:
+            head_BHSK = self.split(weighed(x_BSM))
+        elif weighed is not None:
+            head_BHSK = weighed(self.split(x_BSM))
+        else:
+            head_BHSK = self.split(x_BSM)
         if rotation_B1SP is not None:
-            made_BHSK = rotate(made_BHSK, rotation_B1SP)
+            head_BHSK = rotate(head_BHSK, rotation_B1SP)
         if self.query_scale is not None:
-            made_BHSK = unit_rms(made_BHSK, self.eps)
-        return made_BHSK.type_as(x_BSM)
+            head_BHSK = unit_rms(head_BHSK, self.eps)
+        return head_BHSK.type_as(x_BSM)
 
     def split(self, x_BTM: Tensor) -> Tensor:
         """The heads [B, H, T, K] of [B, T, H * K]."""
@@ -367,8 +379,8 @@ class Attention(HeadParts):
             key, value = store(key, value)
         more = None
         if self.biased:  # a cache may have fewer bits
-            own = key[:, :, -view.keys.shape[2] :].type_as(query)
-            more = self.score_bias(query, own, view)
+            of_slots = key[:, :, -view.keys.shape[2] :].type_as(query)
+            more = self.score_bias(query, of_slots, view)
         return self.join(view(query, key, value, self.scale, more), x_BTD)
 
     def score_bias(self, query_BHTK: Tensor, key_BHSK: Tensor, view: View) -> Tensor:
@@ -404,8 +416,8 @@ class Attention(HeadParts):
             first, rest = (None, None) if bias is None else (bias[:width], bias[width:])
             query = F.linear(x_BTD, weight[:width], first)
             key, value = F.linear(x_BTD[:, :num_keys], weight[width:], rest).chunk(2, dim=-1)
-        seen = rotation_B1TP if rotation_B1TP is None else rotation_B1TP[:, :, :num_keys]
-        return self.queries(query, rotation_B1TP), self.keys(key, seen), self.split(value)
+        turns = None if rotation_B1TP is None else rotation_B1TP[:, :, :num_keys]
+        return self.queries(query, rotation_B1TP), self.keys(key, turns), self.split(value)
 
 
 class CrossAttention(HeadParts):

@@ -328,9 +328,10 @@ class ModelConfig(ArchConfig):
         positions (0: it has none)."""
         windows = self.layer_windows or (0,)
         bases = self.layer_rotary_bases or (self.rotary_base,)
-        rotary = self.positions == "rotary"
+        if self.positions != "rotary":
+            bases = (0.0,)
         layers = range(self.num_layers)
-        return [(windows[n % len(windows)], rotary * bases[n % len(bases)]) for n in layers]
+        return [(windows[n % len(windows)], bases[n % len(bases)]) for n in layers]
 
     @property
     def biased_out(self) -> bool:
@@ -393,9 +394,8 @@ class ModelConfig(ArchConfig):
     ) -> int:
         """The weights of one tower; `cross`: its layers have cross-attention."""
         groups = self.layer_groups or layers
-        num_attentions, num_ffns = (
-            groups if self.layer_share in ("layer", one) else layers for one in ("attention", "ffn")
-        )
+        num_attentions = groups if self.layer_share in ("layer", "attention") else layers
+        num_ffns = groups if self.layer_share in ("layer", "ffn") else layers
         num_heads = sum(self.layer_heads) or num_attentions * self.num_heads
         shares = 2 + 2 * self.kv_heads / self.num_heads  # queries and outputs, keys and values
         matrices = round(shares * self.width * num_heads * self.key_width)
@@ -403,13 +403,16 @@ class ModelConfig(ArchConfig):
         if cross:
             distinct = groups if self.layer_share == "layer" else layers
             matrices += round(distinct * shares * self.width * self.heads_width)
-        rows = vocab_size * (1 + (output and not self.tied)) + self.num_virtual + self.num_segments
-        rows += self.num_tasks
+        rows = vocab_size + self.num_virtual + self.num_segments + self.num_tasks
+        if output and not self.tied:
+            rows += vocab_size
         if self.positions == "learned":
             rows += self.max_positions + self.max_positions2 + self.position_offset
-        squares = sum(3 if head.startswith("sbo:") else 1 for head in self.heads)
-        heads = output * squares * self.width**2 + 2 * self.width * self.embedding_width
-        return matrices + rows * self.table_width + heads
+        weights = matrices + rows * self.table_width + 2 * self.width * self.embedding_width
+        if output:
+            squares = sum(3 if head.startswith("sbo:") else 1 for head in self.heads)
+            weights += squares * self.width**2
+        return weights
 
 
 @dataclass(frozen=True, kw_only=True)

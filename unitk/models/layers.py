@@ -40,10 +40,12 @@ class Embedding(nn.Module):
         self.tokens = Table(vocab_size, config.table_width)
         self.virtual = _table(config.num_virtual, config)
         self.scale = config.table_width**0.5 if config.embedding_scale else 1.0
-        learned = config.positions == "learned"
-        rows = config.max_positions and config.max_positions + self.offset
-        self.positions = _table(learned * rows, config)
-        self.positions2 = _table(learned * config.max_positions2, config)
+        rows = rows2 = 0
+        if config.positions == "learned":
+            rows = config.max_positions and config.max_positions + self.offset
+            rows2 = config.max_positions2
+        self.positions = _table(rows, config)
+        self.positions2 = _table(rows2, config)
         self.segments = _table(config.num_segments, config)
         self.one_segment = config.num_segments == 1  # which all parts of a text are (RoBERTa)
         self.tasks = _table(config.num_tasks, config)
@@ -60,7 +62,8 @@ class Embedding(nn.Module):
         if self.positions2 is not None:
             x_BTD = x_BTD + self.positions2(slots[POS2])
         if self.segments is not None:
-            x_BTD = x_BTD + self.segments(slots[SEG] * (not self.one_segment))
+            seg_BT = torch.zeros_like(slots[SEG]) if self.one_segment else slots[SEG]
+            x_BTD = x_BTD + self.segments(seg_BT)
         if added is not None:
             x_BTD = x_BTD + added
         return self.map(self.dropout(self.norm(x_BTD)))
@@ -79,12 +82,13 @@ class Embedding(nn.Module):
 
         It is cut off, or the rows of positions 0, 1, ... come again (as in s2s-ft and UniLM).
         """
-        part = name.split(".")[-2]
-        first = self.offset if part == "positions" else 0  # rows before that of position 0 stay
-        rows = len(getattr(self, part).weight)
+        attribute = name.split(".")[-2]
+        # rows before that of position 0 stay
+        first = self.offset if attribute == "positions" else 0
+        rows = len(getattr(self, attribute).weight)
         body = table[first:]
-        again = body.repeat(-(-rows // max(len(body), 1)), 1)
-        return torch.cat([table[:first], again])[:rows]
+        repeated = body.repeat(-(-rows // max(len(body), 1)), 1)
+        return torch.cat([table[:first], repeated])[:rows]
 
     def look_up(self, token_BT: Tensor) -> Tensor:
         """The rows of real and virtual tokens [B, T, D]."""
@@ -162,16 +166,17 @@ class Layer(nn.Module):
         super().__init__()
         self.norm_first = config.norm_first
         self.parallel = config.parallel_residual
-        own = config.norm_first or not config.norm_after
+        normed = config.norm_first or not config.norm_after
         after = config.norm_after
-        self.attention_norm = _norm(config, own)
+        self.attention_norm = _norm(config, normed)
         self.attention_after = _norm(config, after)
         self.attention: Attention = import_object(config.attention_type)(config)
-        self.cross_norm, self.cross_after = (_norm(config, cross and one) for one in (own, after))
+        self.cross_norm = _norm(config, cross and normed)
+        self.cross_after = _norm(config, cross and after)
         self.cross_attention: CrossAttention | None = None
         if cross:
             self.cross_attention = import_object(config.cross_attention_type)(config)
-        self.ffn_norm = _norm(config, own)
+        self.ffn_norm = _norm(config, normed)
         self.ffn_after = _norm(config, after)
         self.ffn = FeedForward(config)
         self.dropout = Dropout(config.dropout)
@@ -225,13 +230,13 @@ class Layer(nn.Module):
     ) -> Tensor:
         """The residual sum of a state and the output of a part, with the norm in its place."""
         # GPT: x + part(norm(x)); BERT: norm(x + part(x)); OLMo 2 has its norm in the part
-        made_BTD = part(norm(x_BTD) if self.norm_first else x_BTD)
-        sum_BTD = (x_BTD if asked is None else take_asked(x_BTD, asked)) + self.dropout(made_BTD)
+        output_BTD = part(norm(x_BTD) if self.norm_first else x_BTD)
+        sum_BTD = (x_BTD if asked is None else take_asked(x_BTD, asked)) + self.dropout(output_BTD)
         return self.state(sum_BTD if self.norm_first else norm(sum_BTD), x_BTD)
 
-    def state(self, made_BTD: Tensor, entered_BTD: Tensor) -> Tensor:
+    def state(self, x_BTD: Tensor, entered_BTD: Tensor) -> Tensor:
         """A state for what follows: autocast has norms give 32 bits, whatever entered them."""
-        return made_BTD.type_as(entered_BTD) if self.half_states else made_BTD
+        return x_BTD.type_as(entered_BTD) if self.half_states else x_BTD
 
 
 class Tower(nn.Module):

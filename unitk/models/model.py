@@ -80,8 +80,8 @@ class Model(Answers):
             if root == STORED.get(tower, tower):
                 return f"towers.{tower}.{rest}".rstrip(".")
         # a part beside the towers (heads, a latent's bridge), else one of the decoded tower
-        own = root in self._modules or root in self._parameters
-        return name if own else f"towers.{self.config.towers[-1]}.{name}".rstrip(".")
+        beside = root in self._modules or root in self._parameters
+        return name if beside else f"towers.{self.config.towers[-1]}.{name}".rstrip(".")
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -90,7 +90,7 @@ class Model(Answers):
         parameters = list(super().named_parameters(prefix, recurse, remove_duplicate=False))
         # the decoded tower and the heads come first
         kinds = (f"towers.{self.config.towers[-1]}.", "heads.", "towers.", "")
-        parameters.sort(key=lambda one: [one[0].startswith(kind) for kind in kinds].index(True))
+        parameters.sort(key=lambda pair: [pair[0].startswith(kind) for kind in kinds].index(True))
         seen = set[nn.Parameter]()
         for name, parameter in parameters:
             if not (remove_duplicate and parameter in seen):
@@ -165,9 +165,9 @@ class Model(Answers):
         condition = self.condition(batch) if condition is None else condition
         if batch.stateful_rows is None or not self.config.carries:
             return self.read(name, batch, condition), {}
-        every: list[Tensor] = []
-        states = self.read(name, batch, condition, every)
-        entered_BLTD = torch.stack(every[:-1], 1).detach()
+        depths: list[Tensor] = []
+        states = self.read(name, batch, condition, depths)
+        entered_BLTD = torch.stack(depths[:-1], 1).detach()
         return states, self.states_to_carry(batch.towers[name], entered_BLTD, condition.memory)
 
     def states_to_carry(self, slots: Tensor, entered_BLTD: Tensor, memory: Carry) -> Carry:
@@ -182,35 +182,37 @@ class Model(Answers):
         name: str,
         batch: Batch,
         condition: Condition | None = None,
-        every: list[Tensor] | None = None,
+        depths: list[Tensor] | None = None,
     ) -> dict[str, Tensor]:
         """The states of a tower, and those of several layers where a head reads them.
 
-        Those of all depths are added to `every` (`Reading.every`).
+        Those of all depths are added to `depths` (`Reading.depths`).
         """
-        numbers = self.config.head_layers
-        read = any(ask.tower == name and ask.head != LM for ask in batch.asks.values())
-        mixed = bool(numbers) and read
-        every = [] if mixed and every is None else every
-        asked = asked_slots(batch, name) if batch.only_asked and every is None else None
-        reading = Reading.of(batch, name, condition, asked=asked, every=every)
+        layers = self.config.head_layers
+        mixed = bool(layers) and any(
+            ask.tower == name and ask.head != LM for ask in batch.asks.values()
+        )
+        depths = [] if mixed and depths is None else depths
+        asked = asked_slots(batch, name) if batch.only_asked and depths is None else None
+        reading = Reading.of(batch, name, condition, asked=asked, depths=depths)
         states = {name: self.tower(name).encode(reading)}
-        if mixed and every is not None:
-            states[layers_key(name)] = torch.stack([every[number] for number in numbers], dim=2)
+        if mixed and depths is not None:
+            states[layers_key(name)] = torch.stack([depths[layer] for layer in layers], dim=2)
         return states
 
     def embed(self, batch: Batch, depth: int) -> Tensor:
         """The states [B, T, D] of texts (`Task.to_embed`) behind as many layers."""
-        every = None if depth == len(self.reader.layers) else Depths(depth)
+        depths = None if depth == len(self.reader.layers) else Depths(depth)
         with suppress(StopIteration):
-            last = self.reader.encode(Reading.of(batch, "enc", every=every))
-        return last if every is None else every[depth]
+            last = self.reader.encode(Reading.of(batch, "enc", depths=depths))
+        return last if depths is None else depths[depth]
 
     def check_tower(self, name: str, batch: Batch) -> None:
         """Raise `UsageError` unless the batch has this tower of the model."""
         if name not in batch.towers:
-            there, laid = (" and ".join(one) for one in (self.config.towers, batch.towers))
-            raise UsageError(f"--arch has the towers {there}, but the task lays out {laid}")
+            present = " and ".join(self.config.towers)
+            laid_out = " and ".join(batch.towers)
+            raise UsageError(f"--arch has the towers {present}, but the task lays out {laid_out}")
 
     def head(self, asked: Tensor | Asked, name: str = LM) -> Tensor:
         """The output of a head at asked rows; states [K, D] are of rows that read one slot."""
@@ -248,8 +250,8 @@ class EncoderDecoder(Model):
     """The decoder "dec" reads the states of the encoder "enc"."""
 
     def __init__(self, config: EncoderDecoderConfig, vocab_size: int):
-        own = replace(config, num_layers=config.decoder_layers or config.num_layers)
-        super().__init__(config, vocab_size, Stack(own, vocab_size, cross=True))
+        of_decoder = replace(config, num_layers=config.decoder_layers or config.num_layers)
+        super().__init__(config, vocab_size, Stack(of_decoder, vocab_size, cross=True))
         encoder = self.towers["enc"] = Stack(config, vocab_size)
         init_weights(encoder, config)
         if config.shared_embeddings:
@@ -260,7 +262,8 @@ class EncoderDecoder(Model):
         """The encoder's states."""
         self.check_tower("enc", batch)
         condition = Condition(bias=self.reader.embed.of_tasks(batch))
-        states_BSD = self.reader.encode(reading := Reading.of(batch, "enc", condition))
+        reading = Reading.of(batch, "enc", condition)
+        states_BSD = self.reader.encode(reading)
         return Condition(states_BSD, reading.slots, bias=self.decoder.embed.of_tasks(batch))
 
     def forward(

@@ -36,8 +36,8 @@ class RelativeBias(nn.Module):
 
     def by_distance(self, dtype: torch.dtype) -> Tensor:
         """Each head's bias for the distances from -far to far, [H, R]."""
-        every = torch.arange(-self.far, self.far + 1, device=self.table.weight.device)
-        bucket_R = buckets(every, self.table.num_embeddings, self.far, self.one_sided)
+        distance_R = torch.arange(-self.far, self.far + 1, device=self.table.weight.device)
+        bucket_R = buckets(distance_R, self.table.num_embeddings, self.far, self.one_sided)
         return self.table(bucket_R).to(dtype).mT.contiguous()
 
 
@@ -94,10 +94,8 @@ def rotate(x_BHTK: Tensor, rotation_B1TP: Tensor) -> Tensor:
     """Rotate pairs of channels (2i, 2i + 1) of queries or keys, in 32 bits at least."""
     wide_BHTK = x_BHTK.float() if x_BHTK.dtype.itemsize < 4 else x_BHTK
     if torch.compiler.is_compiling():  # which makes no code for complex numbers
-        (a_BHTP, b_BHTP), (cos_B1TP, sin_B1TP) = (
-            one.unbind(-1)
-            for one in (wide_BHTK.unflatten(-1, (-1, 2)), torch.view_as_real(rotation_B1TP))
-        )
+        a_BHTP, b_BHTP = wide_BHTK.unflatten(-1, (-1, 2)).unbind(-1)
+        cos_B1TP, sin_B1TP = torch.view_as_real(rotation_B1TP).unbind(-1)
         turned_BHTP = a_BHTP * cos_B1TP - b_BHTP * sin_B1TP, a_BHTP * sin_B1TP + b_BHTP * cos_B1TP
         return torch.stack(turned_BHTP, -1).flatten(-2)
     pairs_BHTP = torch.view_as_complex(wide_BHTK.unflatten(-1, (-1, 2)))

@@ -44,24 +44,9 @@ class Stack(Tower):
         self.config = config
         self.embed = Embedding(config, vocab_size)
         self.relative = RelativeBias(config, one_sided=cross) if config.relative_buckets else None
-        groups = config.layer_groups or config.num_layers
-        whole = config.layer_share == "layer"
-        count = groups if whole else config.num_layers
-        own = [Layer(config.of_layer(number), cross) for number in range(count)]
-        for layer, left in zip(own, config.layer_heads, strict=False):
-            if isinstance(inside := layer.attention.norm, RMSNorm):
-                inside.eps *= config.num_heads / left  # of a mean over all, pruned ones being 0
-        self.own_bias = any(layer.attention.biased for layer in own)
-        if not config.first_norm:
-            own[0].attention_norm = nn.Identity()
-        # layers of a group are one module, several times over, or have some modules in common
-        times = config.num_layers // groups
-        self.layers = nn.ModuleList(layer for layer in own for _ in range(times if whole else 1))
-        for number, layer in enumerate(() if whole else own):
-            layer.alone = times == 1
-            for part in ("", "_norm", "_after"):
-                name = config.layer_share + part
-                setattr(layer, name, getattr(own[number - number % times], name))
+        layers = self.make_layers(cross)
+        self.layers = nn.ModuleList(layers)
+        self.own_bias = any(layer.attention.biased for layer in layers)
         self.norm = norm(config) if config.final_norm else nn.Identity()
         self.cache_dtype: torch.dtype | None = None  # of a cache, if not that of the weights
         self.recompute = False
@@ -72,6 +57,28 @@ class Stack(Tower):
         """Pass states from layer to layer in the dtype of linear maps, which autocast chooses."""
         self.attention: Rendering = "auto"
         """How the visibility rule is rendered; slots that see a prefix have the dense mask."""
+
+    def make_layers(self, cross: bool) -> list[Layer]:
+        """The layers; those of a group are one module, or have some modules in common."""
+        config = self.config
+        groups = config.layer_groups or config.num_layers
+        size = config.num_layers // groups
+        one_module = config.layer_share == "layer"
+        count = groups if one_module else config.num_layers
+        layers = [Layer(config.of_layer(number), cross) for number in range(count)]
+        for layer, num_heads in zip(layers, config.layer_heads, strict=False):
+            if isinstance(inside := layer.attention.norm, RMSNorm):
+                inside.eps *= config.num_heads / num_heads  # of a mean over all, pruned ones 0
+        if not config.first_norm:
+            layers[0].attention_norm = nn.Identity()
+        if one_module:
+            return [layer for layer in layers for _ in range(size)]
+        for number, layer in enumerate(layers):
+            layer.alone = size == 1
+            for suffix in ("", "_norm", "_after"):
+                name = config.layer_share + suffix
+                setattr(layer, name, getattr(layers[number - number % size], name))
+        return layers
 
     def scale_logits(self) -> None:
         """Begin with smaller outputs in wider models (`base_width`): logits sum over the width."""
@@ -88,13 +95,16 @@ class Stack(Tower):
             dtype = self.cache_dtype  # as in the steps that follow
         # keys of a prefix have neither clock nor doc: a table alone can say who sees them
         choice: Rendering = "dense" if condition.prefix else self.attention
-        given = slots, reading.sight, reading.num_keys, dtype, dropout, self.relative, choice
-        packed = reading.packed if flash.fits(slots, dtype, self.config.key_width) else None
+        render = partial(
+            render_mask,
+            *(slots, reading.sight, reading.num_keys, dtype, dropout, self.relative, choice),
+            packed=reading.packed if flash.fits(slots, dtype, self.config.key_width) else None,
+            own_bias=self.own_bias,
+        )
         ahead = condition.prefix_keys(slots, self.layers)
 
         def view_of(window: int, base: float) -> View:
-            view = render_mask(*given, packed=packed, own_bias=self.own_bias, window=window)
-            view = replace(view, rotation=rotation(self.config, slots, base))
+            view = replace(render(window=window), rotation=rotation(self.config, slots, base))
             return view if ahead is None else view.behind(ahead.sight, ahead.slots)
 
         views = self.make_each(view_of)
@@ -109,9 +119,9 @@ class Stack(Tower):
         if views[-1].causal or views[-1].kernel is not None or condition.slots is not None:
             asked = None  # these have no rows to take
         through = self.compiled if self.training and self.compiled else self.pass_through
-        states_BTD = through(embedded_BTD, contexts, condition, asked, reading.every)
-        if reading.every is not None:
-            reading.every.append(states_BTD)
+        states_BTD = through(embedded_BTD, contexts, condition, asked, reading.depths)
+        if reading.depths is not None:
+            reading.depths.append(states_BTD)
         if asked is not None:
             index_BaD = asked[..., None].expand_as(states_BTD)
             states_BTD = states_BTD.new_zeros(embedded_BTD.shape).scatter(1, index_BaD, states_BTD)
@@ -123,17 +133,17 @@ class Stack(Tower):
         contexts: Sequence[Context],
         condition: Condition,
         asked: Tensor | None = None,
-        every: list[Tensor] | None = None,
+        depths: list[Tensor] | None = None,
     ) -> Tensor:
         """Apply the layers and the final norm; `asked` [B, a] limits the output to these slots.
 
-        The states that enter each layer are added to `every`. A family that lets more than the
+        The states that enter each layer are added to `depths`. A family that lets more than the
         states pass finds it in its condition.
         """
         x_BTD = embedded_BTD
         for number, (layer, context) in enumerate(zip(self.layers, contexts, strict=True)):
-            if every is not None:
-                every.append(x_BTD)
+            if depths is not None:
+                depths.append(x_BTD)
             last = asked if number == len(self.layers) - 1 else None
             if last is not None:
                 # the last layer: slots that nobody asks are keys and values only
@@ -146,10 +156,10 @@ class Stack(Tower):
         return self.norm(x_BTD)
 
     def make_each(self, make: Callable[[int, float], T]) -> list[T]:
-        """Per layer what is made of its window and rotary base; layers that are alike share it."""
+        """For each layer `make(window, rotary base)`, called once for those that have the same."""
         kinds = self.config.layer_kinds
-        made = {kind: make(*kind) for kind in dict.fromkeys(kinds)}
-        return [made[kind] for kind in kinds]
+        by_kind = {kind: make(*kind) for kind in dict.fromkeys(kinds)}
+        return [by_kind[kind] for kind in kinds]
 
     def project(self, condition: Condition) -> list[tuple[Tensor, Tensor]]:
         """Per layer the keys and values [B, H, S, K] of an encoder's states."""
@@ -157,10 +167,14 @@ class Stack(Tower):
         assert states is not None and slots is not None
         # turned by the encoder's positions: a decoder that copies or reorders learns it sooner
         turned = self.config.cross_rotary
-        turns = self.make_each(lambda _, base: rotation(self.config, slots, base * turned))
-        parts = [layer.cross_attention for layer in self.layers]
-        pairs = zip(parts, turns, strict=True)
-        return [p.project(states, turn) for p, turn in pairs if isinstance(p, CrossAttention)]
+        turns = self.make_each(
+            lambda _, base: rotation(self.config, slots, base) if turned else None
+        )
+        pairs = []
+        for layer, turn in zip(self.layers, turns, strict=True):
+            assert isinstance(layer.cross_attention, CrossAttention)
+            pairs.append(layer.cross_attention.project(states, turn))
+        return pairs
 
     def look_across(
         self, contexts: list[Context], across: View, pairs: list[tuple[Tensor, Tensor]]
@@ -194,11 +208,13 @@ class Stack(Tower):
         # are a hypothesis' own is in `sight_BqS` alone
         put(cache.slots, 2, at, columns)
         keys = cache.slots[:, :, :until]
-        own = cache.key[0].dtype
-        products = own if few(columns) or scores_by_products(columns, own, biased=False) else None
+        stored = cache.key[0].dtype
+        single = few(columns) or scores_by_products(columns, stored, biased=False)
+        products = stored if single else None
         dtype = products or compute_dtype(self.embed.tokens.weight)
-        distance = self.relative
-        score = None if distance is None else distance(columns[POS], keys[POS], dtype)
+        score = None
+        if self.relative is not None:
+            score = self.relative(columns[POS], keys[POS], dtype)
 
         def view_of(window: int, base: float) -> View:
             table = bias(limit_window(sight_BqS, columns, keys, window), dtype, score)
@@ -215,8 +231,8 @@ class Stack(Tower):
         contexts = list(map(Context, views, stores))
         if condition.slots is not None:
             # keys and values of the encoder were made once, when the cache was
-            seen = bias(cross(columns, condition.slots), dtype)
-            across = View(columns, condition.slots, seen, products=products)
+            table = bias(cross(columns, condition.slots), dtype)
+            across = View(columns, condition.slots, table, products=products)
             contexts = self.look_across(contexts, across, cache.cross)
         embedded_BqD = self.embed(columns, condition.sum_biases(columns))
         return self.pass_through(embedded_BqD, contexts, condition, asked)
@@ -245,6 +261,7 @@ class Stack(Tower):
         for layer, pair in enumerate(prefix):
             cache.key[layer][:, :, :length], cache.value[layer][:, :, :length] = pair
         if condition.slots is not None:
-            for first, second in self.project(condition):
-                cache.cross.append((first.to(dtype).contiguous(), second.to(dtype).contiguous()))
+            for pair in self.project(condition):
+                keys, values = (table.to(dtype).contiguous() for table in pair)
+                cache.cross.append((keys, values))
         return cache

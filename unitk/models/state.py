@@ -61,14 +61,14 @@ class Condition:
     def select(self, rows: Tensor) -> Condition:
         """The condition of these batch rows only."""
 
-        def chosen(table: Tensor | None, axis: int) -> Tensor | None:
+        def pick(table: Tensor | None, axis: int) -> Tensor | None:
             return None if table is None else table.index_select(axis, rows)
 
         return replace(
             self,
-            cross=chosen(self.cross, 0),
-            slots=chosen(self.slots, 1),
-            docs=chosen(self.docs, 0),
+            cross=pick(self.cross, 0),
+            slots=pick(self.slots, 1),
+            docs=pick(self.docs, 0),
             memory={name: table.index_select(0, rows) for name, table in self.memory.items()},
         )
 
@@ -79,14 +79,14 @@ class Condition:
     def prefix_keys(self, slots: Tensor, layers: Iterable[Any]) -> Ahead | None:
         """The keys of a prefix or of a memory, which come before those of slots [9, B, T]."""
         if self.prefix:
-            seen = self.prefix_sight(slots)
+            sight = self.prefix_sight(slots)
             before = None
             pairs = self.row_prefix()
         elif self.memory:
-            seen, before, pairs = self.memory_sight(slots, layers)
+            sight, before, pairs = self.memory_sight(slots, layers)
         else:
             return None
-        return Ahead(seen, before, [partial(prepend, *pair) for pair in pairs])
+        return Ahead(sight, before, [partial(prepend, *pair) for pair in pairs])
 
     def memory_sight(
         self, slots: Tensor, layers: Iterable[Any]
@@ -97,8 +97,8 @@ class Condition:
         before = self.memory["slots"].transpose(0, 1).clone()
         before[POS] += slots[POS, :, :1]
         before[DOC] = slots[DOC, :, :1]
-        each = zip(layers, self.memory["states"].unbind(1), strict=True)
-        return dense(slots, before), before, [layer.remember(states) for layer, states in each]
+        entered = zip(layers, self.memory["states"].unbind(1), strict=True)
+        return dense(slots, before), before, [layer.remember(states) for layer, states in entered]
 
     def prefix_sight(self, slots: Tensor) -> Tensor:
         """Which keys of the rows' prefixes each slot sees: bool [B, T, n * P]."""
@@ -133,20 +133,25 @@ class Reading:
     """The documents of the slots, if no slot sees beyond its own document."""
     asked: Tensor | None = None
     """[B, a]: the states of other slots may be 0."""
-    every: list[Tensor] | None = None
+    depths: list[Tensor] | None = None
     """A list to which the states of all depths are added: those that enter the first layer, and
     what each layer makes of them; the last ones are normed as those that are returned."""
 
     @classmethod
     def of(cls, batch: Batch, name: str, condition: Condition | None = None, **more: Any) -> Self:
         """The input of a tower for a batch."""
-        given = batch.towers[name], batch.sight[name], batch.num_keys[name]
-        condition = Condition() if condition is None else condition
-        return cls(*given, condition, batch.packed.get(name), **more)
+        return cls(
+            batch.towers[name],
+            batch.sight[name],
+            batch.num_keys[name],
+            Condition() if condition is None else condition,
+            batch.packed.get(name),
+            **more,
+        )
 
 
 class Depths(list[Tensor]):
-    """A list for `Reading.every` that ends the pass at one depth: no layer above it runs."""
+    """A list for `Reading.depths` that ends the pass at one depth: no layer above it runs."""
 
     def __init__(self, depth: int):
         self.depth = depth

@@ -175,7 +175,7 @@ class Trainer(Run):
                 if (total := loss.weigh(update.weight, counts)) is not None:
                     # shards wait for each other: one without texts computes too, and adds nothing
                     self.ranks.backward(self.model, scale * total if batch.num_real else 0 * total)
-                means.add(loss.every if batch.num_real else {}, {})
+                means.add(loss.logged if batch.num_real else {}, {})
             if number == update.numbers[0]:
                 means.add(self.noise.look(update, at.step, parameters, self.ranks, scale), {})
         return means.sums
@@ -312,7 +312,7 @@ class Trainer(Run):
                     loss = self.loss(batch := batch.to(self.device), number)  # of any run the same
                     means.add(*self.data.task.measure(self.model, batch))
                     if batch.num_real:
-                        means.add(loss.every, self.criterion.counts(batch))
+                        means.add(loss.logged, self.criterion.counts(batch))
             sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
             weights = source.loss_weights(self.progress.step, self.total)
             values |= measures.Means(sums, counts).values(name, weights)

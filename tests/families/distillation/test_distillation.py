@@ -107,8 +107,8 @@ def test_states_are_compared_at_the_depths_of_the_map():
     criterion, loss = learn(teacher, model, batch, **options, layers=("0=0", "2=3"))
     real = batch.towers["x"][5] < 1 << 30
     ours, theirs = [], []
-    model.read("x", batch, every=ours)
-    teacher.read("x", batch, every=theirs)
+    model.read("x", batch, depths=ours)
+    teacher.read("x", batch, depths=theirs)
     each = [((ours[a] - theirs[b]) ** 2).mean(-1)[real].sum() for a, b in ((0, 0), (2, 3))]
     near(loss.sums["states"], 2 * sum(each) / 2)
     assert criterion.counts(batch)["states"] == real.sum() == 28
@@ -122,8 +122,8 @@ def test_a_projection_makes_states_as_wide():
     options = {"labels_weight": 0.0, "logits_weight": 0.0, "states_weight": 1.0}
     _, loss = learn(teacher, model, batch, **options, layers=("1=1",))
     ours, theirs = [], []
-    model.read("x", batch, every=ours)
-    teacher.read("x", batch, every=theirs)
+    model.read("x", batch, depths=ours)
+    teacher.read("x", batch, depths=theirs)
     mapped = ours[1] @ model.heads[PROJECT].out.weight.T
     real = batch.towers["x"][5] < 1 << 30
     near(loss.sums["states"], F.mse_loss(mapped[real], theirs[1][real], reduction="sum") / 64)
@@ -163,8 +163,8 @@ def test_states_of_the_first_slots_alone_are_compared():
         teacher, model, batch, **options, layers=("2=2",), states_of="first", states_loss="normed"
     )
     ours, theirs = [], []
-    model.read("x", batch, every=ours)
-    teacher.read("x", batch, every=theirs)
+    model.read("x", batch, depths=ours)
+    teacher.read("x", batch, depths=theirs)
     first = [(0, 0), (0, 9), (1, 0)]
     a, b = (
         F.normalize(torch.stack([one[2][at] for at in first]), dim=-1) for one in (ours, theirs)

@@ -119,7 +119,7 @@ def test_heads_read_the_encoder_its_latent_or_its_layers(texts, settings):
         every = []
         batch = batched(asked)
         [ask] = batch.asks.values()
-        model.reader.encode(Reading.of(batch, "enc", every=every))
+        model.reader.encode(Reading.of(batch, "enc", depths=every))
         weight = model.heads["class:x"].out.weight.T
         near(model.output(batch, ask), every[-1][:, 0] @ weight)
         mixed = build(heads=heads, head_pooler=False, head_layers=(0, -1), **settings)

@@ -49,7 +49,7 @@ def batch(towers=("x",)):
 def states_of(model, one):
     """The states of all layers of the tower that is decoded."""
     every, name = [], model.config.towers[-1]
-    model.decoder.encode(Reading.of(one, name, model.condition(one), every=every))
+    model.decoder.encode(Reading.of(one, name, model.condition(one), depths=every))
     return every
 
 

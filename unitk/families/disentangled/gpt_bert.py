@@ -54,7 +54,7 @@ class WeightedStack(Stack):
         contexts: Sequence[Context],
         condition: Condition,
         asked: Tensor | None = None,
-        every: list[Tensor] | None = None,
+        depths: list[Tensor] | None = None,
     ) -> Tensor:
         """The layers, of which each part adds to a sum of all states before it."""
         x_BTD = embedded_BTD
@@ -62,8 +62,8 @@ class WeightedStack(Stack):
         again = self.recompute and self.training
         for layer, context in zip(self.layers, contexts, strict=True):
             assert isinstance(layer, Layer)
-            if every is not None:
-                every.append(x_BTD)
+            if depths is not None:
+                depths.append(x_BTD)
             attend = partial(layer.attention, view=context.view, store=context.store)
             parts: list[tuple[Tensor, nn.Module, Callable[[Tensor], Tensor]]] = [
                 (layer.get_parameter("attention_sum"), layer.attention_norm, attend),

@@ -38,7 +38,7 @@ class Seen:
     """The outputs, states and attention that a model computes of a batch."""
 
     states: dict[str, Tensor]
-    every: list[Tensor]
+    depths: list[Tensor]
     """The states [B, T, D] of each depth, 0 being the embeddings; empty unless they are needed."""
     attention: list[Tensor]
     """The scores of each layer's attention, [B, H, T, S]; empty unless they are needed."""
@@ -168,7 +168,7 @@ class Distillation:
         size = compare.CHUNK
         run = chunk if count <= size else partial(recompute, chunk)
         some = [slice(i, i + size) for i in range(0, count, size)]
-        each = [run(ours.part(i), theirs.part(i), ask.label[i], ask.weight[i]) for i in some]
+        each = [run(ours.chunk(i), theirs.chunk(i), ask.label[i], ask.weight[i]) for i in some]
         columns = [None if one[0] is None else torch.cat(one) for one in zip(*each, strict=True)]
         loss_K, soft_K, nll_K, correct_K = columns
         assert loss_K is not None and soft_K is not None
@@ -199,7 +199,7 @@ class Distillation:
         """The distance of the states of these slots, as a mean over the pairs of depths."""
         sums = []
         for ours, theirs in pairs:
-            a_BTD, b_BTD = found.every[ours], wanted.every[theirs]
+            a_BTD, b_BTD = found.depths[ours], wanted.depths[theirs]
             wide = b_BTD.shape[-1]
             if PROJECT in model.heads:
                 # past `Model.head`, which mixes layers where heads are to read several
@@ -222,15 +222,15 @@ def look(model: Model, batch: Batch, config: DistillConfig) -> Seen:
         lean = replace(batch, only_asked=batch.docs.device.type == "cpu")
         return Seen(model(lean, model.condition(lean))[0], [], [])
     name = batch.decoded
-    every = list[Tensor]()
+    depths = list[Tensor]()
     model.check_tower(name, batch)
     condition = model.condition(batch)
     with _record_inputs(model.tower(name), inside) as calls:
-        states = model.read(name, batch, condition, every)
+        states = model.read(name, batch, condition, depths)
         attention = [attention_scores(*call) for call in calls]
     if condition.cross is not None:
         states = {model.config.towers[0]: condition.cross, **states}
-    return Seen(states, every, attention)
+    return Seen(states, depths, attention)
 
 
 def _outputs(model: Model, seen: Seen, batch: Batch, ask: Ask) -> Asked:

@@ -92,7 +92,7 @@ class ReplacedTokens:
         size = compare.CHUNK
         run = chunk if count <= size else partial(recompute, chunk)
         some = [slice(i, i + size) for i in range(0, count, size)]
-        each = [run(asked.part(one), ask.label[one], draw_K[one]) for one in some]
+        each = [run(asked.chunk(one), ask.label[one], draw_K[one]) for one in some]
         nll_K, correct_K, drawn_K = (torch.cat(parts) for parts in zip(*each, strict=True))
         return nll_K, correct_K, drawn_K
 

@@ -115,7 +115,7 @@ class RecurrentStack(Tower):
         """The states [B, T, D], as `Stack.encode` has them, of a model of one direction."""
         slots = reading.slots
         memory = reading.condition.memory
-        return self.read(self.embed(slots), slots, reading.sight, memory, reading.every)[0]
+        return self.read(self.embed(slots), slots, reading.sight, memory, reading.depths)[0]
 
     def read(
         self,

@@ -42,7 +42,7 @@ class TwoTowers(Model):
         """The states of texts behind as many layers of the tower that the batch names."""
         [name] = batch.towers
         tower = self.tower(name)
-        every = None if depth == len(tower.layers) else Depths(depth)
+        depths = None if depth == len(tower.layers) else Depths(depth)
         with suppress(StopIteration):
-            last = tower.encode(Reading.of(batch, name, every=every))
-        return last if every is None else every[depth]
+            last = tower.encode(Reading.of(batch, name, depths=depths))
+        return last if depths is None else depths[depth]

@@ -98,11 +98,11 @@ class KnowledgeStack(Stack):
         contexts: Sequence[Context],
         condition: Condition,
         asked: Tensor | None = None,
-        every: list[Tensor] | None = None,
+        depths: list[Tensor] | None = None,
     ) -> Tensor:
         """The T-encoder, then the K-encoder, whose layers fuse tokens and entities."""
         if not isinstance(condition, Linked):
-            return super().pass_through(embedded_BTD, contexts, condition, asked, every)
+            return super().pass_through(embedded_BTD, contexts, condition, asked, depths)
         assert condition.vectors is not None and condition.linked is not None
         e_BTE, linked_BT1 = condition.vectors, condition.linked
         between = self.entities(contexts[-1].view, linked_BT1)
@@ -110,8 +110,8 @@ class KnowledgeStack(Stack):
         plain = len(self.layers) - len(self.fusions)
         again = self.recompute and self.training
         for number, (layer, context) in enumerate(zip(self.layers, contexts, strict=True)):
-            if every is not None:
-                every.append(x_BTD)
+            if depths is not None:
+                depths.append(x_BTD)
             if number < plain:
                 x_BTD = recompute(layer, x_BTD, context) if again else layer(x_BTD, context)
                 continue

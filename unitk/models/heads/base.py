@@ -58,11 +58,11 @@ class Asked:
         assert self.rows is not None
         return self.rows >= 0
 
-    def part(self, some: slice) -> Asked:
-        """A part of the rows."""
+    def chunk(self, chosen: slice) -> Asked:
+        """Some of the rows."""
         # `batch` stays whole: rows are numbers of its slots
-        rows = None if self.rows is None else self.rows[some]
-        return replace(self, states=self.states[some], rows=rows)
+        rows = None if self.rows is None else self.rows[chosen]
+        return replace(self, states=self.states[chosen], rows=rows)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Categorical(Head):
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:
         """The logarithm of the mean of the models' probabilities."""
-        log_probs = [one.log_softmax(-1, dtype=torch.float32) for one in outputs]
+        log_probs = [logits.log_softmax(-1, dtype=torch.float32) for logits in outputs]
         return torch.stack(log_probs).logsumexp(0) - math.log(len(outputs))
 
 
@@ -147,19 +147,19 @@ class Heads(nn.ModuleDict):
 
     def __init__(self, config: ModelConfig, vocab_size: int, further: ModelConfig) -> None:
         super().__init__()
-        for given in (LM, *config.heads):
-            kind, name, size = (*given.split(":"), "", "")[:3]
-            # finding heads imports their modules, so that a typo in `--arch.heads` is told here
-            made = get("head", kind, "--arch.heads")
+        for spec in (LM, *config.heads):
+            kind, name, size = (*spec.split(":"), "", "")[:3]
+            # finding heads imports their modules, so that a typo in `--arch.heads` is refused here
+            head_class = get("head", kind, "--arch.heads")
             require(
-                bool(size) or not made.needs_size,
-                f"--arch.heads {given}: a head of kind {kind} needs a size, {given}:2",
+                bool(size) or not head_class.needs_size,
+                f"--arch.heads {spec}: a head of kind {kind} needs a size, {spec}:2",
             )
             key = f"{kind}:{name}" if name else kind
-            own = config if given == LM else further
-            self[key] = head = made(own, vocab_size, int(size) if size else None)
-            if own.head_layers and given != LM:
-                head.mix = LayerMix(len(own.head_layers), own.head_layer_norm)
+            settings = config if spec == LM else further
+            self[key] = head = head_class(settings, vocab_size, int(size) if size else None)
+            if settings.head_layers and spec != LM:
+                head.mix = LayerMix(len(settings.head_layers), settings.head_layer_norm)
 
     def get(self, name: str) -> Head:
         """The output layer with the name that an ask gives."""
@@ -282,11 +282,11 @@ def _in_chunks(
     if len(price_K) <= rows:
         return chunk(asked, label, price_K)
     again = partial(recompute, chunk)  # a chunk's logits are made again in backward
-    some = [slice(i, i + rows) for i in range(0, len(price_K), rows)]
-    each = [again(asked.part(one), label[one], price_K[one]) for one in some]
+    chunks = [slice(start, start + rows) for start in range(0, len(price_K), rows)]
+    terms = [again(asked.chunk(chosen), label[chosen], price_K[chosen]) for chosen in chunks]
 
     def joined(name: str) -> Any:
-        columns = [getattr(one, name) for one in each]
+        columns = [getattr(of_chunk, name) for of_chunk in terms]
         return None if columns[0] is None else torch.cat(columns)
 
     return Terms(joined("loss"), joined("nll"), joined("correct"))

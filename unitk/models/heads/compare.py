@@ -38,7 +38,7 @@ class Smoothing(NamedTuple):
     """The share of a label's probability that other words have."""
 
     share: float
-    each: float  # for each of them
+    per_word: float  # for each of them
     live_V: Tensor  # whether a column of the logits is a word
     words: Tensor | slice  # an index of these
     size: int  # how many they are
@@ -66,12 +66,12 @@ class Compare(torch.autograd.Function):
         pieces = []
         # a block of rows stays in the cache, and no second table of all logits is made
         for start in range(0, len(logits_KV), rows):
-            own_KV, label_K1, price_K1 = (
-                part[start : start + rows]
-                for part in (logits_KV, label_K[:, None], price_K[:, None].to(exact))
-            )
+            block = slice(start, start + rows)
+            price_K1 = price_K[block, None].to(exact)
             wanted = ctx.needs_input_grad[0]
-            pieces.append(compare(own_KV, label_K1, price_K1, smoothing, z_loss, wanted))
+            pieces.append(
+                compare(logits_KV[block], label_K[block, None], price_K1, smoothing, z_loss, wanted)
+            )
         loss_K, nll_K, correct_K = torch.cat([logits_KV.new_empty(3, 0, dtype=exact), *pieces], 1)
         ctx.save_for_backward(logits_KV)
         ctx.mark_non_differentiable(nll_K, correct_K)
@@ -83,13 +83,13 @@ class Compare(torch.autograd.Function):
         (gradient_KV,) = ctx.saved_tensors
         rows = BLOCK if gradient_KV.is_cpu else CHUNK
         # with factors of more bits, all at once would go through a table of those bits
-        for own_KV, own_K in zip(gradient_KV.split(rows), scale_K.split(rows), strict=True):
-            own_KV *= own_K[:, None]
+        for block_KV, block_K in zip(gradient_KV.split(rows), scale_K.split(rows), strict=True):
+            block_KV *= block_K[:, None]
         return gradient_KV, None, None, None, None, None
 
 
 def compare_rows(
-    own_KV: Tensor,
+    logits_KV: Tensor,
     label_K1: Tensor,
     price_K1: Tensor,
     smoothing: Smoothing | None,
@@ -100,8 +100,8 @@ def compare_rows(
 
     The logits are overwritten, by their gradient if it is wanted.
     """
-    at_label, each = (1 - smoothing.share, smoothing.each) if smoothing else (1.0, 0.0)
-    z_KV = own_KV.to(price_K1.dtype)
+    at_label, per_word = (1 - smoothing.share, smoothing.per_word) if smoothing else (1.0, 0.0)
+    z_KV = logits_KV.to(price_K1.dtype)
     top_K1, best_K1 = z_KV.max(-1, keepdim=True)
     z_KV -= top_K1
     score_K1 = z_KV.gather(1, label_K1)
@@ -115,10 +115,10 @@ def compare_rows(
         rest_K1 = log_K1 - mean_K1
         if smoothing.pad is not None:  # the label and the pad have no part in the rest
             pad_K1 = (log_K1 - pad_KP).sum(-1, keepdim=True)
-            rest_K1 = (smoothing.size * rest_K1 - nll_K1 - pad_K1) * (each / smoothing.share)
+            rest_K1 = (smoothing.size * rest_K1 - nll_K1 - pad_K1) * (per_word / smoothing.share)
         loss_K1 = torch.lerp(nll_K1, rest_K1, smoothing.share)
         if smoothing.pad is not None:  # a perfect prediction costs nothing
-            loss_K1 += at_label * math.log(at_label) + smoothing.share * math.log(each)
+            loss_K1 += at_label * math.log(at_label) + smoothing.share * math.log(per_word)
     log_z_K1 = log_K1 + top_K1
     if z_loss:
         loss_K1 = loss_K1 + z_loss * log_z_K1.square()
@@ -126,16 +126,16 @@ def compare_rows(
         # price * (softmax - target), with the z-loss' share of softmax
         z_KV *= price_K1 / total_K1 * (1 + 2 * z_loss * log_z_K1)
         if smoothing:
-            z_KV.addcmul_(price_K1, smoothing.live_V.to(z_KV.dtype), value=-each)
+            z_KV.addcmul_(price_K1, smoothing.live_V.to(z_KV.dtype), value=-per_word)
             if smoothing.pad is not None:
-                z_KV[:, smoothing.pads] += price_K1 * each
-                z_KV.scatter_add_(1, label_K1, price_K1 * each)
+                z_KV[:, smoothing.pads] += price_K1 * per_word
+                z_KV.scatter_add_(1, label_K1, price_K1 * per_word)
         if torch.compiler.is_compiling():  # no table has to be there for one number of each row
-            here_KV = torch.arange(z_KV.shape[1], device=z_KV.device) == label_K1
-            z_KV = torch.where(here_KV, z_KV - at_label * price_K1, z_KV)
+            is_label_KV = torch.arange(z_KV.shape[1], device=z_KV.device) == label_K1
+            z_KV = torch.where(is_label_KV, z_KV - at_label * price_K1, z_KV)
         else:
             z_KV.scatter_add_(1, label_K1, -at_label * price_K1)
-        own_KV.copy_(z_KV)
+        logits_KV.copy_(z_KV)
     return torch.cat([price_K1 * loss_K1, nll_K1, best_K1 == label_K1], 1).T
 
 
@@ -173,6 +173,6 @@ def _spread(logits_KV: Tensor, smoothing: float, pad: int | None) -> Smoothing:
     live_V = (logits_KV[:1] > -torch.inf).all(0)
     pads = [pad] if pad is not None and live_V[pad] else []
     size = int(live_V.sum())
-    each = smoothing / (size if pad is None else size - 1 - len(pads))
+    per_word = smoothing / (size if pad is None else size - 1 - len(pads))
     words = slice(None) if size == len(live_V) else live_V
-    return Smoothing(smoothing, each, live_V, words, size, pad, pads)
+    return Smoothing(smoothing, per_word, live_V, words, size, pad, pads)

@@ -117,9 +117,9 @@ class Recorder:
             loss = run.criterion(run.model, found.batch, at.step, run.total)
         total = torch.stack([factors[name] * loss.sums[name] for name in names]).sum()
         run.ranks.backward(run.model, total)
-        found.names = [*loss.every]
+        found.names = [*loss.logged]
         # what is logged has no factors: the host divides sums by counts
-        sums = {name: one.detach() for name, one in loss.every.items()}
+        sums = {name: one.detach() for name, one in loss.logged.items()}
         every = torch.stack([sums[name].double() for name in names]).sum()
         return finish(sums, every, run.ranks.norm(run.plan.parameters))
 
