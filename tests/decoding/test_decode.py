@@ -53,7 +53,7 @@ def test_compaction_changes_nothing(toy, kind, monkeypatch):
     head, more = case.model.head, torch.zeros(case.words + 3)
     more[case.end] = likely
     for look in (1, 3, 10**6):
-        monkeypatch.setattr(module, "LOOK", {"cpu": look})
+        monkeypatch.setattr(module, "CHECK_EVERY", {"cpu": look})
         seen = sizes[look] = set()
         monkeypatch.setattr(
             case.model, "head", lambda s, seen=seen: (seen.add(len(s)), head(s) + more)[1]

@@ -104,7 +104,7 @@ def test_searches(twins, beam, lenpen):
         config = GenerateConfig(
             beam=beam, nbest=beam, max_len=MOST - 1, lenpen=lenpen, search=search, **rules
         )
-        constraints = Constraints(Constraints.plain(config, 6).each, WordRules(bad=BAD))
+        constraints = Constraints(Constraints.plain(config, 6).by_input, WordRules(bad=BAD))
         prompts = [prompt(words) for words in inputs]
         found = generate(ours, prompts, Protocol(end=END), config, constraints=constraints)
         known["bad_words_ids"] = [list(phrase) for phrase in BAD]

@@ -39,7 +39,7 @@ Conditions = Callable[[Batch, Sequence[int]], Condition]
 Lot = tuple[list[int], list[int], Batch, Condition]
 """The numbers of some prompts, those in the rows of their batch, the batch, and its condition."""
 
-LOOK = {"cpu": 1}
+CHECK_EVERY = {"cpu": 1}
 """Steps between two checks for finished rows; on other devices a check makes the host wait."""
 
 
@@ -56,19 +56,19 @@ class Steps(Driver):
     ) -> list[list[Hypothesis]]:
         return generate(
             self.model,
-            [one.example for one in prompts],
+            [prompt.example for prompt in prompts],
             self.protocol,
             config,
             watch.report,
             constraints=self.constraints(prompts, config),
-            inputs=[one.number for one in prompts],
+            inputs=[prompt.number for prompt in prompts],
             on_step=watch.on_step,
         )
 
     @torch.inference_mode()
     def begin(self, prompts: Sequence[Prompt], config: GenerateConfig) -> Running:
         constraints = self.constraints(prompts, config)
-        batch, rows = lay_out(self.model, [one.example for one in prompts])
+        batch, rows = lay_out(self.model, [prompt.example for prompt in prompts])
         reader = PromptReader(self.model, batch, self.protocol, config, max_len=constraints.max_len)
         seeds = [prompts[i].seeds(config.seed) for i in rows]
         return RunningSearch(reader, reader.request(constraints.select(rows), seeds), rows)
@@ -78,13 +78,17 @@ class Steps(Driver):
         config.idle(f"has no effect: task {self.task.name} does not diffuse", *DIFFUSION)
         if len(self.model.members) > 1 and not config.sampling:
             require(config.temperature == 1, "--temperature in a search is for one model")
-        each = [one.constraint for one in prompts]
+        by_input = [prompt.constraint for prompt in prompts]
         if config.begin_word:
-            vocab = self.task.source_vocab
-            both = zip(each, (ends_in_word(one.source, vocab) for one in prompts), strict=True)
-            each = [replace(one, apart=apart and not one.prefix) for one, apart in both]
-        check_phrases(config, each)
-        return Constraints(each, word_rules(config, self.task.vocab))
+            by_input = [self.kept_apart(prompt) for prompt in prompts]
+        check_phrases(config, by_input)
+        return Constraints(by_input, word_rules(config, self.task.vocab))
+
+    def kept_apart(self, prompt: Prompt) -> Constraint:
+        """A prompt's constraint with --begin-word: outputs do not continue the source's last word,
+        except where they begin with given words."""
+        apart = ends_in_word(prompt.source, self.task.source_vocab)
+        return replace(prompt.constraint, apart=apart and not prompt.constraint.prefix)
 
 
 def generate(
@@ -109,15 +113,15 @@ def generate(
     """
     constraints = constraints or Constraints.plain(config, len(prompts))
     inputs = range(len(prompts)) if inputs is None else inputs
-    check_phrases(config, constraints.each)
-    for number, (prompt, one) in enumerate(zip(prompts, constraints.each, strict=True)):
-        check_places(prompt, protocol, one.max_len, model.config, f"prompt {number + 1}")
+    check_phrases(config, constraints.by_input)
+    max_lens = [constraint.max_len for constraint in constraints.by_input]
+    for number, (prompt, max_len) in enumerate(zip(prompts, max_lens, strict=True), start=1):
+        check_places(prompt, protocol, max_len, model.config, f"prompt {number}")
     hypotheses: list[list[Hypothesis]] = [[] for _ in prompts]
     if training := model.training:  # it is given back as it was
         model.eval()
     try:
-        most = [one.max_len for one in constraints.each]
-        lots = batches(prompts, config.max_tokens, most, config.width, grid=on_grid(model))
+        lots = batches(prompts, config.max_tokens, max_lens, config.width, grid=on_grid(model))
         for numbers, rows, batch, condition in read_ahead(model, prompts, lots, conditions):
             decoded = decode(
                 model,
@@ -172,16 +176,16 @@ def read_ahead(
 
 def lay_out(model: Decoder, prompts: Sequence[Example]) -> tuple[Batch, list[int]]:
     """A batch of prompts on the model's device, and which of them stands in each of its rows."""
-    batch = fill_up(prompts) if on_grid(model) else collate([[one] for one in prompts])
+    batch = fill_up(prompts) if on_grid(model) else collate([[prompt] for prompt in prompts])
     rows = [min(row, len(prompts) - 1) for row in range(len(batch.last))]
     return batch.to(model.device), rows
 
 
-def check_phrases(config: GenerateConfig, each: Sequence[Constraint]) -> None:
+def check_phrases(config: GenerateConfig, constraints: Sequence[Constraint]) -> None:
     """Raise `UsageError` for phrases that the kind of search cannot enforce."""
     if config.sampling or config.diverse_beam_groups > 1:
-        asked = any(one.phrases for one in each)
-        require(not asked, "--constraints are for a search without --sampling and groups")
+        phrases = any(constraint.phrases for constraint in constraints)
+        require(not phrases, "--constraints are for a search without --sampling and groups")
 
 
 @torch.inference_mode()
@@ -224,13 +228,13 @@ class RunningSearch:
         self.model = reader.model  # a reference: recorded work has only a weak one
         self.work = Work(reader, start(request))
         self.grid = reader.grid
-        self.kept = recordings(reader.model, request.config.capture)
+        self.recordings = recordings(reader.model, request.config.capture)
         device = reader.homes.device
         self.rows = torch.tensor(rows or range(len(reader.homes)), device=device)
         """[B] the prompts of the rows that are still computed, more than half of them open."""
-        self.told = torch.zeros(len(self.rows), dtype=torch.bool, device=device)
+        self.returned = torch.zeros(len(self.rows), dtype=torch.bool, device=device)
         """[B] which of these rows are finished and were returned by `step`."""
-        self.look = LOOK.get(device.type, 8)
+        self.check_every = CHECK_EVERY.get(device.type, 8)
 
     @torch.inference_mode()
     def step(
@@ -240,37 +244,43 @@ class RunningSearch:
 
         After the words are chosen, `on_step` is called with the search and the rows that are held.
         """
-        if self.kept is not None and self.work.steps and self.work.recorded is None:
-            self.work = self.kept.adopt(self.work)
-        work = self.work
-        work.step()
-        search = work.search
-        finished = dict[int, list[Hypothesis]]()
+        if self.recordings is not None and self.work.steps and self.work.recorded is None:
+            self.work = self.recordings.adopt(self.work)
+        self.work.step()
+        search = self.work.search
         if on_step is not None:
             on_step(search, self.rows)
-        if work.steps % self.look == 0 or work.steps == search.most:
-            over = ~search.open()
-            fresh = (over & ~self.told).nonzero()[:, 0]
-            if len(fresh):
-                finished = dict(zip(self.rows[fresh].tolist(), search.results(fresh), strict=True))
-                self.told = over
-            left = (~over).nonzero()[:, 0]
-            if 2 * len(left) <= len(self.rows):  # dropping the others pays for the copy
-                if len(left):
-                    if self.grid:  # repeat the last row up to a size of the grid
-                        every = torch.arange(to_grid(len(left)), device=left.device)
-                        left = left[every.clamp(max=len(left) - 1)]
-                    self.work = work.select(left)
-                self.rows, self.told = self.rows[left], self.told[left]
-                if self.kept is not None:
-                    self.kept.give_back(work)
-        return list(finished.items())
+        if self.work.steps % self.check_every and self.work.steps != search.most:
+            return []
+        finished = list[tuple[int, list[Hypothesis]]]()
+        over = ~search.open()
+        fresh = (over & ~self.returned).nonzero()[:, 0]
+        if len(fresh):
+            finished += zip(self.rows[fresh].tolist(), search.results(fresh), strict=True)
+            self.returned = over
+        left = (~over).nonzero()[:, 0]
+        if 2 * len(left) <= len(self.rows):  # dropping the others pays for the copy
+            self._keep(left)
+        return finished
+
+    def _keep(self, left: Tensor) -> None:
+        """Go on with some rows only, or with none."""
+        work = self.work
+        if len(left):
+            if self.grid:  # repeat the last row up to a size of the grid
+                number = torch.arange(to_grid(len(left)), device=left.device)
+                left = left[number.clamp(max=len(left) - 1)]
+            self.work = work.select(left)
+        self.rows = self.rows[left]
+        self.returned = self.returned[left]
+        if self.recordings is not None:
+            self.recordings.give_back(work)
 
     @torch.inference_mode()
     def drop(self, numbers: Sequence[int]) -> None:
         """Close the rows of these prompts without outputs; they leave with the next that end."""
         gone = torch.isin(self.rows, torch.tensor(numbers, device=self.rows.device))
-        self.told = self.told | gone
+        self.returned = self.returned | gone
         self.work.search.close(gone)
 
     def partial_output(self, number: int) -> Hypothesis:
@@ -278,6 +288,7 @@ class RunningSearch:
         state = self.work.search.state
         words = self.work.steps
         row = int((self.rows == number).nonzero()[0, 0])
-        ids, gains = (part[row, 0, :words].cpu().numpy() for part in (state.written, state.gain))
+        ids = state.written[row, 0, :words].cpu().numpy()
+        gains = state.gain[row, 0, :words].cpu().numpy()
         total = float(gains.sum(dtype=np.float64))
         return Hypothesis(ids.copy(), total / words, total, gains.copy())

@@ -101,53 +101,63 @@ class Search:
     """Names of tensors besides the state that a step may change."""
 
     def __init__(self, request: Request) -> None:
-        homes = request.homes
-        each = request.constraints.each
-        self.protocol, self.config = protocol, config = request.protocol, request.config
+        self.protocol = protocol = request.protocol
+        self.config = config = request.config
+        constraints = request.constraints.by_input
+        device = request.homes.device
+        further_blanks = request.homes.shape[1] - 1
         self.preset = SEARCH_PRESETS[config.search]
         if protocol.endless:
             self.preset = replace(self.preset, free_end=True)
-        if self.preset.norm == "wu" and homes.shape[1] > 1:
+        if self.preset.norm == "wu" and further_blanks:
             raise UsageError(f"--search {config.search} is for outputs of one blank")
         self.wide = self.preset.wide * config.width
-        self.rules = Rules(protocol, config, request.constraints, homes.device)
+        self.rules = Rules(protocol, config, request.constraints, device)
         self.steps: int | Tensor = 0
         """Words that were chosen; a tensor [1] on the device if steps are recorded."""
-        self.faulty = torch.zeros((), dtype=torch.bool, device=homes.device)  # NaN or infinity came
+        self.faulty = torch.zeros((), dtype=torch.bool, device=device)  # NaN or infinity came
         # before this step no hypothesis is full: `ruled_log_probs` need not look
-        self.soonest = min(config.max_words or each[0].max_len, *(one.max_len for one in each))
-        self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
-        self.most = max(request.most, longest(homes.shape[1] - 1, request.constraints.max_len))
+        self.soonest = min(one.max_len for one in constraints)
+        if config.max_words:
+            self.soonest = min(self.soonest, config.max_words)
+        self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=device)
+        self.most = max(request.most, longest(further_blanks, request.constraints.max_len))
         # the divisor of a total at each length, on the device; no output has length 0
         lengths = [max(n, 1) + protocol.opened for n in range(self.most + 2)]
         norms = [self.preset.divisor(length, config.lenpen) for length in lengths]
-        self.norms = torch.tensor(norms, dtype=torch.float32, device=homes.device)
+        self.norms = torch.tensor(norms, dtype=torch.float32, device=device)
+        self.state = self._begin(request)
+
+    def _begin(self, request: Request) -> State:
+        """The state before the first step.
+
+        All K hypotheses have score 0, but the first step has one row of logits a prompt and
+        continues hypothesis 0 only. Word j stands in column j of `written`, which is as wide as the
+        longest output of the batch from the start.
+        """
+        homes = request.homes
 
         def fill(value: float, *more: int) -> Tensor:
             kind = torch.int64 if isinstance(value, int) else torch.float32
-            size = (len(homes), config.width, *more)
+            size = (len(homes), self.config.width, *more)
             return torch.full(size, value, dtype=kind, device=homes.device)
 
         # one table [B, 3 + P] on the host, moved to the device once; -1: any word may follow
-        begin = self.rules.begin + 1
+        width = self.rules.begin + 1
         table = [
-            [one.min_len, one.max_len, one.apart, *one.prefix, *[-1] * (begin - len(one.prefix))]
-            for one in each
+            [c.min_len, c.max_len, c.apart, *c.prefix, *[-1] * (width - len(c.prefix))]
+            for c in request.constraints.by_input
         ]
         bounds = torch.tensor(table, device=homes.device)
-        least, limit, apart, prefix = bounds.split([1, 1, 1, begin], 1)
-
-        # All K hypotheses begin with score 0, but the first step has one row of logits a prompt
-        # and continues hypothesis 0 only. Word j stands in column j of `written`, which is as wide
-        # as the longest output of the batch from the start.
-        self.state = State(
+        least, limit, apart, prefix = bounds.split([1, 1, 1, width], 1)
+        return State(
             homes=homes,
             last_blank=request.num_blanks[:, None],
             least=least,
             limit=limit,
             apart=apart,
             prefix=prefix,
-            avoid=phrases_to_avoid(each).to(homes.device),
+            avoid=phrases_to_avoid(request.constraints.by_input).to(homes.device),
             score=fill(0.0),
             count=fill(0),
             blank=fill(0),
@@ -164,8 +174,8 @@ class Search:
     def fixed(self) -> tuple[Any, ...]:
         """What must be equal, besides shapes, for a recorded step to serve two searches."""
         rules = self.rules
-        on = rules.early, rules.begin > 0, rules.avoids, rules.inside is not None
-        return type(self), self.config, self.protocol, rules.words, on
+        active = rules.early, rules.begin > 0, rules.avoids, rules.inside is not None
+        return type(self), self.config, self.protocol, rules.words, active
 
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Choose the next words, given the logits of the B prompts or of the B * K hypotheses.
@@ -215,31 +225,30 @@ class Search:
         state, wide = self.state, self.wide
         rows = len(state.score)
         size = logits_RV.shape[1]
-        open_ = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
+        beams = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
         gain_RV = self.log_probs(logits_RV)
-        self._forbid(gain_RV, open_)
+        self._forbid(gain_RV, beams)
         # the best `wide` words of each hypothesis suffice: the best of all are among them
         gain, word = best(gain_RV, min(wide, size))
-        if (full_R := self.must_end(open_)) is not None:
+        if (full_R := self.must_end(beams)) is not None:
             gain.masked_fill_(full_R[:, None], -torch.inf)
             gain[:, 0] = torch.where(full_R, self.last(gain_RV, full_R), gain[:, 0])
             word[:, 0].masked_fill_(full_R, self.protocol.end)
-        gain, word = gain.view(rows, open_, -1), word.view(rows, -1)
-        total = (gain + state.score[:, :open_, None]).flatten(1)
+        gain, word = gain.view(rows, beams, -1), word.view(rows, -1)
+        total = (gain + state.score[:, :beams, None]).flatten(1)
         total, index = total.topk(min(wide, total.shape[1]))
         back = index // gain.shape[2]
         word, gain = word.gather(1, index), gain.flatten(1).gather(1, index)
         return self.filled(total, back, word, gain)
 
-    def filled(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        """Pad continuations [B, n], totals first, to `wide` with impossible ones."""
-        missing = self.wide - parts[0].shape[1]
+    def filled(self, total: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
+        """Pad continuations [B, n] to `wide` with impossible ones."""
+        missing = self.wide - total.shape[1]
         if missing <= 0:
-            return parts
-        total, *others = parts  # a vocabulary of a few words
-        pad = torch.nn.functional.pad
+            return total, *tables
+        pad = torch.nn.functional.pad  # a vocabulary of a few words
         total = pad(total, (0, missing), value=-torch.inf)
-        return total, *(pad(part, (0, missing)) for part in others)
+        return total, *(pad(table, (0, missing)) for table in tables)
 
     def log_probs(self, logits_RV: Tensor) -> Tensor:
         """[R, V] log-probabilities of the words before any rule: rules do not renormalise them."""
@@ -272,11 +281,11 @@ class Search:
             gain_RV[:, self.protocol.end] = last_R
         return gain_RV.view(-1, beams, gain_RV.shape[1])
 
-    def must_end(self, each: int) -> Tensor | None:
-        """[R] which of the first `each` hypotheses of all inputs can only end; None: not one."""
+    def must_end(self, beams: int) -> Tensor | None:
+        """[R] which of the first `beams` hypotheses of all inputs can only end; None: not one."""
         if isinstance(self.steps, int) and self.steps < self.soonest:
             return None
-        return self.full(self.steps)[:, :each].flatten()
+        return self.full(self.steps)[:, :beams].flatten()
 
     def last(self, gain_RV: Tensor, full_R: Tensor) -> Tensor:
         """[R] the log-probability of the end; 0 if only it can follow and the preset says so."""
@@ -285,33 +294,33 @@ class Search:
             last_R = last_R.masked_fill(full_R & (last_R > -torch.inf), 0)
         return last_R
 
-    def _forbid(self, gain_RV: Tensor, each: int) -> None:
-        """Apply the rules to the first `each` hypotheses of every input."""
+    def _forbid(self, gain_RV: Tensor, beams: int) -> None:
+        """Apply the rules to the first `beams` hypotheses of every input."""
         state, steps, rules = self.state, self.steps, self.rules
 
-        def rows(part: Tensor) -> Tensor:
-            return part.expand(-1, each).flatten()
+        def rows(table_B1: Tensor) -> Tensor:
+            return table_B1.expand(-1, beams).flatten()
 
-        written = state.written[:, :each, :0]
+        written = state.written[:, :beams, :0]
         begun = state.prefix
         if isinstance(steps, int):
-            written = state.written[:, :each, :steps]
+            written = state.written[:, :beams, :steps]
             begun = begun[:, steps : steps + 1]
         elif rules.looks_back:
-            written = recent_words(state.written[:, :each], steps, self.most)
+            written = recent_words(state.written[:, :beams], steps, self.most)
         if isinstance(steps, Tensor) and rules.begin:
             begun = begun[:, steps.clamp(max=rules.begin)]
         forced = rules.begin > 0 and (isinstance(steps, Tensor) or steps < rules.begin)
         rules.forbid(
             gain_RV,
             written.flatten(0, 1),
-            state.count[:, :each].flatten(),
+            state.count[:, :beams].flatten(),
             rows(state.least),
             rows(begun) if forced else None,
-            state.avoid.repeat_interleave(each, 0) if rules.avoids else None,
+            state.avoid.repeat_interleave(beams, 0) if rules.avoids else None,
         )
         if rules.inside is not None and (isinstance(steps, Tensor) or steps == 0):
-            rules.keep_apart(gain_RV, rules.inside, rows(state.apart * (steps == 0) > 0))
+            rules.keep_apart(gain_RV, rules.inside, rows((state.apart > 0) & (steps == 0)))
 
     def _norm(self, back: Tensor) -> Tensor:
         """The divisor of the total log-probability of outputs that end at this step."""
@@ -328,11 +337,11 @@ class Search:
         """Merge what finishes among the first K continuations into the pool of the best K."""
         state = self.state
         beam = self.config.width
-        kept = finish[:, :beam]
+        enters = finish[:, :beam]
         if self.preset.stop == "first":  # what comes when the pool is full replaces nothing
-            kept = kept & (kept.cumsum(1) <= state.best.isneginf().sum(1, keepdim=True))
+            enters = enters & (enters.cumsum(1) <= state.best.isneginf().sum(1, keepdim=True))
         # pool and newcomers are sorted together; stable, so that of equal ones the older stays
-        score = (total[:, :beam] / self._norm(back[:, :beam])).masked_fill(~kept, -torch.inf)
+        score = (total[:, :beam] / self._norm(back[:, :beam])).masked_fill(~enters, -torch.inf)
         best, index = torch.cat([state.best, score], 1).sort(dim=1, descending=True, stable=True)
         index = index[:, :beam]
         wide = index[..., None].expand(-1, -1, self.most)
@@ -380,10 +389,15 @@ class Search:
         state = self.state
         if bool(self.faulty):
             raise NonFiniteError("the model gives logits that are not finite: nothing is written")
-        score, length, written, gain = (
-            (part if rows is None else part[rows])[:, : self.config.nbest].cpu().numpy()
-            for part in (state.best, state.length, state.best_written, state.best_gain)
-        )
+
+        def to_host(table: Tensor) -> Any:
+            chosen = table if rows is None else table[rows]
+            return chosen[:, : self.config.nbest].cpu().numpy()
+
+        score = to_host(state.best)
+        length = to_host(state.length)
+        written = to_host(state.best_written)
+        gain = to_host(state.best_gain)
 
         def hypothesis(b: int, k: int) -> Hypothesis:
             n = length[b, k]
@@ -391,9 +405,9 @@ class Search:
             total = float(gains.sum(dtype=np.float64))
             return Hypothesis(written[b, k, :n].copy(), float(score[b, k]), total, gains)
 
-        there = score > -np.inf
         return [
-            [hypothesis(b, k) for k in np.flatnonzero(row).tolist()] for b, row in enumerate(there)
+            [hypothesis(b, k) for k in np.flatnonzero(row > -np.inf).tolist()]
+            for b, row in enumerate(score)
         ]
 
 
@@ -442,8 +456,8 @@ def best(gain_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
     # two small topk, over the maxima of the blocks and within the best blocks, beat a large one
     blocks_RNb = gain_RV[:, :whole].unflatten(1, (-1, BLOCK))
     number_Rn = blocks_RNb.amax(2).topk(count).indices
-    own_RX = blocks_RNb.gather(1, number_Rn[..., None].expand(-1, -1, BLOCK)).flatten(1)
-    gain, index = torch.cat([own_RX, gain_RV[:, whole:]], 1).topk(count)
-    rest = index - own_RX.shape[1]  # from 0 on: a word behind the blocks
-    first = number_Rn.gather(1, index.clamp(max=own_RX.shape[1] - 1) // BLOCK) * BLOCK
-    return gain, torch.where(rest < 0, first + index % BLOCK, whole + rest)
+    word_RX = blocks_RNb.gather(1, number_Rn[..., None].expand(-1, -1, BLOCK)).flatten(1)
+    gain, index = torch.cat([word_RX, gain_RV[:, whole:]], 1).topk(count)
+    behind = index - word_RX.shape[1]  # from 0 on: a word behind the blocks
+    first = number_Rn.gather(1, index.clamp(max=word_RX.shape[1] - 1) // BLOCK) * BLOCK
+    return gain, torch.where(behind < 0, first + index % BLOCK, whole + behind)

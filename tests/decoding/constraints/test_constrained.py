@@ -103,7 +103,7 @@ def test_no_phrase_is_plain_beam_search(toy, kind, monkeypatch):
     found = search(case, prompts, config, phrases)
     assert outputs(found)[::2] == outputs(plain)[::2]
     for look in (1, 10**6):
-        monkeypatch.setattr(module, "LOOK", {"cpu": look})
+        monkeypatch.setattr(module, "CHECK_EVERY", {"cpu": look})
         assert outputs(search(case, prompts, config, phrases)) == outputs(found)
     alone = [search(case, [p], config, [some])[0] for p, some in zip(prompts, phrases, strict=True)]
     assert outputs(alone) == outputs(found)

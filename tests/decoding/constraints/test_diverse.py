@@ -108,5 +108,5 @@ def test_batches_and_compaction_change_nothing(toy, kind, monkeypatch):
     found = generate(case.model, prompts, case.protocol, config)
     apart = generate(case.model, prompts, case.protocol, replace(config, max_tokens=1))
     assert outputs(apart) == outputs(found)
-    monkeypatch.setattr(module, "LOOK", {"cpu": 10**6})
+    monkeypatch.setattr(module, "CHECK_EVERY", {"cpu": 10**6})
     assert outputs(generate(case.model, prompts, case.protocol, config)) == outputs(found)

@@ -259,7 +259,7 @@ def test_what_others_are_asked_changes_nothing(toy, kind, options):
             assert [o.ids.tolist() for o in found] == [o.ids.tolist() for o in together[i]]
     few = replace(config, max_tokens=1)
     apart = generate(case.model, prompts, case.protocol, few, constraints=constraints)
-    for found, others, sized in zip(together, apart, constraints.each, strict=True):
+    for found, others, sized in zip(together, apart, constraints.by_input, strict=True):
         assert [o.ids.tolist() for o in found] == [o.ids.tolist() for o in others]
         for one in found:
             *blanks, _ = case.blanks_of(one.ids.tolist())

@@ -51,7 +51,7 @@ def recorder(monkeypatch):
     """Steps are recorded on this CPU, in windows of a few; gives the number of recordings."""
     monkeypatch.setattr(capture, "KEPT", type(capture.KEPT)())
     monkeypatch.setattr(reader, "STEPS", 4)
-    monkeypatch.setattr(decode, "LOOK", {"cpu": 3})
+    monkeypatch.setattr(decode, "CHECK_EVERY", {"cpu": 3})
     monkeypatch.setattr(Recorded, "made", 0)
     for place in (products, stack):  # numpy's products are not recorded
         monkeypatch.setattr(place, "few", lambda slots: False)

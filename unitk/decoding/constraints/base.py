@@ -70,7 +70,7 @@ class WordRules:
 class Constraints:
     """The constraints of several inputs."""
 
-    each: Sequence[Constraint]
+    by_input: Sequence[Constraint]
     words: WordRules = field(default_factory=WordRules)
 
     @staticmethod
@@ -80,12 +80,12 @@ class Constraints:
 
     def select(self, numbers: Sequence[int]) -> Constraints:
         """The constraints of these inputs."""
-        return Constraints([self.each[i] for i in numbers], self.words)
+        return Constraints([self.by_input[i] for i in numbers], self.words)
 
     @property
     def max_len(self) -> int:
         """The longest output that any constraint allows, in words of one blank."""
-        return max(one.max_len for one in self.each)
+        return max(one.max_len for one in self.by_input)
 
 
 def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
@@ -101,27 +101,33 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
         raise UsageError(f"--allow-symbols: {lacking[0]} is not a special symbol (known: {known})")
     unk = vocab.unk if config.unkpen else None
     inside = _continuing_ids(vocab) if config.begin_word else ()
-    own = tuple(symbols[word] for word in allowed)
-    return WordRules(unk, free, tuple(bad), own, inside, find_ends(config, vocab))
+    return WordRules(
+        unk=unk,
+        free=free,
+        bad=tuple(bad),
+        allowed=tuple(symbols[word] for word in allowed),
+        inside=inside,
+        ends=find_ends(config, vocab),
+    )
 
 
 def ends_in_word(source: Sequence[Ids], vocab: Vocab) -> bool:
     """Whether a source ends within a word, which an output could continue."""
     tail = vocab.decode(source[-1][-4:]) if source else ""
-    return bool(tail) and joins(tail[-1])
+    return joins(tail[-1:])
 
 
 @functools.lru_cache(maxsize=4)
 def _continuing_ids(vocab: Vocab) -> tuple[int, ...]:
     """The ids whose text continues a word."""
+    starts = vocab.starts.tolist()
     first = [vocab.model.text(index)[:1] for index in range(vocab.model.size)]
-    each = zip(vocab.starts.tolist(), first, strict=False)
-    return tuple(i for i, (starts, one) in enumerate(each) if not starts and one and joins(one))
+    return tuple(index for index, char in enumerate(first) if not starts[index] and joins(char))
 
 
 def joins(character: str) -> bool:
-    """Whether a character can stand inside a word."""
-    return character.isalnum() or character in HYPHENS
+    """Whether a character can stand inside a word; "" cannot."""
+    return character.isalnum() or (character != "" and character in HYPHENS)
 
 
 def find_ends(config: GenerateConfig, vocab: Vocab) -> tuple[int, ...]:
@@ -131,8 +137,8 @@ def find_ends(config: GenerateConfig, vocab: Vocab) -> tuple[int, ...]:
 
 def _find_token(name: str, vocab: Vocab) -> int:
     """The id of a token by its name, as the vocabulary spells it."""
-    own = dict(zip(vocab.pieces(vocab.symbols.values()), vocab.symbols.values(), strict=True))
-    index = own.get(name, vocab.model.find(name))
+    symbols = dict(zip(vocab.pieces(vocab.symbols.values()), vocab.symbols.values(), strict=True))
+    index = symbols.get(name, vocab.model.find(name))
     if index is None:
         pieces = vocab.pieces(range(len(vocab)))
         near = nearest(name, [piece for piece in pieces if piece[:1] == name[:1]])

@@ -13,15 +13,15 @@ from unitk.decoding.constraints.base import Constraint, Constraints
 from unitk.slots import Protocol
 
 
-def phrases_to_avoid(each: Sequence[Constraint]) -> Tensor:
+def phrases_to_avoid(constraints: Sequence[Constraint]) -> Tensor:
     """[B, N, L] the phrases that the outputs of each input avoid, with -1 in front of the shorter
     ones, and -1 for those that are lacking."""
-    count = max(len(one.avoid) for one in each)
-    length = max((len(phrase) for one in each for phrase in one.avoid), default=1)
-    table = torch.full((len(each), count, length), -1)
-    for row, one in zip(table, each, strict=True):
-        for part, phrase in zip(row, one.avoid, strict=False):
-            part[length - len(phrase) :] = torch.tensor(phrase)
+    phrases_of = [one.avoid for one in constraints]
+    length = max((len(phrase) for phrases in phrases_of for phrase in phrases), default=1)
+    table = torch.full((len(constraints), max(map(len, phrases_of)), length), -1)
+    for row, phrases in zip(table, phrases_of, strict=True):
+        for line, phrase in zip(row, phrases, strict=False):
+            line[length - len(phrase) :] = torch.tensor(phrase)
     return table
 
 
@@ -38,17 +38,18 @@ class Rules:
         constraints: Constraints,
         device: torch.device | str,
     ) -> None:
-        self.end, self.unkpen = protocol.end, config.unkpen
+        self.end = protocol.end
+        self.unkpen = config.unkpen
         self.ngram = config.no_repeat_ngram_size
-        self.early = any(one.min_len for one in constraints.each)
-        self.begin = max(len(one.prefix) for one in constraints.each)
+        self.early = any(one.min_len for one in constraints.by_input)
+        self.begin = max(len(one.prefix) for one in constraints.by_input)
         self.words = constraints.words
 
         def tensor(ids: object) -> Tensor:
             return torch.tensor(ids, dtype=torch.int64, device=device)
 
         self.free = tensor(self.words.free)
-        apart = any(one.apart for one in constraints.each)
+        apart = any(one.apart for one in constraints.by_input)
         self.inside = tensor(self.words.inside) if apart else None
         # phrases of one length are one table; those of one word are simply banned
         by_length = defaultdict(list)
@@ -57,12 +58,12 @@ class Rules:
         ends = [word for word in self.words.ends if word != self.end]
         written = {*self.words.allowed, *ends}
         banned = [word for word in protocol.banned if word not in written]
-        banned = [*banned, *(word for (word,) in by_length.pop(1, []))]
+        banned += [word for (word,) in by_length.pop(1, [])]
         self.ends = tensor([self.end, *ends]) if ends else None
         self.draws = config.sampling
         self.banned = tensor(banned)
         self.bad = [tensor(by_length[size]) for size in sorted(by_length)]
-        self.avoids = any(one.avoid for one in constraints.each)
+        self.avoids = any(one.avoid for one in constraints.by_input)
         self.looks_back = bool(self.bad or self.avoids or self.ngram)  # at words before the next
 
     def forbid(
@@ -116,9 +117,9 @@ class Rules:
         draw gives it their sum.
         """
         gain_RE = gain_RV[:, end_E]
-        one_R = gain_RE.logsumexp(1) if self.draws else gain_RE.amax(1)
+        joint_R = gain_RE.logsumexp(1) if self.draws else gain_RE.amax(1)
         gain_RV.index_fill_(1, end_E, -torch.inf)
-        gain_RV[:, self.end] = one_R
+        gain_RV[:, self.end] = joint_R
 
     def forbid_phrases(self, gain_RV: Tensor, written_RL: Tensor, phrases_Pn: Tensor) -> None:
         """Forbid the last word of every bad phrase.

@@ -23,7 +23,7 @@ def start(request: Request) -> Search:
         return Sampling(request)
     if request.config.diverse_beam_groups > 1:
         return Diverse(request)
-    phrases = any(one.phrases for one in request.constraints.each)
+    phrases = any(one.phrases for one in request.constraints.by_input)
     return Constrained(request) if phrases else Search(request)
 
 
@@ -32,9 +32,12 @@ def report_step(on_step: OnStep, numbers: Sequence[int], search: Search, rows: T
     # of groups, which have a row of the state each, those of the first one
     first = search.state.written.unflatten(0, (len(rows), -1))[:, 0, 0, : int(search.steps)]
     written = first.cpu().numpy()
-    # by number: rows that fill up a batch repeat another one
-    each = zip(rows.tolist(), written, search.open().tolist(), strict=True)
-    for row, ids in {row: ids for row, ids, unfinished in each if unfinished}.items():
+    open_words = {  # by number: rows that fill up a batch repeat another one
+        row: ids
+        for row, ids, unfinished in zip(rows.tolist(), written, search.open().tolist(), strict=True)
+        if unfinished
+    }
+    for row, ids in open_words.items():
         if row < len(numbers):
             on_step(numbers[row], ids)
 
@@ -98,16 +101,16 @@ class Constrained(Search):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        each = [one.phrases for one in request.constraints.each]
-        count = max(map(len, each))
-        length = max(len(phrase) for phrases in each for phrase in phrases)
-        table = torch.full((len(each), count, length), -1)
-        for row, phrases in zip(table, each, strict=True):
-            for part, phrase in zip(row, phrases, strict=False):
-                part[: len(phrase)] = torch.tensor(phrase)
+        phrases_of = [one.phrases for one in request.constraints.by_input]
+        count = max(map(len, phrases_of))
+        length = max(len(phrase) for phrases in phrases_of for phrase in phrases)
+        table = torch.full((len(phrases_of), count, length), -1)
+        for row, phrases in zip(table, phrases_of, strict=True):
+            for line, phrase in zip(row, phrases, strict=False):
+                line[: len(phrase)] = torch.tensor(phrase)
         self.phrases = table.to(request.homes.device)
         self.sizes = (self.phrases >= 0).sum(2)
-        self.banks = 1 + max(sum(map(len, phrases)) for phrases in each)
+        self.banks = 1 + max(sum(map(len, phrases)) for phrases in phrases_of)
         self.met = (self.sizes == 0)[:, None].repeat(1, self.config.beam, 1)
         """[B, K, C] which phrases a hypothesis has written."""
         self.begun = self._prefix_matches()
@@ -130,9 +133,9 @@ class Constrained(Search):
         back, token, place = super().extend(logits_RV)
         self.begun = self._prefix_matches()
         # a phrase of n words is complete where the last n words are its first n
-        whole = self.sizes[:, None, :, None].expand(-1, self.met.shape[1], -1, 1)
+        length = self.sizes[:, None, :, None].expand(-1, self.met.shape[1], -1, 1)
         met = self.met.gather(1, back[..., None].expand_as(self.met))
-        self.met = met | self.begun.gather(3, whole)[..., 0]
+        self.met = met | self.begun.gather(3, length)[..., 0]
         return back, token, place
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
@@ -160,19 +163,19 @@ class Constrained(Search):
         # the best words of each hypothesis: the best continuations of all are among them
         offset = torch.arange(beams, device=gain_BKV.device)[:, None] * size
         found = best(gain_BKV.flatten(0, 1), min(self.wide, size))
-        gain, word = (part.unflatten(0, (-1, beams)) for part in found)
+        gain, word = (table.unflatten(0, (-1, beams)) for table in found)
         total = (gain + self.state.score[:, :beams, None]).flatten(1)
-        most = total.topk(min(self.wide, total.shape[1])).indices
-        most = (word + offset).flatten(1).gather(1, most)
+        best_index = total.topk(min(self.wide, total.shape[1])).indices
+        overall = (word + offset).flatten(1).gather(1, best_index)
         # The word that goes on with the longest begun part of each phrase. A complete phrase has no
         # next word; the hypothesis' own best word stands in its place.
         longest = _last(self.begun[:, :beams, :, :-1])[..., None]
         follow = self.phrases[:, None].expand(-1, beams, -1, -1).gather(3, longest)[..., 0]
-        own = word[..., :1]
-        follow = torch.where(self.met[:, :beams], own, follow)
-        more = (torch.cat([own, follow], 2) + offset).flatten(1)
+        best_word = word[..., :1]
+        follow = torch.where(self.met[:, :beams], best_word, follow)
+        of_each = (torch.cat([best_word, follow], 2) + offset).flatten(1)
         # sorted, so that `propose` finds equal ones side by side
-        return torch.cat([most, more], 1).sort(1).values
+        return torch.cat([overall, of_each], 1).sort(1).values
 
     def _bank(self, back: Tensor, word: Tensor) -> Tensor:
         """[B, N] how many words of the phrases each continuation of a hypothesis has met."""
@@ -189,25 +192,28 @@ class Constrained(Search):
 
     def _order_by_bank(self, total: Tensor, bank: Tensor) -> Tensor:
         """The order in which the banks take continuations, which are sorted by their totals."""
-        there = total > -torch.inf
-        same = (bank[:, :, None] == bank[:, None]) & there[:, None]
+        possible = total > -torch.inf
+        same = (bank[:, :, None] == bank[:, None]) & possible[:, None]
         # The j-th best of a bank takes turn j. In a turn the fullest bank comes first;
         # continuations that do not exist come last.
         turn = same.tril(-1).sum(2)
         key = turn * self.banks - bank
-        return key.masked_fill(~there, key.max() + 1).argsort(dim=1, stable=True)
+        return key.masked_fill(~possible, key.max() + 1).argsort(dim=1, stable=True)
 
-    def _forbid(self, gain_RV: Tensor, each: int) -> None:
-        super()._forbid(gain_RV, each)
+    def _forbid(self, gain_RV: Tensor, beams: int) -> None:
+        super()._forbid(gain_RV, beams)
         # the last blank cannot end while a phrase is missing
-        lacking = ~self.met[:, :each].all(2) & (self.state.blank[:, :each] == self.state.last_blank)
+        last = self.state.blank[:, :beams] == self.state.last_blank
+        lacking = ~self.met[:, :beams].all(2) & last
         gain_RV[:, self.protocol.end].masked_fill_(lacking.flatten(), -torch.inf)
 
     def select(self, rows: Tensor) -> None:
         """Keep only these inputs."""
         super().select(rows)
-        parts = (self.phrases, self.sizes, self.met, self.begun)
-        self.phrases, self.sizes, self.met, self.begun = (part[rows] for part in parts)
+        self.phrases = self.phrases[rows]
+        self.sizes = self.sizes[rows]
+        self.met = self.met[rows]
+        self.begun = self.begun[rows]
 
 
 class Diverse(Search):
@@ -226,14 +232,14 @@ class Diverse(Search):
         self.strength = config.diverse_beam_strength
         size = config.beam // self.groups
         config = replace(config, beam=size, nbest=min(config.nbest, size), diverse_beam_groups=1)
-        each = [one for one in constraints.each for _ in range(self.groups)]
+        by_group = [one for one in constraints.by_input for _ in range(self.groups)]
         super().__init__(
             replace(
                 request,
                 homes=request.homes.repeat_interleave(self.groups, 0),
                 num_blanks=request.num_blanks.repeat_interleave(self.groups),
                 config=config,
-                constraints=replace(constraints, each=each),
+                constraints=replace(constraints, by_input=by_group),
             )
         )
 
@@ -249,8 +255,8 @@ class Diverse(Search):
         # a group numbers its hypotheses from 0; its input counts those of the groups before it
         first = torch.arange(self.groups, device=back.device) * self.config.beam
         back = back.unflatten(0, (-1, self.groups)) + first[:, None]
-        whole = (len(back), self.groups * self.config.beam)
-        return back.flatten(1), token.view(whole), place.view(*whole, 2)
+        size = (len(back), self.groups * self.config.beam)
+        return back.flatten(1), token.view(size), place.view(*size, 2)
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
         """The best continuations of each group, given what the groups before it chose."""
@@ -268,9 +274,9 @@ class Diverse(Search):
             word = index % size
             chosen.append(self.filled(total, index // size, word, gain[:, group].gather(1, index)))
             # what goes on in this group makes its words dearer for the groups after it
-            some = (total > -torch.inf)[:, : self.config.beam].to(cost.dtype)
-            cost.scatter_add_(1, word[:, : self.config.beam], self.strength * some)
-        return tuple(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*chosen, strict=True))
+            possible = (total > -torch.inf)[:, : self.config.beam].to(cost.dtype)
+            cost.scatter_add_(1, word[:, : self.config.beam], self.strength * possible)
+        return tuple(torch.stack(tables, 1).flatten(0, 1) for tables in zip(*chosen, strict=True))
 
     def select(self, rows: Tensor) -> None:
         """Keep only these inputs."""
@@ -288,7 +294,7 @@ class Diverse(Search):
         """The n best of all groups of these inputs, or of all."""
         results = super().results(None if rows is None else self._expand_rows(rows))
         inputs = [results[i : i + self.groups] for i in range(0, len(results), self.groups)]
-        ranked = (sorted(sum(groups, []), key=lambda one: -one.score) for groups in inputs)
+        ranked = (sorted(sum(groups, []), key=lambda output: -output.score) for groups in inputs)
         return [outputs[: self.nbest] for outputs in ranked]
 
     def _expand_rows(self, rows: Tensor) -> Tensor:

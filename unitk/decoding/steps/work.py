@@ -58,12 +58,12 @@ class Work:
 
     def renew(self, until: int) -> None:
         """Compute a step in place, for recording: its results overwrite the tensors it has read."""
-        own = self.step_tensors()
+        tables = self.step_tensors()
         new = copy(self)
         new.search = copy(self.search)
         new.search.state = replace(self.search.state)
         new.chosen = new.advance(until)
-        for table, value in zip(own, new.step_tensors(), strict=True):
+        for table, value in zip(tables, new.step_tensors(), strict=True):
             if value is not table:
                 table.copy_(value)
 
@@ -101,11 +101,12 @@ class Work:
             # work is kept for the model: a reference to it would keep the model alive
             self.reader.model = weakref.proxy(self.reader.model)
         search = self.search
-        parts = {one.name: getattr(search.state, one.name).clone() for one in fields(search.state)}
-        search.state = State(**parts)
+        search.state = State(
+            **{field.name: getattr(search.state, field.name).clone() for field in fields(State)}
+        )
         for name in search.carried:
             setattr(search, name, getattr(search, name).clone())
-        self.chosen = tuple(one.clone() for one in self.chosen)
+        self.chosen = tuple(table.clone() for table in self.chosen)
         self.recorded = {}
         self.memory = memory
 
@@ -119,5 +120,5 @@ class Work:
         selected.search.steps = self.steps
         selected.reader.select(rows)
         selected.search.select(rows)
-        selected.chosen = tuple(one[rows] for one in self.chosen)
+        selected.chosen = tuple(table[rows] for table in self.chosen)
         return selected
