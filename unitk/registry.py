@@ -62,8 +62,9 @@ def register(kind: str, name: str) -> Callable[[T], T]:
     def add(component: T) -> T:
         if name in _entries[kind]:
             raise UsageError(f"{kind} {name!r} is registered twice: {_places[kind, name]} and {at}")
-        if lacks := [one for one in OFFERS.get(kind, ()) if not hasattr(component, one)]:
-            raise UsageError(f"{kind} {name!r} of {at} has no {' and no '.join(lacks)}")
+        missing = [member for member in OFFERS.get(kind, ()) if not hasattr(component, member)]
+        if missing:
+            raise UsageError(f"{kind} {name!r} of {at} has no {' and no '.join(missing)}")
         if kind in CONFIGURED and not is_dataclass(getattr(component, "Config", component)):
             raise UsageError(f"{kind} {name!r} of {at}: its options are not those of a dataclass")
         _entries[kind][name] = component
@@ -85,16 +86,16 @@ def get(kind: str, name: str, option: str | None = None, known: Sequence[str] = 
 
 def has(kind: str, name: str) -> bool:
     """Whether a component has that name; only modules that spell the name are imported, if any."""
-    for module, own in _registering().get(kind, {}).items():
-        if name in own:
+    for module, spelled in _registering().get(kind, {}).items():
+        if name in spelled:
             importlib.import_module(module)
     return name in _entries[kind] or name in names(kind)
 
 
 def name_of(kind: str, component: Any) -> str:
     """The name of a registered component; of any other one its own."""
-    for name, one in _entries[kind].items():
-        if one is component:
+    for name, registered in _entries[kind].items():
+        if registered is component:
             return name
     return str(component.__name__)
 
@@ -108,12 +109,12 @@ def names(kind: str) -> list[str]:
 def sources(kind: str) -> dict[str, Path]:
     """Name -> the file that registers it, as far as sources spell names; nothing is imported."""
     root = Path(__file__).parents[1]
-    found = dict[str, Path]()
-    for module, own in _registering().get(kind, {}).items():
+    paths = dict[str, Path]()
+    for module, spelled in _registering().get(kind, {}).items():
         path = root.joinpath(*module.split(".")).with_suffix(".py")
-        found |= {name: path for name in own if name}
+        paths |= {name: path for name in spelled if name}
     # a plug-in's file is known by what it has registered
-    return found | {one: Path(_places[kind, one].rpartition(":")[0]) for one in _entries[kind]}
+    return paths | {name: Path(_places[kind, name].rpartition(":")[0]) for name in _entries[kind]}
 
 
 def discover(kind: str) -> None:
@@ -129,14 +130,14 @@ def _registering() -> dict[str, dict[str, set[str]]]:
     Reading them takes milliseconds; importing every module would import torch.
     """
     root = Path(__file__).parent
-    found: dict[str, dict[str, set[str]]] = {}
+    by_kind: dict[str, dict[str, set[str]]] = {}
     for path in sorted(root.rglob("*.py")):
         if path != Path(__file__):
-            name = ".".join(["unitk", *path.relative_to(root).with_suffix("").parts])
-            for kind, own in REGISTERS.findall(path.read_bytes()):
-                modules = found.setdefault(kind.decode(), {})
-                modules.setdefault(name.removesuffix(".__init__"), set()).add(own.decode())
-    return found
+            module = ".".join(["unitk", *path.relative_to(root).with_suffix("").parts])
+            for kind, name in REGISTERS.findall(path.read_bytes()):
+                modules = by_kind.setdefault(kind.decode(), {})
+                modules.setdefault(module.removesuffix(".__init__"), set()).add(name.decode())
+    return by_kind
 
 
 def import_object(path: str) -> Any:
@@ -163,24 +164,24 @@ def load_plugins(user_dir: Path | None = None) -> None:
             _loaded.add(str(path))
 
 
-def hint(what: str, name: str, known: Iterable[str]) -> str:
-    """`; fairseq's ... is ... here` where an "option" or "choice" has that name in another toolkit.
+def hint(role: str, name: str, known: Iterable[str]) -> str:
+    """`; fairseq's ... is ... here` if an "option" or "choice" has that name in another toolkit.
 
-    Those who know such names are registered; they are asked when an error is about to be raised.
+    Classes that know such names are registered; they are asked when an error is about to be raised.
     """
     options = list(known)
-    told = (getattr(_entries[HINT][one], what)(name, options) for one in names(HINT))
-    return next(filter(None, told), "")
+    hints = (getattr(_entries[HINT][toolkit], role)(name, options) for toolkit in names(HINT))
+    return next(filter(None, hints), "")
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
     """`; did you mean ...?` for a near miss or a beginning, otherwise nothing."""
     names = list(known)
-    very = difflib.get_close_matches(given, names, 1, 0.85)  # --hypotheses for --hypothesis
-    begun = [name for name in names if name.startswith(given) and name not in very]
-    if not given.strip("-"):  # every name begins with nothing
-        begun = []
-    close = [*very, *begun][:3] or difflib.get_close_matches(given, names)
+    close = list[str]()
+    if given.strip("-"):  # every name begins with nothing
+        close = difflib.get_close_matches(given, names, 1, 0.85)  # --hypotheses for --hypothesis
+        close += [name for name in names if name.startswith(given) and name not in close]
+    close = close[:3] or difflib.get_close_matches(given, names)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
@@ -202,14 +203,15 @@ def _import_file(path: Path) -> None:
 
 
 @contextmanager
-def _name_plugin(what: str, file: str = "") -> Iterator[None]:
+def _name_plugin(plugin: str, file: str = "") -> Iterator[None]:
     """Name a plug-in that cannot be imported, and the line, instead of a traceback."""
     try:
         yield
     except UsageError:
         raise
     except (Exception, SystemExit) as error:  # foreign code may raise anything
-        lines = [one.lineno for one in extract_tb(error.__traceback__) if one.filename == file]
+        frames = extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == file]
         if lines:
-            what += f", line {lines[-1]},"
-        raise UsageError(f"{what} cannot be imported: {type(error).__name__}: {error}") from error
+            plugin += f", line {lines[-1]},"
+        raise UsageError(f"{plugin} cannot be imported: {type(error).__name__}: {error}") from error

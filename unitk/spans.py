@@ -68,7 +68,7 @@ def poisson_lengths(budget: int, mean: float, longest: int, rng: np.random.Gener
     lengths = draw_lengths(law, count, rng)
     while (total := lengths.cumsum())[-1] < budget:
         lengths = np.append(lengths, draw_lengths(law, count, rng))
-    return lengths[: int(total.searchsorted(budget)) + (budget > 0)]
+    return lengths[: int(total.searchsorted(budget)) + 1] if budget else lengths[:0]
 
 
 def poisson_counts(
@@ -224,7 +224,8 @@ def ngram_places(
         if len(hidden) >= budget:
             break
     places = np.fromiter(hidden, np.int64, len(hidden))
-    places = places if len(places) <= budget else rng.permutation(places)[:budget]
+    if len(places) > budget:
+        places = rng.permutation(places)[:budget]
     places.sort()
     return places
 
@@ -322,8 +323,8 @@ def word_spans(
         if len(hidden) >= budget:
             break
         if anchor not in hidden:
-            more = [place for place in range(start, stop) if place not in hidden]
-            hidden.update(more[: budget - len(hidden)])
+            shown = [place for place in range(start, stop) if place not in hidden]
+            hidden.update(shown[: budget - len(hidden)])
     return np.sort(np.fromiter(hidden, np.int64, len(hidden)))
 
 
@@ -336,7 +337,7 @@ def word_ngrams(
     overlaps another is passed over (ALBERT, `create_pretraining_data.py` of the official code).
     Where no word fits, the shortest is hidden.
     """
-    first, own = _words(unit)
+    first, word_of = _words(unit)
     count = len(first) - 1
     left = budget
     order = rng.permutation(count)
@@ -355,7 +356,7 @@ def word_ngrams(
                 break
     if left == budget:
         hidden[int(np.diff(first).argmin())] = 1
-    return np.flatnonzero(np.frombuffer(hidden, np.bool_)[own])
+    return np.flatnonzero(np.frombuffer(hidden, np.bool_)[word_of])
 
 
 def _words(unit: Ids) -> tuple[Ids, Ids]:
@@ -388,8 +389,8 @@ def take_fitting(sizes: Ids, budget: int) -> Ids:
         taken.append(left[:count])
         budget -= int(sizes[left[:count]].sum())
         left = left[count:]
-    found = np.concatenate(taken)
-    return found if len(found) else np.argmin(sizes, keepdims=True)
+    numbers = np.concatenate(taken)
+    return numbers if len(numbers) else np.argmin(sizes, keepdims=True)
 
 
 def corrupt(
@@ -406,7 +407,8 @@ def corrupt(
     the number of tokens only.
     """
     point = rng.random(len(ids)) * sum(rates)
-    point = point if run is None else point[run]
+    if run is not None:
+        point = point[run]
     shown = words[rng.integers(len(words), size=len(ids))]
     np.copyto(shown, ids, where=point < rates[0] + rates[1])
     shown[point < rates[0]] = mask

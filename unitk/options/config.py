@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, is_dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -65,11 +66,12 @@ class With(Mark):
         """Why an option has no effect, such as "without --sampling"; empty if it has one."""
         value = getattr(config, self.option)
         if not self.values:
-            own = next(one for one in options(type(config)) if one.name == self.option)
-            return "" if value != own.default else f"without {own.flag}"
-        there = {*value} if isinstance(value, tuple) else {value}
-        wanted = f"without {flag(self.option)} {' or '.join(self.values)}"
-        return "" if there & {*self.values} else wanted
+            needed = next(option for option in options(type(config)) if option.name == self.option)
+            return "" if value != needed.default else f"without {needed.flag}"
+        chosen = {*value} if isinstance(value, tuple) else {value}
+        if chosen & {*self.values}:
+            return ""
+        return f"without {flag(self.option)} {' or '.join(self.values)}"
 
 
 @dataclass(frozen=True)
@@ -104,18 +106,23 @@ class Parsed:
 
     def fields(self) -> dict[str, tuple[Any, Any]]:
         """The type and the value of every option under its dotted key."""
-        found = {}
+        fields = {}
+
+        def add(config: Any, prefix: str) -> None:
+            for option in options(type(config)):
+                fields[prefix + option.name] = option.type, getattr(config, option.name)
+
         for kind, component in self.components.items():
-            mixed = self.mixture if kind == "task" else {}
-            shares = (f"{name}={render(part.share)}" for name, part in mixed.items())
-            found[kind] = str, " ".join(shares) or component.name
-            parts = {f"task.{name}": part for name, part in mixed.items()} or {kind: component}
-            for key, part in parts.items():
-                for option in options(type(part.config)):
-                    found[f"{key}.{option.name}"] = option.type, getattr(part.config, option.name)
-        for option in options(type(self.main)):
-            found[option.name] = option.type, getattr(self.main, option.name)
-        return found
+            if kind == "task" and self.mixture:
+                shares = (f"{name}={render(task.share)}" for name, task in self.mixture.items())
+                fields[kind] = str, " ".join(shares)
+                for name, task in self.mixture.items():
+                    add(task.config, f"task.{name}.")
+            else:
+                fields[kind] = str, component.name
+                add(component.config, f"{kind}.")
+        add(self.main, "")
+        return fields
 
     @cached_property
     def settings(self) -> Settings:
@@ -192,22 +199,23 @@ def read_words(
     given = read_options(argv, main, positional)
     if not helping:
         return given
-    whole = "--help-all" in argv
-    parts: dict[str, Component] | None = {}
-    of_parts = choose(given).only(*kinds)
-    if kinds and ("task" not in kinds or "task" in of_parts):
-        asked = {key.partition(".")[0] for key in of_parts}
+    everything = "--help-all" in argv
+    shown: dict[str, Component] | None = {}
+    of_components = choose(given).only(*kinds)
+    if kinds and ("task" not in kinds or "task" in of_components):
+        named = {key.partition(".")[0] for key in of_components}
         # mixed tasks that differ in their --arch have a page, too
-        parsed = resolve(NoOptions, of_parts, [kind for kind in kinds if whole or kind in asked])
-        parts = {f"task.{name}": part for name, part in parsed.mixture.items()}
-        parts |= {
-            kind: part
-            for kind, part in parsed.components.items()
-            if not (kind == "task" and parts) and (whole or kind in ("task", *given))
+        wanted = [kind for kind in kinds if everything or kind in named]
+        parsed = resolve(NoOptions, of_components, wanted)
+        shown = {f"task.{name}": task for name, task in parsed.mixture.items()}
+        shown |= {
+            kind: component
+            for kind, component in parsed.components.items()
+            if not (kind == "task" and shown) and (everything or kind in ("task", *given))
         }
     elif kinds:
-        parts = None
-    sys.stdout.write(help_page(verb, main, parts, positional, whole))
+        shown = None
+    sys.stdout.write(help_page(verb, main, shown, positional, everything))
     raise SystemExit(0)
 
 
@@ -221,8 +229,11 @@ def resolve(main: type, given: Settings, kinds: Sequence[str] = ()) -> Parsed:
     for kind in kinds:
         if kind == "task" and mixture:
             components[kind] = next(iter(mixture.values()))
-            parts = {name: options(type(part.config)) for name, part in mixture.items()}
-            known[kind] = [f"task.{name}.{o.name}" for name, own in parts.items() for o in own]
+            known[kind] = [
+                f"task.{name}.{option.name}"
+                for name, task in mixture.items()
+                for option in options(type(task.config))
+            ]
             continue
         _check_shared(kind, given, mixture)
         named = kind not in SIBLINGS or kind in given
@@ -250,10 +261,10 @@ def _mixture(given: Settings) -> dict[str, Component]:
     words = [word for text in named for word in (text or "").split()]
     if not any("=" in word for word in words):
         return {}
-    found: dict[str, Component] = {}
+    tasks: dict[str, Component] = {}
     for word in words:
         name, equals, text = word.partition("=")
-        if not equals or name in found or len(words) == 1:
+        if not equals or name in tasks or len(words) == 1:
             raise UsageError(
                 f"--task {word}: tasks are mixed as --task A=0.5 --task B=0.5, each with its share"
             )
@@ -263,18 +274,18 @@ def _mixture(given: Settings) -> dict[str, Component]:
             config = build_config(made_from.Config, given, f"task.{name}.")
         except UsageError as error:  # the task knows its options by their short names
             raise error.replace(rf"--task\.(?!{re.escape(name)}\.)", f"--task.{name}.") from error
-        found[name] = Component(name, made_from, config, share)
-    return found
+        tasks[name] = Component(name, made_from, config, share)
+    return tasks
 
 
 def _check_shared(kind: str, given: Settings, mixture: dict[str, Component]) -> None:
     """Raise a `UsageError` if mixed tasks differ in their default architecture or criterion."""
     if kind not in SIBLINGS or kind in given:
         return
-    wanted = {name: part.made_from.component(kind, part.config) for name, part in mixture.items()}
-    if len(set(wanted.values())) > 1:
-        each = ", ".join(f"{name}: {default}" for name, default in wanted.items())
-        raise UsageError(f"{flag(kind)} is needed: the mixed tasks differ in it ({each})")
+    defaults = {name: task.made_from.component(kind, task.config) for name, task in mixture.items()}
+    if len(set(defaults.values())) > 1:
+        listed = ", ".join(f"{name}: {default}" for name, default in defaults.items())
+        raise UsageError(f"{flag(kind)} is needed: the mixed tasks differ in it ({listed})")
 
 
 def _component(kind: str, given: Settings, chosen: dict[str, Component]) -> Component:
@@ -328,9 +339,11 @@ def value_of(setting: Setting, kind: Any, name: str) -> Any:
         return tuple(parse_value(word, get_args(kind)[0], name) for word in words)
     if is_list and len(words) > 1 and get_args(kind)[-1] is Ellipsis:
         return tuple(value for word in words for value in parse_value(word or "", kind, name))
+    if len(words) == 1:
+        return parse_value(words[0], kind, name)
     # each of several words is one value: commas within it are escaped
-    whole = ",".join((word or "").replace(",", "\\,") for word in words)
-    return parse_value(whole if len(words) > 1 else words[0], kind, name)
+    joined = ",".join((word or "").replace(",", "\\,") for word in words)
+    return parse_value(joined, kind, name)
 
 
 def peek(main: type, given: Settings, name: str) -> Any:
@@ -359,16 +372,16 @@ def _unknown(
         return [f"unexpected word {w!r}: options begin with --{hint}" for w, hint in hints.items()]
     where = "" if setting.where.startswith("-") else f" (in {setting.where})"
     shown = flag(key) if where else setting.where
-    spelled = [flag(one) for one in known.get("task", []) if one.endswith(f".{name}")]
+    spelled = [flag(own) for own in known.get("task", []) if own.endswith(f".{name}")]
     if kind == "task" and key.count(".") == 1 and spelled and known["task"][0].count(".") > 1:
         return [f"{shown}{where}: tasks are mixed, write {' or '.join(spelled)}"]
     if dot and kind in components:
         candidates = known[kind]
         owner = f"{kind} {components[kind].name} has no such option"
     else:
-        candidates = flat + [one for keys in known.values() for one in keys]
+        candidates = [*flat, *chain(*known.values())]
         owner = "no such option"
-    flags = [flag(one) for one in candidates]
+    flags = [flag(candidate) for candidate in candidates]
     near = registry.nearest(flag(key), flags) if len(key) > 1 else ""
     hint = registry.hint("option", key.rstrip("_"), flags) or near
     return [f"{shown}{where}: {owner}{hint or '; --help-all lists what applies'}"]

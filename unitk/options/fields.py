@@ -72,8 +72,8 @@ class Bound(Rule):
         if callable(value) and not hasattr(value, "value"):
             return "needs a schedule with a largest `value`"
         number = value.value if callable(value) else value
-        fine = not isinstance(number, int | float) or self.contains(number)
-        return "" if fine else f"must be {self}"
+        holds = not isinstance(number, int | float) or self.contains(number)
+        return "" if holds else f"must be {self}"
 
     def contains(self, value: float) -> bool:
         """Whether a number is in these bounds."""
@@ -253,7 +253,7 @@ def _field_docs(cls: Hashable) -> dict[str, str]:
     except (OSError, TypeError):  # made in an interactive session: no source, no help
         return {}
     body = typing.cast(ast.ClassDef, parsed.body[0]).body
-    found = {}
+    docs = {}
     for statement, following in zip(body, body[1:], strict=False):
         if (
             isinstance(statement, ast.AnnAssign)
@@ -262,8 +262,8 @@ def _field_docs(cls: Hashable) -> dict[str, str]:
             and isinstance(following.value, ast.Constant)
             and isinstance(following.value.value, str)
         ):
-            found[statement.target.id] = " ".join(following.value.value.split())
-    return found
+            docs[statement.target.id] = " ".join(following.value.value.split())
+    return docs
 
 
 class Named(NamedTuple):
@@ -325,25 +325,27 @@ def _choices(kind: Any) -> tuple[str, ...]:
 
 def local(text: str, name: str) -> Path:
     """A path, or the file that a name such as hf://datasets/... has; no other address."""
-    if found := re.match(r"([A-Za-z][\w+.-]+):(?=//)", text):
-        require(found[1] in registry.sources("hub"), f"{name}: {text} is an address; download it")
-        return registry.get("hub", found[1])(text[found.end() :], "file")
+    if address := re.match(r"([A-Za-z][\w+.-]+):(?=//)", text):
+        protocol = address[1]
+        require(protocol in registry.sources("hub"), f"{name}: {text} is an address; download it")
+        return registry.get("hub", protocol)(text[address.end() :], "file")
     require(bool(text), f"{name} is the path of a file or folder, got ''")
     return Path(text)
 
 
 def _parse_tuple(text: str, inner: tuple[Any, ...], name: str) -> tuple[Any, ...]:
-    parts = COMMA.split(text) if text else []
-    parts = [*_join_paths(parts)] if inner[0] in (Path, Place) else parts
-    parts = [part.replace("\\,", ",").strip() for part in parts]
+    values = COMMA.split(text) if text else []
+    if inner[0] in (Path, Place):
+        values = [*_join_paths(values)]
+    values = [value.replace("\\,", ",").strip() for value in values]
     if len(inner) == 2 and inner[1] is Ellipsis:
-        if inner[0] is int and "..." in parts:
-            return _progressions(parts, name)
-        return tuple(parse_value(part, inner[0], name) for part in parts)
-    form = ",".join(type_name(one) for one in inner)
-    fits = len(parts) == len(inner)
+        if inner[0] is int and "..." in values:
+            return _progressions(values, name)
+        return tuple(parse_value(value, inner[0], name) for value in values)
+    form = ",".join(map(type_name, inner))
+    fits = len(values) == len(inner)
     require(fits, f"{name} must be {len(inner)} values ({form}), got {text!r}")
-    return tuple(parse_value(part, one, name) for part, one in zip(parts, inner, strict=True))
+    return tuple(parse_value(value, kind, name) for value, kind in zip(values, inner, strict=True))
 
 
 def _join_paths(parts: list[str]) -> Iterator[str]:
@@ -364,18 +366,18 @@ def _is_there(text: str) -> bool:
 
 def _progressions(parts: list[str], name: str) -> tuple[int, ...]:
     """Whole numbers, of which `a,b,...,z` are all from a to z at the distance of a and b."""
-    found: list[int] = []
+    numbers: list[int] = []
     for before, part in zip(["", *parts], [*parts, ""], strict=True):
-        step = found[-1] - found[-2] if len(found) > 1 else 0
+        step = numbers[-1] - numbers[-2] if len(numbers) > 1 else 0
         if part not in ("...", ""):
             number = int(_parse_number(part, int, name))
-            if before == "..." and step > 0 and number in range(found[-1], number + 1, step):
-                found += range(found[-1] + step, number, step)
+            if before == "..." and step > 0 and number in range(numbers[-1], number + 1, step):
+                numbers += range(numbers[-1] + step, number, step)
                 before = part
-            found.append(number)
+            numbers.append(number)
         if before == "...":
             raise UsageError(f"{name}: ... stands for numbers in equal steps, as in 1M,2M,...,9M")
-    return tuple(found)
+    return tuple(numbers)
 
 
 def _parse_number(text: str, kind: type, name: str) -> int | float:
@@ -389,8 +391,8 @@ def _parse_number(text: str, kind: type, name: str) -> int | float:
             number = int(digits) * scale  # a float has 53 bits, a seed may have more
         if number == number and (kind is float or (number == int(number) and abs(number) < 2**63)):
             return kind(number)  # NaN, of which nothing holds, is no value of any option
-    least = " of less than 64 bits" if kind is int and digits.lstrip("+-").isdecimal() else ""
-    raise UsageError(f"{name} must be a {type_name(kind)}{least}, got {text!r}")
+    bits = " of less than 64 bits" if kind is int and digits.lstrip("+-").isdecimal() else ""
+    raise UsageError(f"{name} must be a {type_name(kind)}{bits}, got {text!r}")
 
 
 def parse_schedule(text: str, name: str) -> Any:
@@ -403,16 +405,16 @@ def parse_schedule(text: str, name: str) -> Any:
 
 def parse_named(kind: str, text: str, name: str) -> Any:
     """`NAME:field=value,...`: a registered component of this kind with options of its own."""
-    label, _, rest = text.partition(":")
+    label, _, assignments = text.partition(":")
     cls = registry.get(kind, label, name)
     kinds = {option.name: option.type for option in options(cls)}
     values = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
+    for assignment in filter(None, assignments.split(",")):
+        key, equals, value = assignment.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or key not in kinds:
             hint = registry.nearest(key, kinds) or f"; its fields are {', '.join(kinds)}"
-            raise UsageError(f"{name}: {part!r} is not a field=value of {kind} {label}{hint}")
+            raise UsageError(f"{name}: {assignment!r} is not a field=value of {kind} {label}{hint}")
         require(key not in values, f"{name}: {key} is given twice")
         values[key] = parse_value(value, kinds[key], f"{name}: {key}")
     return cls(**values)

@@ -24,13 +24,14 @@ SHORT = 20
 def help_page(
     verb: str,
     main: type,
-    parts: dict[str, Component] | None,
+    components: dict[str, Component] | None,
     positional: str | None,
     everything: bool = True,
 ) -> str:
     """The help page of a verb, with the options of the components that are chosen.
 
-    `parts` has them by key ("task", "task.glm_infill", "arch"); None: the task is yet to be chosen.
+    `components` has them by key ("task", "task.glm_infill", "arch"); None: the task is yet to be
+    chosen.
     Where `main.HELP` sorts the options of a verb (see `group_options`), the page has its common
     ones, each with the first sentence of its text; `everything`: all, with all of their texts.
     """
@@ -49,12 +50,12 @@ def help_page(
         if names:
             lines += ["", *filter(None, [heading])]
             lines += _table([rows[name] for name in names], width, left, brief)
-    if parts is None:
+    if components is None:
         known = textwrap.fill(", ".join(registry.names("task")), width, initial_indent="  ")
         lines += ["", "--task NAME chooses the objective:", known.replace("\n", "\n  ")]
         lines += [f"`unitk {verb} --task NAME --help` adds its options."]
     else:
-        lines += _component_pages(parts, width)
+        lines += _component_pages(components, width)
     if brief:
         lines += ["", f"`unitk {verb} --help-all` explains every option."]
     return "\n".join(lines) + "\n"
@@ -69,27 +70,29 @@ def group_options(main: type) -> list[tuple[str, list[str], list[str]]]:
     """
     owns = [vars(owner).get("__annotations__", ()) for owner in main.__mro__]
     if "HELP" in vars(main):
-        halves = {heading: f"{names}|".split("|") for heading, names in vars(main)["HELP"].items()}
-        found = [(heading, one[0].split(), one[1].split()) for heading, one in halves.items()]
-        place = {name: at for at, one in enumerate(found) for name in (*one[1], *one[2])}
-        for name in [one.name for one in options(main) if one.name not in place]:
+        groups = []
+        for heading, names in vars(main)["HELP"].items():
+            common, _, rare = names.partition("|")
+            groups.append((heading, common.split(), rare.split()))
+        place = {name: at for at, (_, common, rare) in enumerate(groups) for name in common + rare}
+        for name in [option.name for option in options(main) if option.name not in place]:
             own = next(own for own in owns if name in own)
             count = Counter(place[mate] for mate in own if mate in place)
-            found[max(range(len(found)), key=count.__getitem__)][2].append(name)
-        return found
-    found = []
+            groups[max(range(len(groups)), key=count.__getitem__)][2].append(name)
+        return groups
+    groups = []
     left = dict.fromkeys(option.name for option in options(main))
     for owner, own in zip(main.__mro__, owns, strict=True):
         names = [name for name in left if name in own]
         left = dict.fromkeys(name for name in left if name not in names)
         heading = "" if owner is main else (owner.__doc__ or "").partition("\n")[0]
-        found.append((heading, names, []))
-    return found
+        groups.append((heading, names, []))
+    return groups
 
 
-def _component_pages(parts: dict[str, Component], width: int) -> list[str]:
+def _component_pages(components: dict[str, Component], width: int) -> list[str]:
     lines: list[str] = []
-    for key, component in parts.items():
+    for key, component in components.items():
         rows = [
             (flag(f"{key}.{o.name}"), o, getattr(component.config, o.name))
             for o in options(type(component.config))
@@ -119,21 +122,21 @@ def _table(
 ) -> list[str]:
     lines = []
     for name, option, value in rows:
-        whole = option.help.removesuffix(f" Default: {_derived(option)}.").rstrip(".")
-        parts = option.brief if brief else whole, _notes(option, value, brief)
-        text = textwrap.wrap(" ".join(filter(None, parts)), width - left, break_on_hyphens=False)
+        about = option.help.removesuffix(f" Default: {_derived(option)}.").rstrip(".")
+        words = option.brief if brief else about, _notes(option, value, brief)
+        text = textwrap.wrap(" ".join(filter(None, words)), width - left, break_on_hyphens=False)
         head = f"  {_head(name, option)}"
         if len(head) > left - 2:
             lines.append(head)
             head = ""
-        lines += [head.ljust(left) + "".join(text[:1]), *(" " * left + more for more in text[1:])]
+        lines += [head.ljust(left) + "".join(text[:1]), *(" " * left + line for line in text[1:])]
     return lines
 
 
 def _derived(option: Option) -> str:
     """The default of an option that depends on others, as its last sentence says it."""
-    found = re.search(r"Default: ([^.]+)\.$", option.help)
-    return found[1] if found else ""
+    match = re.search(r"Default: ([^.]+)\.$", option.help)
+    return match[1] if match else ""
 
 
 def _notes(option: Option, value: Any, brief: bool) -> str:

@@ -80,26 +80,27 @@ class Settings(Mapping[str, Setting]):
     @classmethod
     def of_texts(cls, texts: Mapping[str, str | None], origin: Origin, where: str = "") -> Settings:
         """Options of one origin; without a `where`, each is named by its flag."""
-        each = ((key, text, where or flag(key)) for key, text in texts.items())
-        return cls({key: Setting((text,), origin, place) for key, text, place in each})
+        return cls(
+            {key: Setting((text,), origin, where or flag(key)) for key, text in texts.items()}
+        )
 
     @classmethod
     def read(cls, path: Path) -> Settings:
         """The options of a run from its config.yaml, each with the origin that it had (`yaml`)."""
         lines = path.read_text(encoding="utf-8").splitlines()
         noted = {line.partition(":")[0]: line.rpartition("  # ")[2] for line in lines}
-        found = read_yaml(path)
+        settings = read_yaml(path)
         for key, where in noted.items():
-            if key in found:  # people may edit the file
+            if key in settings:  # people may edit the file
                 starts = (origin for start, origin in STARTS.items() if where.startswith(start))
                 origin = Origin.DEFAULT if where == "default" else next(starts, Origin.FILE)
-                found._settings[key] = replace(found[key], origin=origin, where=where)
-        return found
+                settings._settings[key] = replace(settings[key], origin=origin, where=where)
+        return settings
 
     @property
     def texts(self) -> dict[str, str]:
         """The text of each option."""
-        return {key: one.text for key, one in self.items()}
+        return {key: setting.text for key, setting in self.items()}
 
     def given(self, key: str, least: Origin = Origin.FILE) -> bool:
         """Whether an option has the origin `least` or a later one."""
@@ -112,7 +113,7 @@ class Settings(Mapping[str, Setting]):
 
     def only(self, *kinds: str) -> Settings:
         """The choice of components of these kinds, and all their options."""
-        return Settings({key: one for key, one in self.items() if key.partition(".")[0] in kinds})
+        return Settings({key: self[key] for key in self if key.partition(".")[0] in kinds})
 
     def without(self, keys: Iterable[str]) -> Settings:
         """All options but these."""
@@ -133,10 +134,10 @@ class Settings(Mapping[str, Setting]):
         kept = self
         # a component is named without a dot, its options with one
         for kind in [key for key in later if key in self and "." not in key]:
-            here, there = (_names(one[kind]) for one in (self, later))
+            names = _names(later[kind])
             old = [key for key in kept if key.startswith(f"{kind}.")]
-            if here != there and old:
-                choice = f"{flag(kind)} {' '.join(there)}"
+            if _names(self[kind]) != names and old:
+                choice = f"{flag(kind)} {' '.join(names)}"
                 say(f"note: {choice} drops {', '.join(old)} of {self[old[0]].where}")
                 kept = kept.without(old)
         return Settings({**kept, **later})
@@ -146,9 +147,9 @@ class Settings(Mapping[str, Setting]):
         import yaml
 
         lines = []
-        for key, one in self.items():
-            scalar = yaml.safe_dump({key: one.text}, width=10**6, allow_unicode=True).strip()
-            lines.append(f"{scalar}  # {one.where}")
+        for key, setting in self.items():
+            scalar = yaml.safe_dump({key: setting.text}, width=10**6, allow_unicode=True).strip()
+            lines.append(f"{scalar}  # {setting.where}")
         return "\n".join(lines) + "\n"
 
 
@@ -178,12 +179,12 @@ def gather_settings(items: Iterable[tuple[str, str | None, str]], origin: Origin
 
     Words of the same place belong together; those of a later place win.
     """
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for key, word, where in items:
-        before = found.get(key)
+        before = settings.get(key)
         words = before.words if before and before.where == where else ()
-        found[key] = Setting((*words, word), origin, where)
-    return Settings(found)
+        settings[key] = Setting((*words, word), origin, where)
+    return Settings(settings)
 
 
 def read_options(argv: Sequence[str], main: type, positional: str | None = None) -> Settings:
@@ -196,12 +197,12 @@ def read_options(argv: Sequence[str], main: type, positional: str | None = None)
     if "config" in given:
         for path in filter(None, given["config"].words):
             files = files.under(read_yaml(Path(path)))
-    found = files.under(given)
-    folder = found["user_dir"].words[-1] if "user_dir" in found else None
+    settings = files.under(given)
+    folder = settings["user_dir"].words[-1] if "user_dir" in settings else None
     if folder not in (None, "none", ""):  # Path("") is the current folder
         registry.load_plugins(Path(folder))
     registry.load_plugins()
-    return found
+    return settings
 
 
 def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -> Settings:
@@ -224,7 +225,8 @@ def _split(
                 continue
         name, equals, text = word.partition("=")
         key = name.lstrip("-").replace("-", "_")
-        key += "_" * keyword.iskeyword(key)
+        if keyword.iskeyword(key):
+            key += "_"
         value: str | None = text if equals else None
         if not equals and words and not re.match("--|-[a-z]$", words[0]):
             if key not in switches or words[0].lower() in WORDS:
@@ -240,9 +242,10 @@ def read_yaml(path: Path, named: str = "") -> Settings:
 
     `named` is how errors name the file, if it is not that of `--config`.
     """
-    if more := ready.hint(path) if not named else "":
-        raise UsageError(f"--config: there is no file {path}{more}")
-    named = named or f"--config {path}"
+    if not named:
+        if hint := ready.hint(path):
+            raise UsageError(f"--config: there is no file {path}{hint}")
+        named = f"--config {path}"
     tree = parse_yaml(ready.file_of(path), named) or {}  # a file of comments has no option
     if not isinstance(tree, dict):
         raise UsageError(f"{named} must hold `option: value` lines")
@@ -257,9 +260,10 @@ def _flatten(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
             yield from _flatten(value, path + ".")
         else:
             # `task: {name: glm_infill}` is the nested spelling of `task: glm_infill`
-            path = path.removesuffix(".name") if path.count(".") == 1 else path
-            comma = " " if path == "task" else ","
-            yield path, comma.join(map(str, value)) if isinstance(value, list) else str(value)
+            if path.count(".") == 1:
+                path = path.removesuffix(".name")
+            values = value if isinstance(value, list) else [value]
+            yield path, (" " if path == "task" else ",").join(map(str, values))
 
 
 def given_text(value: object, name: str) -> str:
@@ -268,9 +272,9 @@ def given_text(value: object, name: str) -> str:
     A list has the form of a tuple. Raises UsageError for types that no option has.
     """
     if isinstance(value, list | tuple):
-        flat = not any(isinstance(one, list | tuple | dict) for one in value)
+        flat = not any(isinstance(item, list | tuple | dict) for item in value)
         require(flat, f"{name} cannot be a list of lists or objects")
-        return ",".join(given_text(one, name).replace(",", "\\,") for one in value)
+        return ",".join(given_text(item, name).replace(",", "\\,") for item in value)
     try:
         return render(value.item() if isinstance(value, np.generic) else value)
     except AssertionError:
