@@ -16,7 +16,7 @@ STEPS = 4
 def leaves(model):
     """Modules whose output is a tensor of numbers, without others in them."""
     return [
-        model.stored(name)
+        model.stored_name(name)
         for name, part in model.named_modules()
         if not list(part.children()) and name.rpartition(".")[2] in ("up", "down", "qkv", "out")
     ]
