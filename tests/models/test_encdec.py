@@ -186,7 +186,9 @@ def test_tensors_keep_their_stored_names():
     firsts = list(dict.fromkeys("encoder" * name.startswith("encoder.") for name in names))
     assert firsts == ["", "encoder"]
     for name, parameter in model.named_parameters():
-        assert model.get_parameter(name) is parameter and model.stored_name(model.inner(name)) == name
+        assert (
+            model.get_parameter(name) is parameter and model.stored_name(model.inner(name)) == name
+        )
     other = config.build(V)
     other.load_state_dict(model.state_dict())
     assert all(
