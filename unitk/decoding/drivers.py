@@ -23,7 +23,7 @@ from unitk.tasks.base import Task
 
 DIFFUSION = "steps", "order", "block_length"
 """Options that only diffusion reads."""
-RULES = [one.name for one in options(RulesConfig) if one.name != "max_len"]
+RULES = [option.name for option in options(RulesConfig) if option.name != "max_len"]
 SEARCH = ["search", "diverse_beam_groups", "capture", *RULES]
 """Options that only drivers which write word by word read."""
 
@@ -102,8 +102,8 @@ class Driver(ABC):
             has = amount(len(source), "parts")
             raise DataError(f"{name} has {has}, but --avoid-part is {config.avoid_part}")
         if config.avoid_part:
-            part = self.task.vocab.decode(source[config.avoid_part - 1])
-            wanted = replace(wanted, avoid=tuple(sorted(spellings(part, self.task.vocab))))
+            phrase = self.task.vocab.decode(source[config.avoid_part - 1])
+            wanted = replace(wanted, avoid=tuple(sorted(spellings(phrase, self.task.vocab))))
 
         def lay_out(source: list[Ids]) -> tuple[Example, Constraint]:
             exactly = self.task.length(source)
@@ -136,14 +136,14 @@ class Driver(ABC):
         able = [name for name in registry.names("task") if registry.get("task", name).from_nothing]
         latent = "unitk latent sample draws from its latent"
         can = latent if arch.latent else f"{', '.join(able)} do"
-        what = f"{asked}: task {task.name} does not write from nothing"
-        require(task.from_nothing, f"{what}; {can}")
+        fault = f"{asked}: task {task.name} does not write from nothing"
+        require(task.from_nothing, f"{fault}; {can}")
         cure = "give it a source"
-        require(not task.trained.pairs, f"{what}, as its model was trained on pairs: {cure}")
-        first = self.lay_out([], Constraint(), "")
-        read = first.towers[first.decoded].token
+        require(not task.trained.pairs, f"{fault}, as its model was trained on pairs: {cure}")
+        prompt = self.lay_out([], Constraint(), "")
+        read = prompt.towers[prompt.decoded].token
         lacking = task.vocab.pieces(read[(read >= self.model.trained) & (read < len(task.vocab))])
-        require(not lacking, f"{what}: the imported model lacks {', '.join(lacking)}; {cure}")
+        require(not lacking, f"{fault}: the imported model lacks {', '.join(lacking)}; {cure}")
 
     @abstractmethod
     def outputs(

@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Each:
+class PerModel:
     """The conditions, or the caches, of the models of an ensemble, one for each model."""
 
-    each: Sequence[Any]
+    of_models: Sequence[Any]
 
     def follow(self, back: Tensor) -> None:
         """Follow the back-pointers [B, K] of the search."""
-        for one in self.each:
-            one.follow(back)
+        for cache in self.of_models:
+            cache.follow(back)
 
-    def select(self, rows: Tensor) -> Each:
+    def select(self, rows: Tensor) -> PerModel:
         """Keep only these batch rows."""
-        return Each([one and one.select(rows) for one in self.each])
+        return PerModel([state and state.select(rows) for state in self.of_models])
 
 
 class Ensemble(Answers):
@@ -63,37 +63,48 @@ class Ensemble(Answers):
         """The rows of the output layer that were trained, in the model that has fewest."""
         return min(model.trained for model in self.models)
 
-    def condition(self, batch: Batch) -> Each:
+    def condition(self, batch: Batch) -> PerModel:
         """The models' conditions."""
-        return Each([model.condition(batch) for model in self.models])
+        return PerModel([model.condition(batch) for model in self.models])
 
     def forward(
-        self, batch: Batch, condition: Each | None = None
+        self, batch: Batch, condition: PerModel | None = None
     ) -> tuple[dict[str, Tensor], Carry]:
         """The states [B, T, sum of D] of each tower."""
-        each = condition.each if condition else [None] * len(self.models)
-        states = [model(batch, one)[0] for model, one in zip(self.models, each, strict=True)]
-        return {name: torch.cat([one[name] for one in states], -1) for name in states[0]}, {}
+        conditions = condition.of_models if condition else [None] * len(self.models)
+        outputs = [model(batch, own)[0] for model, own in zip(self.models, conditions, strict=True)]
+        towers = outputs[0].keys()
+        return {name: torch.cat([states[name] for states in outputs], -1) for name in towers}, {}
 
-    def new_cache(self, batch_size: int, columns: int, *, condition: Each | None = None) -> Each:
+    def new_cache(
+        self, batch_size: int, columns: int, *, condition: PerModel | None = None
+    ) -> PerModel:
         """Empty caches for `batch_size` rows of `columns` slots."""
-        each = condition.each if condition else [None] * len(self.models)
-        pairs = zip(self.models, each, strict=True)
-        return Each([m.new_cache(batch_size, columns, condition=one) for m, one in pairs])
+        conditions = condition.of_models if condition else [None] * len(self.models)
+        return PerModel(
+            [
+                model.new_cache(batch_size, columns, condition=own)
+                for model, own in zip(self.models, conditions, strict=True)
+            ]
+        )
 
     def step(
         self,
         columns: Tensor,
         sight: Tensor,
-        condition: Each,
-        cache: Each,
+        condition: PerModel,
+        cache: PerModel,
         at: int | Tensor,
         asked: Tensor | None = None,
     ) -> Tensor:
         """Read further slots: the states [B, q, sum of D]."""
-        parts = zip(self.models, condition.each, cache.each, strict=True)
-        states = [m.step(columns, sight, one, own, at, asked) for m, one, own in parts]
-        return torch.cat(states, -1)  # side by side: `head` parts them again
+        states = [
+            model.step(columns, sight, own, own_cache, at, asked)
+            for model, own, own_cache in zip(
+                self.models, condition.of_models, cache.of_models, strict=True
+            )
+        ]
+        return torch.cat(states, -1)  # side by side: `head` splits them again
 
     @property
     def heads(self) -> Heads:  # type: ignore[override]
@@ -103,51 +114,52 @@ class Ensemble(Answers):
     def head(self, asked: Tensor | Asked, name: str = LM) -> Tensor:
         """The mean of the models' heads: of probabilities, or of numbers."""
         asked = Asked(asked[:, None]) if isinstance(asked, Tensor) else asked
-        configs = [one.config if name == LM else one.config.head_config for one in self.models]
-        each = asked.states.split([config.width for config in configs], -1)
-        parts = zip(self.models, each, strict=True)
-        outputs = [model.head(replace(asked, states=own), name) for model, own in parts]
+        configs = [m.config if name == LM else m.config.head_config for m in self.models]
+        states = asked.states.split([config.width for config in configs], -1)
+        outputs = [
+            model.head(replace(asked, states=own), name)
+            for model, own in zip(self.models, states, strict=True)
+        ]
         return self.heads.get(name).mean(outputs)
 
 
 class Tightest(ArchConfig):
     """The smallest limits of several architectures, table by table; 0 is no limit."""
 
-    def __init__(self, each: Sequence[ArchConfig]) -> None:
-        self.each = each
+    def __init__(self, configs: Sequence[ArchConfig]) -> None:
+        self.configs = configs
         self.max_positions = self._least("max_positions")
         self.max_positions2 = self._least("max_positions2")
-        self.sequential = any(one.sequential for one in each)
-        self.static_steps = all(one.static_steps for one in each)
+        self.sequential = any(config.sequential for config in configs)
+        self.static_steps = all(config.static_steps for config in configs)
 
     @property
     def room(self) -> int:
         return self._least("room")
 
     def tower(self, name: str) -> Tightest:
-        return Tightest([config.tower(name) for config in self.each])
+        return Tightest([config.tower(name) for config in self.configs])
 
     def _least(self, name: str) -> int:
-        return min((rows for one in self.each if (rows := getattr(one, name))), default=0)
+        return min(filter(None, (getattr(config, name) for config in self.configs)), default=0)
 
 
 def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
     """Join checkpoints, given by name; CheckpointError if they cannot work together."""
-    first, _, task = members[0]
+    first, first_model, task = members[0]
     for name, model, other in members[1:]:
-        what = f"--checkpoint {name} cannot be in one ensemble with {first}"
+        fault = f"--checkpoint {name} cannot be in one ensemble with {first}"
         if other.vocab.hash != task.vocab.hash:
-            raise CheckpointError(f"{what}: their vocabularies differ")
+            raise CheckpointError(f"{fault}: their vocabularies differ")
         if other.source_vocab.hash != task.source_vocab.hash:
-            raise CheckpointError(f"{what}: their vocabularies of sources differ")
-        layers = {len(one.config.head_layers) for one in (members[0][1], model)}
-        if len(layers) > 1:
-            raise CheckpointError(f"{what}: their heads read different numbers of layers")
+            raise CheckpointError(f"{fault}: their vocabularies of sources differ")
+        if len(first_model.config.head_layers) != len(model.config.head_layers):
+            raise CheckpointError(f"{fault}: their heads read different numbers of layers")
         if other.trained.labels != task.trained.labels or labels_in(other) != labels_in(task):
-            raise CheckpointError(f"{what}: their labels differ")
+            raise CheckpointError(f"{fault}: their labels differ")
         if not are_alike(task, other):
-            kinds = " and ".join(type(one).__name__ for one in (task, other))
-            raise CheckpointError(f"{what}: tasks {kinds} lay out sources or outputs differently")
+            kinds = f"{type(task).__name__} and {type(other).__name__}"
+            raise CheckpointError(f"{fault}: tasks {kinds} lay out sources or outputs differently")
     return Ensemble([model for _, model, _ in members], [task for _, _, task in members])
 
 
@@ -156,25 +168,28 @@ def labels_in(task: Task) -> set[str]:
     return {*cast("Understanding", task).labels} if task.predicts else set()
 
 
-def are_alike(one: Task, other: Task) -> bool:
+def are_alike(task: Task, other: Task) -> bool:
     """Whether two tasks lay out and decode sources alike, or predict what can be averaged.
 
     The former is tested on a few sources, one of them with a blank.
     """
-    if one.predicts:
-        return cast("Understanding", one).alike(other)
-    if (one.protocol, one.infills) != (other.protocol, other.infills):
+    if task.predicts:
+        return cast("Understanding", task).alike(other)
+    if (task.protocol, task.infills) != (other.protocol, other.infills):
         return False
-    word = one.words[:1]  # any word: layouts do not depend on which
+    word = task.words[:1]  # any word: layouts do not depend on which
     sources = list[list[Ids]]()
-    if one.infills:
-        sources.append([np.append(word, one.vocab.mask)])
-    if one.protocol is not None:
+    if task.infills:
+        sources.append([np.append(word, task.vocab.mask)])
+    if task.protocol is not None:
         sources += [[word], [word, word]]
-    return all(_equal_examples(one.prompt(source), other.prompt(source)) for source in sources)
+    return all(_equal_examples(task.prompt(source), other.prompt(source)) for source in sources)
 
 
-def _equal_examples(one: Example, other: Example) -> bool:
-    same = one.towers.keys() == other.towers.keys() and np.array_equal(one.blanks, other.blanks)
-    pairs = ((one.towers[name].table, other.towers[name].table) for name in one.towers)
-    return same and all(np.array_equal(*pair) for pair in pairs)
+def _equal_examples(example: Example, other: Example) -> bool:
+    if example.towers.keys() != other.towers.keys():
+        return False
+    return np.array_equal(example.blanks, other.blanks) and all(
+        np.array_equal(slots.table, other.towers[name].table)
+        for name, slots in example.towers.items()
+    )

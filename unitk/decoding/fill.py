@@ -38,12 +38,12 @@ class Once(Driver):
         config.idle(f"has no effect: task {self.task.name} does not diffuse", *DIFFUSION)
         why = "has no effect: masks are filled in one pass, with one output, the likeliest words"
         config.idle(why, *SEARCH, "sampling", "temperature", "nbest")
-        each = [one.constraint for one in prompts]
-        require(not any(one.prefix for one in each), f"--prefix-file {why}")
-        require(not any(one.phrases for one in each), f"--constraints {why}")
+        constraints = [prompt.constraint for prompt in prompts]
+        require(not any(one.prefix for one in constraints), f"--prefix-file {why}")
+        require(not any(one.phrases for one in constraints), f"--constraints {why}")
         banned = np.array(list(self.task.vocab.symbols.values()))  # a mask stands for a word
         outputs: list[list[Hypothesis]] = [[] for _ in prompts]
-        examples = [one.example for one in prompts]
+        examples = [prompt.example for prompt in prompts]
         self.model.eval()
         for numbers in batches(examples, config.max_tokens):
             batch = collate([[examples[i]] for i in numbers]).to(self.model.device)
@@ -58,10 +58,11 @@ class Once(Driver):
                 raise NonFiniteError(
                     "the model gives logits that are not finite: nothing is filled in"
                 )
-            both = [by_example(one, examples, numbers) for one in (word_K, gain_K)]
-            for (i, ids), (_, each) in zip(*both, strict=True):
-                total = float(each.sum())
-                outputs[i] = [Hypothesis(ids, total / len(ids) ** config.lenpen, total, each)]
+            words = by_example(word_K, examples, numbers)
+            gains_of = by_example(gain_K, examples, numbers)
+            for (i, ids), (_, gains) in zip(words, gains_of, strict=True):
+                total = float(gains.sum())
+                outputs[i] = [Hypothesis(ids, total / len(ids) ** config.lenpen, total, gains)]
             watch.report(len(numbers))
         return outputs
 
@@ -89,9 +90,9 @@ def fill_in(task: Task, text: str, source: list[Ids], written: Ids) -> str:
         read = place + 1
         fill = by_place.get(place, ids[:0])
         before = decode(known[-NEAR:])
-        both = decode(np.append(known[-NEAR:], fill))
+        joined = decode(np.append(known[-NEAR:], fill))
         known = np.append(known, fill)
-        new = both[len(before) :] if both.startswith(before) else " " + decode(fill)
+        new = joined[len(before) :] if joined.startswith(before) else " " + decode(fill)
         word = new.strip()
         apart = new[:1].isspace()
         if not word:

@@ -32,7 +32,9 @@ def usable(task: Task, trained: int) -> Protocol | None:
     if protocol is None:
         return None
     added = range(trained, len(task.vocab))
-    needed = [protocol.end, protocol.begin, protocol.probe][task.continues :]
+    needed = [protocol.begin, protocol.probe]
+    if not task.continues:
+        needed.insert(0, protocol.end)
     if lacking := [id_ for id_ in needed if id_ is not None and id_ in added]:
         names = ", ".join(task.vocab.pieces(lacking))
         raise UsageError(
@@ -99,7 +101,7 @@ def batches(
     Training has batches of its own (`data.plan.micro_batches`).
     """
     size = [
-        (len(p.blanks) if max_len else 0, max(len(tower) for tower in p.towers.values()), words)
+        (len(p.blanks) if max_len else 0, max(map(len, p.towers.values())), words)
         for p, words in zip(prompts, max_len or [-1] * len(prompts), strict=True)
     ]
     numbers: list[int] = []
@@ -146,8 +148,8 @@ def fill_up(prompts: Sequence[Example]) -> Batch:
 
     Further rows repeat the last prompt; further slots are pads.
     """
-    more = to_grid(len(prompts)) - len(prompts)
-    batch = collate([[prompt] for prompt in [*prompts, *[prompts[-1]] * more]])
+    missing = to_grid(len(prompts)) - len(prompts)
+    batch = collate([[prompt] for prompt in [*prompts, *[prompts[-1]] * missing]])
     towers, sight, inputs = dict(batch.towers), dict(batch.sight), dict(batch.inputs)
     for name, table in batch.towers.items():
         pads = to_grid(table.shape[2], WIDTH) - table.shape[2]
@@ -252,7 +254,8 @@ def overrun(
         beyond_rows = []
         for tower, slots in prompt.towers.items():
             last = int(slots.table[field].max())
-            last = max(last, int(end)) if tower == prompt.decoded else last
+            if tower == prompt.decoded:
+                last = max(last, int(end))
             if rows := getattr(limits.tower(tower), name):
                 beyond_rows.append(last + 1 - rows)
         over.append(max(beyond_rows, default=0))

@@ -44,8 +44,8 @@ def score(
         gain = model.score_labels(batch, ask)
         if not gain.isfinite().all():
             raise NonFiniteError("the model gives logits that are not finite: there is no score")
-        for i, part in by_example(gain.T, examples, numbers):
-            scores[i] = part.T
+        for i, gain_2K in by_example(gain.T, examples, numbers):
+            scores[i] = gain_2K.T
         report(len(numbers))
     return scores
 
@@ -69,18 +69,18 @@ def logits(model: Decoder, examples: Sequence[Example], max_tokens: int) -> list
     """The logits [T, V] over the vocabulary at the slots of each example's only ask."""
     require(len(model.members) == 1, "--checkpoint: one model has logits, not an ensemble")
     member: Model = model.members[0]
-    read = {name for example in examples for name in example.towers}
-    whole = not read or {*model.config.towers} <= read
-    require(whole, "targets are needed: the model has an encoder")
+    laid_out = {name for example in examples for name in example.towers}
+    complete = not laid_out or {*model.config.towers} <= laid_out
+    require(complete, "targets are needed: the model has an encoder")
     tables: list[Floats] = [np.empty((0, 0), np.float32)] * len(examples)
     for numbers, batch in _collate(model, examples, max_tokens):
         [ask] = batch.asks.values()
         states, _ = member(batch, member.condition(batch))
-        table = member.head(gather(states, batch, [ask]), ask.head).float()
-        if not (table < torch.inf).all():  # those of words that are none are -inf
+        logits_KV = member.head(gather(states, batch, [ask]), ask.head).float()
+        if not (logits_KV < torch.inf).all():  # those of words that are none are -inf
             raise NonFiniteError("the model gives logits that are not finite")
-        for i, part in by_example(table, examples, numbers):
-            tables[i] = part
+        for i, table in by_example(logits_KV, examples, numbers):
+            tables[i] = table
     return tables
 
 
@@ -108,8 +108,9 @@ class Given(Driver):
         ids, endless = wanted.prefix, protocol.endless
         if not endless and (not ids or ids[-1] != protocol.end):
             ids += (protocol.end,)
-        ends = [i for i, word in enumerate((*ids, protocol.end)) if word == protocol.end]
-        ends = ends if endless else ends[:-1]
+        ends = [i for i, word in enumerate(ids) if word == protocol.end]
+        if endless:
+            ends.append(len(ids))
         words = int(np.diff(ends, prepend=-1).max()) - 1
 
         def over(example: Example) -> int:
@@ -132,20 +133,27 @@ class Given(Driver):
         self, prompts: Sequence[Prompt], config: GenerateConfig, watch: Watcher
     ) -> list[list[Hypothesis]]:
         protocol = self.protocol
-        written = [np.array(one.constraint.prefix, np.int64) for one in prompts]
-        pairs = zip(prompts, written, strict=True)
-        examples = [unroll(one.example, protocol, ids) for one, ids in pairs]
-        every = [gains for gains, _ in score(self.model, examples, config.max_tokens, watch.report)]
+        written = [np.array(prompt.constraint.prefix, np.int64) for prompt in prompts]
+        examples = [
+            unroll(prompt.example, protocol, ids)
+            for prompt, ids in zip(prompts, written, strict=True)
+        ]
+        scores = score(self.model, examples, config.max_tokens, watch.report)
+        gains_of = [gains for gains, _ in scores]
         for end in find_ends(config, self.task.vocab):
             # as in a search, an end has the probability of the likeliest symbol that ends
-            others = [_relabel(example, protocol.end, end) for example in examples]
-            again = score(self.model, others, config.max_tokens, lambda done: watch.report(0))
-            every = [np.maximum(*two) for two in zip(every, (g for g, _ in again), strict=True)]
+            relabelled = [_relabel(example, protocol.end, end) for example in examples]
+            scores = score(self.model, relabelled, config.max_tokens, lambda done: watch.report(0))
+            gains_of = [
+                np.maximum(gains, others)
+                for gains, (others, _) in zip(gains_of, scores, strict=True)
+            ]
         hypotheses = list[list[Hypothesis]]()
-        for one, ids, gains in zip(prompts, written, every, strict=True):
+        for prompt, ids, gains in zip(prompts, written, gains_of, strict=True):
             if config.unkpen:
                 gains = gains - np.float32(config.unkpen) * (ids == self.task.vocab.unk)
-            hypotheses.append([as_hypothesis(ids, gains, protocol, config, one.constraint.max_len)])
+            max_len = prompt.constraint.max_len
+            hypotheses.append([as_hypothesis(ids, gains, protocol, config, max_len)])
         return hypotheses
 
 
@@ -192,15 +200,16 @@ def attention(
     """
     special = [id_ for id_ in vocab.symbols.values() if id_ != vocab.unk]
     attended = [(np.empty((0, 0), np.float32), np.empty(0, np.int64))] * len(examples)
-    with watch(model, layer) as seen:
+    with watch(model, layer) as recorded:
         for numbers, batch in _collate(model, examples, max_tokens):
             model(batch, model.condition(batch))
-            weight = torch.stack([table.float() for table in seen]).mean(0).flatten(0, 1)
+            weight = torch.stack([table.float() for table in recorded]).mean(0).flatten(0, 1)
             if not weight.isfinite().all():
                 raise NonFiniteError("the model gives attention that is not finite")
             [ask] = batch.asks.values()
             for i, table in by_example(weight[ask.first], examples, numbers):
-                source, label = examples[i].towers["enc"].token, examples[i].asks[0].label
+                source = examples[i].towers["enc"].token
+                label = examples[i].asks[0].label
                 real = ~np.isin(source, special)  # begin and end draw much, and say nothing
                 places = np.flatnonzero(real)
                 shown = slice(places[0], places[-1] + 1)
@@ -212,7 +221,7 @@ def attention(
 def add_attention(
     driver: Driver,
     prompts: Sequence[Prompt],
-    found: Sequence[list[Output]],
+    outputs: Sequence[list[Output]],
     layer: int,
     max_tokens: int,
 ) -> list[list[Output]]:
@@ -221,47 +230,49 @@ def add_attention(
     vocab = driver.task.source_vocab
     assert protocol is not None, "outputs that are written word by word have attention"
     examples = [
-        unroll(prompt.example, protocol, one.hypothesis.ids)
-        for prompt, outputs in zip(prompts, found, strict=True)
-        for one in outputs
+        unroll(prompt.example, protocol, output.hypothesis.ids)
+        for prompt, of_prompt in zip(prompts, outputs, strict=True)
+        for output in of_prompt
     ]
     tables = iter(attention(driver.model, examples, protocol, vocab, layer, max_tokens))
 
-    def with_attention(one: Output) -> Output:
+    def with_attention(output: Output) -> Output:
         table, source = next(tables)
-        return replace(one, attention=table, source=source)
+        return replace(output, attention=table, source=source)
 
-    return [list(map(with_attention, outputs)) for outputs in found]
+    return [list(map(with_attention, of_prompt)) for of_prompt in outputs]
 
 
 def check_layer(model: Decoder, layer: int | None) -> None:
     """Raise UsageError unless every decoder has this layer, if any, and attends to a source."""
     if layer is None:
         return
-    for one in model.members:
-        if not one.config.cross_attention:
+    for member in model.members:
+        if not member.config.cross_attention:
             able = families_with(lambda arch: arch.cross_attention)
             raise UsageError(
                 f"--print-alignment: this architecture has no cross-attention; {able} have"
             )
-        depth = len(one.decoder.layers)
+        depth = len(member.decoder.layers)
         require(0 <= layer <= depth, f"--alignment-layer must be 0 to {depth}, got {layer}")
 
 
 @contextmanager
 def watch(model: Decoder, layer: int) -> Iterator[list[Tensor]]:
     """Record the attention [B, T, S] of each model's decoder layer to the source, in one pass."""
-    seen: list[Tensor] = [torch.empty(0)] * len(model.members)
+    recorded: list[Tensor] = [torch.empty(0)] * len(model.members)
     with ExitStack() as stack:
-        for number, one in enumerate(model.members):
-            part = one.decoder.layers[layer - 1].cross_attention
-            assert isinstance(part, CrossAttention)
+        for number, member in enumerate(model.members):
+            module = member.decoder.layers[layer - 1].cross_attention
+            assert isinstance(module, CrossAttention)
 
-            def note(module: CrossAttention, args: Any, given: Any, number: int = number) -> None:
-                seen[number] = module.weights(*args, **given)
+            def record(
+                module: CrossAttention, args: Any, kwargs: Any, number: int = number
+            ) -> None:
+                recorded[number] = module.weights(*args, **kwargs)
 
-            stack.enter_context(part.register_forward_pre_hook(note, with_kwargs=True))
-        yield seen
+            stack.enter_context(module.register_forward_pre_hook(record, with_kwargs=True))
+        yield recorded
 
 
 def _collate(
@@ -271,6 +282,6 @@ def _collate(
     model.eval()
     for numbers in batches(examples, max_tokens):
         longest = max(len(tower) for tower in examples[numbers[0]].towers.values())
-        several = max(1, packed // longest)
-        rows = [numbers[i : i + several] for i in range(0, len(numbers), several)]
+        per_row = max(1, packed // longest)
+        rows = [numbers[i : i + per_row] for i in range(0, len(numbers), per_row)]
         yield numbers, collate([[examples[i] for i in row] for row in rows]).to(model.device)

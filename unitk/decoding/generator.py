@@ -67,21 +67,27 @@ class Generator(SourceEncoder):
         self.about = dict(about or {})
 
     def __repr__(self) -> str:
-        plain = {**self.about, **{key: f"{key} {self.facts[key]}" for key in ("task", "can")}}
-        return f"Generator({', '.join(plain.values())})"
+        facts = [*self.about.values(), *(f"{key} {self.facts[key]}" for key in ("task", "can"))]
+        return f"Generator({', '.join(facts)})"
 
     def _repr_html_(self) -> str:
-        own = {"options": ", ".join(f"{name}={value}" for name, value in self.defaults.items())}
-        rows = {**self.facts, **(own if self.defaults else {})}.items()
-        return notebook.table((f"<b>{name}</b>", escape(text)) for name, text in rows)
+        rows = self.facts
+        if self.defaults:
+            rows["options"] = ", ".join(f"{name}={value}" for name, value in self.defaults.items())
+        return notebook.table((f"<b>{name}</b>", escape(text)) for name, text in rows.items())
 
     @property
     def facts(self) -> dict[str, str]:
         """A description of the model, with the methods that its task supports under "can"."""
-        able = {"generate": self.task.generates, "infill": self.task.infills}
-        able |= {"score": self.protocol is not None, "predict": self.task.predicts, "embed": True}
-        can = " ".join(name for name, can in able.items() if can)
-        return {**self.about, "task": self.task.name, "can": can}
+        able = {
+            "generate": self.task.generates,
+            "infill": self.task.infills,
+            "score": self.protocol is not None,
+            "predict": self.task.predicts,
+            "embed": True,
+        }
+        methods = " ".join(name for name, can in able.items() if can)
+        return {**self.about, "task": self.task.name, "can": methods}
 
     def generate(
         self,
@@ -108,12 +114,12 @@ class Generator(SourceEncoder):
         config.idle("has no effect without blanks", "rerank")
         cut = bool(self.task.trained.max_source) if truncate is None else truncate
         sources = Sources(ids, self.constraints(prefixes, constraints), cut)
-        found = self.outputs(sources, config, alignment_layer)
-        written = [
-            outputs if sum(map(len, source)) else [NO_WORDS]
-            for source, outputs in zip(ids, found, strict=True)
+        outputs = self.outputs(sources, config, alignment_layer)
+        rows = [
+            best if sum(map(len, source)) else [NO_WORDS]
+            for source, best in zip(ids, outputs, strict=True)
         ]
-        return OutputTable(written, split_parts(texts), self.vocab)
+        return OutputTable(rows, split_parts(texts), self.vocab)
 
     def stream(
         self,
@@ -247,7 +253,8 @@ class Generator(SourceEncoder):
         task = cast("Understanding", self.task)
         sources = self.encode([task.texts(parts) for parts in texts])
         predictions = predict(self.model, task, sources, config, first=first, report=report)
-        return [task.in_words(parts, one) for parts, one in zip(texts, predictions, strict=True)]
+        pairs = zip(texts, predictions, strict=True)
+        return [task.in_words(parts, prediction) for parts, prediction in pairs]
 
     def score(
         self,
