@@ -73,7 +73,8 @@ def test_one_pass_and_compaction_are_those_of_the_models(two):
     rows = torch.tensor([2, 0])
     kept = cache.select(rows)
     assert all(
-        torch.equal(k.slots, c.slots[:, rows]) for k, c in zip(kept.each, cache.each, strict=True)
+        torch.equal(k.slots, c.slots[:, rows])
+        for k, c in zip(kept.of_models, cache.of_models, strict=True)
     )
     alone = decode(both, collate([[prompts[0]]]).to("cpu"), one.protocol, CONFIG)
     assert (

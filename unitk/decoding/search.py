@@ -106,9 +106,8 @@ class Search:
         constraints = request.constraints.by_input
         device = request.homes.device
         further_blanks = request.homes.shape[1] - 1
-        self.preset = SEARCH_PRESETS[config.search]
-        if protocol.endless:
-            self.preset = replace(self.preset, free_end=True)
+        preset = SEARCH_PRESETS[config.search]
+        self.preset = replace(preset, free_end=True) if protocol.endless else preset
         if self.preset.norm == "wu" and further_blanks:
             raise UsageError(f"--search {config.search} is for outputs of one blank")
         self.wide = self.preset.wide * config.width
@@ -117,30 +116,29 @@ class Search:
         """Words that were chosen; a tensor [1] on the device if steps are recorded."""
         self.faulty = torch.zeros((), dtype=torch.bool, device=device)  # NaN or infinity came
         # before this step no hypothesis is full: `ruled_log_probs` need not look
-        self.soonest = min(one.max_len for one in constraints)
-        if config.max_words:
-            self.soonest = min(self.soonest, config.max_words)
+        lengths = [one.max_len for one in constraints]
+        self.soonest = min(config.max_words or lengths[0], *lengths)
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=device)
         self.most = max(request.most, longest(further_blanks, request.constraints.max_len))
         # the divisor of a total at each length, on the device; no output has length 0
-        lengths = [max(n, 1) + protocol.opened for n in range(self.most + 2)]
-        norms = [self.preset.divisor(length, config.lenpen) for length in lengths]
+        counted = [max(n, 1) + protocol.opened for n in range(self.most + 2)]
+        norms = [self.preset.divisor(length, config.lenpen) for length in counted]
         self.norms = torch.tensor(norms, dtype=torch.float32, device=device)
         self.state = self._begin(request)
 
     def _begin(self, request: Request) -> State:
-        """The state before the first step.
+        """The state before the first step, which continues hypothesis 0 of every input only.
 
-        All K hypotheses have score 0, but the first step has one row of logits a prompt and
-        continues hypothesis 0 only. Word j stands in column j of `written`, which is as wide as the
-        longest output of the batch from the start.
+        Word j stands in column j of `written`, which has room for the longest output of the batch.
         """
         homes = request.homes
+        device = homes.device
 
         def fill(value: float, *more: int) -> Tensor:
             kind = torch.int64 if isinstance(value, int) else torch.float32
-            size = (len(homes), self.config.width, *more)
-            return torch.full(size, value, dtype=kind, device=homes.device)
+            return torch.full(
+                (len(homes), self.config.width, *more), value, dtype=kind, device=device
+            )
 
         # one table [B, 3 + P] on the host, moved to the device once; -1: any word may follow
         width = self.rules.begin + 1
@@ -148,8 +146,7 @@ class Search:
             [c.min_len, c.max_len, c.apart, *c.prefix, *[-1] * (width - len(c.prefix))]
             for c in request.constraints.by_input
         ]
-        bounds = torch.tensor(table, device=homes.device)
-        least, limit, apart, prefix = bounds.split([1, 1, 1, width], 1)
+        least, limit, apart, prefix = torch.tensor(table, device=device).split([1, 1, 1, width], 1)
         return State(
             homes=homes,
             last_blank=request.num_blanks[:, None],
@@ -157,7 +154,7 @@ class Search:
             limit=limit,
             apart=apart,
             prefix=prefix,
-            avoid=phrases_to_avoid(request.constraints.by_input).to(homes.device),
+            avoid=phrases_to_avoid(request.constraints.by_input).to(device),
             score=fill(0.0),
             count=fill(0),
             blank=fill(0),
@@ -209,7 +206,6 @@ class Search:
         state.count = count.minimum(state.limit)
         state.blank = state.blank.gather(1, back) + closed
         self._stop(total)
-
         if self.protocol.begin is not None:
             word = word.masked_fill(closed, self.protocol.begin)
         # the next slot stands a stride behind the home of its blank for each word in it
@@ -224,12 +220,11 @@ class Search:
         """
         state, wide = self.state, self.wide
         rows = len(state.score)
-        size = logits_RV.shape[1]
         beams = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
         gain_RV = self.log_probs(logits_RV)
         self._forbid(gain_RV, beams)
         # the best `wide` words of each hypothesis suffice: the best of all are among them
-        gain, word = best(gain_RV, min(wide, size))
+        gain, word = best(gain_RV, min(wide, logits_RV.shape[1]))
         if (full_R := self.must_end(beams)) is not None:
             gain.masked_fill_(full_R[:, None], -torch.inf)
             gain[:, 0] = torch.where(full_R, self.last(gain_RV, full_R), gain[:, 0])
@@ -247,8 +242,7 @@ class Search:
         if missing <= 0:
             return total, *tables
         pad = torch.nn.functional.pad  # a vocabulary of a few words
-        total = pad(total, (0, missing), value=-torch.inf)
-        return total, *(pad(table, (0, missing)) for table in tables)
+        return pad(total, (0, missing), value=-torch.inf), *(pad(t, (0, missing)) for t in tables)
 
     def log_probs(self, logits_RV: Tensor) -> Tensor:
         """[R, V] log-probabilities of the words before any rule: rules do not renormalise them."""
@@ -265,10 +259,9 @@ class Search:
 
     def full(self, steps: int | Tensor) -> Tensor:
         """[B, K] whether a hypothesis of this many steps can only end."""
-        state = self.state
         most = self.config.max_words
-        full_BK = state.count >= state.limit
-        return full_BK if most is None else full_BK | (steps - state.blank >= most)
+        full_BK = self.state.count >= self.state.limit
+        return full_BK if most is None else full_BK | (steps - self.state.blank >= most)
 
     def ruled_log_probs(self, logits_RV: Tensor) -> Tensor:
         """[B, n, V] log-probabilities of all words after the open hypotheses, under the rules."""
@@ -389,15 +382,10 @@ class Search:
         state = self.state
         if bool(self.faulty):
             raise NonFiniteError("the model gives logits that are not finite: nothing is written")
-
-        def to_host(table: Tensor) -> Any:
-            chosen = table if rows is None else table[rows]
-            return chosen[:, : self.config.nbest].cpu().numpy()
-
-        score = to_host(state.best)
-        length = to_host(state.length)
-        written = to_host(state.best_written)
-        gain = to_host(state.best_gain)
+        score, length, written, gain = (
+            (table if rows is None else table[rows])[:, : self.config.nbest].cpu().numpy()
+            for table in (state.best, state.length, state.best_written, state.best_gain)
+        )
 
         def hypothesis(b: int, k: int) -> Hypothesis:
             n = length[b, k]
@@ -419,10 +407,9 @@ def draw(
     In the order of their probabilities, two words that are equally likely but for rounding would
     change places with what else is in the batch, and with them the draws of all words between.
     """
-    size = score_RV.shape[1]
     law_RV = score_RV.softmax(1)
     if top_k or top_p < 1 or min_p > 0:
-        best_RK, word_RK = score_RV.topk(min(top_k or size, size))
+        best_RK, word_RK = score_RV.topk(min(top_k or law_RV.shape[1], law_RV.shape[1]))
         law_RK = best_RK.softmax(1)
         if top_p < 1:  # the likeliest words up to the one that reaches top_p
             law_RK = law_RK.masked_fill(law_RK.cumsum(1) - law_RK >= max(top_p, 1e-7), 0)

@@ -81,8 +81,7 @@ class View:
         if slots is None:
             return replace(self, bias_BHTS=table)
         keys = torch.cat([slots, self.keys], 2)
-        count = slots.shape[2]
-        return replace(self, bias_BHTS=table, keys=keys, remembered=count)
+        return replace(self, bias_BHTS=table, keys=keys, remembered=slots.shape[2])
 
     def of(self, asked_Ba: Tensor) -> View:
         """A view of the asked slots among the queries, without a causal mask or such a kernel."""
@@ -110,8 +109,7 @@ class View:
         bias_BHTS = self.bias_BHTS
         if more_BHTS is not None:
             assert bias_BHTS is not None
-            # 0 for keys of a prefix, which have no place
-            ahead = key_BHSK.shape[2] - more_BHTS.shape[3]
+            ahead = key_BHSK.shape[2] - more_BHTS.shape[3]  # keys of a prefix, without a place
             bias_BHTS = bias_BHTS + F.pad(more_BHTS.to(bias_BHTS.dtype), (ahead, 0))
         attend = self._by_sdpa if self.products is None else self._by_products
         return attend(query_BHTK, key_BHSK, value_BHSK, scale, bias_BHTS)
@@ -122,25 +120,17 @@ class View:
         # SDPA wants one dtype: a cache may have fewer bits than queries; and not all of its
         # kernels with a mask know groups of heads
         key, value = key.to(query.dtype), value.to(query.dtype)
-        group = query.shape[1] // key.shape[1]
-        if group > 1:
+        if (group := query.shape[1] // key.shape[1]) > 1:
             key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
         return F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=bias_BHTS,
-            is_causal=self.causal,
-            dropout_p=self.dropout,
-            scale=scale,
+            query, key, value, bias_BHTS, self.dropout, self.causal, scale=scale
         )
 
     def _by_products(
         self, query: Tensor, key: Tensor, value: Tensor, scale: float, bias_BHTS: Tensor | None
     ) -> Tensor:
         # scaled before the product: there are far fewer queries than scores
-        scaled_BHTK = query.to(self.products) * scale
-        score_BHTS = multiply(scaled_BHTK, key.to(self.products).mT)
+        score_BHTS = multiply(query.to(self.products) * scale, key.to(self.products).mT)
         if bias_BHTS is not None:
             # in place, a table that fills the cache takes up to four times as long (Xeon, bf16)
             score_BHTS = score_BHTS + bias_BHTS
@@ -301,9 +291,10 @@ class HeadParts(nn.Module):
         self.key_norm: RMSNorm | None = None
         self.query_scale: nn.Parameter | None = None
         if config.qk_norm_weights:
-            query_width = config.heads_width if self.joint else self.key_width
-            self.query_norm = RMSNorm(query_width, self.eps)
-            self.key_norm = RMSNorm(config.kv_width if self.joint else self.key_width, self.eps)
+            widths = config.heads_width, config.kv_width
+            query, key = widths if self.joint else (self.key_width, self.key_width)
+            self.query_norm = RMSNorm(query, self.eps)
+            self.key_norm = RMSNorm(key, self.eps)
         elif config.qk_norm:
             # without it, no score of normed vectors would be above the root of a head's width
             self.query_scale = nn.Parameter(torch.ones(self.num_heads))
@@ -327,12 +318,9 @@ class HeadParts(nn.Module):
     def _turn(self, x_BSM: Tensor, rotation_B1SP: Tensor | None, weighed: RMSNorm | None) -> Tensor:
         """Heads [B, H, S, K] of [B, S, H * K], normed and rotated."""
         # weighed before the rotation, which mixes the channels of a pair
-        if weighed is not None and self.joint:
-            head_BHSK = self.split(weighed(x_BSM))
-        elif weighed is not None:
-            head_BHSK = weighed(self.split(x_BSM))
-        else:
-            head_BHSK = self.split(x_BSM)
+        head_BHSK = self.split(weighed(x_BSM) if weighed is not None and self.joint else x_BSM)
+        if weighed is not None and not self.joint:
+            head_BHSK = weighed(head_BHSK)
         if rotation_B1SP is not None:
             head_BHSK = rotate(head_BHSK, rotation_B1SP)
         if self.query_scale is not None:
@@ -379,8 +367,7 @@ class Attention(HeadParts):
             key, value = store(key, value)
         more = None
         if self.biased:  # a cache may have fewer bits
-            of_slots = key[:, :, -view.keys.shape[2] :].type_as(query)
-            more = self.score_bias(query, of_slots, view)
+            more = self.score_bias(query, key[:, :, -view.keys.shape[2] :].type_as(query), view)
         return self.join(view(query, key, value, self.scale, more), x_BTD)
 
     def score_bias(self, query_BHTK: Tensor, key_BHSK: Tensor, view: View) -> Tensor:

@@ -328,8 +328,7 @@ class ModelConfig(ArchConfig):
         positions (0: it has none)."""
         windows = self.layer_windows or (0,)
         bases = self.layer_rotary_bases or (self.rotary_base,)
-        if self.positions != "rotary":
-            bases = (0.0,)
+        bases = bases if self.positions == "rotary" else (0.0,)
         layers = range(self.num_layers)
         return [(windows[n % len(windows)], bases[n % len(bases)]) for n in layers]
 
@@ -403,16 +402,13 @@ class ModelConfig(ArchConfig):
         if cross:
             distinct = groups if self.layer_share == "layer" else layers
             matrices += round(distinct * shares * self.width * self.heads_width)
-        rows = vocab_size + self.num_virtual + self.num_segments + self.num_tasks
-        if output and not self.tied:
-            rows += vocab_size
+        tables = 2 if output and not self.tied else 1
+        rows = tables * vocab_size + self.num_virtual + self.num_segments + self.num_tasks
         if self.positions == "learned":
             rows += self.max_positions + self.max_positions2 + self.position_offset
-        weights = matrices + rows * self.table_width + 2 * self.width * self.embedding_width
-        if output:
-            squares = sum(3 if head.startswith("sbo:") else 1 for head in self.heads)
-            weights += squares * self.width**2
-        return weights
+        squares = sum(3 if head.startswith("sbo:") else 1 for head in self.heads) if output else 0
+        heads = squares * self.width**2 + 2 * self.width * self.embedding_width
+        return matrices + rows * self.table_width + heads
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -343,8 +343,7 @@ def _parse_tuple(text: str, inner: tuple[Any, ...], name: str) -> tuple[Any, ...
             return _progressions(values, name)
         return tuple(parse_value(value, inner[0], name) for value in values)
     form = ",".join(map(type_name, inner))
-    fits = len(values) == len(inner)
-    require(fits, f"{name} must be {len(inner)} values ({form}), got {text!r}")
+    require(len(values) == len(inner), f"{name} must be {len(inner)} values ({form}), got {text!r}")
     return tuple(parse_value(value, kind, name) for value, kind in zip(values, inner, strict=True))
 
 
