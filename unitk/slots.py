@@ -252,6 +252,7 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
     lines = {name: concatenate([e.towers[name] for e in examples]).table for name in names}
     starts = {name: np.cumsum([0, *(len(e.towers[name]) for e in examples)]) for name in names}
     last_doc = [np.maximum.reduceat(lines[name][DOC], starts[name][:-1]) for name in names]
+    # docs count from 0 in each example, and from one example to the next in a batch
     num_docs = np.maximum.reduce(last_doc) + 1
     first_doc = np.append(0, num_docs.cumsum())
     towers = {name: _pack(lines[name], starts[name], edge, first_doc) for name in names}

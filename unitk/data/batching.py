@@ -69,7 +69,10 @@ class Examples(ABC):
 
     def ask_weights(self, step: int, total: int | None) -> dict[str, float]:
         """The weights `asks` at a step, at which schedules are evaluated."""
-        return {name: one(step, total) if callable(one) else one for name, one in self.asks.items()}
+        return {
+            name: weight(step, total) if callable(weight) else weight
+            for name, weight in self.asks.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -126,29 +129,31 @@ class Feed:
                 len(bounds) >= self.rows,
                 f"--stateful-rows {self.rows}: there are only {len(bounds)} texts",
             )
-            found = in_rows(bounds, self.rows, self.backward)
+            order = in_rows(bounds, self.rows, self.backward)
         else:
-            found = plan(bounds, weights, self.seed, epoch)
+            order = plan(bounds, weights, self.seed, epoch)
         if self.batch_texts:
-            found = replace(found, total=np.arange(1, len(found) + 1))
-        return replace(found, most=1.0) if self.undivided else found
+            order = replace(order, total=np.arange(1, len(order) + 1))
+        return replace(order, most=1.0) if self.undivided else order
 
     @property
     def size(self) -> int:
         """The cost of an update over all ranks, as the plan of an epoch counts it."""
         return self.batch_texts or self.batch_tokens
 
-    def check_whole(self, whole: str) -> None:
-        """Refuse updates of texts, one of which in the first epoch no micro-batch holds, if the
-        option `whole` requires that; "" requires nothing."""
-        if not (whole and self.batch_texts):
+    def check_undivided(self, option: str) -> None:
+        """Refuse --batch-texts if a micro-batch cannot hold every update of the first epoch.
+
+        `option` is the one that requires undivided updates, for the message; "" requires nothing.
+        """
+        if not (option and self.batch_texts):
             return
         today = self.plan(0)
         starts = [0, *today.stops(self.size)[:-1]]
         need = int(np.add.reduceat(today.bound[today.order], starts).max())
         require(
             need <= self.max_tokens,
-            f"{whole} needs each update in one micro-batch, and updates of --batch-texts "
+            f"{option} needs each update in one micro-batch, and updates of --batch-texts "
             f"{self.batch_texts} have up to {need:,} slots: give --max-tokens {need} or more",
         )
 
@@ -188,26 +193,25 @@ class Feed:
         rows = np.arange(self.rows).reshape(self.world, -1)[self.rank]  # the same in every update
         # all ranks make equally many micro-batches: the longest text of the update decides
         most = max(1, self.max_tokens // int(today.bound[ids].max()))
-        parts = np.array_split(rows, -(-len(rows) // most))
         batches = []
-        for part in parts:
-            drawn = draw_all(self.examples, self.seed, epoch, ids[part], when)
-            batch = collate([[one] for one in drawn])
-            batches.append(replace(batch, stateful_rows=part))
-        return [number * self.world + self.rank for number in range(len(parts))], batches
+        for chunk in np.array_split(rows, -(-len(rows) // most)):
+            drawn = draw_all(self.examples, self.seed, epoch, ids[chunk], when)
+            batch = collate([[example] for example in drawn])
+            batches.append(replace(batch, stateful_rows=chunk))
+        return [number * self.world + self.rank for number in range(len(batches))], batches
 
     def _pack(
         self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float], when: When
     ) -> tuple[list[int], list[Batch]]:
         """Pack examples into micro-batches with one task each."""
         lots: list[tuple[Examples, Ids, Ids]] = []
-        for part, own in self._parts(epoch, ids, shares):
+        for part, of_part in self._parts(epoch, ids, shares):
             bound = today.bound
             if part.recut:
-                own = part.group(epoch, own)
+                of_part = part.group(epoch, of_part)
                 bound = part.bounds(epoch)
-            cuts = micro_batches(own, bound, self.max_tokens, self.world)
-            lots += [(part, lot, own) for lot in cuts]
+            cuts = micro_batches(of_part, bound, self.max_tokens, self.world)
+            lots += [(part, lot, of_part) for lot in cuts]
         # dealt out in turn, so that every rank has micro-batches of every task
         numbers = list(range(self.rank, len(lots), self.world))
         return numbers, [self._batch(epoch, *lots[m], when) for m in numbers]
@@ -224,9 +228,9 @@ class Feed:
         pick = np.searchsorted(np.cumsum(list(shares.values())), points, "right")
         for number, part in enumerate(self.examples.parts[name] for name in shares):
             # shares that rounding sums to less than 1 leave a gap above the last one
-            own = ids[np.minimum(pick, len(shares) - 1) == number]
-            if len(own):
-                yield part, own
+            of_part = ids[np.minimum(pick, len(shares) - 1) == number]
+            if len(of_part):
+                yield part, of_part
 
     def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids, when: When) -> Batch:
         """Make a micro-batch; a rank without examples gets one with weight 0."""
@@ -263,7 +267,7 @@ def draw_all(
 def make_batch(examples: Sequence[Example]) -> Batch:
     """Pack examples best-fit into rows of one width and collate them."""
     # towers are packed jointly: an example counts with its longest tower
-    lengths = [max([s.table.shape[1] for s in e.towers.values()]) for e in examples]
+    lengths = [max(map(len, example.towers.values())) for example in examples]
     longest = max(lengths)
     # short rows waste less attention, long ones less padding: few widths are worth a try
     widths = longest, min(2 * longest, max(longest, 256)), max(longest, min(2 * longest, 512))

@@ -165,8 +165,9 @@ def _windows(bounds: Ids, breaks: Ids, size: int, rng: np.random.Generator) -> C
     stops = border[1:]
     full = stops > starts  # a window of one symbol may be a separator
     whole = np.stack([starts == begin, stops == end], axis=1)
-    separated = np.stack([number[:-1], number[1:]], axis=1) if len(breaks) else NO_SECONDS
-    separated = separated[full] if len(breaks) else separated
+    separated = NO_SECONDS
+    if len(breaks):
+        separated = np.stack([number[:-1], number[1:]], axis=1)[full]
     return Cut(starts[full], stops[full], breaks, edges=whole[full], separated=separated)
 
 
@@ -192,13 +193,13 @@ def distinct(rising: Ids) -> Ids:
 
 def chain(follow: Ids) -> list[int]:
     """The rising numbers 0, follow[0], follow[follow[0]], ... below the length of `follow`."""
-    found = list[int]()
+    numbers = list[int]()
     at = 0
     steps = follow.tolist()
     while at < len(steps):
-        found.append(at)
+        numbers.append(at)
         at = steps[at]
-    return found
+    return numbers
 
 
 def _split_long(sentences: Ids, size: int) -> Ids:
@@ -225,8 +226,8 @@ def _fill(borders: Ids, sentences: Ids, limit: Ids, size: int, breaks: Ids, boun
     edge = chain(np.maximum(reach, np.arange(len(reach)) + 1))
     starts = borders[edge]
     stops = borders[[*edge[1:], len(reach)]]
-    both = np.stack([starts, stops], axis=1)
-    return Cut(starts, stops, breaks, edges=bounds[np.searchsorted(bounds, both)] == both)
+    ends = np.stack([starts, stops], axis=1)
+    return Cut(starts, stops, breaks, edges=bounds[np.searchsorted(bounds, ends)] == ends)
 
 
 @dataclass(frozen=True)
@@ -283,9 +284,9 @@ class SentencePairs:
             far = far | near
         used = chain(np.where(far, split, end))
         a = edge[np.stack([here, split], axis=1)[used]]
-        near = np.stack([split, end], axis=1)[used]
-        there = np.stack([begin, fetched], axis=1)[used]
-        b = edge[np.where(far[used, None], there, near)]
+        following = np.stack([split, end], axis=1)[used]
+        elsewhere = np.stack([begin, fetched], axis=1)[used]
+        b = edge[np.where(far[used, None], elsewhere, following)]
         a, b = shorten_parts(a, b, size, rng)
         return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, kind[used])
 
@@ -306,14 +307,14 @@ class Turns:
         end = np.minimum(here + 3, first[home[here] + 1])
         far = (rng.random(len(here)) < self.random) & (end > here + 1)
         opens = far & (rng.random(len(here)) < 0.5)  # the first turn is replaced, or the last
-        there = _draw_from_others(home, first, rng)[here]
+        drawn = _draw_from_others(home, first, rng)[here]
         # sentence numbers [start, stop) of the other dialogue's turn, and of those that are kept
-        other = np.stack([there, there + 1], axis=1)
+        other = np.stack([drawn, drawn + 1], axis=1)
         kept = np.stack([here + opens, end - (far & ~opens)], axis=1)
+        other_first = opens[:, None]
+        a = edge[np.where(other_first, other, kept)]
         # a run that is kept whole has no second part
-        one, two = opens[:, None], far[:, None]
-        a = edge[np.where(one, other, kept)]
-        b = edge[np.where(two, np.where(one, kept, other), 0)]
+        b = edge[np.where(far[:, None], np.where(other_first, kept, other), 0)]
         a, b = shorten_parts(a, b, size, rng)
         return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, far.astype(np.int64))
 

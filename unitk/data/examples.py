@@ -59,17 +59,18 @@ class Data:
 
     def updates_until(self, feed: Feed, words: int) -> int:
         """The number of updates after which this many words have been read."""
-        step = seen = epoch = 0
+        step = read = epoch = 0
         while True:
-            stops = np.array((plan := feed.plan(epoch)).stops(feed.size))
+            plan = feed.plan(epoch)
+            stops = np.array(plan.stops(feed.size))
             counts = self.train.items.words
             assert counts is not None, "open_data refuses data without words"
-            ends = seen + counts[plan.order].cumsum()[stops - 1]
+            ends = read + counts[plan.order].cumsum()[stops - 1]
             if ends[-1] >= words:
                 return step + int(ends.searchsorted(words)) + 1
-            require(ends[-1] > seen, "--max-words: the training data has no words")
+            require(ends[-1] > read, "--max-words: the training data has no words")
             step = step + len(ends)
-            seen = int(ends[-1])
+            read = int(ends[-1])
             epoch += 1
 
 
@@ -81,13 +82,17 @@ def corpora_of(
     Where the task `joins` corpora, each is validated on its own.
     """
     places = options.weighted_data
-    trained = [(one, weight) for place, weight in places for one in folders.train_parts(place)]
-    judged = {name: folders.part(place, "valid") or place for name, place in options.named_valid}
-    if not options.valid:  # none given: the data's own
-        first = {"valid": places[0][0]}
-        own = {one.absolute().name: one for one, _ in places} if joins else first
-        judged = {name: found for name, one in own.items() if (found := folders.part(one, "valid"))}
-    return trained, judged
+    trained = [(path, weight) for place, weight in places for path in folders.train_parts(place)]
+    if options.valid:
+        return trained, {
+            name: folders.part(place, "valid") or place for name, place in options.named_valid
+        }
+    # the data's own
+    named = {"valid": places[0][0]}
+    if joins:
+        named = {place.absolute().name: place for place, _ in places}
+    judged = {name: folders.part(place, "valid") for name, place in named.items()}
+    return trained, {name: path for name, path in judged.items() if path}
 
 
 def open_data(parsed: Parsed) -> Data:
@@ -95,7 +100,7 @@ def open_data(parsed: Parsed) -> Data:
     options = parsed.main
     arch = parsed.components["arch"].config
     named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
-    joins = any(one.made_from.joins for one in named.values())
+    joins = any(component.made_from.joins for component in named.values())
     require(not (joins and parsed.mixture), "--task: a task that joins corpora mixes with no other")
     trained, judged = corpora_of(options, joins)
     corpora = [_open_named("--data", folder, options.resume) for folder, _ in trained]
@@ -103,9 +108,9 @@ def open_data(parsed: Parsed) -> Data:
     opened = [*corpora, *valid.values()]
     kind = corpora[0].kind
     folders.check_alike(opened, forms=not joins)
-    for one in opened:
-        if not one.has_texts:
-            raise DataError(f"{one.path} holds nothing")
+    for corpus in opened:
+        if not corpus.has_texts:
+            raise DataError(f"{corpus.path} holds nothing")
     if options.counts_words:
         _check_words(corpora)
     known = _labels_of_each(corpora, valid.values()) if joins else _labels_of_all(opened)
@@ -115,7 +120,7 @@ def open_data(parsed: Parsed) -> Data:
     few = Few.choose(corpora, options.per_label, options.seed) if options.per_label else None
     weights = [weight for _, weight in trained]
     carried = options.stateful_rows > 0
-    content = [f"{one.fingerprint}={weight}" for one, weight in zip(corpora, weights, strict=True)]
+    content = [f"{c.fingerprint}={weight}" for c, weight in zip(corpora, weights, strict=True)]
     return Data(
         kind=kind,
         vocab=vocab,
@@ -124,9 +129,9 @@ def open_data(parsed: Parsed) -> Data:
         writes=any(task.writes for task in tasks.values()),
         train=layouts.examples(Corpora(corpora, weights, options.seed, carried, few)),
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
-        valid={name: layouts.examples(Corpora([one])) for name, one in valid.items()},
+        valid={name: layouts.examples(Corpora([corpus])) for name, corpus in valid.items()},
         fingerprint=hashlib.sha256("\n".join(content).encode()).hexdigest(),
-        valid_fingerprints={name: one.fingerprint for name, one in valid.items()},
+        valid_fingerprints={name: corpus.fingerprint for name, corpus in valid.items()},
         parts=0 if kind == "text" else max(int(c.source_parts.max(initial=1)) for c in corpora),
     )
 
@@ -143,12 +148,13 @@ def _make_tasks(
     `known` are the labels of the data, as fields of `Trained`.
     """
     # a task may have ids beyond those of the corpus; all tasks of a mixture get them
-    vocab = max((one.made_from(one.config, vocab).vocab for one in named.values()), key=len)
+    vocab = max((c.made_from(c.config, vocab).vocab for c in named.values()), key=len)
     arch = parsed.components["arch"].config
     window = opened[0].manifest.get("window")
     tasks: dict[str, Task] = {}
-    for name, one in named.items():
-        task = one.made_from(one.config, vocab).with_trained(window=window, room=arch.room, **known)
+    for name, component in named.items():
+        task = component.made_from(component.config, vocab)
+        task = task.with_trained(window=window, room=arch.room, **known)
         for corpus in opened:
             _check_task(name, task, parsed, corpus)
         tasks[name] = task
@@ -179,7 +185,7 @@ class Layouts:
         if corpora[0].kind == "text":
             return cls(tasks, mixture, shape, {}, (0, 0))
         counts = "source_lengths", "target_lengths", "source_parts"
-        longest = [max(int(getattr(one, n).max(initial=1)) for one in corpora) for n in counts]
+        longest = [max(int(getattr(c, name).max(initial=1)) for c in corpora) for name in counts]
         extents = dict[str, limits.Extent]()
         bounds = list[tuple[int, int]]()
         given = shape.options.max_source_len, shape.options.max_target_len
@@ -206,14 +212,14 @@ class Layouts:
 
     def examples(self, drawn: Corpora) -> Examples:
         """The examples of corpora, as all tasks lay them out."""
-        made: dict[str, Laid] = {}
+        laid: dict[str, Laid] = {}
         frame = max(task.frame for task in self.tasks.values())  # mixed tasks see the same texts
         for name, task in self.tasks.items():
             if drawn.corpora[0].kind == "text":
-                made[name] = LaidTexts(task, self.shape, frame, drawn)
+                laid[name] = LaidTexts(task, self.shape, frame, drawn)
             else:
-                made[name] = LaidRecords(task, self.shape, self.extents[name], self.most, drawn)
-        return Mixed(made, self.mixture) if self.mixture else next(iter(made.values()))
+                laid[name] = LaidRecords(task, self.shape, self.extents[name], self.most, drawn)
+        return Mixed(laid, self.mixture) if self.mixture else next(iter(laid.values()))
 
 
 def _open_named(option: str, folder: Path, resumes: bool) -> Any:
@@ -229,10 +235,10 @@ def _open_named(option: str, folder: Path, resumes: bool) -> Any:
 def _labels_of_all(opened: Sequence[Any]) -> dict[str, Any]:
     """The labels of all corpora, as fields of `Trained`; DataError if they differ."""
     first = opened[0].manifest.get("labels")
-    for one in opened:
-        if one.manifest.get("labels") != first:
+    for corpus in opened:
+        if corpus.manifest.get("labels") != first:
             raise DataError(
-                f"{one.path} has other labels than {opened[0].path}: preprocess them at once"
+                f"{corpus.path} has other labels than {opened[0].path}: preprocess them at once"
             )
     return {"labels": tuple(first or ())}
 
@@ -240,16 +246,16 @@ def _labels_of_all(opened: Sequence[Any]) -> dict[str, Any]:
 def _labels_of_each(train: Sequence[Any], valid: Iterable[Any]) -> dict[str, Any]:
     """The labels of each corpus by name, as fields of `Trained`."""
     known = dict[str, Sequence[str]]()
-    for number, one in enumerate([*train, *valid]):
-        about = folders.describe(one)
+    for number, corpus in enumerate([*train, *valid]):
+        about = folders.describe(corpus)
         name = about["name"]
         labels = (about.get("form", "none"), *about.get("labels", ()))
         require(
             number < len(train) or name in known,
-            f"--valid {one.path}: no --data is called {name} ({', '.join(known)})",
+            f"--valid {corpus.path}: no --data is called {name} ({', '.join(known)})",
         )
         if known.setdefault(name, labels) != labels:
-            raise DataError(f"{one.path} has other labels than another {name}")
+            raise DataError(f"{corpus.path} has other labels than another {name}")
     return {"corpora": known}
 
 
@@ -332,11 +338,11 @@ def _check_records(name: str, task: Task, corpus: Any) -> None:
 
 
 def _check_words(corpora: Sequence[Any]) -> None:
-    what = "--max-words and --save-at-words count the words of texts"
-    for one in corpora:
-        require(one.kind == "text", f"{what}, but {one.path} holds {one.kind}")
-        if not one.has(WORDS):
+    counting = "--max-words and --save-at-words count the words of texts"
+    for corpus in corpora:
+        require(corpus.kind == "text", f"{counting}, but {corpus.path} holds {corpus.kind}")
+        if not corpus.has(WORDS):
             raise DataError(
-                f"{what}, but {one.path} does not say how many its sentences have: run unitk "
-                "preprocess again"
+                f"{counting}, but {corpus.path} does not say how many its sentences have: "
+                "run unitk preprocess again"
             )

@@ -47,8 +47,8 @@ class Shape:
             return weights
         size = np.asarray(weights) * counts
         share = np.where(size > 0, np.maximum(size, 1e-9) ** exponent, 0)
-        each: Sequence[float] = share * size.sum() / share.sum() / np.maximum(counts, 1)
-        return each
+        repeats: Sequence[float] = share * size.sum() / share.sum() / np.maximum(counts, 1)
+        return repeats
 
     def text_size(self, frame: int, epoch: int) -> int:
         """The most tokens of a text in an epoch, without its `frame` special symbols."""
@@ -100,7 +100,7 @@ class Laid(Examples):
         self.shape = shape
         self.corpora = drawn.corpora
         self.weight = drawn.weights
-        self.own = [task.for_corpus(describe(corpus)) for corpus in self.corpora]
+        self.tasks = [task.for_corpus(describe(corpus)) for corpus in self.corpora]
         self.sides = [side for corpus in self.corpora for side in corpus.sides]
         self.tables = tables_of(shape.arch)
         self.copies = task.copies
@@ -122,10 +122,11 @@ class Laid(Examples):
         self.begin(epoch)
         arguments, ids = self.read(index, when)
         # before it is laid out: layouts look ids up in tables of the vocabulary
-        if max(int(part.max(initial=0)) for part in ids) >= (size := len(self.task.vocab)):
+        size = len(self.task.vocab)
+        if max(int(part.max(initial=0)) for part in ids) >= size:
             where = next(filter(None, (side.first_beyond(size) for side in self.sides)))
             raise ValueError(f"{where} is beyond the vocabulary of {size}")
-        task = self.own[self.items.place(index)[0]]
+        task = self.tasks[self.items.place(index)[0]]
         example = _lay_out(task, self.method, arguments, rng)
         self.check(example)
         return example
@@ -181,9 +182,8 @@ class LaidTexts(Laid):
             both_ways=task.both_ways,
             carried=drawn.carried,
         )
-        documents, tokens = (
-            sum(getattr(one.counts, name) for one in corpora) for name in ("documents", "tokens")
-        )
+        documents = sum(corpus.counts.documents for corpus in corpora)
+        tokens = sum(corpus.counts.tokens for corpus in corpora)
         self.about = f"{amount(documents, 'documents')} of {tokens:,} tokens{corpora[0].note}"
         notes = list[str]()  # these need a cut, which takes time: only if there may be any
         if how == "line":
@@ -197,7 +197,8 @@ class LaidTexts(Laid):
         self.shortened = "; ".join(notes)
 
     def begin(self, epoch: int) -> None:
-        epoch = epoch % self.copies if self.copies else epoch  # copies are cut alike
+        if self.copies:  # which are cut alike
+            epoch %= self.copies
         if self.items.epoch != epoch:  # asked for every example
             self.items.begin(epoch, self.shape.text_size(self.frame, epoch))
 
@@ -224,7 +225,7 @@ class LaidRecords(Laid):
         self.most = most
         self.asks = task.record_asks
         self.method = kind.method
-        read = [Windows(one, most[0]) if one.kind == "spans" else one for one in drawn.corpora]
+        read = [Windows(c, most[0]) if c.kind == "spans" else c for c in drawn.corpora]
         self.items = items = Records(read, *most)
         parts = np.maximum(items.parts, LEAST_PARTS)  # as `limits` has measured
         self._bounds = extent.bound(items.source_lengths, items.target_lengths, parts)
@@ -237,12 +238,12 @@ class LaidRecords(Laid):
         """How many records there are, of how many tokens."""
         questions = sum(map(len, self.corpora))
         count = len(self.items.lengths)
-        what = amount(count, noun)
+        records = amount(count, noun)
         if questions < count:
             windows = f"{count:,} windows of up to {most} source tokens (--max-source-len)"
-            what = f"{amount(questions, 'questions')} in {windows},"
-        about = f"{what} of {self.items.lengths.sum():,} tokens{self.corpora[0].note}"
-        return f"{amount(few.each, 'texts')} of each class among {about}" if few else about
+            records = f"{amount(questions, 'questions')} in {windows},"
+        about = f"{records} of {self.items.lengths.sum():,} tokens{self.corpora[0].note}"
+        return f"{amount(few.count, 'texts')} of each class among {about}" if few else about
 
     def _truncation_notes(self, noun: str, source: int, target: int) -> Iterator[str]:
         """Messages about records that are shortened to the most tokens of source and target."""
@@ -278,29 +279,31 @@ class LaidRecords(Laid):
 class Few:
     """A few texts of each class to learn from: the first ones in a permutation of all."""
 
-    each: int
+    count: int
+    """Texts of each class."""
     chosen: npt.NDArray[np.float64]
     """1 for the texts that are chosen, and 0 for the others."""
 
     @classmethod
-    def choose(cls, corpora: Sequence[Any], each: int, seed: int) -> Few:
+    def choose(cls, corpora: Sequence[Any], count: int, seed: int) -> Few:
         """Choose among the texts of corpora; raises `UsageError` where there are not enough."""
         form = corpora[0].manifest.get("form", "none")
         require(
             form == "class",
             f"--per-label needs labels of the form class, but those of --data are {form}",
         )
-        label = np.concatenate([one.values[:, 0] for one in corpora])
+        label = np.concatenate([corpus.values[:, 0] for corpus in corpora])
         order = np.random.default_rng(seed).permutation(len(label))
         chosen = np.zeros(len(label))
         for number, name in enumerate(corpora[0].labels):
-            own = order[label[order] == number][:each]
+            of_class = order[label[order] == number][:count]
             require(
-                len(own) == each,
-                f"--per-label {each}: --data has only {amount(len(own), 'texts')} of {name!r}",
+                len(of_class) == count,
+                f"--per-label {count}: --data has only {amount(len(of_class), 'texts')} "
+                f"of {name!r}",
             )
-            chosen[own] = 1
-        return cls(each, chosen)
+            chosen[of_class] = 1
+        return cls(count, chosen)
 
 
 def lay_out_made_up(
@@ -317,9 +320,9 @@ def lay_out_made_up(
     return _lay_out(task, CORPORA[corpus.kind].method, arguments, rng)
 
 
-def _lay_out(task: Task, method: str, given: Any, rng: np.random.Generator) -> Example:
+def _lay_out(task: Task, method: str, arguments: Any, rng: np.random.Generator) -> Example:
     """What a task's method of this name lays out; `UsageError` if a plug-in's gives no example."""
-    example: Any = getattr(task, method)(*given, rng)
+    example: Any = getattr(task, method)(*arguments, rng)
     if not isinstance(example, Example):
         raise UsageError(
             f"--task {task.name}: {method} must return an Example, got {show_value(example)}"
@@ -336,7 +339,8 @@ def _truncation_note(task: Task, count: int, source: Callable[[int], list[Ids]])
     sample = f" (of {count:,}, a sample)" if count > len(looked) else ""
     room = task.trained.room
     most = f", or than {room - task.frame}" if room else ""
-    own = "in its own vocabulary (--task.source-vocab)"
-    why = f"{own} they have more than twice their tokens{most}"
-    what = f"the encoder reads only the beginnings of {few:,} of {len(looked):,} texts{sample}"
-    return [f"{what}: {why}"]
+    return [
+        f"the encoder reads only the beginnings of {few:,} of {len(looked):,} texts{sample}: "
+        "in its own vocabulary (--task.source-vocab) "
+        f"they have more than twice their tokens{most}"
+    ]

@@ -110,12 +110,12 @@ def _runs(cost: Ids, cap: int, padded: bool) -> list[int]:
     total = np.append(0, np.cumsum(cost))
     edge = [0]
     while edge[-1] < len(cost):
-        a = edge[-1]
+        start = edge[-1]
         if padded:
-            b = a + cap // int(cost[a])  # every row is as long as the first one
+            stop = start + cap // int(cost[start])  # every row is as long as the first one
         else:
-            b = int(np.searchsorted(total, total[a] + cap, "right")) - 1
-        edge.append(min(max(b, a + 1), len(cost)))
+            stop = int(np.searchsorted(total, total[start] + cap, "right")) - 1
+        edge.append(min(max(stop, start + 1), len(cost)))
     return edge
 
 
@@ -125,8 +125,8 @@ def pack(lengths: Sequence[int], width: int) -> list[list[int]]:
     An example longer than `width` has a row of its own. SQuAD's pairs in rows of 512 have 8 % pads.
     """
     rows: list[list[int]] = []
-    room: list[int] = []  # kept sorted, with `name` parallel to it
-    name: list[int] = []
+    room: list[int] = []  # kept sorted, with `row_of` parallel to it
+    row_of: list[int] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         need = lengths[i]
         at = bisect_left(room, need)  # the fullest row that has room
@@ -135,12 +135,12 @@ def pack(lengths: Sequence[int], width: int) -> list[list[int]]:
             left = max(width - need, 0)
             row = len(rows) - 1
         else:
-            row = name.pop(at)
+            row = row_of.pop(at)
             left = room.pop(at) - need
             rows[row].append(i)
         at = bisect_left(room, left)
         room.insert(at, left)
-        name.insert(at, row)
+        row_of.insert(at, row)
     return [sorted(row) for row in rows]
 
 
@@ -151,12 +151,14 @@ def generators(seed: int, epoch: int, ids: Ids, more: int = 0) -> list[np.random
     done here for all seeds of a batch at once: its `SeedSequence`, whose words it keeps as they are
     (NEP 19). O'Neill 2015, "Developing a seed_seq alternative".
     """
-    if any(one >> 32 for one in (seed, epoch, int(ids.max(initial=0)), more)):
+    if any(number >> 32 for number in (seed, epoch, int(ids.max(initial=0)), more)):
         last = [more] if more > 0 else []
         return [np.random.default_rng([seed, epoch, int(i), *last]) for i in ids]
     numbers = np.array(np.broadcast_arrays(seed, epoch, ids, more), np.uint32)
-    made = [np.random.PCG64(Seeded(one)) for one in states(numbers)]  # type: ignore[arg-type]
-    return [np.random.Generator(one) for one in made]
+    return [
+        np.random.Generator(np.random.PCG64(Seeded(state)))  # type: ignore[arg-type]
+        for state in states(numbers)
+    ]
 
 
 class Seeded(np.random.bit_generator.ISeedSequence):
@@ -175,8 +177,8 @@ def states(numbers: Words) -> npt.NDArray[np.uint64]:
     pool = _hash(numbers, IN[:5])
     for i in range(4):  # each word is mixed into the three others
         others = np.delete(np.arange(4), i)
-        own = _hash(pool[i], IN[4 + 3 * i : 8 + 3 * i])
-        mixed = np.uint32(0xCA01F9DD) * pool[others] - np.uint32(0x4973F715) * own
+        hashed = _hash(pool[i], IN[4 + 3 * i : 8 + 3 * i])
+        mixed = np.uint32(0xCA01F9DD) * pool[others] - np.uint32(0x4973F715) * hashed
         pool[others] = mixed ^ mixed >> HALF
     words = _hash(pool[np.arange(8) % 4], OUT)
     return np.ascontiguousarray(words.T, "<u4").view("<u8").astype(np.uint64)
@@ -184,8 +186,8 @@ def states(numbers: Words) -> npt.NDArray[np.uint64]:
 
 def _powers(first: int, factor: int, count: int) -> Words:
     """A column of so many powers times the first number, modulo 2 to the power of 32."""
-    every = [first * pow(factor, i, 1 << 32) % (1 << 32) for i in range(count)]
-    return np.array(every, np.uint32)[:, None]
+    powers = [first * pow(factor, i, 1 << 32) % (1 << 32) for i in range(count)]
+    return np.array(powers, np.uint32)[:, None]
 
 
 HALF = np.uint32(16)

@@ -250,6 +250,7 @@ class RunningSearch:
         search = self.work.search
         if on_step is not None:
             on_step(search, self.rows)
+        # to know which rows are finished, the host waits for the device
         if self.work.steps % self.check_every and self.work.steps != search.most:
             return []
         finished = list[tuple[int, list[Hypothesis]]]()

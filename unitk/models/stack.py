@@ -73,6 +73,7 @@ class Stack(Tower):
             layers[0].attention_norm = nn.Identity()
         if one_module:
             return [layer for layer in layers for _ in range(size)]
+        # the other layers of a group take some modules of its first one
         for number, layer in enumerate(layers):
             layer.alone = size == 1
             for suffix in ("", "_norm", "_after"):

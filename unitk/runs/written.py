@@ -121,7 +121,7 @@ def write_outputs(
     if not len(ids):
         return []
     assert part.most is not None  # of pairs
-    task = part.own[0]
+    task = part.tasks[0]
     most_source, most_target = part.most
     options: dict[str, Any] = {"max_source_len": most_source, "max_len": most_target}
     config = GenerateConfig(beam=beam, max_tokens=max_tokens, **options)

@@ -77,7 +77,7 @@ class Run:
         """Sources, targets and outputs of a validation set."""
         self.sampled = 0  # the step at which they were written
         self.feed = self._feed()
-        self.feed.check_whole(whole_update_option(self.criterion))
+        self.feed.check_undivided(whole_update_option(self.criterion))
         self.per_epoch = self.feed.updates_per_epoch()
         self.total = self._count_updates()
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
