@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -66,8 +66,8 @@ class Means:
         means: dict[str, float] = {}
         total = shares = 0.0
         for task in tasks:
-            sums, counts, own = (_of(task, each) for each in (self.sums, self.counts, weights))
-            means |= Means(sums, counts).values(f"{prefix}.{task}", own)
+            of_task = Means(_of(task, self.sums), _of(task, self.counts))
+            means |= of_task.values(f"{prefix}.{task}", _of(task, weights))
             share = weights.get(task, 1.0)
             if (loss := means.get(f"{prefix}.{task}/loss")) is not None:
                 total = total + share * loss
@@ -114,19 +114,20 @@ def values_line(prefix: str, values: Mapping[str, float], parts: Sequence[str] =
     asks = {name: v for name, v in values.items() if name.rpartition("/")[0] == prefix}
     text = f"loss {asks.pop(f'{prefix}/loss', math.nan):.4g}"
     if len(asks) > 1:
-        each = (f"{name.rpartition('/')[2]} {value:.4g}" for name, value in asks.items())
-        text += f" ({', '.join(each)})"
+        losses = (f"{name.rpartition('/')[2]} {value:.4g}" for name, value in asks.items())
+        text += f" ({', '.join(losses)})"
     for part in parts:
-        known = [ask for ask in asks if f"{ask}/{part}" in values]
-        if known:
-            each = (f"{values[f'{ask}/{part}']:.4g}" for ask in known)
-            text += f"  {part} {', '.join(each)}"
-        asks = {ask: value for ask, value in asks.items() if ask not in known}
-    tasks = [name[:-5] for name in values if name.startswith(f"{prefix}.") and name[-5:] == "/loss"]
-    more = [
+        having = [ask for ask in asks if f"{ask}/{part}" in values]
+        if having:
+            figures = (f"{values[f'{ask}/{part}']:.4g}" for ask in having)
+            text += f"  {part} {', '.join(figures)}"
+        asks = {ask: value for ask, value in asks.items() if ask not in having}
+    names = (name for name in values if name.startswith(f"{prefix}."))
+    tasks = [name.removesuffix("/loss") for name in names if name.endswith("/loss")]
+    lines = [
         f"{task.removeprefix(f'{prefix}.')} {values_line(task, values, parts)}" for task in tasks
     ]
-    return "; ".join([text, *more])
+    return "; ".join([text, *lines])
 
 
 def valid_line(sets: Iterable[str], values: Mapping[str, float], metric: str) -> str:
@@ -136,15 +137,15 @@ def valid_line(sets: Iterable[str], values: Mapping[str, float], metric: str) ->
     """
     scores = [name for name in values if figure(name) in RANKING]
     last = [metric] if metric.count("/") > 1 or metric in scores else []
-    rest = {name: value for name, value in values.items() if name not in (*last, *scores)}
-    first = {figures[0] for figures in SCORES.values() if figures}
-    shown = [one for one in scores if figure(one) in first and one not in last]
-    each = []
+    losses = {name: value for name, value in values.items() if name not in (*last, *scores)}
+    main = {figures[0] for figures in SCORES.values() if figures}
+    shown = [score for score in scores if figure(score) in main and score not in last]
+    lines = []
     for name in sets:
-        own = (one for one in shown if one.rpartition("/")[0] == name)
-        parts = (f"{figure(one)} {values[one]:.4g}" for one in own)
-        each.append("  ".join([f"{name} {values_line(name, rest, JUDGED)}", *parts]))
-    return "  ".join(each + [f"{name} {values[name]:.4g}" for name in last])
+        of_set = (score for score in shown if score.rpartition("/")[0] == name)
+        figures = (f"{figure(score)} {values[score]:.4g}" for score in of_set)
+        lines.append("  ".join([f"{name} {values_line(name, losses, JUDGED)}", *figures]))
+    return "  ".join(lines + [f"{name} {values[name]:.4g}" for name in last])
 
 
 @dataclass
@@ -160,8 +161,8 @@ class Speed:
 
     def add(self, other: Speed) -> None:
         """Add the counts of another `Speed`."""
-        for part in fields(self):
-            setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
+        for name in vars(self):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @contextmanager
     def time(self, part: str) -> Iterator[None]:
@@ -241,14 +242,10 @@ class Noise:
         norm2, few = norm2 / ranks, ranks / inverse
         if few >= texts:
             return  # only one rank had texts: its micro-batch was the whole update
-        found = (
-            (texts * norm**2 - few * norm2) / (texts - few),
-            (norm2 - norm**2) / (1 / few - 1 / texts),
-        )
-        self.state[:2] = [
-            self.decay * old + (1 - self.decay) * new
-            for old, new in zip(self.state, found, strict=False)
-        ]
+        signal = (texts * norm**2 - few * norm2) / (texts - few)
+        spread = (norm2 - norm**2) / (1 / few - 1 / texts)
+        self.state[0] = self.decay * self.state[0] + (1 - self.decay) * signal
+        self.state[1] = self.decay * self.state[1] + (1 - self.decay) * spread
         self.state[2] += 1
 
     @property

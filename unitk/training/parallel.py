@@ -70,7 +70,7 @@ class Ranks:
         """A suffix that distinguishes the files of several ranks."""
         return f"-rank{self.rank}" if self.world > 1 else ""
 
-    def check_same(self, what: str) -> None:
+    def check_same(self, text: str) -> None:
         """Raise `RanksError` unless all ranks pass the same text."""
 
     def all_gather_texts(self, text: str) -> list[str]:
@@ -156,23 +156,22 @@ class Group(Ranks):
 
         def meet() -> None:
             if folder := os.environ.get(MEETING):
-                own: Store = FileStore(str(Path(folder, "store")), self.world)
-                own.set_timeout(limit)
+                store: Store = FileStore(str(Path(folder, "store")), self.world)
+                store.set_timeout(limit)
             else:
-                store, *_ = next(rendezvous("env://", self.rank, self.world, timeout=limit))
-                own = PrefixStore(attempt(), store)
-            dist.init_process_group(backend, None, limit, self.world, self.rank, own)
+                shared, *_ = next(rendezvous("env://", self.rank, self.world, timeout=limit))
+                store = PrefixStore(attempt(), shared)
+            dist.init_process_group(backend, None, limit, self.world, self.rank, store)
 
         self._ask(meet)
 
     def leave(self) -> None:
         dist.destroy_process_group()
 
-    def check_same(self, what: str) -> None:
-        digest = hashlib.sha256(what.encode()).digest()
-        own = torch.tensor([int.from_bytes(digest[i : i + 4], "big") for i in range(0, 32, 4)])
-        largest, least = self._reduce(own, "MAX"), self._reduce(own, "MIN")
-        if not torch.equal(largest, least):
+    def check_same(self, text: str) -> None:
+        digest = hashlib.sha256(text.encode()).digest()
+        words = torch.tensor([int.from_bytes(digest[i : i + 4], "big") for i in range(0, 32, 4)])
+        if not torch.equal(self._reduce(words, "MAX"), self._reduced(words, "MIN")):
             raise RanksError(
                 f"rank {self.rank}: the processes of this run were started with other options,"
                 " data or checkpoints than each other"
@@ -195,33 +194,33 @@ class Group(Ranks):
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         # a rank may have no gradient where others have one: its share is 0
-        own = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
-        somewhere = self._reduce(own, "MAX").tolist()
+        used_here = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
+        somewhere = self._reduce(used_here, "MAX").tolist()
         for parameter, used in zip(parameters, somewhere, strict=True):
             if used and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [p.grad for p in parameters if p.grad is not None]
-        flying = []
+        pending = []
         for bucket in group_tensors(gradients):
             flat = torch.cat([gradient.flatten() for gradient in bucket])
-            flying.append((bucket, flat, self._sum(flat)))
-        for bucket, flat, work in flying:
+            pending.append((bucket, flat, self._sum(flat)))
+        for bucket, flat, work in pending:
             self._ask(work.wait)
-            parts = flat.split([gradient.numel() for gradient in bucket])
-            for gradient, part in zip(bucket, parts, strict=True):
-                gradient.copy_(part.view_as(gradient))
+            sums = flat.split([gradient.numel() for gradient in bucket])
+            for gradient, total in zip(bucket, sums, strict=True):
+                gradient.copy_(total.view_as(gradient))
 
     def _gather_names(self, names: Iterable[str]) -> list[str]:
         """The names that any rank has, in the same order on all ranks."""
-        mine = set(names)
+        own = set(names)
         known = sorted(self.names)
-        unknown, *there = self.all_reduce_max(
-            not mine <= self.names, *(name in mine for name in known)
+        unknown, *used = self.all_reduce_max(
+            not own <= self.names, *(name in own for name in known)
         )
         if not unknown:
-            return [name for name, one in zip(known, there, strict=True) if one]
-        self.names |= set("\n".join(self.all_gather_texts("\n".join(mine))).split("\n")) - {""}
-        return self._gather_names(mine)
+            return [name for name, by_any in zip(known, used, strict=True) if by_any]
+        self.names |= set("\n".join(self.all_gather_texts("\n".join(own))).split("\n")) - {""}
+        return self._gather_names(own)
 
     def all_gather_texts(self, text: str) -> list[str]:
         # as bytes, since what PyTorch does with objects is pickle
@@ -230,13 +229,12 @@ class Group(Ranks):
         padded = torch.tensor([*raw.ljust(size)], dtype=torch.uint8)
         gathered = [torch.empty_like(padded) for _ in range(self.world)]
         self._ask(lambda: dist.all_gather(gathered, padded))
-        return [bytes(one.tolist()).decode().strip() for one in gathered]
+        return [bytes(codes.tolist()).decode().strip() for codes in gathered]
 
     def gather_rows(self, rows: Tensor) -> Tensor:
-        whole = super().gather_rows(rows)
-        parts = [one.contiguous() for one in whole.chunk(self.world)]
-        self._ask(lambda: dist.all_gather(parts, parts[self.rank].clone()))
-        return torch.cat(parts)
+        shares = [share.contiguous() for share in super().gather_rows(rows).chunk(self.world)]
+        self._ask(lambda: dist.all_gather(shares, shares[self.rank].clone()))
+        return torch.cat(shares)
 
     def _reduce(self, values: Tensor, how: str = "SUM") -> Tensor:
         reduced = values.clone()

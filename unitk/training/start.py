@@ -80,9 +80,9 @@ class Start:
         values = self.parsed.settings.texts
         if name not in self.data.valid:
             return ""
-        what = self.metric.removeprefix(name), self.data.valid_fingerprints[name]
         of_scores = ("valid_generate", "valid_beam") if figure(self.metric) in RANKING else ()
-        return " ".join([*what, *(values[key] for key in ("valid_texts", *CUT, *of_scores))])
+        cut = (values[key] for key in ("valid_texts", *CUT, *of_scores))
+        return " ".join([self.metric.removeprefix(name), self.data.valid_fingerprints[name], *cut])
 
     @property
     def identity(self) -> state.Identity:
@@ -115,10 +115,16 @@ def parse_train(argv: Sequence[str]) -> Parsed:
         return _with_parent(given)
     recorded = Settings.read(path)
     plugins = recorded.texts.get("user_dir", "none")  # never loaded unasked: plug-ins are code
-    what = f"--resume: {path.parent} was trained with plug-ins: give --user-dir {plugins}"
-    require(plugins == "none" or "user_dir" in given, what)
-    either = {"batch_tokens": "batch_texts", "batch_texts": "batch_tokens"}
-    changed = {other: "none" for one, other in either.items() if one in given}
+    require(
+        plugins == "none" or "user_dir" in given,
+        f"--resume: {path.parent} was trained with plug-ins: give --user-dir {plugins}",
+    )
+    # each of these takes the place of the other
+    changed = {}
+    if "batch_tokens" in given:
+        changed["batch_texts"] = "none"
+    if "batch_texts" in given:
+        changed["batch_tokens"] = "none"
     nproc = (given if "nproc" in given else recorded).texts.get("nproc", "1")
     if process_ranks()[1] == 1 and (is_launched() or nproc == "1"):
         changed |= {"shard": "off", "save_shards": "off"}  # the number of processes may change
@@ -183,12 +189,13 @@ def _inherit(given: Settings, folder: Path) -> Settings:
     tasks = given.tasks()
     inherited = of_same_tasks(there, tasks).texts
     first = registry.get("task", next(iter(tasks)))
-    if "task" in tasks.values() and any(one.name == "layout" for one in options(first.Config)):
+    layout = any(option.name == "layout" for option in options(first.Config))
+    if layout and "task" in tasks.values():
         inherited["task.layout"] = state.layout_in(there)
     if "arch" not in given:
         inherited |= there.only("arch").texts
-        if 0 < int(inherited.get("arch.num_segments", 0)) < (least := len(first.segments)):
-            inherited["arch.num_segments"] = str(least)
+        if 0 < int(inherited.get("arch.num_segments", 0)) < len(first.segments):
+            inherited["arch.num_segments"] = str(len(first.segments))
     return Settings.of_texts(inherited, Origin.CHECKPOINT, f"checkpoint {folder}").under(given)
 
 
@@ -250,7 +257,7 @@ def with_heads(parsed: Parsed, heads: Sequence[str], resumed: bool = True) -> Pa
     if not resumed and parsed.settings["arch.heads"].origin == Origin.CHECKPOINT:
         arch = replace(arch, config=replace(arch.config, heads=()))
     names = {tuple(head.split(":")[:2]) for head in heads}  # KIND:NAME[:SIZE]
-    kept = [one for one in arch.config.heads if tuple(one.split(":")[:2]) not in names]
+    kept = [head for head in arch.config.heads if tuple(head.split(":")[:2]) not in names]
     config = replace(arch.config, heads=(*kept, *heads))
     return replace(parsed, components=parsed.components | {"arch": replace(arch, config=config)})
 
@@ -287,8 +294,8 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
 def _check_whole(saved: dict[str, Any], path: Path, arch: Component, vocab: Vocab) -> None:
     """Refuse --init-from with a checkpoint of too few towers, or of another vocabulary."""
     recorded = saved["config"]
-    two = {*arch.config.towers} == {"enc", "dec"}
-    if two and registry.get("arch", recorded["arch"])().towers == ("x",):
+    two_towers = {*arch.config.towers} == {"enc", "dec"}
+    if two_towers and registry.get("arch", recorded["arch"])().towers == ("x",):
         apart = f"has one tower, but --arch {arch.name} an encoder and a decoder"
         cure = "--init-encoder and --init-decoder take it"
         raise UsageError(f"--init-from: {path} {apart}: {cure}")

@@ -42,6 +42,20 @@ LONG = 1 << 16
 PART = re.compile(rf"\S.{{0,{LONG}}}(?:\s|$)|\S.{{0,{LONG}}}", re.DOTALL)
 """Parts of a line that sentencepiece is trained on; its time and memory grow with lines."""
 
+FIXED = {
+    "max_sentence_length": 1 << 30,
+    "num_threads": 16,
+    "pad_id": 0,
+    "unk_id": 1,
+    "bos_id": -1,
+    "eos_id": -1,
+    "pad_piece": SYMBOLS["pad"],
+    "unk_piece": SYMBOLS["unk"],
+    "control_symbols": list(SYMBOLS.values())[2:],
+    "minloglevel": 2,
+}
+"""Settings of sentencepiece that are the same for all vocabularies."""
+
 log = logging.getLogger(__name__)
 
 
@@ -90,18 +104,9 @@ def train_vocab(
         "normalization_rule_name": normalization,
         "character_coverage": coverage,
         "required_chars": required,
-        "max_sentence_length": 1 << 30,
         # 64-bit offsets, which take twice the memory
         "train_extremely_large_corpus": sum(map(len, chosen)) > 1 << 29,
-        "num_threads": 16,
-        "pad_id": 0,
-        "unk_id": 1,
-        "bos_id": -1,
-        "eos_id": -1,
-        "pad_piece": SYMBOLS["pad"],
-        "unk_piece": SYMBOLS["unk"],
-        "control_symbols": list(SYMBOLS.values())[2:],
-        "minloglevel": 2,
+        **FIXED,
     }
     try:
         trained = SentencePiece(fit(chosen, settings))
@@ -114,7 +119,7 @@ def train_vocab(
 
 def _short(line: str) -> list[str]:
     """A line; a very long one in parts, divided at blanks where it has some."""
-    return [line] if len(line) <= LONG else [one.strip() for one in PART.findall(line)]
+    return [line] if len(line) <= LONG else [part.strip() for part in PART.findall(line)]
 
 
 def _explain(message: str, size: int) -> UsageError | DataError:
@@ -153,8 +158,8 @@ def characters(lines: Iterable[str]) -> Counter[str]:
     """Count the characters of a text as they are."""
     stream = iter(lines)
     raw = np.zeros(0x110000, np.int64)
-    while some := list(islice(stream, 100_000)):
-        codes = np.frombuffer("".join(some).encode("utf-32-le"), np.uint32)
+    while batch := list(islice(stream, 100_000)):
+        codes = np.frombuffer("".join(batch).encode("utf-32-le"), np.uint32)
         raw += np.bincount(codes, minlength=len(raw))
     return Counter({chr(code): int(raw[code]) for code in np.flatnonzero(raw).tolist()})
 
@@ -168,18 +173,21 @@ def normalize(raw: Counter[str], normalization: str) -> Counter[str]:
     """The normalized form of these characters, blanks excluded."""
     normal = _normalizer(normalization)
     counts: Counter[str] = Counter()
-    for one, times in raw.items():
-        for character in normal(one):
-            counts[character] += times
-    return Counter({one: times for one, times in counts.items() if one.strip()})
+    for character, times in raw.items():
+        for result in normal(character):
+            counts[result] += times
+    return Counter({result: times for result, times in counts.items() if result.strip()})
 
 
 def choose_coverage(counts: Counter[str], size: int, normalization: str) -> tuple[float, str]:
     """The coverage for a vocabulary of this size, and the characters that are always included."""
-    lower = {one.lower() for one in counts} if counts.total() >= LARGE else set()  # a toy's: none
-    whole = [each for each in ALPHABETS if len(lower & {*each}) * 2 >= len(each)]
-    normal = _normalizer(normalization)
-    completed = {one for each in whole for one in normal(each + each.upper())}
+    completed = set[str]()
+    if counts.total() >= LARGE:
+        normal = _normalizer(normalization)
+        lower = {character.lower() for character in counts}
+        for alphabet in ALPHABETS:
+            if len(lower & {*alphabet}) * 2 >= len(alphabet):
+                completed |= {*normal(alphabet + alphabet.upper())}
     if len(counts.keys() | completed) * FEW <= size:
         return 1.0, "".join(sorted(completed))
     return COVERAGE, "".join(sorted(_letters(counts)))
@@ -187,17 +195,12 @@ def choose_coverage(counts: Counter[str], size: int, normalization: str) -> tupl
 
 def report_unknown(counts: Counter[str], known: Callable[[str], object]) -> None:
     """Log the characters that are not `known`, most frequent first."""
-    lacking = {one: times for one, times in counts.items() if known(one) is None}
+    lacking = {char: times for char, times in counts.items() if known(char) is None}
     if lacking:
-        what = "the vocabulary leaves out"
-        number, share, some = _part(lacking, counts)
+        number, share, listed = _part(lacking, counts)
         log.warning(
-            "%s %s %s (%.3f %% of the text): %s",
-            what,
-            number,
-            f"of {len(counts):,} characters",
-            share,
-            some,
+            "the vocabulary leaves out %s of %s characters (%.3f %% of the text): %s",
+            *(number, f"{len(counts):,}", share, listed),
         )
 
 
@@ -207,14 +210,14 @@ def report_changes(raw: Counter[str], normalization: str) -> None:
     Blanks that become other blanks and letters that lose their case are none of them.
     """
     normal = _normalizer(normalization.removesuffix("_cf"))
-    visible = Counter({one: times for one, times in raw.items() if not one.isspace()})
-    changed = {one: times for one, times in visible.items() if normal(one) != one}
+    visible = Counter({char: times for char, times in raw.items() if not char.isspace()})
+    changed = {char: times for char, times in visible.items() if normal(char) != char}
     if changed:
-        to = {one: normal(one) for one in changed}
-        number, share, some = _part(changed, visible, to)
+        to = {char: normal(char) for char in changed}
+        number, share, listed = _part(changed, visible, to)
         log.warning(
             "--vocab-normalization %s changes %s of %s characters (%.3f %% of the text): %s",
-            *(normalization, number, f"{len(visible):,}", share, some),
+            *(normalization, number, f"{len(visible):,}", share, listed),
         )
 
 
@@ -222,13 +225,14 @@ def _part(
     part: Mapping[str, int], whole: Counter[str], to: Mapping[str, str] | None = None
 ) -> tuple[str, float, str]:
     """How many characters are a part of others, their share in percent, and a list of them."""
-    ranked = sorted(part.items(), key=lambda one: -one[1])
-    some = ", ".join(
-        f"{_show(one)}{_show_change(to[one]) if to else ''} {times:,}"
-        for one, times in ranked[:SHOWN]
+    ranked = sorted(part, key=lambda char: -part[char])
+    listed = ", ".join(
+        f"{_show(char)}{_show_change(to[char]) if to else ''} {part[char]:,}"
+        for char in ranked[:SHOWN]
     )
-    more = f", and {len(part) - SHOWN:,} more" if len(part) > SHOWN else ""
-    return f"{len(part):,}", 100 * sum(part.values()) / sum(whole.values()), some + more
+    if len(part) > SHOWN:
+        listed += f", and {len(part) - SHOWN:,} more"
+    return f"{len(part):,}", 100 * sum(part.values()) / whole.total(), listed
 
 
 def _show_change(text: str) -> str:
@@ -236,9 +240,9 @@ def _show_change(text: str) -> str:
     return f" \u2192 {shown}"
 
 
-def _show(one: str) -> str:
-    plain = one.isprintable() and unicodedata.category(one)[0] != "M"  # marks need a letter
-    return one if plain else f"U+{ord(one):04X}"
+def _show(char: str) -> str:
+    plain = char.isprintable() and unicodedata.category(char)[0] != "M"  # marks need a letter
+    return char if plain else f"U+{ord(char):04X}"
 
 
 def _normalizer(name: str) -> Callable[[str], str]:
@@ -256,13 +260,13 @@ def _normalizer(name: str) -> Callable[[str], str]:
 def _letters(counts: Counter[str]) -> Iterator[str]:
     """The letters and digits of the scripts that occur."""
     # the first word of a character's name: LATIN, CYRILLIC, CJK of "CJK UNIFIED IDEOGRAPH-4E00"
-    script = {one: unicodedata.name(one, "").split(" ")[0].split("-")[0] for one in counts}
+    script = {char: unicodedata.name(char, "").split(" ")[0].split("-")[0] for char in counts}
     weight: Counter[str] = Counter()
-    for one, times in counts.items():
-        weight[script[one]] += times
-    least = USED * sum(counts.values())
-    for one in counts:
-        kind = unicodedata.category(one)
-        letter = kind[0] in "LM" and script[one] not in IDEOGRAPHS and weight[script[one]] >= least
-        if letter or kind == "Nd":
-            yield one
+    for char, times in counts.items():
+        weight[script[char]] += times
+    least = USED * counts.total()
+    used = {name for name, times in weight.items() if times >= least and name not in IDEOGRAPHS}
+    for char in counts:
+        kind = unicodedata.category(char)
+        if kind == "Nd" or (kind[0] in "LM" and script[char] in used):
+            yield char

@@ -57,20 +57,18 @@ def predict(
     _check_options(task, config)
     read = [*_read(tasks, sources, config, first)]
     best: list[Prediction] = [{} for _ in sources]
-    examples = [one.example for one in read]
+    # each model reads the texts as its task lays them out
+    laid = [
+        [window.example if own is task else lay_out_first(own, window.parts) for window in read]
+        for own in tasks
+    ]
+    examples = laid[0]
     for numbers in batches(examples, config.max_tokens):
-        each = [
-            # each model reads the texts as its task lays them out
-            (
-                one,
-                [
-                    examples[i] if own is task else lay_out_first(own, read[i].parts)
-                    for i in numbers
-                ],
-            )
-            for one, own in zip(model.members, tasks, strict=True)
+        pairs = [
+            (member, [own[i] for i in numbers])
+            for member, own in zip(model.members, laid, strict=True)
         ]
-        output = finite_output(mean_output(each), task.form)
+        output = finite_output(mean_output(pairs), task.form)
         for i, rows in by_example(output, examples, numbers):
             prediction = _decide(task, read[i], rows, config)
             number = read[i].number

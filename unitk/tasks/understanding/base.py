@@ -38,20 +38,22 @@ SYMBOLS = 6
 
 def parse_layout(text: str) -> tuple[type[Task], Any]:
     """Parse NAME or NAME:option=value,... to an objective and its options."""
-    name, _, rest = text.partition(":")
+    name, _, assignments = text.partition(":")
     task = registry.get("task", name, LAYOUT)
     require(not task.predicts, f"{LAYOUT} needs another objective, not {name}")
     keys = [option.name for option in options(task.Config)]
-    found = list[tuple[str, str, str]]()
-    for part in filter(None, COMMA.split(rest)):
-        key, equals, value = part.partition("=")
+    items = list[tuple[str, str, str]]()
+    for assignment in filter(None, COMMA.split(assignments)):
+        key, equals, value = assignment.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or key not in keys:
             hint = registry.nearest(key, keys) or f"; {name} has {', '.join(keys)}"
-            raise UsageError(f"{LAYOUT}: {part!r} is not an option=value of task {name}{hint}")
-        found.append((key, value.replace("\\,", ","), LAYOUT))
+            raise UsageError(
+                f"{LAYOUT}: {assignment!r} is not an option=value of task {name}{hint}"
+            )
+        items.append((key, value.replace("\\,", ","), LAYOUT))
     try:
-        return task, build_config(task.Config, gather_settings(found, Origin.FLAG))
+        return task, build_config(task.Config, gather_settings(items, Origin.FLAG))
     except UsageError as error:
         raise UsageError(f"{LAYOUT} {name}: {error}") from error
 
@@ -126,8 +128,11 @@ class Understanding(Task):
         """The name with the largest logit, its probability, and the probabilities of all names."""
         best = int(logits.argmax())
         odds = softmax(logits).tolist()
-        each = dict(zip(names, odds, strict=True))
-        return {"label": names[best], "probability": odds[best], "probabilities": each}
+        return {
+            "label": names[best],
+            "probability": odds[best],
+            "probabilities": dict(zip(names, odds, strict=True)),
+        }
 
 
 class Headed(Understanding):
@@ -158,11 +163,11 @@ class Headed(Understanding):
         return f"{self.head}:label{size}", *self.layout.table_heads
 
     def lay_out_parts(self, parts: list[Ids]) -> Encoded:
-        more = [self.vocab.sep] * (self.config.separators - 1)
-        ended = [np.append(part, more).astype(np.int64) for part in parts[:-1]]
+        further = [self.vocab.sep] * (self.config.separators - 1)
+        ended = [np.append(part, further).astype(np.int64) for part in parts[:-1]]
         encoded = self.layout.lay_out_parts([*ended, parts[-1]])
-        own = [slots[: len(part)] for slots, part in zip(encoded.parts, parts, strict=True)]
-        return replace(encoded, parts=own)
+        of_tokens = [slots[: len(part)] for slots, part in zip(encoded.parts, parts, strict=True)]
+        return replace(encoded, parts=of_tokens)
 
     def lay_out(self, parts: list[Ids]) -> Example:
         encoded = self.lay_out_parts(parts)
@@ -187,23 +192,23 @@ class Labelling(Headed):
         return with_labels(self.lay_out(parts), labels)
 
 
-def side_by_side(each: Sequence[Encoded]) -> tuple[Example, Ids]:
+def side_by_side(texts: Sequence[Encoded]) -> tuple[Example, Ids]:
     """Join laid-out texts in one example, a doc each; returns it and the docs' slots [1, a]."""
     towers: dict[str, list[Slots]] = {}
     sizes = Counter[str]()
     asks = []
     rows = []
-    for number, one in enumerate(each):
-        rows.append(sizes[one.tower] + one.whole)
-        asks += [replace(ask, rows=ask.rows + sizes[ask.tower]) for ask in one.example.asks]
-        for tower, slots in one.example.towers.items():
+    for number, text in enumerate(texts):
+        rows.append(sizes[text.tower] + text.whole)
+        asks += [replace(ask, rows=ask.rows + sizes[ask.tower]) for ask in text.example.asks]
+        for tower, slots in text.example.towers.items():
             slots.doc[:] = number
             towers.setdefault(tower, []).append(slots)
             sizes[tower] += len(slots)
-    joined = {tower: concatenate(own) for tower, own in towers.items()}
+    joined = {tower: concatenate(runs) for tower, runs in towers.items()}
     inputs = {
-        name: np.concatenate([one.example.inputs[name] for one in each])
-        for name in each[0].example.inputs
+        name: np.concatenate([text.example.inputs[name] for text in texts])
+        for name in texts[0].example.inputs
     }
     return Example(joined, asks, inputs=inputs), np.array([rows])
 

@@ -49,8 +49,9 @@ def recorded_options(state: dict[str, Any]) -> Settings:
     there = Settings.of_texts(state["config"], Origin.CHECKPOINT)
     earlier = dict[str, str]()
     for name, part in there.tasks().items():
-        known = registry.get("task", name).earlier if registry.has("task", name) else {}
-        earlier |= {f"{part}.{option}": text for option, text in known.items()}
+        if registry.has("task", name):
+            values = registry.get("task", name).earlier
+            earlier |= {f"{part}.{option}": text for option, text in values.items()}
     return Settings.of_texts(earlier, Origin.CHECKPOINT).under(there)
 
 
@@ -59,22 +60,23 @@ def settings_of(state: dict[str, Any], folder: Path) -> Settings:
     there = recorded_options(state)
     texts = there.texts
     for name, part in there.tasks().items():
-        own = copies_of(name, there.of(part).texts, folder)
-        texts |= {f"{part}.{option}": text for option, text in own.items()}
+        copies = copies_of(name, there.of(part).texts, folder)
+        texts |= {f"{part}.{option}": path for option, path in copies.items()}
     return Settings.of_texts(texts, Origin.CHECKPOINT, f"checkpoint {folder}")
 
 
 def copies_of(task: str, texts: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The options of a task whose files the checkpoint has copied, each with the copy's path."""
-    every = options(registry.get("task", task).Config) if registry.has("task", task) else ()
     files = sealed_files(folder)
-    copies = {o.name: mark.name for o in every for mark in o.marks if isinstance(mark, Copied)}
-    there = {name: copy for name, copy in copies.items() if name in texts and copy in files}
-    copied = {name: str(folder / copy.partition("/")[0]) for name, copy in there.items()}
+    copied = dict[str, str]()
+    for option in options(registry.get("task", task).Config) if registry.has("task", task) else ():
+        for mark in option.marks:
+            if isinstance(mark, Copied) and option.name in texts and mark.name in files:
+                copied[option.name] = str(folder / mark.name.partition("/")[0])
     if "layout" in texts:  # another objective with its own options, in one text
-        name, own = split_layout(texts["layout"])
-        if inner := copies_of(name, own, folder):
-            copied["layout"] = render_layout(name, own | inner)
+        name, of_layout = split_layout(texts["layout"])
+        if inner := copies_of(name, of_layout, folder):
+            copied["layout"] = render_layout(name, of_layout | inner)
     return copied
 
 
@@ -137,7 +139,7 @@ class Progress:
     @classmethod
     def of(cls, state: dict[str, Any]) -> Progress:
         """The progress in a checkpoint's state.json."""
-        return cls(**{one.name: state[one.name] for one in fields(cls) if one.name in state})
+        return cls(**{f.name: state[f.name] for f in fields(cls) if f.name in state})
 
     @property
     def best(self) -> float | None:
@@ -190,9 +192,9 @@ class Progress:
         if math.isfinite(value) and [value, self.step] in ranking[:keep]:
             self.ranking = ranking
 
-    def judge_by(self, what: str) -> None:
-        """Forget the best validations if `what` ranks them now: another value, or other texts."""
-        if what and what != self.judged_by:
+    def judge_by(self, metric: str) -> None:
+        """Forget the best validations if `metric` ranks them now: another value, or other texts."""
+        if metric and metric != self.judged_by:
             if self.judged_by:  # earlier versions did not say
                 if self.ranking:
                     log.warning(
@@ -202,7 +204,7 @@ class Progress:
                     )
                 self.ranking = []
                 self.stale = 0
-            self.judged_by = what
+            self.judged_by = metric
 
     def read(self, words: int, marks: tuple[int, ...]) -> None:
         """Count the words of an update, and record the `marks` that it reaches."""
@@ -213,7 +215,7 @@ class Progress:
     def forget(self, step: int) -> None:
         """Forget a step whose checkpoint could not be saved."""
         self.ranking = [entry for entry in self.ranking if entry[1] != step]
-        self.kept = {name: kept for name, kept in self.kept.items() if kept != step}
+        self.kept = {name: saved for name, saved in self.kept.items() if saved != step}
 
 
 def short(number: int) -> str:
@@ -283,13 +285,14 @@ def layout_in(there: Settings) -> str:
 
 def split_layout(text: str) -> tuple[str, dict[str, str]]:
     """The objective and the options that `--task.layout NAME:option=value,...` names."""
-    name, _, rest = text.partition(":")
-    parts = (part.partition("=") for part in COMMA.split(rest) if part)
-    own = {key.strip().replace("-", "_"): value.replace("\\,", ",") for key, _, value in parts}
-    return name, own
+    name, _, assignments = text.partition(":")
+    pairs = (pair.partition("=") for pair in COMMA.split(assignments) if pair)
+    return name, {
+        key.strip().replace("-", "_"): value.replace("\\,", ",") for key, _, value in pairs
+    }
 
 
 def render_layout(name: str, texts: Mapping[str, str]) -> str:
     """The text of an objective with options, which `split_layout` reads."""
-    own = (f"{key}={text}".replace(",", "\\,") for key, text in texts.items())
-    return f"{name}:{','.join(own)}".removesuffix(":")
+    pairs = (f"{key}={text}".replace(",", "\\,") for key, text in texts.items())
+    return f"{name}:{','.join(pairs)}".removesuffix(":")
