@@ -171,7 +171,7 @@ class Group(Ranks):
     def check_same(self, text: str) -> None:
         digest = hashlib.sha256(text.encode()).digest()
         words = torch.tensor([int.from_bytes(digest[i : i + 4], "big") for i in range(0, 32, 4)])
-        if not torch.equal(self._reduce(words, "MAX"), self._reduced(words, "MIN")):
+        if not torch.equal(self._reduce(words, "MAX"), self._reduce(words, "MIN")):
             raise RanksError(
                 f"rank {self.rank}: the processes of this run were started with other options,"
                 " data or checkpoints than each other"
