@@ -134,7 +134,7 @@ def said(model: Any, texts: tuple[str, ...]) -> list[Tensor]:
 def logits_of(theirs: Any, model: Any, texts: tuple[str, ...]) -> list[Tensor]:
     """Those of transformers, at the slots that unitk is asked at."""
     found = []
-    for example in model._asking(texts, target(texts, model)):
+    for example in model._lay_out(texts, target(texts, model)):
         given = inputs(theirs, example.towers.get("enc", example.towers.get("x")))
         if "dec" in example.towers:
             given["decoder_input_ids"] = torch.from_numpy(example.towers["dec"].token)[None]

@@ -50,7 +50,7 @@ def test_gradients_are_theirs(there, arch, task, dtype, tolerance):
         if targets is None:
             given = {"input_ids": torch.from_numpy(ours.ids(texts)[i])[None]}
         else:
-            example = ours._asking(texts, targets)[i]
+            example = ours._lay_out(texts, targets)[i]
             given = {"input_ids": example.towers["enc"].token}
             given["decoder_input_ids"] = example.towers["dec"].token
             given = {name: torch.from_numpy(ids)[None] for name, ids in given.items()}

@@ -99,7 +99,7 @@ def test_the_grid_has_every_mixture_once(count):
     found = mix.grid_of(count, 4)
     assert len(found) == len({*found}) == {2: 5, 3: 15}[count]
     assert all(sum(one) == 8 and all(part % 2 == 0 for part in one) for one in found)
-    near = mix.nearer(found[1])
+    near = mix.list_neighbors(found[1])
     assert all(sum(one) == 8 and min(one) >= 0 for one in near) and found[1] not in near
 
 

@@ -845,10 +845,10 @@ def test_an_error_waits_for_the_checkpoint_that_is_being_written(train, tmp_path
 @pytest.fixture
 def scaled(monkeypatch):
     """Scaling as with fp16 on CUDA, over fp32: powers of two change nothing but overflows."""
-    fp32 = loop.computing
+    fp32 = loop.compute_in
     monkeypatch.setattr("unitk.training.run.choose_precision", lambda config, device: "fp16")
     monkeypatch.setattr(
-        loop, "computing", lambda device, precision, *rest: fp32(device, "fp32", *rest)
+        loop, "compute_in", lambda device, precision, *rest: fp32(device, "fp32", *rest)
     )
 
 
