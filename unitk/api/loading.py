@@ -57,28 +57,31 @@ def load(
     from unitk.training.device import named_device
 
     device = named_device(device)
-    paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
+    paths = [Path(path)] if isinstance(path, str | Path) else [*map(Path, path)]
     require(len(paths) > 0, "--checkpoint is needed: a list of models is empty")
     given = _settings_of(options, user_dir)
     loaded = _open_each(paths, device, task, format, vocab, given)
-    model = loaded[0].model.to(device)
-    size = sum(one.numel() for every in loaded for one in every.model.parameters())
-    about = {"model": " + ".join(one.name or str(one) for one in paths)}
-    about["size"] = f"{size / 1e6:.1f} M parameters, {len(loaded[0].vocab):,} tokens"
-    defaults = [one.decoding for one in loaded] if format else [*map(read_defaults, paths)]
-    if any(one != defaults[0] for one in defaults):
-        log.warning("the models differ in %s: that of %s is used", NAME, paths[0])
     tasks = [one.task for one in loaded]
-    if len(loaded) > 1:
-        # an ensemble takes sources of the length that all of its models saw in training
-        most = min((n for one in tasks if (n := one.trained.max_source)), default=None)
-        tasks = [one.with_trained(max_source=most) for one in tasks]
-        models = [one.model.to(device) for one in loaded]
-        model = join(list(zip(map(str, paths), models, tasks, strict=True)))
-    model = prepare_weights(model, precision)
-    lm = loaded[0].reader if len(loaded) == 1 else None
-    reader = None if lm is None else Generator(model, lm)
-    return Generator(model, tasks[0], defaults[0], reader, about)
+    models = [one.model.to(device) for one in loaded]
+    size = sum(parameter.numel() for model in models for parameter in model.parameters())
+    about = {
+        "model": " + ".join(path.name or str(path) for path in paths),
+        "size": f"{size / 1e6:.1f} M parameters, {len(tasks[0].vocab):,} tokens",
+    }
+    defaults = [one.decoding for one in loaded] if format else [*map(read_defaults, paths)]
+    if any(options != defaults[0] for options in defaults):
+        log.warning("the models differ in %s: that of %s is used", NAME, paths[0])
+    if len(loaded) == 1:
+        model = prepare_weights(models[0], precision)
+        lm = loaded[0].reader
+        reader = None if lm is None else Generator(model, lm)
+        return Generator(model, tasks[0], defaults[0], reader, about)
+    # an ensemble takes sources of the length that all of its models saw in training
+    lengths = filter(None, (task.trained.max_source for task in tasks))
+    shortest = min(lengths, default=None)
+    tasks = [task.with_trained(max_source=shortest) for task in tasks]
+    ensemble = join(list(zip(map(str, paths), models, tasks, strict=True)))
+    return Generator(prepare_weights(ensemble, precision), tasks[0], defaults[0], None, about)
 
 
 def load_module(
@@ -137,9 +140,9 @@ def _open_each(
         require(vocab is None, "--vocab has no effect without --format")
         from unitk.training.saving import checkpoint
 
-        return [checkpoint.load(one, device, task, given) for one in paths]
+        return [checkpoint.load(path, device, task, given) for path in paths]
     if task is not None:
         given = Settings.of_texts({"task": task}, Origin.FLAG).under(given)
     read = registry.get("format", format, "--format").read
-    own = Path(vocab) if vocab else None
-    return [read(one, own, given, f"--format {format}") for one in paths]
+    folder = Path(vocab) if vocab else None
+    return [read(path, folder, given, f"--format {format}") for path in paths]

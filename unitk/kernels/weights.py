@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from unitk.models.model import Model
 from unitk.models.stack import Stack
 from unitk.options.fields import parse_value
 
+M = TypeVar("M", bound=nn.Module)
 log = logging.getLogger(__name__)
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
 DTYPES = {
@@ -56,8 +57,8 @@ class Packed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         rows = x.shape[:-1].numel()
         matrix = (self.weight, self.bias)
-        given = torch.cat([x] * (ROWS // rows)) if 0 < rows <= ROWS // 2 else x
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(given, *matrix, self.after, [], self.how)
+        repeated = torch.cat([x] * (ROWS // rows)) if 0 < rows <= ROWS // 2 else x
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(repeated, *matrix, self.after, [], self.how)
         return y[: len(x)]
 
 
@@ -101,9 +102,9 @@ class Padded(nn.Module):
         self.outputs = len(weight)
         weight = weight.detach()
         bias = bias if bias is None else bias.detach()
-        if more := -self.outputs % 64:  # else they are as they should be, and not copied
-            weight = F.pad(weight, (0, 0, 0, more))
-            bias = bias if bias is None else F.pad(bias, (0, more))
+        if missing := -self.outputs % 64:  # else they are as they should be, and not copied
+            weight = F.pad(weight, (0, 0, 0, missing))
+            bias = bias if bias is None else F.pad(bias, (0, missing))
         self.weight = weight
         self.bias = bias
 
@@ -128,41 +129,38 @@ def _saturates() -> bool:
     return bool((y != 64 * 127 * 255).any())
 
 
-def prepare_weights(model: Model, precision: Precision) -> Model:
+def prepare_weights(model: M, precision: Precision) -> M:
     """Prepare a model or an ensemble in place; afterwards it can only decode."""
     parse_value(precision, Precision, "--precision")
     cpu = next(model.parameters()).is_cpu
     require(cpu or precision != "int8", "--precision int8 is for --device cpu")
     model.to(DTYPES[precision]).requires_grad_(False)
-    models = [part for part in model.modules() if isinstance(part, Model)]
+    models = [module for module in model.modules() if isinstance(module, Model)]
     if not (cpu and packs(precision)):
         require(
             precision != "int8",
             "--precision int8 needs an x86-64 processor, and a PyTorch with oneDNN",
         )
         if cpu and precision != "fp32":  # 1.7 times the time, measured on a CPU with AVX2 alone
-            log.warning(
-                "--precision %s: %s",
-                precision,
-                "this processor does not multiply in it; fp32 is faster",
-            )
+            slow = "this processor does not multiply in it; fp32 is faster"
+            log.warning("--precision %s: %s", precision, slow)
         if not cpu:
-            for one in models:
-                _with_output(one, Padded)
+            for member in models:
+                _with_output(member, Padded)
         return model
     kind: type[Int8] | type[Packed] = Int8 if precision == "int8" else Packed
-    for part in list(model.modules()):
-        if isinstance(part, Stack) and kind is Int8 and packs("bf16"):
-            part.cache_dtype = torch.bfloat16  # nearer to the truth than 8 bits, half of 32
-        if isinstance(part, FeedForward) and isinstance(part.up, nn.Linear):
-            if kind is Packed and not part.gated and part.activation in FUSED:
-                part.up = Packed(part.up.weight, part.up.bias, FUSED[part.activation])
-                part.activation = nn.Identity()
-        for name, linear in part.named_children():
+    for module in list(model.modules()):
+        if isinstance(module, Stack) and kind is Int8 and packs("bf16"):
+            module.cache_dtype = torch.bfloat16  # nearer to the truth than 8 bits, half of 32
+        if isinstance(module, FeedForward) and isinstance(module.up, nn.Linear):
+            if kind is Packed and not module.gated and module.activation in FUSED:
+                module.up = Packed(module.up.weight, module.up.bias, FUSED[module.activation])
+                module.activation = nn.Identity()
+        for name, linear in module.named_children():
             if isinstance(linear, nn.Linear):
-                setattr(part, name, kind(linear.weight, linear.bias))
-    for one in models:
-        _with_output(one, kind)
+                setattr(module, name, kind(linear.weight, linear.bias))
+    for member in models:
+        _with_output(member, kind)
     return model
 
 

@@ -37,21 +37,27 @@ class HalfAdamW(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a state; means in fp32 are rounded to the nearest bf16."""
         super().load_state_dict(state_dict)
-        for one, state in self.state.items():  # torch has given the means the dtype of the weights
+        # torch has given the means the dtype of the weights
+        for parameter, state in self.state.items():
             state |= {name: state[name].bfloat16() for name in MEANS}
-            state["step"] = state["step"].to(one.device)
+            state["step"] = state["step"].to(parameter.device)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Make one update with the gradients."""
-        each = ((one, group) for group in self.param_groups for one in group["params"])
-        trained = [(one, group) for one, group in each if one.grad is not None]
-        for one, _ in trained:
-            if not self.state[one]:
-                self.state[one]["step"] = torch.zeros((), device=one.device)
+        trained = [
+            (parameter, group)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        for parameter, _ in trained:
+            state = self.state[parameter]
+            if not state:
+                state["step"] = torch.zeros((), device=parameter.device)
                 for name in MEANS:
-                    self.state[one][name] = torch.zeros_like(one, dtype=torch.bfloat16)
-            self.state[one]["step"] += 1
+                    state[name] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+            state["step"] += 1
         if not trained:
             return
         device = trained[0][0].device
@@ -60,12 +66,11 @@ class HalfAdamW(torch.optim.Optimizer):
         step = int(torch.stack([state["step"] for state in self.state.values()]).max())
         noise = draw(2 * block, step, device)
         wide = torch.empty(2, block, device=device)
-        for one, group in trained:
-            state = self.state[one]
-            tables = one, one.grad.contiguous(), *(state[name] for name in MEANS)
-            for weight, grad, *means in zip(
-                *(part.view(-1).split(block) for part in tables), strict=True
-            ):
+        for parameter, group in trained:
+            state = self.state[parameter]
+            tables = parameter, parameter.grad.contiguous(), *(state[name] for name in MEANS)
+            blocks = (table.view(-1).split(block) for table in tables)
+            for weight, grad, *means in zip(*blocks, strict=True):
                 first, second = wide[:, : len(weight)]
                 first.copy_(means[0])
                 second.copy_(means[1])
@@ -80,8 +85,8 @@ class HalfAdamW(torch.optim.Optimizer):
                     maximize=False,
                 )
                 random = noise[count * STRIDE % block :][: len(weight)]
-                for own, mean in zip((first, second), means, strict=True):
-                    round_into(mean, own, random)
+                round_into(means[0], first, random)
+                round_into(means[1], second, random)
                 count += 1
 
 
@@ -97,18 +102,21 @@ class HalfMuon(Muon):
 
     def follow(self, parameters: list[Tensor], grads: list[Tensor], share: Any) -> list[Tensor]:
         device = parameters[0].device
-        block = BLOCK[parameters[0].device.type]
-        for one in parameters:
-            if not self.state[one]:
-                momentum = torch.zeros(one.shape, dtype=torch.bfloat16, device=device)
-                self.state[one] |= {"momentum": momentum, "step": 0}
-            self.state[one]["step"] += 1
-        noise = draw(2 * block, max(self.state[one]["step"] for one in parameters), device)
+        block = BLOCK[device.type]
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["momentum"] = torch.zeros(
+                    parameter.shape, dtype=torch.bfloat16, device=device
+                )
+                state["step"] = 0
+            state["step"] += 1
+        noise = draw(2 * block, max(self.state[p]["step"] for p in parameters), device)
         directions = [grad.contiguous() for grad in grads]
         count = 0
-        for one, direction in zip(parameters, directions, strict=True):
-            tables = self.state[one]["momentum"], direction
-            for mean, grad in zip(*(part.view(-1).split(block) for part in tables), strict=True):
+        for parameter, direction in zip(parameters, directions, strict=True):
+            means = self.state[parameter]["momentum"].view(-1).split(block)
+            for mean, grad in zip(means, direction.view(-1).split(block), strict=True):
                 wide = mean.float()
                 wide.lerp_(grad, share)
                 grad.lerp_(wide, self.config.momentum)  # before the momentum is rounded

@@ -53,19 +53,19 @@ class Muon(torch.optim.Optimizer):
         alike: dict[tuple[int, ...], list[MatrixStep]] = {}
         for group in self.param_groups:
             pairs = zip(group["params"], group["matrices"], strict=True)
-            fused = {one: number for one, number in pairs if one.grad is not None}
+            fused = {parameter: count for parameter, count in pairs if parameter.grad is not None}
             if not fused:
                 continue
             parameters = [*fused]
-            grads = [one.grad for one in fused]
+            grads = [parameter.grad for parameter in fused]
             keep = 1 if self.found_inf is None else 1 - self.found_inf
             if self.found_inf is not None:
                 grads = zero_if_bad(grads, self.found_inf)
             directions = self.follow(parameters, grads, keep * (1 - self.config.momentum))
             torch._foreach_mul_(parameters, 1 - keep * (group["lr"] * group["weight_decay"]))
-            for one, direction in zip(parameters, directions, strict=True):
-                sides = sorted((len(one) // fused[one], one.shape[1]))
-                update = MatrixStep(one, direction, fused[one], group["lr"])
+            for parameter, direction in zip(parameters, directions, strict=True):
+                sides = sorted((len(parameter) // fused[parameter], parameter.shape[1]))
+                update = MatrixStep(parameter, direction, fused[parameter], group["lr"])
                 alike.setdefault((*sides,), []).append(update)
         # one product for all matrices of a shape: alone, small ones leave a GPU idle
         for (_, longer), updates in alike.items():
@@ -78,10 +78,10 @@ class Muon(torch.optim.Optimizer):
 
         Returns Nesterov's look ahead, which gives the steps.
         """
-        for one in parameters:
-            if not self.state[one]:
-                self.state[one]["momentum"] = torch.zeros_like(one)
-        momenta = [self.state[one]["momentum"] for one in parameters]
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+        momenta = [self.state[parameter]["momentum"] for parameter in parameters]
         if isinstance(share, Tensor):
             change = torch._foreach_sub(grads, momenta)
             torch._foreach_mul_(change, share)
@@ -93,19 +93,19 @@ class Muon(torch.optim.Optimizer):
 
     def _add(self, updates: list[MatrixStep], scale: float) -> None:
         """Add the steps of parameters whose matrices have one shape, or its transpose."""
-        directions = [one.direction for one in updates]
+        directions = [update.direction for update in updates]
         if self.gather is not None:
-            directions = [self.gather(one) for one in directions]
+            directions = [self.gather(direction) for direction in directions]
         matrices: list[Tensor] = []
         for update, direction in zip(updates, directions, strict=True):
-            matrices += [wide(one) for one in direction.chunk(update.fused)]
+            matrices += map(wide, direction.chunk(update.fused))
         steps = orthogonal(torch.stack(matrices), self.dtype(matrices[0].device)).float()
         if self.found_inf is not None:
             steps = steps * (1 - self.found_inf)
         counts = [update.fused for update in updates]
-        for update, direction, parts in zip(updates, directions, steps.split(counts), strict=True):
+        for update, direction, own in zip(updates, directions, steps.split(counts), strict=True):
             rows = len(direction) // update.fused
-            step = (parts if parts.shape[1] == rows else parts.mT).reshape(direction.shape)
+            step = (own if own.shape[1] == rows else own.mT).reshape(direction.shape)
             if self.divide is not None:
                 step = self.divide(step, update.parameter)
             if isinstance(update.rate, Tensor):
@@ -123,9 +123,9 @@ class Muon(torch.optim.Optimizer):
 
 def zero_if_bad(grads: Sequence[Tensor], bad: Tensor) -> list[Tensor]:
     """Copies of gradients, zeros if `bad` is 1: a product with 0 would not remove NaN."""
-    line = torch.cat([one.flatten() for one in grads]).masked_fill_(bad.bool(), 0.0)
-    parts = line.split([one.numel() for one in grads])
-    return [part.view(one.shape) for part, one in zip(parts, grads, strict=True)]
+    line = torch.cat([grad.flatten() for grad in grads]).masked_fill_(bad.bool(), 0.0)
+    copies = line.split([grad.numel() for grad in grads])
+    return [copy.view(grad.shape) for copy, grad in zip(copies, grads, strict=True)]
 
 
 def wide(matrix: Tensor) -> Tensor:

@@ -39,8 +39,8 @@ class OptimPlan:
     ) -> None:
         """`rules`: the first one whose pattern matches counts; `thaw`: "epoch", or updates;
         `fused`: how many matrices stand one below the other in a parameter, where not one."""
-        every = dict(model.named_parameters())
-        named = {name: p for name, p in every.items() if p.requires_grad}
+        all_named = dict(model.named_parameters())
+        named = {name: p for name, p in all_named.items() if p.requires_grad}
         require(len(named) > 0, "--freeze leaves nothing to train")
         self.lr = lr
         self.schedule = schedule
@@ -48,27 +48,33 @@ class OptimPlan:
         distance = distances(named)
         rule_of: dict[str, GroupRule] = {}
         decays = set[str]()
-        rest = GroupRule("", optimizer, given=("optimizer",))
-        for rule, own in divide(named, every, [*rules, rest]):
-            rule_of |= dict.fromkeys(own, rule)
-            decays |= find_decaying(own, rule)
-            check_groups(rule, own, decays, distance)
-        parts: dict[Any, list[tuple[str, nn.Parameter]]] = {}
+        last = GroupRule("", optimizer, given=("optimizer",))
+        for rule, of_rule in divide(named, all_named, [*rules, last]):
+            rule_of |= dict.fromkeys(of_rule, rule)
+            decays |= find_decaying(of_rule, rule)
+            check_groups(rule, of_rule, decays, distance)
+        # a group has the parameters of one optimizer, rate and weight decay
+        members: dict[Any, list[tuple[str, nn.Parameter]]] = {}
         for name, parameter in named.items():
             rule = rule_of[name]
             factor = rate_factor(model, name, rule, distance[name])
             config = rule.optimizer.of(name, parameter.dim())
             key = name not in decays, config, factor, rule.lr_schedule
-            parts.setdefault(key, []).append((name, parameter))
+            members.setdefault(key, []).append((name, parameter))
         groups: dict[OptimizerConfig, list[dict[str, Any]]] = {}
-        for key in sorted(parts, key=lambda key: key[0]):  # what decays comes first
+        for key in sorted(members, key=lambda key: key[0]):  # what decays comes first
             plain, config, factor, times = key
-            group = {"params": parts[key], "lr": lr, "factor": factor, "schedule": times}
-            group["weight_decay"] = 0.0 if plain else config.weight_decay
-            group["matrices"] = [fused.get(name, 1) for name, _ in parts[key]]
+            group = {
+                "params": members[key],
+                "lr": lr,
+                "factor": factor,
+                "schedule": times,
+                "weight_decay": 0.0 if plain else config.weight_decay,
+                "matrices": [fused.get(name, 1) for name, _ in members[key]],
+            }
             groups.setdefault(config, []).append(group)
-        self.optimizers = [config.build(own) for config, own in groups.items()]
-        depths = sorted({distance[name] for name in named})
+        self.optimizers = [config.build(of_config) for config, of_config in groups.items()]
+        depths = sorted({*distance.values()})
         require(
             thaw is None or len(depths) > 1,
             "--thaw has no effect: all that is trained stands at one depth",
@@ -82,7 +88,7 @@ class OptimPlan:
     @property
     def groups(self) -> list[dict[str, Any]]:
         """The groups of all optimizers."""
-        return [group for one in self.optimizers for group in one.param_groups]
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def begin(self, step: int, total: int | None, epoch: int) -> None:
         """Set the rates of the update after `step` updates, and the parameters that it changes."""
@@ -105,8 +111,9 @@ class OptimPlan:
         """Whether all optimizers can leave out an update that the device finds to be bad."""
         return all(
             # not with momenta in bf16, whose rounding the host seeds
-            type(one) is Muon or (isinstance(one, AdamW) and one.defaults["fused"])
-            for one in self.optimizers
+            type(optimizer) is Muon
+            or (isinstance(optimizer, AdamW) and optimizer.defaults["fused"])
+            for optimizer in self.optimizers
         )
 
     def step(self, bad: Tensor | None = None) -> None:
@@ -136,16 +143,16 @@ def rate_factor(model: nn.Module, name: str, rule: GroupRule, distance: int) -> 
 
 
 def divide(
-    named: dict[str, nn.Parameter], every: Iterable[str], rules: Sequence[GroupRule]
+    named: dict[str, nn.Parameter], all_names: Iterable[str], rules: Sequence[GroupRule]
 ) -> list[tuple[GroupRule, dict[str, nn.Parameter]]]:
     """The parameters that each rule is the first one to match; the last one has what is left.
 
-    `named` are those that are trained, among `every` name of the model.
+    `named` are those that are trained, among `all_names` of the model.
     """
     divided = []
     left = dict(named)
     for rule in rules[:-1]:
-        names = [name for name in match_names(rule.pattern, every, "--group") if name in named]
+        names = [name for name in match_names(rule.pattern, all_names, "--group") if name in named]
         where = f"--group {rule.pattern}"
         require(bool(names), f"{where}: --freeze or --adapter keeps all of its parameters frozen")
         matched = {name: left.pop(name) for name in names if name in left}
@@ -160,8 +167,8 @@ def divide(
 def find_decaying(named: dict[str, nn.Parameter], rule: GroupRule) -> set[str]:
     """The parameters of a rule that decay: matrices that are no biases. Where it has none of these,
     all of them if it says so."""
-    matrices = {n for n, one in named.items() if one.dim() >= 2 and not n.endswith("bias")}
-    return matrices or (set(named) if "weight_decay" in rule.given else matrices)
+    matrices = {n for n, p in named.items() if p.dim() >= 2 and not n.endswith("bias")}
+    return {*named} if not matrices and "weight_decay" in rule.given else matrices
 
 
 def check_groups(
@@ -170,21 +177,21 @@ def check_groups(
     """Raise a `UsageError` for an option of a rule that none of its parameters reads."""
     where = f"--group {rule.pattern}" if rule.pattern else "--optimizer"
     kind = rule.optimizer
-    each = [(kind.of(name, one.dim()), name) for name, one in named.items()]
+    configs = {name: kind.of(name, parameter.dim()) for name, parameter in named.items()}
     for option in rule.given:
         if option == "optimizer":
             require(
-                any(type(config) is type(kind) for config, _ in each),
+                any(type(config) is type(kind) for config in configs.values()),
                 f"{where}: {name_of('optimizer', type(kind))} has no effect: it would train "
                 "nothing here",
             )
             continue
-        read = (
-            config.uses(option, config.weight_decay * (name in decays), distance[name])
-            for config, name in each
+        used = any(
+            config.uses(option, config.weight_decay if name in decays else 0.0, distance[name])
+            for name, config in configs.items()
         )
         require(
-            any(read),
+            used,
             f"{where} {option.replace('_', '-')} has no effect on the parameters of the group",
         )
 

@@ -37,7 +37,7 @@ from unitk.errors import CheckpointError, NonFiniteError, UsageError, require
 from unitk.files import sealed_files
 from unitk.foreign import read_json
 from unitk.models.model import Model, build
-from unitk.options.config import NoOptions, Parsed, resolve
+from unitk.options.config import Component, NoOptions, Parsed, resolve
 from unitk.options.settings import NOTHING, Settings
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
@@ -105,15 +105,41 @@ def load(
         vocab = Vocab.load(folder / "vocab")
     given = untrained_options(state, task_name).under(given)
     parsed = components(state, folder, given)
-    parts = parsed.components
-    chosen = parsed.components["task"]
-    tasks = parsed.mixture or {chosen.name: chosen}
-    task_name = task_name or state.get("default_task")  # of models that come with unitk
+    tasks = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
+    # models that come with unitk have a default task
+    chosen = _choose_task(tasks, task_name or state.get("default_task"), folder)
+
+    def make(component: Component) -> Task:
+        task: Task = component.made_from(component.config, vocab)
+        return task.with_trained(**_trained(state))
+
+    task = make(chosen)
+    arch = parsed.components["arch"].config
+    check_room(arch, len(vocab), 4, torch.device("cpu"))  # fp32, of four bytes
+    with plugins_named(state, folder), Undrawn():  # of a head
+        model = build(arch, len(vocab), len(task.source_vocab))
+    if given:
+        _check_shapes(state, folder, given, vocab)
+    load_weights(model, folder, averages=True, mapped=True)
+    rows = imported_rows(folder)
+    model.leave_out(rows)
+    model = model.to(device).eval()
+    readers = [make(one) for one in tasks.values() if one.name == "lm" and one is not chosen]
+    reader = readers[0] if readers else None
+    return Loaded(model, task, state["config"], rows, state=state, path=folder, reader=reader)
+
+
+def _choose_task(tasks: Mapping[str, Component], name: str | None, folder: Path) -> Component:
+    """The task of that name, or the only one; `UsageError` if there is none, or no name."""
     trained = f"{folder} was trained with {', '.join(tasks)}"
-    require(task_name is not None or len(tasks) == 1, f"--task is needed: {trained}")
-    require(task_name is None or task_name in tasks, f"--task {task_name}: {trained}")
-    chosen = tasks[task_name or chosen.name]
-    known: dict[str, Any] = {
+    require(name is not None or len(tasks) == 1, f"--task is needed: {trained}")
+    require(name is None or name in tasks, f"--task {name}: {trained}")
+    return tasks[name or next(iter(tasks))]
+
+
+def _trained(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's task knew of its data, as fields of `Trained`."""
+    return {
         "labels": tuple(state.get("labels", ())),
         "corpora": state.get("corpora", {}),
         "pairs": state.get("kind", "pairs") == "pairs",  # earlier versions did not say
@@ -121,19 +147,6 @@ def load(
         "max_source": (state.get("lengths") or (None,))[0],
         "window": state.get("window"),
     }
-    task: Task = chosen.made_from(chosen.config, vocab).with_trained(**known)
-    check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))  # fp32, of four bytes
-    with plugins_named(state, folder), Undrawn():  # of a head
-        model = build(parts["arch"].config, len(vocab), len(task.source_vocab))
-    if given:
-        _check_shapes(state, folder, given, vocab)
-    load_weights(model, folder, averages=True, mapped=True)
-    rows = imported_rows(folder)
-    model.leave_out(rows)
-    model = model.to(device).eval()
-    others = (one for one in tasks.values() if one.name == "lm" and one is not chosen)
-    reader = next((one.made_from(one.config, vocab).with_trained(**known) for one in others), None)
-    return Loaded(model, task, state["config"], rows, state=state, path=folder, reader=reader)
 
 
 class Undrawn(TorchFunctionMode):
@@ -177,19 +190,20 @@ def components(
 def _check_shapes(state: dict[str, Any], folder: Path, given: Settings, vocab: Vocab) -> None:
     """Raise `UsageError` naming the option that would change the shape of a weight."""
 
-    def shapes(some: Settings) -> dict[str, torch.Size]:
-        parsed = components(state, folder, some)
+    def shapes(changed: Settings) -> dict[str, torch.Size]:
+        parsed = components(state, folder, changed)
         chosen = parsed.components["task"]
         task = chosen.made_from(chosen.config, vocab)
         with torch.device("meta"):  # shapes only: no weight takes memory
             model = build(parsed.components["arch"].config, len(vocab), len(task.source_vocab))
         return {name: tensor.shape for name, tensor in tensors_of(model).items()}
 
-    if shapes(given) == (there := shapes(NOTHING)):  # as trained
+    trained = shapes(NOTHING)
+    if shapes(given) == trained:
         return
     for key, setting in given.items():
-        here = shapes(Settings({key: setting}))
-        changed = [name for name in here | there if here.get(name) != there.get(name)]
+        new = shapes(Settings({key: setting}))
+        changed = [name for name in new | trained if new.get(name) != trained.get(name)]
         if changed:
             raise UsageError(
                 f"{setting.where} changes {min(changed)} of {folder}: "
@@ -229,10 +243,10 @@ def load_weights(
             raise CheckpointError(f"{folder} has no tensor {name}, which this architecture needs")
         if name not in here:
             raise CheckpointError(f"{folder} has a tensor {name} that this architecture lacks")
-        a, b = (list(tensors[name].shape) for tensors in (there, here))
-        if a != b:
+        if there[name].shape != here[name].shape:
             raise CheckpointError(
-                f"{name} has shape {a} in {folder}, but this architecture's is {b}"
+                f"{name} has shape {list(there[name].shape)} in {folder}, "
+                f"but this architecture's is {list(here[name].shape)}"
             )
     parameters = dict[str, Tensor]([*model.named_parameters(), *model.named_buffers()])
     checked = {name: check_finite(there[name], f"{folder}: {name}") for name in here}
@@ -305,9 +319,11 @@ def _initialise_heads(there: dict[str, Tensor], here: dict[str, Tensor], folder:
     begun = set()
     for name, tensor in here.items():
         if ":" in name and (name not in there or there[name].shape != tensor.shape):
-            _, head, part = name.split(".", 2)
-            found = pooled.get(part, pooled.get(part.removeprefix("dense")))
-            there[name] = tensor if found is None or found.shape != tensor.shape else found
+            _, head, inside = name.split(".", 2)
+            trained = pooled.get(inside, pooled.get(inside.removeprefix("dense")))
+            there[name] = (
+                trained if trained is not None and trained.shape == tensor.shape else tensor
+            )
             begun.add(head)
     for name in [name for name in there if ":" in name and name not in here]:
         del there[name]
