@@ -41,9 +41,9 @@ def test_a_trial_that_was_stopped_before_its_last_validation_has_it_yet(base, tm
         for event in loop.events(loop.Trainer(trial().start)):
             if event["step"] == 7:  # the update that is under way is the last one
                 os.kill(os.getpid(), signal.SIGTERM)
-    assert steps(tmp_path / "trial-1") == [2, 4, 6] and not trial().over
+    assert steps(tmp_path / "trial-1") == [2, 4, 6] and not trial().finished
     sweep.train_to(trial(), sweep.WHOLE)
-    assert trial().over and steps(tmp_path / "trial-1") == [2, 4, 6, 8]
+    assert trial().finished and steps(tmp_path / "trial-1") == [2, 4, 6, 8]
 
 
 def test_lists_are_a_grid_and_ranges_are_drawn():

@@ -126,7 +126,7 @@ def markdown_cell(value: Any) -> str:
 
 def train_all(jobs: Sequence[TrainingJob], at_a_time: int) -> None:
     """Train what is not trained yet; a run whose loss is not finite is left as it is."""
-    left = [job for job in jobs if not job.trial.over]
+    left = [job for job in jobs if not job.trial.finished]
     if at_a_time == 1 or len(left) < 2:
         for job in left:
             train_job(job)

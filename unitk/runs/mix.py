@@ -398,7 +398,7 @@ def judge_mixture(job: TrainingJob) -> dict[str, float] | None:
     start = trial.start
     names = [*trial.start.parsed.mixture]
     newest = start.run.newest()
-    if newest is None or not trial.over:
+    if newest is None or not trial.finished:
         return None
     found: dict[str, list[float]] = {name: [] for name in names}
     for place in corpora_of(start.config)[1].values():

@@ -102,7 +102,7 @@ class Rung(TrainingJob):
         row["weights"] = self.weights
         row["tokens"] = self.tokens
         # what was read differs a little from the budget, as updates hold whole texts
-        if newest is not None and trial.over:
+        if newest is not None and trial.finished:
             row["tokens"] = Progress.of(read_state(newest)).tokens
             row["loss"] = scores[-1][1] if scores and math.isfinite(scores[-1][1]) else None
         return row

@@ -108,7 +108,7 @@ class Trial:
         return figure(self.start.metric) not in RANKING and not of_labels
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         """Whether the run has come to its end, and was validated there."""
         if (newest := self.start.run.newest()) is None:
             return False
@@ -301,7 +301,7 @@ def train_to(trial: Trial, budget: int) -> None:
     """Train a trial to its first validation at or after a budget, or to its end."""
     from unitk.training.loop import Trainer, events
 
-    if any(step >= budget for step, _ in trial.scores) or trial.over:
+    if any(step >= budget for step, _ in trial.scores) or trial.finished:
         return
     own = ", ".join(f"{name} {value}" for name, value in trial.values.items())
     log.info("%s: %s", trial.name, own)

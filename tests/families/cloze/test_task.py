@@ -426,7 +426,7 @@ def test_mistakes_are_told_in_a_line(folder, toy_vocab, tmp_path):
     def fault(text, **options):
         (tmp_path / "bad.yaml").write_text(text)
         with pytest.raises(UsageError) as caught:
-            assert made(tmp_path, toy_vocab, "glm_infill", "bad", **options).given
+            assert made(tmp_path, toy_vocab, "glm_infill", "bad", **options).answer_ids
         return str(caught.value)
 
     own = (folder / "own.yaml").read_text()

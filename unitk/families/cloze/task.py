@@ -101,18 +101,18 @@ class Cloze(Understanding):
         return self.form == "class" and not self.config.multi_token
 
     @cached_property
-    def given(self) -> list[Ids]:
+    def answer_ids(self) -> list[Ids]:
         """The ids of the labels' answers."""
         return answers_of(self.pattern, self.vocab, self.single)
 
     @cached_property
-    def around(self) -> tuple[int, int]:
+    def pattern_room(self) -> tuple[int, int]:
         return room_of(self.pattern, self.vocab)
 
     def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids:
-        several = parts if self.form == "choice" else 0 * parts + len(self.given)
-        alone = self.around[0] + self.around[1] * source
-        answers = (SLACK + 2) * several + sum(map(len, self.given))
+        several = parts if self.form == "choice" else 0 * parts + len(self.answer_ids)
+        alone = self.pattern_room[0] + self.pattern_room[1] * source
+        answers = (SLACK + 2) * several + sum(map(len, self.answer_ids))
         return alone * (1 if self.single or self.filling else several) + answers
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
@@ -141,7 +141,7 @@ class Cloze(Understanding):
 
     def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         if self.single:
-            ids = np.concatenate(self.given)  # the output's columns are in their order
+            ids = np.concatenate(self.answer_ids)  # the output's columns are in their order
             scores = output[0][np.searchsorted(np.sort(ids), ids)]
         else:
             words, ask = self.fit_pattern(parts).asks
@@ -179,8 +179,8 @@ class Cloze(Understanding):
         around = self.vocab.encode(before.rstrip()), self.vocab.encode_inside(after)
         ids = np.array([*around[0], self.layout.blank, *around[1]], np.int64)
         if self.single:
-            example = fill_blank(self.layout, ids, self.given[0])
-            among = np.concatenate(self.given)
+            example = fill_blank(self.layout, ids, self.answer_ids[0])
+            among = np.concatenate(self.answer_ids)
             zero = np.zeros(1, np.int64)
             ask = replace(example.asks[0], name="cloze", label=zero, among=among)
             return replace(example, asks=[ask])

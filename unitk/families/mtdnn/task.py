@@ -46,7 +46,7 @@ class MTDNN(Headed):
     criterion = needs_criterion = "mtdnn"
 
     @cached_property
-    def each(self) -> Mapping[str, Labelling]:
+    def corpus_tasks(self) -> Mapping[str, Labelling]:
         """The task of each corpus of the training, by name."""
         labellings = dict[str, Labelling]()
         for name, (form, *labels) in self.trained.corpora.items():
@@ -80,7 +80,7 @@ class MTDNN(Headed):
     @property
     def own(self) -> Labelling:
         """The task of the corpus that was chosen, or of the only one."""
-        known = self.each
+        known = self.corpus_tasks
         name = self.config.corpus
         if not known:  # of nothing that was trained, to draw its slots
             return self.task_of_form("number")
@@ -94,11 +94,13 @@ class MTDNN(Headed):
     @property
     def form(self) -> str:  # type: ignore[override]
         # in training, each corpus has a form of its own
-        return self.own.form if self.config.corpus or len(self.each) == 1 else ""
+        return self.own.form if self.config.corpus or len(self.corpus_tasks) == 1 else ""
 
     @property
     def heads(self) -> tuple[str, ...]:  # type: ignore[override]
-        named = (one.heads[0].replace(":label", f":{name}", 1) for name, one in self.each.items())
+        named = (
+            one.heads[0].replace(":label", f":{name}", 1) for name, one in self.corpus_tasks.items()
+        )
         return *named, *self.layout.table_heads
 
     @property
@@ -113,7 +115,7 @@ class MTDNN(Headed):
 
     def lay_out(self, parts: list[Ids]) -> Example:
         own = self.own
-        names = (name for name, one in self.each.items() if one is own)
+        names = (name for name, one in self.corpus_tasks.items() if one is own)
         return self.ask_for(next(names, "label"), own.lay_out(parts))
 
     def ask_for(self, name: str, example: Example) -> Example:
