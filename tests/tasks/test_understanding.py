@@ -352,7 +352,7 @@ def test_a_checkpoint_tells_the_layout(labelled, tmp_path, toy_data, capsys):
 
 
 @pytest.mark.parametrize("task", FORMS)
-def test_probabilities_are_given_where_they_are_asked_for(labelled, tmp_path, task):
+def test_probabilities_are_given_where_they_are_asked_for(labelled, tmp_path, task, caplog):
     run(labelled, task, "mlm", tmp_path, 1)
     generator, one = unitk.load(tmp_path), record(FORMS[task], 7)
     rest = one.get("b", [])
@@ -360,6 +360,9 @@ def test_probabilities_are_given_where_they_are_asked_for(labelled, tmp_path, ta
     text = [*first, *([rest] if isinstance(rest, str) else rest)]
     [plain] = generator.predict([text])
     assert "probabilities" not in plain
+    assert "number of parts" not in caplog.text
+    generator.predict([[*text, "so"]])  # tags and choices may have any number
+    assert ("number of parts (" in caplog.text) == (task not in ("tag", "choice"))
     if task == "choice":
         with pytest.raises(DataError, match="input 2 .*choices"):
             generator.predict([text, text[0]])

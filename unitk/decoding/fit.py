@@ -53,7 +53,8 @@ def check_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
     known = task.trained
     form = [part.strip() for part in known.window[1].split("[SEP]")] if known.window else []
     trained = len(form) or known.parts
-    for number, source in enumerate(sources if known.pairs and trained else (), first + 1):
+    fixed = trained and (known.pairs or task.counts_parts)
+    for number, source in enumerate(sources if fixed else (), first + 1):
         blank = task.infills and any(task.blanks(part).any() for part in source)
         if blank or not any(map(len, source)):
             continue

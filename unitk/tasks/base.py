@@ -106,6 +106,8 @@ class Task:
     form: str = ""  # of the labels that it learns from (`FORMS`); "": of any
     fields: tuple[str, ...] = ()
     """The parts that a labelled text must have, in this order; empty: any."""
+    counts_parts: ClassVar[bool] = False
+    """Whether a labelled text should have as many parts as those of the training."""
     shortens: ClassVar[bool] = False  # whether its layouts truncate sources to the positions
     joins: ClassVar[bool] = False  # whether each corpus of a run may have other labels
     writes: ClassVar[bool] = False  # whether training needs outputs of its model

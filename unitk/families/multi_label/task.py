@@ -25,6 +25,7 @@ class MultiLabel(Labelling):
     """Predict any number of classes of a text, or of a pair of texts."""
 
     head = form = "classes"
+    counts_parts = True
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         """Texts laid out with their classes, which are numbers [n]."""

@@ -20,6 +20,7 @@ from unitk.tasks.understanding.base import Headed, Labelling, side_by_side, soft
 class Whole(Labelling):
     """A task that predicts one value for a text or for a pair of texts."""
 
+    counts_parts = True
     kind: ClassVar[str]
     """The name of its ask, and of the head that reads one slot."""
     pools: ClassVar[Mapping[str, str]]

@@ -27,7 +27,8 @@ class Span(Headed):
         """Maximum tokens of a predicted answer (BERT's code: 30)."""
 
     config: Config
-    head, form, windowed = "span", "span", True
+    head, form = "span", "span"
+    windowed = counts_parts = True
 
     def rows(self, encoded: Encoded) -> Ids:
         return np.arange(len(encoded.example.towers[encoded.tower]))[None]
