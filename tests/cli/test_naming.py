@@ -98,6 +98,13 @@ def test_a_file_that_a_folder_or_a_pattern_stands_for_is_named(tmp_path, monkeyp
     assert tell(generate, ["--input", "other/*"], WRONG) == WRONG
 
 
+def test_an_option_that_a_verb_lacks_is_not_named():
+    wrong = "line 1: no field 'source', see --source-field; there are a"
+    assert tell(find_verb("generate"), ["--input", "x"], wrong) == wrong
+    sample = tell(find_verb("latent"), ["sample", "--among", "x"], wrong)
+    assert "see" not in sample and sample.endswith("'source'; there are a")
+
+
 def test_names_with_commas_and_standard_input_are_named(tmp_path, monkeypatch):
     generate = find_verb("generate")
     for name in ("a,b.txt", "a=b.txt", "a,b=c.txt"):

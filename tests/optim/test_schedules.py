@@ -127,7 +127,9 @@ def test_an_end_that_is_needed_and_missing_is_told(schedule):
 
 
 def test_what_cannot_be_meant_is_told():
-    with pytest.raises(UsageError, match="warmup .*at least 0, got -1"):
+    with pytest.raises(UsageError, match="warmup .*finite"):
+        Linear(warmup=math.inf)
+    with pytest.raises(UsageError, match="warmup .*at least 0.*-1"):
         Linear(warmup=-1)
     with pytest.raises(UsageError, match="decay .*above 0.*, got 0"):
         Wsd(decay=0)

@@ -665,7 +665,7 @@ def test_a_run_ends_no_earlier_than_where_it_goes_on(train, start):
     train("--max-epochs 2")
     lengths = {"steps": 2, "epochs": 1, "words": 3, "hours": 1e-9}
     for name, less in lengths.items():
-        with pytest.raises(UsageError, match=f"^--max-{name} {less} is less than .* of .*step-"):
+        with pytest.raises(UsageError, match=f"^--max-{name} {less} .*step-"):
             start(f"--max-{name} {less} --resume")
     done = start("--max-epochs 2 --resume").resumed
     as_many = done.name.removeprefix("step-")

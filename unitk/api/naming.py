@@ -31,7 +31,11 @@ def naming_files(verb: Verb | VerbGroup, words: Sequence[str]) -> Iterator[None]
 
 
 def _name(message: str, verb: Verb, words: Sequence[str]) -> str:
-    kinds = {option.name: type_name(option.type) for option in options(verb.options)}
+    own = options(verb.options)
+    kinds = {option.name: type_name(option.type) for option in own}
+    # what reads a file serves verbs that lack an option which would help
+    for see in {*re.findall(", see (--[a-z-]+)", message)} - {option.flag for option in own}:
+        message = message.replace(f", see {see}", "")
     flags: dict[str, list[str]] = {}  # path of the message's first file -> options that have it
     for key, given in read_options(words, verb.options, verb.words).items():
         texts = [*filter(None, given.words)]  # a name may have a comma or a = itself

@@ -252,8 +252,7 @@ class Generator(SourceEncoder):
         )
         task = cast("Understanding", self.task)
         sources = self.encode([task.texts(parts) for parts in texts])
-        if task.counts_parts:
-            self.warned = self.warned or check_parts(task, sources, first)
+        self.warned = self.warned or (task.counts_parts and check_parts(task, sources, first))
         predictions = predict(self.model, task, sources, config, first=first, report=report)
         pairs = zip(texts, predictions, strict=True)
         return [task.in_words(parts, prediction) for parts, prediction in pairs]

@@ -105,7 +105,7 @@ Place = Annotated[str, "place"]
 """Marks a text that names files: a path, wildcards, DIR=WEIGHT or NAME=PATH."""
 Count = Annotated[int, Bound(0)]
 Positive = Annotated[int, Bound(1)]
-Weight = Annotated[float, Bound(0)]
+Weight = Annotated[float, Bound(0, below=True)]
 Chance = Annotated[float, Bound(0, 1)]
 Part = Annotated[float, Bound(0, 1, above=True)]
 """A part of a whole that is not empty."""

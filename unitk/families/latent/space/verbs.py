@@ -246,8 +246,9 @@ def probe(given: options.Probe, open_space: Opened) -> Outcome:
 
 def read_classes(labels: Sequence[str | None], option: str) -> list[str]:
     """The labels of texts, each of which must have one."""
-    lacking = labels.index(None) + 1 if None in labels else 0
-    require(not lacking, f"{option}: text {lacking} has no label after a tab, or as target")
+    if None in labels:
+        lacking = labels.index(None) + 1
+        raise DataError(f"{option}: text {lacking} has no label after a tab, or as target")
     return [label for label in labels if label is not None]
 
 
