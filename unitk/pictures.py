@@ -30,17 +30,17 @@ COLOURS = {
 
 def kinds(slots: Slots, masks: Collection[int]) -> list[str]:
     """The kind of each slot: a mask symbol, a probe, a query, context (time 0) or a target."""
-    found = []
+    kind_of = []
     for token, now, born, dies in slots.table[[TOKEN, NOW, BORN, DIES]].T.tolist():
         if born == NEVER:
-            found.append("query")
+            kind_of.append("query")
         elif dies != NEVER:
-            found.append("probe")
+            kind_of.append("probe")
         elif token in masks:
-            found.append("mask")
+            kind_of.append("mask")
         else:
-            found.append("context" if now == 0 else "target")
-    return found
+            kind_of.append("context" if now == 0 else "target")
+    return kind_of
 
 
 def slot_table(
@@ -62,26 +62,29 @@ def slot_table(
         "seg": [str(s) for s in slots.seg],
         "at": [str(t) for t in slots.now],
         "cross": [str(c) for c in slots.cross] if cross else ["1"] * len(slots),
-        **{name: [f"{n:.3g}" if n else "." for n in own.tolist()] for name, own in inputs.items()},
+        **{
+            name: [f"{number:.3g}" if number else "." for number in numbers.tolist()]
+            for name, numbers in inputs.items()
+        },
         "label": [labels.get(i, ".") for i in range(len(slots))],
     }
     usual = {"pos2": {"0"}, "seg": {"0"}, "cross": {"1"}}
-    kept = {name: row for name, row in rows.items() if set(row) != usual.get(name)}
-    widths = [max(map(len, column)) for column in zip(*kept.values(), strict=True)]
+    shown = {name: row for name, row in rows.items() if set(row) != usual.get(name)}
+    widths = [max(map(len, column)) for column in zip(*shown.values(), strict=True)]
     return "\n".join(
         f"{name:<6} " + " ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True))
-        for name, row in kept.items()
+        for name, row in shown.items()
     )
 
 
 def text_picture(slots: Slots, names: list[str]) -> str:
     """The mask in characters: row q looks at column k where there is a block."""
-    seen = dense(slots.table, slots.table)
+    sight = dense(slots.table, slots.table)
     width = max(map(len, names))
     head = [" " * (width + 1) + " ".join(n.rjust(width)[i] for n in names) for i in range(width)]
     rows = [
         f"{name.rjust(width)} " + " ".join("█" if look else "·" for look in row)
-        for name, row in zip(names, seen, strict=True)
+        for name, row in zip(names, sight, strict=True)
     ]
     return "\n".join(head + rows)
 
@@ -98,14 +101,14 @@ def picture(slots: Slots, names: list[str], masks: Collection[int], title: str) 
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    seen = dense(slots.table, slots.table)
-    what = kinds(slots, masks)
+    sight = dense(slots.table, slots.table)
+    kind_of = kinds(slots, masks)
     side = max(4.0, 0.24 * len(names) + 1.6)
     figure = Figure(figsize=(side + 1.4, side), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     image = np.ones((len(names), len(names), 3))
-    for key, kind in enumerate(what):
-        image[seen[:, key], key] = to_rgb(COLOURS[kind])  # the column's squares
+    for key, kind in enumerate(kind_of):
+        image[sight[:, key], key] = to_rgb(COLOURS[kind])  # the column's squares
     axes.imshow(image)
     size = 9 if len(names) <= 30 else 7
     axes.set_xticks(range(len(names)), names, rotation=90)
@@ -117,7 +120,7 @@ def picture(slots: Slots, names: list[str], masks: Collection[int], title: str) 
     axes.grid(which="minor", color="white" if len(names) > 40 else "#dddddd", linewidth=0.6)
     axes.tick_params(which="minor", length=0)
     axes.set_xlabel(f"{title}: a row looks at the coloured columns")
-    patches = [Patch(color=COLOURS[kind], label=kind) for kind in COLOURS if kind in what]
+    patches = [Patch(color=COLOURS[kind], label=kind) for kind in COLOURS if kind in kind_of]
     axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     return figure
 
@@ -130,9 +133,9 @@ def check_picture(output: Path | None, option: str, *more: str) -> None:
     """
     if output is None:
         return
-    *some, last = (".png", ".svg", ".pdf", *more)
-    known = output.suffix in (*some, last)
-    require(known, f"{option} must end in {', '.join(some)} or {last}, got {output}")
+    *others, last = (".png", ".svg", ".pdf", *more)
+    known = output.suffix in (*others, last)
+    require(known, f"{option} must end in {', '.join(others)} or {last}, got {output}")
     check_folder(output, option)
 
 
@@ -159,14 +162,14 @@ def find_fonts(figure: Any) -> None:
             return set()
 
     texts = figure.findobj(Text)
-    wanted = {ord(one) for text in texts for one in text.get_text() if not one.isspace()}
+    wanted = {ord(char) for text in texts for char in text.get_text() if not char.isspace()}
     plain = font_manager.FontProperties()
     lacking = wanted - characters(font_manager.findfont(plain))
-    upright = [one for one in font_manager.fontManager.ttflist if one.style == "normal"]
+    upright = [font for font in font_manager.fontManager.ttflist if font.style == "normal"]
     known = {
-        one.name: characters(one.fname)
-        for one in (upright if lacking else [])
-        if one.weight in (400, 500) and "Last Resort" not in one.name  # which draws boxes
+        font.name: characters(font.fname)
+        for font in (upright if lacking else [])
+        if font.weight in (400, 500) and "Last Resort" not in font.name  # which draws boxes
     }
     families = list(plain.get_family())
     # the font that has most of what is lacking, again and again
@@ -179,5 +182,5 @@ def find_fonts(figure: Any) -> None:
         text.set_fontfamily(families)
         text.set_parse_math(False)  # of a text with two $, matplotlib would set a formula
     if lacking:
-        some = "".join(map(chr, sorted(lacking)[:20]))
-        log.warning("no installed font has %s: the picture shows boxes instead", some)
+        first = "".join(map(chr, sorted(lacking)[:20]))
+        log.warning("no installed font has %s: the picture shows boxes instead", first)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from unitk.decoding.config import GenerateConfig, length, slope
 from unitk.decoding.constraints.base import Constraint
@@ -50,16 +51,19 @@ def fill(
     if judge is None or not ranked:
         return refill(task, texts, sources, search(config, True))
     *shorter, last = searches(config)
-    written = [*(search(one, False) for one in shorter), search(last, True)]
-    filled_texts = []
-    for text, source, *ways in zip(texts, sources, *written, strict=True):
-        every = [one for some in ways for one in some]
+    found = [*(search(short, False) for short in shorter), search(last, True)]
+    candidates = []
+    for text, source, *of_searches in zip(texts, sources, *found, strict=True):
+        outputs = [*chain(*of_searches)]
         # a piece may be a blank alone, which fills nothing
-        seen = [one for one in every if is_seen(task, source, one.hypothesis.ids)] or every
-        [filled] = refill(task, [text], [source], [seen])
-        filled_texts.append(list({one.text: one for one in filled}.values()))
-    gains = iter(judge([one.text for some in filled_texts for one in some]))
-    return [rank_filled(some, [next(gains) for _ in some])[: config.nbest] for some in filled_texts]
+        visible = [output for output in outputs if is_seen(task, source, output.hypothesis.ids)]
+        [filled] = refill(task, [text], [source], [visible or outputs])
+        candidates.append(list({output.text: output for output in filled}.values()))
+    gains = iter(judge([output.text for output in chain(*candidates)]))
+    return [
+        rank_filled(outputs, [next(gains) for _ in outputs])[: config.nbest]
+        for outputs in candidates
+    ]
 
 
 def fit_blanks(config: GenerateConfig, constraints: Sequence[Constraint]) -> GenerateConfig:
@@ -111,11 +115,11 @@ def rank_filled(outputs: Sequence[Output], gains: Sequence[Floats]) -> list[Outp
     """Sort filled texts by repeated words, then by `gains`: log-probabilities of their tokens."""
     keys = list[tuple[int, float]]()
     scored = []
-    for one, gain in zip(outputs, gains, strict=True):
+    for output, gain in zip(outputs, gains, strict=True):
         score = float(gain.sum())
-        filled = float(one.hypothesis.token_log_probs.sum())
-        keys.append((count_repeats(one.text), -score - AS_FILLED * filled))
-        scored.append(replace(one, hypothesis=replace(one.hypothesis, score=score)))
+        filled = float(output.hypothesis.token_log_probs.sum())
+        keys.append((count_repeats(output.text), -score - AS_FILLED * filled))
+        scored.append(replace(output, hypothesis=replace(output.hypothesis, score=score)))
     return [scored[i] for i in sorted(range(len(scored)), key=keys.__getitem__)]
 
 
@@ -123,10 +127,10 @@ def refill(
     task: Task,
     texts: Sequence[str],
     sources: Sequence[list[Ids]],
-    found: Sequence[Sequence[Output]],
+    outputs: Sequence[Sequence[Output]],
 ) -> list[list[Output]]:
     """Put outputs into the blanks of their texts, of which all other characters stay."""
     return [
-        [replace(one, text=fill_in(task, text, source, one.hypothesis.ids)) for one in outputs]
-        for text, source, outputs in zip(texts, sources, found, strict=True)
+        [replace(best, text=fill_in(task, text, source, best.hypothesis.ids)) for best in of_text]
+        for text, source, of_text in zip(texts, sources, outputs, strict=True)
     ]

@@ -39,6 +39,8 @@ def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
     f1 = 100 * metrics.f1_score(wanted, predicted, labels=names, average=None, zero_division=0)
     micro = metrics.f1_score(wanted, predicted, labels=names, average="micro")
     matthews = 0.0 if len(names) == 1 else metrics.matthews_corrcoef(wanted, predicted)
+    disjoint = {*predicted}.isdisjoint(wanted)
+    note = "; no prediction is among the references" if disjoint else ""
     return Score(
         {
             "accuracy": 100 * float(metrics.accuracy_score(wanted, predicted)),
@@ -48,9 +50,7 @@ def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
             **{f"f1:{name}": float(value) for name, value in zip(names, f1, strict=True)},
         },
         "matthews: correlation x 100; f1:X: of class X against the others; f1_macro: their mean"
-        " over the classes that were predicted or are right"
-        + "; no prediction is among the references"
-        * {*predicted}.isdisjoint(wanted),
+        " over the classes that were predicted or are right" + note,
     )
 
 
@@ -61,21 +61,28 @@ def class_sets(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str
     Ling and Weld 2012; as THU-ERNIE's eval_typing.py counts Open Entity: macro precision and recall
     are means over all texts, 0 for one without predicted or right classes.
     """
-    pairs = [({*some}, {*right}) for some, right in zip(predicted, wanted, strict=True)]
-    right = [len(some & known) for some, known in pairs]
-    found, real = (sum(len(pair[side]) for pair in pairs) for side in (0, 1))
-    shares = [
-        (n / max(len(some), 1), n / max(len(known), 1))
-        for n, (some, known) in zip(right, pairs, strict=True)
-    ]
+    sets = [{*names} for names in predicted]
+    right_sets = [{*names} for names in wanted]
+    pairs = [*zip(sets, right_sets, strict=True)]
+    common = [len(names & right) for names, right in pairs]
+    num_predicted = [len(names) for names in sets]
+    num_right = [len(right) for right in right_sets]
     figures: dict[str, float | int] = {"accuracy": 100 * _mean([a == b for a, b in pairs])}
     for kind, precision, recall in (
-        ("micro", sum(right) / max(found, 1), sum(right) / max(real, 1)),
-        ("macro", _mean([one for one, _ in shares]), _mean([one for _, one in shares])),
+        (
+            "micro",
+            sum(common) / max(sum(num_predicted), 1),
+            sum(common) / max(sum(num_right), 1),
+        ),
+        (
+            "macro",
+            _mean([n / max(size, 1) for n, size in zip(common, num_predicted, strict=True)]),
+            _mean([n / max(size, 1) for n, size in zip(common, num_right, strict=True)]),
+        ),
     ):
         f1 = 2 * precision * recall / max(precision + recall, 1e-30)
-        own = {"f1": f1, "precision": precision, "recall": recall}
-        figures |= {f"{name}_{kind}": 100 * value for name, value in own.items()}
+        values = {"f1": f1, "precision": precision, "recall": recall}
+        figures |= {f"{name}_{kind}": 100 * value for name, value in values.items()}
     macro = "macro: of mean precision and recall of texts"
     return Score(figures, f"micro: over all classes; {macro}; accuracy: of sets")
 
@@ -100,16 +107,16 @@ def answers(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]])
     6.1).
     """
     exact, f1, has = [], [], []
-    for some, references in zip(predicted, wanted, strict=True):
-        words = _words(" ".join(some[:1]))
+    for answers_of, references in zip(predicted, wanted, strict=True):
+        words = _words(" ".join(answers_of[:1]))
         right = list(filter(None, map(_words, references))) or [[]]
         exact.append(100 * (words in right))
-        f1.append(100 * max(_f1(words, one) for one in right))
+        f1.append(100 * max(_f1(words, reference) for reference in right))
         has.append(bool(references))
     figures: dict[str, float | int] = {"em": _mean(exact), "f1": _mean(f1), "questions": len(has)}
     if not all(has):
-        for name, own in (("answerable", True), ("unanswerable", False)):
-            chosen = [i for i, one in enumerate(has) if one is own]
+        for name, answerable in (("answerable", True), ("unanswerable", False)):
+            chosen = [i for i, one in enumerate(has) if one is answerable]
             figures[f"{name}_em"] = _mean([exact[i] for i in chosen])
             figures[f"{name}_f1"] = _mean([f1[i] for i in chosen])
             figures[name] = len(chosen)
@@ -126,21 +133,23 @@ def tags(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) ->
     of others, such as parts of speech, the share alone. Both sides have equally many for each text.
     """
     equal = total = 0
-    for some, right in zip(predicted, wanted, strict=True):
-        assert len(some) == len(right)
-        equal += sum(map(str.__eq__, some, right))
+    for tags_of, right in zip(predicted, wanted, strict=True):
+        assert len(tags_of) == len(right)
+        equal += sum(map(str.__eq__, tags_of, right))
         total += len(right)
     figures: dict[str, float | int] = {"accuracy": 100 * equal / max(total, 1)}
-    scheme = scheme_of(tag for side in (predicted, wanted) for some in side for tag in some)
+    scheme = scheme_of(tag for tags_of in (*predicted, *wanted) for tag in tags_of)
     if scheme is None:
         figures["tags"] = total
         return Score(figures, f"accuracy alone: these tags mark no spans ({', '.join(SCHEMES)})")
-    found, known = spans(predicted), spans(wanted)
-    figures |= _ratios(found & known, found, known)
-    for name in sorted({kind for *_, kind in found | known}):
-        own, true = ({span for span in side if span[-1] == name} for side in (found, known))
-        figures[f"f1:{name}"] = _ratios(own & true, own, true)["f1"]
-    figures |= {"spans": len(known), "predicted_spans": len(found)}
+    predicted_spans = spans(predicted)
+    right_spans = spans(wanted)
+    figures |= _ratios(predicted_spans, right_spans)
+    for name in sorted({kind for *_, kind in predicted_spans | right_spans}):
+        of_type = {span for span in predicted_spans if span[-1] == name}
+        right_of_type = {span for span in right_spans if span[-1] == name}
+        figures[f"f1:{name}"] = _ratios(of_type, right_of_type)["f1"]
+    figures |= {"spans": len(right_spans), "predicted_spans": len(predicted_spans)}
     return Score(figures, f"spans of {scheme} as conlleval: first and last word and type are right")
 
 
@@ -148,16 +157,19 @@ def spans(texts: Sequence[Sequence[str]]) -> set[Span]:
     """The spans of tagged texts: one begins at B, S or U, behind E, L, S or U, and where the type
     changes. A tag without a type has the type "span"."""
     found: set[Span] = set()
-    for number, some in enumerate(texts):
-        start, before, over = 0, "", False
-        for place, tag in enumerate([*some, "O"]):
+    for number, tags_of in enumerate(texts):
+        start = 0
+        before = ""  # the type of the span at hand
+        ended = False
+        for place, tag in enumerate([*tags_of, "O"]):
             mark, _, kind = tag.partition("-")
             kind = "" if tag == "O" else kind or "span"
-            if mark in BEGINS or over or kind != before:
+            if mark in BEGINS or ended or kind != before:
                 if before:
                     found.add((number, start, place, before))
-                start, before = place, kind
-            over = mark in ENDS
+                start = place
+                before = kind
+            ended = mark in ENDS
     return found
 
 
@@ -171,11 +183,12 @@ def scheme_of(texts: Iterable[str]) -> str | None:
     return next((name for name, letters in SCHEMES.items() if marks <= {*letters}), None)
 
 
-def _ratios(right: set[Span], found: set[Span], known: set[Span]) -> dict[str, float]:
+def _ratios(predicted: set[Span], wanted: set[Span]) -> dict[str, float]:
+    right = len(predicted & wanted)
     return {
-        "precision": 100 * len(right) / max(len(found), 1),
-        "recall": 100 * len(right) / max(len(known), 1),
-        "f1": 200 * len(right) / max(len(found) + len(known), 1),
+        "precision": 100 * right / max(len(predicted), 1),
+        "recall": 100 * right / max(len(wanted), 1),
+        "f1": 200 * right / max(len(predicted) + len(wanted), 1),
     }
 
 

@@ -77,7 +77,7 @@ def formats() -> list[CorpusFormat]:
 
 def find_foreign(path: Path) -> Split | None:
     """The corpus in another format that a path names."""
-    return next((split for one in formats() if (split := one.find(path))), None)
+    return next(filter(None, (corpus_format.find(path) for corpus_format in formats())), None)
 
 
 def open_corpus(path: Path) -> Corpus | Pairs:
@@ -112,21 +112,22 @@ def is_corpus(path: Path) -> bool:
 
 def parts(folder: Path) -> list[str]:
     """The names of the corpora in a folder."""
-    made = [entry.parent.name for entry in folder.glob(f"*/{MANIFEST}")]
-    return sorted(made) or [name for one in formats() for name in one.splits(folder)]
+    own = [entry.parent.name for entry in folder.glob(f"*/{MANIFEST}")]
+    return sorted(own) or [name for foreign in formats() for name in foreign.splits(folder)]
 
 
 def part(place: Path, name: str) -> Path | None:
     """The corpus of this name in a folder with several; None if there is none."""
-    there = (place / name).is_dir() or (place.is_dir() and find_foreign(place / name))
-    return place / name if there else None
+    path = place / name
+    exists = path.is_dir() or (place.is_dir() and find_foreign(path))
+    return path if exists else None
 
 
 def train_parts(place: Path) -> list[Path]:
     """A corpus itself, or the corpora in a folder that are for training (shards)."""
-    for one in formats():
-        if one.find(place / "train"):  # of ours there is one: `unitk merge` joins shards
-            return one.shards(place)
+    for foreign in formats():
+        if foreign.find(place / "train"):  # of ours there is one: `unitk merge` joins shards
+            return foreign.shards(place)
     return [part(place, "train") or place]
 
 
@@ -135,13 +136,14 @@ def _folder(path: Path) -> Path:
         if (folder / MANIFEST).is_file():
             return folder
     wanted = path / "train" if path.is_dir() else path
-    lacking = next(filter(None, (one.explain_mismatch(wanted) for one in formats())), "")
+    mismatches = (foreign.explain_mismatch(wanted) for foreign in formats())
+    mismatch = next(filter(None, mismatches), "")
     lacks = f"it has no {MANIFEST}, nor has a folder train/ in it"
     if not path.exists():
         lacks = f"not found{from_hub(path, 'data set')}"
     if path.is_file():
         lacks = "it is a file, of which `unitk preprocess` makes one"
-    raise DataError(lacking or f"{path} is not a corpus: {lacks}")
+    raise DataError(mismatch or f"{path} is not a corpus: {lacks}")
 
 
 def describe(corpus: Any) -> dict[str, Any]:
@@ -154,14 +156,15 @@ def describe(corpus: Any) -> dict[str, Any]:
 def check_alike(opened: Sequence[Corpus | Pairs], forms: bool = True) -> None:
     """Refuse corpora that differ in kind or vocabulary, or in the form of their labels."""
     first = opened[0]
-    for one in opened:
-        if one.kind != first.kind:
-            raise UsageError(f"{first.path} holds {first.kind}, but {one.path} holds {one.kind}")
-        here, there = (corpus.manifest.get("form") for corpus in (one, first))
-        if forms and here != there:
-            raise DataError(f"{first.path} has labels of {there}, but {one.path} of {here}")
-        if one.vocab_hash != first.vocab_hash:
-            raise DataError(f"{one.path} was made with another vocabulary than {first.path}")
+    form = first.manifest.get("form")
+    for corpus in opened:
+        path = corpus.path
+        if corpus.kind != first.kind:
+            raise UsageError(f"{first.path} holds {first.kind}, but {path} holds {corpus.kind}")
+        if forms and (other := corpus.manifest.get("form")) != form:
+            raise DataError(f"{first.path} has labels of {form}, but {path} of {other}")
+        if corpus.vocab_hash != first.vocab_hash:
+            raise DataError(f"{path} was made with another vocabulary than {first.path}")
 
 
 @contextmanager
@@ -176,11 +179,12 @@ def _check_free(dest: Path, overwrite: bool) -> None:
     if not dest.exists() or (dest.is_dir() and not any(dest.iterdir())):
         return
     # whatever `unitk preprocess` writes, in any format
-    made = (MANIFEST, f"train/{MANIFEST}", "vocab.json", "*.idx", "dict*.txt")
-    if not any(any(dest.glob(name)) for name in made):
+    marks = (MANIFEST, f"train/{MANIFEST}", "vocab.json", "*.idx", "dict*.txt")
+    if not any(any(dest.glob(name)) for name in marks):
         raise UsageError(f"--dest {dest} exists, and is not a corpus that could be replaced")
     require(overwrite, f"--dest {dest} holds a corpus already; --overwrite replaces it")
     own = "train|valid|test|source|target|(vocab|tokenizer|manifest|dict).*|[.].*"
     own += "|.*[.](bin|idx|npy|sha256|model|log)"
-    if other := next((one.name for one in dest.iterdir() if not re.fullmatch(own, one.name)), ""):
+    names = (entry.name for entry in dest.iterdir())
+    if other := next((name for name in names if not re.fullmatch(own, name)), ""):
         raise UsageError(f"--dest {dest} also holds {other}, which --overwrite would remove")

@@ -65,30 +65,32 @@ def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> dict[
     opened = [open_corpus(folder) for folder in folders]
     first = opened[0]
     check_alike(opened)
-    for one in opened:
-        one.verify()  # what is damaged must not get a good hash
-    about = _describe_sources(folders, [one.manifest for one in opened])
+    for corpus in opened:
+        corpus.verify()  # what is damaged must not get a good hash
+    about = _describe_sources(folders, [corpus.manifest for corpus in opened])
     vocab = corpus_vocab(folders[0])
-    noted = [one.sides[0].has(NOTES) for one in opened]
+    noted = [corpus.sides[0].has(NOTES) for corpus in opened]
     if any(noted) and not all(noted):
         raise DataError(f"{folders[noted.index(False)]} has no annotations, but others have")
-    sides = [*zip(*(one.sides for one in opened), strict=True)]
-    more = [one for one in OPTIONAL if all(corpus.has(one) for side in sides for corpus in side)]
+    sides = [*zip(*(corpus.sides for corpus in opened), strict=True)]
+    columns = [
+        column for column in OPTIONAL if all(part.has(column) for side in sides for part in side)
+    ]
     names = CORPORA[first.kind].sides
-    writers = {name: CorpusWriter(dest / name, len(vocab), more) for name in names}
+    writers = {name: CorpusWriter(dest / name, len(vocab), columns) for name in names}
     for writer, side in zip(writers.values(), sides, strict=True):
-        for corpus in side:
-            writer.join(corpus)
+        for part in side:
+            writer.join(part)
     if not any(writer.counts.tokens for writer in writers.values()):
         raise DataError(f"{folders[0]}: there is no text in it, nor in the other parts")
-    if labelled := [one for one in opened if isinstance(one, Labelled)]:
+    if labelled := [corpus for corpus in opened if isinstance(corpus, Labelled)]:
         labels = LabelWriter(labelled[0].form, known)
-        for each in labelled:
-            labels.join(each)
+        for corpus in labelled:
+            labels.join(corpus)
         about = {"kind": first.kind, **labels.save(dest), **about}
     close_corpus(dest, writers, vocab, about)
     for name, writer in writers.items():
-        announce(f"  {name and name + ': '}{writer.counts}")
+        announce(f"  {name}: {writer.counts}" if name else f"  {writer.counts}")
     return {name: writer.counts for name, writer in writers.items()}
 
 
@@ -102,7 +104,9 @@ def _describe_sources(folders: Sequence[Path], manifests: list[dict[str, Any]]) 
             raise DataError(f"{folder} has other languages than {folders[0]}")
     if not any("shard" in manifest for manifest in manifests):
         # lists of names are joined, numbers are added
-        added = {key: sum((one[key] for one in manifests), type(first[key])()) for key in keys}
+        added = {
+            key: sum((manifest[key] for manifest in manifests), type(first[key])()) for key in keys
+        }
         return added | same
     for i, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
         expected = f"{i}/{len(folders)}"

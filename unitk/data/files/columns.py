@@ -33,15 +33,15 @@ def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str
     name = format_of(path)
     if name == "text":
         # not stripped: scores are of lines as they stand, but for an end from Windows
-        found = [[line.removesuffix("\r")] for line, _ in numbered_lines(path)]
+        column = [[line.removesuffix("\r")] for line, _ in numbered_lines(path)]
     elif name == "squad" and side != "output":
         pairs = read_squad(path)
-        found = [[" ".join(one.source) if side == "source" else one.target] for one in pairs]
+        column = [[" ".join(pair.source) if side == "source" else pair.target] for pair in pairs]
     else:
-        found = [_of_record(record, side, names) for record in records(path, names)]
-    if not found:
+        column = [_of_record(record, side, names) for record in records(path, names)]
+    if not column:
         raise DataError(f"{name_file(path)} is empty")
-    return found
+    return column
 
 
 class Read(NamedTuple):
@@ -74,73 +74,92 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
     """
     kind = format_of(path)
     if kind == "squad" and form == "span":
-        found = [Read(right, name_file(path), id=one) for one, right in read_answers(path)]
+        labels = [Read(right, name_file(path), id=key) for key, right in read_answers(path)]
     elif kind == "text":
-        found = [Read(_label(line, form, where), where) for line, where in numbered_lines(path)]
+        labels = [Read(_label(line, form, where), where) for line, where in numbered_lines(path)]
     else:
-        found = [_read(one, form, name, option) for one in records(path, (name, "id", "source"))]
+        rows = records(path, (name, "id", "source"))
+        labels = [_read(record, form, name, option) for record in rows]
         # `unitk predict` numbers texts that have no ids
-        numbered = all(one.id == line for line, one in enumerate(found))
-        found = [one._replace(id="" if numbered else str(one.id)) for one in found]
-    if not found:
+        numbered = all(label.id == line for line, label in enumerate(labels))
+        labels = [label._replace(id="" if numbered else str(label.id)) for label in labels]
+    if not labels:
         raise DataError(f"{name_file(path)} is empty")
-    return found
+    return labels
 
 
 def _read(record: Record, form: str, name: str, option: str) -> Read:
     record.need(name, option=option)
     value, where = record.get(name), record.where(name)
-    source, own = record.get("source"), record.get("id")
+    source = record.get("source")
+    key = record.get("id")
     chosen = isinstance(value, int) and isinstance(source, list)
     choices = list(map(str, source[1:])) if chosen else []
     passage = source[-1] if isinstance(source, list) and source else source
     label = _label(value, form, where)
-    key = own if type(own) in (str, int) else ""
+    if type(key) not in (str, int):
+        key = ""
     return Read(label, where, choices, key, passage if isinstance(passage, str) else "")
 
 
-def read_predictions(path: Path, asked: Sequence[Read]) -> list[Read] | None:
+def read_predictions(path: Path, questions: Sequence[Read]) -> list[Read] | None:
     """The predictions of an object of id to text, as SQuAD's scripts read it, in the order of the
     questions; None if the file is none.
 
     A question without a prediction has an empty one, and is counted in a warning.
     """
-    if not all(one.id for one in asked) or strip_packing(path).suffix.lower() != ".json":
+    if (
+        not all(question.id for question in questions)
+        or strip_packing(path).suffix.lower() != ".json"
+    ):
         return None
     try:
         tree = parse_json(read_text(path), name_file(path))
     except DataError:  # a record a line
         return None
-    texts = {one: _best(value) for one, value in tree.items()} if isinstance(tree, dict) else {}
-    if not isinstance(tree, dict) or not all(isinstance(text, str) for text in texts.values()):
+    if not isinstance(tree, dict):
         return None
-    ids = {one.id for one in asked}
+    texts = {key: _best(value) for key, value in tree.items()}
+    if not all(isinstance(text, str) for text in texts.values()):
+        return None
+    ids = {question.id for question in questions}
     if lacking := ids - texts.keys():
-        what = "%s has no prediction for %d of %d questions, such as %s"
-        log.warning(what, path, len(lacking), len(ids), min(lacking))
+        log.warning(
+            "%s has no prediction for %d of %d questions, such as %s",
+            *(path, len(lacking), len(ids), min(lacking)),
+        )
     if others := texts.keys() - ids:
-        what = "%s has %d predictions for questions that the references lack, such as %s"
-        log.warning(what, path, len(others), min(others))
+        log.warning(
+            "%s has %d predictions for questions that the references lack, such as %s",
+            *(path, len(others), min(others)),
+        )
     where = name_file(path)
-    return [Read(_label(texts.get(one.id, ""), "span", where), where, id=one.id) for one in asked]
+    return [
+        Read(_label(texts.get(question.id, ""), "span", where), where, id=question.id)
+        for question in questions
+    ]
 
 
 def _best(value: Any) -> Any:
     """The first of several predictions, as nbest_predictions.json has them."""
-    one = value[0] if isinstance(value, list) and value else value
-    return one.get("text") if isinstance(one, dict) else one
+    best = value[0] if isinstance(value, list) and value else value
+    return best.get("text") if isinstance(best, dict) else best
 
 
-def by_id(found: list[Read], asked: Sequence[Read]) -> list[Read]:
+def by_id(predictions: list[Read], questions: Sequence[Read]) -> list[Read]:
     """Predictions in the order of the questions, where both have the same ids, each once."""
-    own = {one.id: one for one in found}
-    ids, said = ([one.id for one in some] for some in (asked, found))
-    if said != ids and "" not in (*said, *ids) and len(said) == len(ids):
-        if len(own) == len(ids) and own.keys() == {*ids}:
-            return [own[one] for one in ids]
-        what = "ids differ from the references', or stand twice: their order counts (%s, %s)"
-        log.warning(what, *next(pair for pair in zip(said, ids, strict=True) if len({*pair}) > 1))
-    return found
+    of_id = {prediction.id: prediction for prediction in predictions}
+    ids = [question.id for question in questions]
+    predicted = [prediction.id for prediction in predictions]
+    if predicted != ids and "" not in (*predicted, *ids) and len(predicted) == len(ids):
+        if len(of_id) == len(ids) and of_id.keys() == {*ids}:
+            return [of_id[key] for key in ids]
+        differing = next(pair for pair in zip(predicted, ids, strict=True) if len({*pair}) > 1)
+        log.warning(
+            "ids differ from the references', or stand twice: their order counts (%s, %s)",
+            *differing,
+        )
+    return predictions
 
 
 def _label(value: Any, form: str, where: str) -> Any:
@@ -149,9 +168,13 @@ def _label(value: Any, form: str, where: str) -> Any:
         return label if form in ("tags", "classes") else label[0]
     if isinstance(value, dict):  # of a table of SQuAD, as `datasets` has it
         value = value.get("text")
-    answers = [value] if isinstance(value, str) else [] if value is None else value
-    if isinstance(value, list) and [type(one) for one in value] == [int, int]:
+    if isinstance(value, list) and [*map(type, value)] == [int, int]:
         return value
+    answers = value
+    if isinstance(value, str):
+        answers = [value]
+    elif value is None:
+        answers = []
     if not isinstance(answers, list) or not all(isinstance(text, str) for text in answers):
         raise DataError(f"{where} must be an answer or a list of answers, got {value!r}")
     return list(filter(None, map(str.strip, answers)))

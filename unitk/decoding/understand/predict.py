@@ -123,18 +123,20 @@ def by_labels(
 
     It is for cloze questions: their outputs are words, which differ from pattern to pattern.
     """
-    every = replace(config, probabilities=True)
-    best = list[Prediction]()
-    members = zip(model.members, model.tasks, strict=True)
-    each = [predict(one, own, sources, every, first=first) for one, own in members]
-    for several in zip(*each, strict=True):
-        odds = [one.get("probabilities", {}) for one in several]
-        mean = {name: sum(one[name] for one in odds) / len(odds) for name in odds[0]}
-        best.append({})
+    with_odds = replace(config, probabilities=True)
+    of_models = [
+        predict(member, own, sources, with_odds, first=first)
+        for member, own in zip(model.members, model.tasks, strict=True)
+    ]
+    best: list[Prediction] = [{} for _ in sources]
+    for number, predictions in enumerate(zip(*of_models, strict=True)):
+        odds = [prediction.get("probabilities", {}) for prediction in predictions]
+        mean = {name: sum(own[name] for own in odds) / len(odds) for name in odds[0]}
         if mean:
             label = max(mean, key=mean.__getitem__)
-            more = {"probabilities": mean} if config.probabilities else {}
-            best[-1] = {"label": label, "probability": mean[label], **more}
+            best[number] = {"label": label, "probability": mean[label]}
+            if config.probabilities:
+                best[number]["probabilities"] = mean
     report(len(sources))
     return best
 
@@ -142,17 +144,17 @@ def by_labels(
 def finite_output(output: Tensor, form: str) -> Tensor:
     """Return the output of a head for labels of a form; `NonFiniteError` if it is not finite."""
     # -inf stands for places that an answer cannot have
-    fine = output.isfinite() if form == "number" else output < torch.inf
-    if not fine.all():
+    finite = output.isfinite() if form == "number" else output < torch.inf
+    if not finite.all():
         raise NonFiniteError("the model gives outputs that are not finite: nothing is predicted")
     return output
 
 
-def mean_output(each: Sequence[tuple[Model, list[Example]]]) -> Tensor:
+def mean_output(models: Sequence[tuple[Model, list[Example]]]) -> Tensor:
     """The mean output [K, ...] of models for the same texts, which each has laid out in its way."""
     outputs = []
-    for model, examples in each:
-        batch = collate([[one] for one in examples]).to(model.device)
+    for model, examples in models:
+        batch = collate([[example] for example in examples]).to(model.device)
         [ask] = batch.asks.values()
         # labels over the vocabulary are answers to be scored; other outputs are the task's to read
         words = ask.head == LM and ask.among is None

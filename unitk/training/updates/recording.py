@@ -59,23 +59,24 @@ class Recorder:
             return None
         (batch,) = update.batches
         names = [name for name in counts if counts[name] and name in batch.asks]
-        key = (*(tuple(one.shape) for one in tensors_read(batch)), *names)
+        key = (*(tuple(tensor.shape) for tensor in tensors_read(batch)), *names)
         if key not in self.made:
             self.made[key] = None
             return None  # which also makes the state of the optimizers, outside of any graph
         groups = self.run.plan.groups
-        rates = [group["lr"] for group in self.run.plan.groups]
-        given = [*rates, *(update.weight(name) / counts[name] for name in names)]
+        rates = [group["lr"] for group in groups]
+        values = [*rates, *(update.weight(name) / counts[name] for name in names)]
         recording = self.made[key]
         device = self.run.device
         if recording is None:
             # the tensors of this batch belong to the thread that copies batches
-            numbers = torch.tensor(given, dtype=torch.float32, device=device)
+            numbers = torch.tensor(values, dtype=torch.float32, device=device)
             recording = self.made[key] = Recording(with_own_tensors(batch), numbers, [])
         else:
-            recording.numbers.copy_(torch.tensor(given, dtype=torch.float32))
-            for own, one in zip(tensors_read(recording.batch), tensors_read(batch), strict=True):
-                own.copy_(one)
+            recording.numbers.copy_(torch.tensor(values, dtype=torch.float32))
+            pairs = zip(tensors_read(recording.batch), tensors_read(batch), strict=True)
+            for recorded, tensor in pairs:
+                recorded.copy_(tensor)
         # a replay reads the generator's seed; nothing may set it within a graph
         reseed(device, mix(self.run.config.seed, self.run.progress.step, update.numbers[0]))
         for group, rate in zip(groups, recording.numbers.unbind(), strict=False):
@@ -88,66 +89,70 @@ class Recorder:
         assert recording.values is not None
         return recording.names, recording.values
 
-    def replay(self, found: Recording, names: list[str], finish: Finish) -> None:
+    def replay(self, recording: Recording, names: list[str], finish: Finish) -> None:
         """Run a recording, which is made if there is none; without CUDA its function is called."""
         if self.run.device.type != "cuda":
-            found.values = self.compute(found, names, finish)
+            recording.values = self.compute(recording, names, finish)
             return
-        if found.graph is None:
-            found.graph = torch.cuda.CUDAGraph()
+        if recording.graph is None:
+            recording.graph = torch.cuda.CUDAGraph()
             groups = self.run.plan.groups
             for group in groups:
                 group["capturable"] = True  # torch's optimizers want to be told
             # another thread copies the next batches meanwhile
-            with torch.cuda.graph(found.graph, pool=self.pool, capture_error_mode="thread_local"):
-                found.values = self.compute(found, names, finish)
+            with torch.cuda.graph(
+                recording.graph, pool=self.pool, capture_error_mode="thread_local"
+            ):
+                recording.values = self.compute(recording, names, finish)
             # checkpoints and other updates have groups as ever
             for group in groups:
                 group["capturable"] = False
             # of all recordings one at a time is replayed: they share their memory
-            self.pool = found.graph.pool()
-        found.graph.replay()
+            self.pool = recording.graph.pool()
+        recording.graph.replay()
 
-    def compute(self, found: Recording, names: list[str], finish: Finish) -> Tensor:
+    def compute(self, recording: Recording, names: list[str], finish: Finish) -> Tensor:
         """Forward, backward and step: what is recorded."""
         run = self.run
         at = self.run.progress
-        factors = dict(zip(names, found.numbers[len(run.plan.groups) :].unbind(), strict=True))
+        factors = dict(zip(names, recording.numbers[len(run.plan.groups) :].unbind(), strict=True))
         with compute_in(run.device, run.precision, at.products):
-            loss = run.criterion(run.model, found.batch, at.step, run.total)
+            loss = run.criterion(run.model, recording.batch, at.step, run.total)
         total = torch.stack([factors[name] * loss.sums[name] for name in names]).sum()
         run.ranks.backward(run.model, total)
-        found.names = [*loss.logged]
+        recording.names = [*loss.logged]
         # what is logged has no factors: the host divides sums by counts
-        sums = {name: one.detach() for name, one in loss.logged.items()}
-        every = torch.stack([sums[name].double() for name in names]).sum()
-        return finish(sums, every, run.ranks.norm(run.plan.parameters))
+        sums = {name: value.detach() for name, value in loss.logged.items()}
+        logged_total = torch.stack([sums[name].double() for name in names]).sum()
+        return finish(sums, logged_total, run.ranks.norm(run.plan.parameters))
 
 
 def tensors_read(batch: Batch) -> list[Tensor]:
     """The tensors of a batch that a model of one tower reads: slots, documents and asks."""
-    tensors = [*batch.towers.values(), *(one.bounds for one in batch.packed.values())]
-    parts = (part for ask in batch.asks.values() for part in ask.arrays)
-    return tensors + [part for part in parts if part is not None]
+    tensors = [*batch.towers.values(), *(docs.bounds for docs in batch.packed.values())]
+    of_asks = (array for ask in batch.asks.values() for array in ask.arrays)
+    return tensors + [array for array in of_asks if array is not None]
 
 
 def with_own_tensors(batch: Batch) -> Batch:
     """A batch with tensors of its own where `tensors_read` finds them."""
 
-    def own(tensor: Tensor | None) -> Tensor | None:
+    def clone(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.clone()
 
     return replace(
         batch,
         towers={name: table.clone() for name, table in batch.towers.items()},
-        packed={name: replace(one, bounds=own(one.bounds)) for name, one in batch.packed.items()},
+        packed={
+            name: replace(docs, bounds=clone(docs.bounds)) for name, docs in batch.packed.items()
+        },
         asks={
             name: replace(
                 ask,
-                rows=own(ask.rows),
-                label=own(ask.label),
-                weight=own(ask.weight),
-                among=own(ask.among),
+                rows=clone(ask.rows),
+                label=clone(ask.label),
+                weight=clone(ask.weight),
+                among=clone(ask.among),
             )
             for name, ask in batch.asks.items()
         },
