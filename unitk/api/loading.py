@@ -73,6 +73,7 @@ def load(
         log.warning("the models differ in %s: that of %s is used", NAME, paths[0])
     if len(loaded) == 1:
         model = prepare_weights(models[0], precision)
+        # the same weights as a language model rank what is filled into blanks
         lm = loaded[0].reader
         reader = None if lm is None else Generator(model, lm)
         return Generator(model, tasks[0], defaults[0], reader, about)

@@ -58,6 +58,7 @@ def fill(
         # a piece may be a blank alone, which fills nothing
         visible = [output for output in outputs if is_seen(task, source, output.hypothesis.ids)]
         [filled] = refill(task, [text], [source], [visible or outputs])
+        # several searches may find the same text
         candidates.append(list({output.text: output for output in filled}.values()))
     gains = iter(judge([output.text for output in chain(*candidates)]))
     return [

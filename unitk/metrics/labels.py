@@ -161,7 +161,7 @@ def spans(texts: Sequence[Sequence[str]]) -> set[Span]:
         start = 0
         before = ""  # the type of the span at hand
         ended = False
-        for place, tag in enumerate([*tags_of, "O"]):
+        for place, tag in enumerate([*tags_of, "O"]):  # which ends the last span
             mark, _, kind = tag.partition("-")
             kind = "" if tag == "O" else kind or "span"
             if mark in BEGINS or ended or kind != before:

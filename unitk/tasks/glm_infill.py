@@ -164,18 +164,21 @@ class GLMInfill(Task):
         c = self.config
         ids = self.join(source)
         long = not answer and c.mode_symbols and c.mask_symbol == "mask"
-        one = [] if self.blanks(ids).any() else [v.gmask if long else self.blank]
-        parts = [one, ids] if answer and c.mask_place == "first" else [ids, one]
-        ids = np.concatenate([[v.cls] * c.opened, *parts, [v.sep]]).astype(np.int64)
+        blank = [] if self.blanks(ids).any() else [v.gmask if long else self.blank]
+        parts = [blank, ids] if answer and c.mask_place == "first" else [ids, blank]
+        opening = [v.cls] if c.opened else []
+        ids = np.concatenate([opening, *parts, [v.sep]]).astype(np.int64)
         part_a = stay(ids, pos=np.arange(len(ids)))
         at = np.flatnonzero(self.blanks(ids))
         homes = np.stack([at, np.ones_like(at)], axis=1)
         return Example({"x": part_a + stay([v.sop], at[:1], pos2=1, at=1)}, blanks=homes[1:])
 
     def lay_out_continuation(self, before: Ids, text: Ids) -> Example:
-        shown, rest = np.split(before, [1 if self.config.unidirectional else len(before)])
-        example = super().lay_out_continuation(np.append(shown, self.blank), np.append(rest, text))
-        return replace(example, asks=[lm(example.asks[0].first[len(rest) :], text)])
+        # the rest of the context is written like the text, but not asked for
+        shown, written = np.split(before, [1 if self.config.unidirectional else len(before)])
+        prompt = np.append(shown, self.blank)
+        example = super().lay_out_continuation(prompt, np.append(written, text))
+        return replace(example, asks=[lm(example.asks[0].first[len(written) :], text)])
 
     def lay_out_parts(self, parts: list[Ids]) -> Encoded:
         """Part A with its blank, and the S that would begin to fill it: that slot has read all."""

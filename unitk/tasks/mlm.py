@@ -52,7 +52,8 @@ class Masked(Task):
     """The base of tasks that hide tokens and ask for them; prompts with [MASK]s are filled."""
 
     symbols = ("pad", "cls", "sep", "mask")
-    arch, infills = "qwen3_mini", True
+    arch = "qwen3_mini"
+    infills = True
     shift = False  # a hidden token is asked for at the slot before it
 
     def units(self, tokens: Ids, free: Bools) -> Ids:
@@ -115,8 +116,8 @@ class MLM(Masked):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            idle = self.parts == "segments" or self.nsp
-            require(idle, "--task.parts sentences has no effect without --task.nsp on")
+            paired = self.parts == "segments" or self.nsp
+            require(paired, "--task.parts sentences has no effect without --task.nsp on")
 
     config: Config
 
@@ -126,7 +127,7 @@ class MLM(Masked):
         self.frame = 3 if config.nsp else 2
         single = config.parts == "sentences"
         self.cut = SentencePairs(single=single) if config.nsp else None
-        self.heads = ("class:nsp:2",) * config.nsp
+        self.heads = ("class:nsp:2",) if config.nsp else ()
         self.shift = config.shift
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:

@@ -45,16 +45,16 @@ def layout(
     `sizes` in factorization order."""
     at = np.zeros(len(tokens), np.int64)
     asked = shown.copy()
-    own = seg[place]
+    segment = seg[place]
     time = np.arange(2, 2 * len(sizes) + 2, 2).repeat(sizes)
     at[place] = time + 1
     asked[shown == mask] = pseudo
     text = stay(tokens, pos=np.arange(len(tokens)), at=at, seg=seg)
-    pseudos = probe(asked, pos=place, at=time, seg=own)
+    pseudos = probe(asked, pos=place, at=time, seg=segment)
     rows = len(tokens) + np.arange(len(place))
     label = tokens[place]
     asks = [lm(rows, label, name="ae"), lm(rows + len(place), label, name="par")]
-    return Example({"x": concatenate([text, stay(shown, pos=place, seg=own), pseudos])}, asks)
+    return Example({"x": concatenate([text, stay(shown, pos=place, seg=segment), pseudos])}, asks)
 
 
 @register("task", "pmlm")

@@ -59,19 +59,19 @@ class JsonList(Reader):
         return start.startswith(b"[")
 
     def records(self, path: Path, fields: Sequence[str] = ()) -> Iterator[Record]:
-        found = parse_json(lines.read_text(path), lines.name_file(path))
-        if not isinstance(found, list):
+        items = parse_json(lines.read_text(path), lines.name_file(path))
+        if not isinstance(items, list):
             raise DataError(f"{lines.name_file(path)}: not a JSON list of records")
-        step = lines.size_of(path) / max(len(found), 1)
-        for i, one in enumerate(found):
+        step = lines.size_of(path) / max(len(items), 1)
+        for i, item in enumerate(items):
             place = f"{lines.name_file(path)}: [{i}]"
-            yield Record(_object(one, place), place, int(i * step))
+            yield Record(_object(item, place), place, int(i * step))
 
 
-def _object(found: Any, place: str) -> dict[str, Any]:
-    if not isinstance(found, dict):
+def _object(value: Any, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise DataError(f"{place}: not a JSON object, so it has no fields")
-    return found
+    return value
 
 
 class Cells(Reader):
@@ -90,9 +90,11 @@ class Cells(Reader):
                 raise DataError(f"{place}: {has}, but the header has {len(names)}")
             if names and row:
                 yield Record(dict(zip(names, row, strict=True)), place, at)
-            if not names and (twice := next((one for one in fields if row.count(one) > 1), "")):
-                raise DataError(f"{place}: {row.count(twice)} columns are named {twice!r}")
-            names = names or row
+            if not names:
+                for name in fields:
+                    if (count := row.count(name)) > 1:
+                        raise DataError(f"{place}: {count} columns are named {name!r}")
+                names = row
 
 
 @register("reader", "tsv")
@@ -116,9 +118,10 @@ class Csv(Cells):
     endings = (".csv",)
 
     def rows(self, path: Path) -> Iterator[Row]:
-        at, line = 0, ""
+        at = 0
+        line = ""
 
-        def given() -> Iterator[str]:
+        def read_lines() -> Iterator[str]:
             nonlocal at, line
             for block in lines.blocks(path):
                 at = block.at
@@ -126,13 +129,17 @@ class Csv(Cells):
                     yield f"{line}\n"
             line = ""
 
-        rest = given()
-        first = next(rest, "")
+        following = read_lines()
+        first = next(following, "")
         mark = re.fullmatch(r"sep=(.)\r?\n", first)
-        named = re.sub('"[^"]*"', "", first)
-        delimiter = mark[1] if mark else next((one for one in ",;\t" if one in named), ",")
+        if mark:
+            delimiter = mark[1]
+        else:
+            unquoted = re.sub('"[^"]*"', "", first)
+            delimiter = next((char for char in ",;\t" if char in unquoted), ",")
+            following = chain([first], following)
         csv.field_size_limit(LARGEST)
-        rows = csv.reader(rest if mark else chain([first], rest), strict=True, delimiter=delimiter)
+        rows = csv.reader(following, strict=True, delimiter=delimiter)
         while True:
             place = f"{lines.name_file(path)}, line {rows.line_num + (2 if mark else 1)}"
             try:
@@ -217,8 +224,8 @@ def _open_columns(raw: IO[bytes]) -> tuple[Any, int, Callable[[list[str]], Itera
         read = partial(file.iter_batches, lines.RECORDS_IN_BLOCK)
         return file.schema_arrow, file.metadata.num_rows, lambda columns: read(columns=columns)
     file = ipc.open_file(raw) if magic == b"ARROW1" else ipc.open_stream(raw)
-    every = map(file.get_batch, range(file.num_record_batches)) if magic == b"ARROW1" else file
-    return file.schema, 0, lambda columns: every
+    batches = map(file.get_batch, range(file.num_record_batches)) if magic == b"ARROW1" else file
+    return file.schema, 0, lambda columns: batches
 
 
 def column_of(field: str, columns: Sequence[str]) -> str:
@@ -231,7 +238,7 @@ def classes_of(schema: Any) -> dict[str, Any]:
     """What the schema that `datasets` writes says of the columns that have class labels in them."""
     info = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"), "the schema")
     features: dict[str, Any] = info.get("info", {}).get("features", {})
-    return {name: one for name, one in features.items() if "ClassLabel" in repr(one)}
+    return {name: feature for name, feature in features.items() if "ClassLabel" in repr(feature)}
 
 
 def _name_classes(value: Any, feature: Any) -> Any:
@@ -240,11 +247,11 @@ def _name_classes(value: Any, feature: Any) -> Any:
         feature = feature["feature"]
     if isinstance(value, list):
         inner = feature[0] if isinstance(feature, list) else feature
-        return [_name_classes(one, inner) for one in value]
+        return [_name_classes(item, inner) for item in value]
     if not isinstance(feature, dict):
         return value
     if isinstance(value, dict):
-        return {name: _name_classes(one, feature.get(name)) for name, one in value.items()}
+        return {name: _name_classes(item, feature.get(name)) for name, item in value.items()}
     names = feature.get("names", []) if feature.get("_type") == "ClassLabel" else []
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 
@@ -256,10 +263,10 @@ def saved_files(folder: Path, option: str) -> list[Path]:
     """
     if (folder / "dataset_dict.json").exists():
         splits = read_json(folder / "dataset_dict.json").get("splits", [])
-        some = ", ".join(str(folder / str(one)) for one in splits)
-        raise DataError(f"{option} {folder} has several splits: name one of {some}")
+        paths = ", ".join(str(folder / str(split)) for split in splits)
+        raise DataError(f"{option} {folder} has several splits: name one of {paths}")
     if not (folder / "state.json").exists() or not any(folder.glob("*.arrow")):
         return []
     listed = read_json(folder / "state.json").get("_data_files", [])
-    names = [one.get("filename") for one in listed if isinstance(one, dict)]
+    names = [entry.get("filename") for entry in listed if isinstance(entry, dict)]
     return [folder / Path(str(name)).name for name in names] or sorted(folder.glob("*.arrow"))

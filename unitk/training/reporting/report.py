@@ -46,11 +46,12 @@ def first_lines(run: Run) -> list[str]:
     slots = f"{feed.batch_tokens:,} slots"
     texts = amount(feed.batch_texts or 0, "texts")
     examples = round(_per_epoch(feed))
-    weights, trained = _weights(run.model, every=True), _weights(run.model, every=False)
+    weights = _num_weights(run.model)
+    trained = _num_weights(run.model, trained=True)
     of_them = f", {trained / 1e6:.2f} M of them trained" if trained < weights else ""
     # a share that never changes is a number, as it was given
-    asked = start.parsed.settings["task"].text
-    tasks = re.sub(r"=constant:value=(\S+?),warmup=0\.0", r"=\1", asked)
+    named = start.parsed.settings["task"].text
+    tasks = re.sub(r"=constant:value=(\S+?),warmup=0\.0", r"=\1", named)
     valid = [f"{name}: {source.about}" for name, source in data.valid.items()]
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     return [
@@ -68,7 +69,7 @@ def first_lines(run: Run) -> list[str]:
 
 def faster(run: Run) -> Iterator[str]:
     """Options that would make a run several times as fast."""
-    small = _weights(run.model, every=True) < SMALL and len(run.model.config.towers) == 1
+    small = _num_weights(run.model) < SMALL and len(run.model.config.towers) == 1
     if run.device.type == "cuda" and run.plan.skips and small and not run.config.static:
         yield (
             "this GPU waits for Python with a model this small: "
@@ -80,14 +81,15 @@ def _defaults(settings: Settings) -> Iterator[str]:
     """The default values of the options that matter most for learning, in one line."""
     names = "arch", "optimizer", "lr", "lr_schedule"
     left = {name: settings[name] for name in names if settings[name].origin <= Origin.TASK}
-    left |= {name: one for name, one in settings.items() if one.where == RECIPE}
+    left |= {name: setting for name, setting in settings.items() if setting.where == RECIPE}
     if left:
-        yield f"defaults: {' '.join(f'{flag(name)} {one.text}' for name, one in left.items())}"
+        values = (f"{flag(name)} {setting.text}" for name, setting in left.items())
+        yield f"defaults: {' '.join(values)}"
 
 
-def _weights(model: nn.Module, every: bool) -> int:
-    """The number of parameters: of all, or of those that are trained."""
-    return sum(one.numel() for one in model.parameters() if every or one.requires_grad)
+def _num_weights(model: nn.Module, trained: bool = False) -> int:
+    """The number of weights in all parameters, or in those that are `trained`."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad or not trained)
 
 
 def warnings(run: Run) -> Iterator[str]:
@@ -114,7 +116,7 @@ def warnings(run: Run) -> Iterator[str]:
                 f"each is a micro-batch alone, of up to {bounds.max():,} slots"
             )
     values = {flag(key): value for key, (_, value) in parsed.fields().items()}
-    values |= {f"--task {name}": part.share for name, part in parsed.mixture.items()}
+    values |= {f"--task {name}": task.share for name, task in parsed.mixture.items()}
     for name, value in values.items():
         if end and isinstance(value, Constant) and value.warmup > end:
             yield (
@@ -159,8 +161,8 @@ def seconds_left(run: Run) -> float | None:
     if not run.total:
         return None
     at = run.progress.step
-    every = run.start.config.valid_every
-    validations = -(-run.total // every) - at // every
+    interval = run.start.config.valid_every
+    validations = -(-run.total // interval) - at // interval
     left = (run.total - at) * run.speed.busy / run.speed.updates
     return left + validations * run.validation_seconds
 
@@ -183,7 +185,7 @@ def about_time(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"about {float(f'{seconds / size:.2g}'):g} {unit}"
     minutes = max(1, round(seconds / 60))
-    return f"about {minutes} minute{'s' * (minutes > 1)}"
+    return f"about {minutes} minute{'s' if minutes > 1 else ''}"
 
 
 def last_lines(run: Run) -> list[str]:
@@ -200,8 +202,8 @@ def last_lines(run: Run) -> list[str]:
         about = f"gradient noise scale about {float(f'{scale:.2g}'):,g} texts"
         lines.append(f"{about}; an update has {at.texts / at.step:,.0f}")
     if run.last and at.step:
-        kept = [name for name in ("last", "best") if (run.start.run.path / name).exists()]
-        where = (f"{name} {(run.start.run.path / name).resolve()}" for name in kept)
+        links = {name: run.start.run.path / name for name in ("last", "best")}
+        where = (f"{name} {link.resolve()}" for name, link in links.items() if link.exists())
         lines.append(f"{run.last}; checkpoint {', '.join(where) or 'none'}")
     return lines
 
@@ -222,8 +224,8 @@ def samples(run: Run) -> str:
     if not run.samples:
         return ""
     lines = [f"## What it writes at step {run.sampled:,}", ""]
-    for parts in run.samples:
-        source, target, output = (" ".join(printable(one).split()) for one in parts)
+    for sample in run.samples:
+        source, target, output = (" ".join(printable(text).split()) for text in sample)
         source = source if len(source) <= SHOWN else f"{source[:SHOWN].rsplit(' ', 1)[0]} ..."
         lines += [f"> {source}", ">", f"> wanted: {target}", ">", f"> written: **{output}**", ""]
     return "\n".join([*lines, ""])
@@ -231,14 +233,16 @@ def samples(run: Run) -> str:
 
 def anonymous(run: Run, text: str) -> str:
     """A text with the names of folders instead of their paths on this machine."""
-    config, start = run.config, run.start
-    own: list[Path | None] = []
-    for one in filter(None, [start.init_from, start.resumed, *start.init_towers.values()]):
+    config = run.config
+    start = run.start
+    named: list[Path | None] = []
+    for path in filter(None, [start.init_from, start.resumed, *start.init_towers.values()]):
         # of a run's checkpoint the run's name is kept
-        own.append(one.parents[1] if one.parent.name == "checkpoints" else one)
-    own += [config.save_dir, start.run.path, config.user_dir, config.config, config.init_from]
-    own += [path for path, _ in config.weighted_data] + [path for _, path in config.named_valid]
-    known = {each for one in own if one is not None for each in (one, one.resolve())}
+        named.append(path.parents[1] if path.parent.name == "checkpoints" else path)
+    named += [config.save_dir, start.run.path, config.user_dir, config.config, config.init_from]
+    named += [path for path, _ in config.weighted_data] + [path for _, path in config.named_valid]
+    given = [path for path in named if path is not None]
+    known = {*given, *(path.resolve() for path in given)}
     for path in sorted(known, key=lambda path: len(str(path)), reverse=True):
         if path.is_absolute():
             text = text.replace(str(path), path.name)
@@ -251,9 +255,9 @@ def readme(run: Run) -> str:
     folder = start.run.remote or start.run.path
     done = [summary(at), *last_lines(run)] if at.step else ["nothing is trained yet"]
     rows = "\n".join(
-        f"| `{flag(key)}` | {one.text} | {one.where} |"
-        for key, one in start.parsed.settings.items()
-        if one.origin not in (Origin.DEFAULT, Origin.PRESET)
+        f"| `{flag(key)}` | {setting.text} | {setting.where} |"
+        for key, setting in start.parsed.settings.items()
+        if setting.origin not in (Origin.DEFAULT, Origin.PRESET)
     )
     # pasted into a shell as it stands, beside the folder if that was given by its whole path
     named = folder.resolve() if folder.name in ("", "..") else folder
@@ -298,13 +302,15 @@ def use(run: Run) -> str:
     if start.data.task.form:
         return "unitk predict --checkpoint {} --input FILE"
     vocab = start.data.vocab
-    tasks = [one.made_from(one.config, vocab) for one in named.values()] or [start.data.task]
-    ways = {"--input FILE": [one for one in tasks if one.generates]}
-    ways["--infill TEXT"] = [one for one in tasks if one.infills]
-    for given, able in ways.items():
+    tasks = [c.made_from(c.config, vocab) for c in named.values()] or [start.data.task]
+    ways = {
+        "--input FILE": [task for task in tasks if task.generates],
+        "--infill TEXT": [task for task in tasks if task.infills],
+    }
+    for words, able in ways.items():
         if able:
             chosen = f" --task {able[0].name}" if named else ""
-            return f"unitk generate --checkpoint {{}}{chosen} {given}"
+            return f"unitk generate --checkpoint {{}}{chosen} {words}"
     return "unitk evaluate --checkpoint {} --data DIR"
 
 

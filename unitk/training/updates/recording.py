@@ -65,6 +65,7 @@ class Recorder:
             return None  # which also makes the state of the optimizers, outside of any graph
         groups = self.run.plan.groups
         rates = [group["lr"] for group in groups]
+        # what differs from update to update, and is no tensor of the batch
         values = [*rates, *(update.weight(name) / counts[name] for name in names)]
         recording = self.made[key]
         device = self.run.device
