@@ -24,14 +24,14 @@ def option_words(arguments: Mapping[str, object]) -> list[str]:
     options of components: {"task.mask_ratio": 0.3}. Raises UsageError for any other type.
     """
     words: list[str] = []
-    more = arguments.get("options") or {}
-    if not isinstance(more, Mapping):
-        raise UsageError(f"--options must be a dict, got {more!r}")
-    given = {key: value for key, value in arguments.items() if key != "options"} | dict(more)
-    for key, value in given.items():
+    of_components = arguments.get("options") or {}
+    if not isinstance(of_components, Mapping):
+        raise UsageError(f"--options must be a dict, got {of_components!r}")
+    flat = {key: value for key, value in arguments.items() if key != "options"}
+    for key, value in {**flat, **of_components}.items():
         name = flag(key)
         if isinstance(value, Mapping):
-            words += [f"{name}={one}={given_text(other, name)}" for one, other in value.items()]
+            words += [f"{name}={label}={given_text(item, name)}" for label, item in value.items()]
         else:
             words.append(f"{name}={given_text(value, name)}")
     return words
@@ -59,7 +59,7 @@ def takes(
 
     def signed(function: Function) -> Function:
         empty = Parameter.empty
-        found = [
+        parameters = [
             Parameter(
                 argument(option.name),
                 Parameter.POSITIONAL_OR_KEYWORD if option.name == first else Parameter.KEYWORD_ONLY,
@@ -68,17 +68,18 @@ def takes(
             )
             for option in options(main)
         ]
-        known = {one.name for one in found}
+        known = {parameter.name for parameter in parameters}
         if behind:
-            found.append(Parameter(behind, Parameter.KEYWORD_ONLY, annotation=Mapping[str, object]))
+            words = Parameter(behind, Parameter.KEYWORD_ONLY, annotation=Mapping[str, object])
+            parameters.append(words)
         others = {**dict.fromkeys(kinds, str), **dict.fromkeys(more, Mapping[str, object])}
-        found += [
+        parameters += [
             Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
             for name, kind in others.items()
             if name not in known
         ]
-        found.sort(key=lambda one: one.kind)  # stable
-        function.__signature__ = Signature(found)  # type: ignore[attr-defined]
+        parameters.sort(key=lambda parameter: parameter.kind)  # stable
+        function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         return function
 
     return signed

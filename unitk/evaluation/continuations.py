@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ class Question:
 def read_last_words(paths: Sequence[Path]) -> list[Question]:
     """Read texts whose last word is to be predicted: lines, or records with the field `text`."""
     texts = []
-    for record in (one for path in paths for one in records(path, plain="text")):
+    for record in chain.from_iterable(records(path, plain="text") for path in paths):
         text = record.text("text").strip()
         start = last_word_at(text)
         if not start:
@@ -63,7 +64,7 @@ def last_word_at(text: str) -> int:
     """
     blank = LAST.search(text)
     start = blank.start() if blank else 0
-    units = [one for one in UNIT.finditer(text, start) if any(map(str.isalnum, one[0]))]
+    units = [unit for unit in UNIT.finditer(text, start) if any(map(str.isalnum, unit[0]))]
     joint = units and NO_BLANKS.match(units[-1][0]) and text[start : units[-1].start()].strip()
     return units[-1].start() if joint else start
 
@@ -73,7 +74,7 @@ def separator_of(context: str, choice: str) -> str:
     if not context or context[-1].isspace() or choice[0].isspace():
         return ""
     first, last = LETTERS
-    letters = [one[0] for one in (last.search(context), first.search(choice)) if one]
+    letters = [match[0] for match in (last.search(context), first.search(choice)) if match]
     return "" if letters and all(map(NO_BLANKS.match, letters)) else " "
 
 
@@ -83,7 +84,7 @@ def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Qu
     The `delimiter` stands between context and choice; by default what `separator_of` says.
     """
     texts = []
-    for record in (one for path in paths for one in records(path)):
+    for record in chain.from_iterable(map(records, paths)):
         context = "" if record.get("context") is None else record.text("context")
         choices = record.texts("choices", least=2, blank=False)
         label = record.get("label")
@@ -91,9 +92,9 @@ def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Qu
             where = record.where("label")
             label = number_of_choice(label_of(label, "choice", where)[0], choices, where)
         if delimiter is not None and context:
-            after = tuple(delimiter + one for one in choices)
+            after = tuple(delimiter + choice for choice in choices)
         else:
-            after = tuple(separator_of(context, one) + one for one in choices)
+            after = tuple(separator_of(context, choice) + choice for choice in choices)
         texts.append(Question(context, after, label, record.place))
     return texts
 
@@ -106,8 +107,8 @@ class Continuations(Scoring, Writing):
         self, generator: Generator, questions: Sequence[Question], progress: Progress
     ) -> list[list[Floats]]:
         """Score each choice, [2, tokens]; a context that is too long loses its beginning."""
-        flat = [[one.context, choice] for one in questions for choice in one.choices]
-        place = [one.place for one in questions for _ in one.choices]
+        flat = [[question.context, choice] for question in questions for choice in question.choices]
+        place = [question.place for question in questions for _ in question.choices]
         ids: list[tuple[Ids, Ids]] = [(first, text) for first, text in generator.encode(flat)]
         for number, (context, choice) in enumerate(flat):
             if context.strip() and not (context[-1].isspace() or choice[0].isspace()):
@@ -116,8 +117,9 @@ class Continuations(Scoring, Writing):
         for (_, text), where in zip(ids, place, strict=True):
             if not len(text):
                 raise DataError(f"{where}: a choice or word has no token of the vocabulary")
-        each = iter(self.likelihoods(generator, ids, place.__getitem__, progress, truncate=True))
-        return [[next(each) for _ in one.choices] for one in questions]
+        found = self.likelihoods(generator, ids, place.__getitem__, progress, truncate=True)
+        scored = iter(found)
+        return [[next(scored) for _ in question.choices] for question in questions]
 
 
 @register("evaluation", "last_word")
@@ -129,9 +131,9 @@ class LastWord(Continuations):
         return read_last_words(paths)
 
     def judge(self, generator: Generator, texts: Sequence[Question], progress: Progress) -> Judged:
-        found = self.score(generator, texts, progress)
-        figures = last_words(texts, found)
-        return Judged(figures, figure_lines(figures), lines_about(texts, found, False))
+        scored = self.score(generator, texts, progress)
+        figures = last_words(texts, scored)
+        return Judged(figures, figure_lines(figures), lines_about(texts, scored, False))
 
 
 @register("evaluation", "choices")
@@ -148,49 +150,49 @@ class Choices(Continuations):
         return read_choices(paths, self.delimiter)
 
     def judge(self, generator: Generator, texts: Sequence[Question], progress: Progress) -> Judged:
-        found = self.score(generator, texts, progress)
-        figures = rank_choices(texts, found)
-        return Judged(figures, figure_lines(figures), lines_about(texts, found, True))
+        scored = self.score(generator, texts, progress)
+        figures = rank_choices(texts, scored)
+        return Judged(figures, figure_lines(figures), lines_about(texts, scored, True))
 
 
-def last_words(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> dict[str, Any]:
+def last_words(questions: Sequence[Question], scored: Sequence[Sequence[Floats]]) -> dict[str, Any]:
     """Accuracy in per cent (every token is the likeliest), and perplexity of the words."""
-    right = [bool(greedy.all()) for ((_, greedy),) in found]
-    nats = [-float(gains.sum(dtype=np.float64)) for ((gains, _),) in found]
+    right = [bool(greedy.all()) for ((_, greedy),) in scored]
+    nats = [-float(gains.sum(dtype=np.float64)) for ((gains, _),) in scored]
     return {
         "texts": len(questions),
         "accuracy": 100 * float(np.mean(right)),
         "log_prob": -float(np.mean(nats)),
         "ppl_last_word": math.exp(min(float(np.mean(nats)), 700)),
-        "tokens_last_word": float(np.mean([one.shape[1] for (one,) in found])),
+        "tokens_last_word": float(np.mean([table.shape[1] for (table,) in scored])),
     }
 
 
 def rank_choices(
-    questions: Sequence[Question], found: Sequence[Sequence[Floats]]
+    questions: Sequence[Question], scored: Sequence[Sequence[Floats]]
 ) -> dict[str, Any]:
     """Accuracies in per cent, of the questions with a label; where n choices tie for the first
     place, each counts 1 / n."""
     shares = [
-        {name: tied_share(score, one.label) for name, score in scores(one, own).items()}
-        for one, own in zip(questions, found, strict=True)
-        if one.label is not None
+        {name: tied_share(score, question.label) for name, score in scores(question, own).items()}
+        for question, own in zip(questions, scored, strict=True)
+        if question.label is not None
     ]
     kinds = NORMS if shares else ()
     means = {f"accuracy_{name}": 100 * float(np.mean([s[name] for s in shares])) for name in kinds}
     if len(shares) < len(questions):
         means["labelled"] = len(shares)
-    chance = 100 * float(np.mean([1 / len(one.choices) for one in questions]))
+    chance = 100 * float(np.mean([1 / len(question.choices) for question in questions]))
     return {"questions": len(questions), **means, "chance": chance}
 
 
-def scores(question: Question, found: Sequence[Floats]) -> dict[str, Floats]:
+def scores(question: Question, tables: Sequence[Floats]) -> dict[str, Floats]:
     """The choices' log-probabilities: their sums, and these per token and per byte."""
-    total = np.array([gains.sum(dtype=np.float64) for gains, _ in found])
+    total = np.array([gains.sum(dtype=np.float64) for gains, _ in tables])
     size = np.array([len(choice.strip().encode()) for choice in question.choices])
-    tokens = np.array([max(one.shape[1], 1) for one in found])
-    each = zip(NORMS, (1, tokens, size), strict=True)
-    return {name: (total / by).astype(np.float32) for name, by in each}
+    tokens = np.array([max(table.shape[1], 1) for table in tables])
+    divisors = zip(NORMS, (1, tokens, size), strict=True)
+    return {name: (total / divisor).astype(np.float32) for name, divisor in divisors}
 
 
 def tied_share(score: Floats, label: int) -> float:
@@ -200,15 +202,16 @@ def tied_share(score: Floats, label: int) -> float:
 
 
 def lines_about(
-    questions: Sequence[Question], found: Sequence[Sequence[Floats]], choices: bool
+    questions: Sequence[Question], scored: Sequence[Sequence[Floats]], choices: bool
 ) -> Iterator[dict[str, Any]]:
     """A json record for each question, in order."""
-    for one, own in zip(questions, found, strict=True):
+    for question, tables in zip(questions, scored, strict=True):
+        place = question.place
         if choices:
-            score = {name: values.tolist() for name, values in scores(one, own).items()}
-            yield {"place": one.place, "label": one.label, **score}
+            score = {name: values.tolist() for name, values in scores(question, tables).items()}
+            yield {"place": place, "label": question.label, **score}
         else:
-            [(gains, greedy)] = own
-            word = one.choices[0].strip()
+            [(gains, greedy)] = tables
+            word = question.choices[0].strip()
             total = float(gains.sum(dtype=np.float64))
-            yield {"place": one.place, "word": word, "log_prob": total, "right": bool(greedy.all())}
+            yield {"place": place, "word": word, "log_prob": total, "right": bool(greedy.all())}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class Setup:
     def num_texts(self) -> int:
         """The number of texts; each counts once for every task."""
         examples = self.data.train
-        return sum(len(one.bounds(0)) for one in examples.parts.values() or [examples])
+        return sum(len(part.bounds(0)) for part in examples.parts.values() or [examples])
 
     @property
     def bounds(self) -> bool:
@@ -90,9 +91,10 @@ def open_setup(
     With stateful `rows`, texts are read in order, each row with what it carries. Without, each text
     is read alone.
     """
-    corpus, state = corpus_of(corpus), read_state(folder)
-    asked = untrained_options(state, task)
-    if not asked and (task is not None or given):
+    corpus = corpus_of(corpus)
+    state = read_state(folder)
+    untrained = untrained_options(state, task)
+    if not untrained and (task is not None or given):
         option = "--task" if task is not None else flag(next(iter(given)))
         raise UsageError(
             f"{option} has no effect without --pairs, --last-word, --choices or --stride, or a "
@@ -100,21 +102,19 @@ def open_setup(
         )
     # a schedule of the block size counts epochs up to the last one
     options = {k: state["config"][k] for k in (*CUT, "max_epochs") if k in state["config"]}
-    most = state.get("lengths") or ()
-    options |= {key: str(tokens) for key, tokens in zip(CUT[2:], most, strict=False)}
+    lengths = state.get("lengths") or ()
+    options |= {key: str(tokens) for key, tokens in zip(CUT[2:], lengths, strict=False)}
     for name, part in recorded_options(state).tasks().items():
-        known = registry.get("task", name).hides if name in registry.names("task") else {}
-        hidden = {} if asked else known
-        options |= {f"{part}.{key}": to for key, to in hidden.items()}
+        if not untrained and registry.has("task", name):
+            hides = registry.get("task", name).hides
+            options |= {f"{part}.{key}": value for key, value in hides.items()}
     options["stateful_rows"] = str(rows)
     # texts are cut as those of validation are, which have the seed 0 in any run
     place = {"data": f"{corpus}=1", "valid": "none", "seed": "0"}
     place |= {"save_dir": str(folder), "max_steps": "1"}
     wanted = ("task", "arch", "criterion")
-    own = Settings.of_texts(options | place, Origin.CHECKPOINT)
-    parsed = checkpoint.components(
-        state, folder, own.under(asked).under(given), wanted, TrainConfig
-    )
+    settings = Settings.of_texts(options | place, Origin.CHECKPOINT).under(untrained).under(given)
+    parsed = checkpoint.components(state, folder, settings, wanted, TrainConfig)
     data = open_data(parsed)
     check_data(state, data, folder)
     check_stateful(parsed, data, 1)
@@ -127,10 +127,11 @@ def corpus_of(path: Path) -> Path:
     """The corpus that --data names: itself, or the valid/ in it."""
     if is_corpus(path) or not path.is_dir():
         return path
-    if "valid" in (found := parts(path)):
+    names = parts(path)
+    if "valid" in names:
         return path / "valid"
-    there = f"; it holds {', '.join(found)}: name one of them" if found else ""
-    raise DataError(f"--data {path} is not a corpus, and there is no valid/ in it{there}")
+    holds = f"; it holds {', '.join(names)}: name one of them" if names else ""
+    raise DataError(f"--data {path} is not a corpus, and there is no valid/ in it{holds}")
 
 
 @torch.no_grad()
@@ -144,29 +145,29 @@ def objective(setup: Setup, max_tokens: int, report: Report, draws: int = 1) -> 
     """
     means = Means()
     texts = list[Ids]()
-    each = dict[str, list[float]]()
+    bounds_of = dict[str, list[float]]()
     for seed in range(draws):
-        own = Means()
-        texts = _pass(setup, max_tokens, report, seed, own)
-        means.add(own.sums, own.counts)
-        for name, count in own.counts.items():
+        drawn = Means()
+        texts = _pass(setup, max_tokens, report, seed, drawn)
+        means.add(drawn.sums, drawn.counts)
+        for name, count in drawn.counts.items():
             if name.rpartition(".")[2] == BOUND:  # of a mixture TASK.bound
-                bound = float(own.sums[f"{name}/nll"]) / count
-                each.setdefault(name.replace(".", "/"), []).append(bound)
+                bound = float(drawn.sums[f"{name}/nll"]) / count
+                bounds_of.setdefault(name.replace(".", "/"), []).append(bound)
     for name, total in means.sums.items():
         checkpoint.check_finite(torch.as_tensor(total), f"{setup.path}: loss {name}")
     weights = setup.data.train.loss_weights(*setup.when)
-    found = {name[2:]: value for name, value in means.values("x", weights).items()}
-    for name, bounds in each.items():
-        found |= {f"{name}/bits": float(np.mean(bounds)) / math.log(2), "draws": draws}
+    figures = {name[2:]: value for name, value in means.values("x", weights).items()}
+    for name, bounds in bounds_of.items():
+        figures |= {f"{name}/bits": float(np.mean(bounds)) / math.log(2), "draws": draws}
         if draws > 1:
-            found[f"{name}/error"] = float(np.std(bounds, ddof=1)) / math.sqrt(draws)
+            figures[f"{name}/error"] = float(np.std(bounds, ddof=1)) / math.sqrt(draws)
     words = sum(map(len, texts))
     if words and words == setup.data.train.items.num_tokens:
         labels = int(means.counts[TEXT])
         units = units_of(setup, texts).without(words + len(texts) - labels)
-        found |= perplexities(found[f"{TEXT}/nll"] * labels, units)
-    return found
+        figures |= perplexities(figures[f"{TEXT}/nll"] * labels, units)
+    return figures
 
 
 def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means) -> list[Ids]:
@@ -177,7 +178,7 @@ def _pass(setup: Setup, max_tokens: int, report: Report, seed: int, means: Means
         # a decoder that writes a text anew has an encoder, which has read parts of it
         if TEXT in batch.asks and len(batch.towers) == 1:
             end = setup.data.vocab.sep
-            texts += [one for text in asked_words(batch) for one in documents(text, end)]
+            texts += chain.from_iterable(documents(words, end) for words in asked_words(batch))
         for ask in batch.asks.values():
             if ask.head == TEXT and (ask.label >= setup.model.trained).any():
                 lacking = setup.data.vocab.pieces([int(ask.label.max())])[0]
@@ -230,8 +231,8 @@ def asked_words(batch: Batch) -> list[Ids]:
 
 def documents(labels: Ids, end: int) -> list[Ids]:
     """The texts that end symbols close in labels, without these, and what goes on."""
-    parts = np.split(labels, np.flatnonzero(labels == end) + 1)
-    return [part[: len(part) - (part[-1] == end)] for part in parts if len(part)]
+    texts = np.split(labels, np.flatnonzero(labels == end) + 1)
+    return [text[:-1] if text[-1] == end else text for text in texts if len(text)]
 
 
 def units_of(setup: Setup, texts: list[Ids]) -> Units:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import field, make_dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +18,8 @@ from unitk.options.fields import Checked, Option, flag, options
 
 def evaluations() -> dict[str, type[Evaluation]]:
     """The registered evaluations by name: those of files, then those of --data."""
-    found = {name: registry.get("evaluation", name) for name in registry.names("evaluation")}
-    return dict(sorted(found.items(), key=lambda one: not of_files(one[1])))
+    kinds = {name: registry.get("evaluation", name) for name in registry.names("evaluation")}
+    return dict(sorted(kinds.items(), key=lambda pair: not of_files(pair[1])))
 
 
 def of_files(kind: type[Evaluation]) -> bool:
@@ -42,19 +43,19 @@ def with_evaluations(main: type) -> type:
         return kind, field(default=option.default, metadata={"owner": option.owner})
 
     kinds = evaluations()
-    own = dict[str, tuple[Any, Any]]()
-    each = [option for kind in kinds.values() for option in options(kind)]
     # an option that several evaluations have is one option, with one meaning
-    count = Counter(option.name for option in each)
+    count = Counter(option.name for kind in kinds.values() for option in options(kind))
+    single = dict[str, tuple[Any, Any]]()
+    shared = dict[str, tuple[Any, Any]]()
     for name, kind in kinds.items():
         if of_files(kind):
             about = " ".join((kind.__doc__ or "").split())
-            own[name] = Path | None, field(default=None, metadata={"help": about})
-        own |= {one.name: keep_default(one) for one in options(kind) if count[one.name] == 1}
-    own |= {one.name: keep_default(one) for one in each if count[one.name] > 1}
+            single[name] = Path | None, field(default=None, metadata={"help": about})
+        for option in options(kind):
+            (single if count[option.name] == 1 else shared)[option.name] = keep_default(option)
     inherited = names_of(ReadingOptions)
-    plain = {one.name: keep_default(one) for one in options(main) if one.name not in inherited}
-    ordered = {name: plain[name] for name in ("checkpoint", "data")} | own | plain
+    plain = {o.name: keep_default(o) for o in options(main) if o.name not in inherited}
+    ordered = {name: plain[name] for name in ("checkpoint", "data")} | single | shared | plain
 
     # what no evaluation can mean is refused at once, whichever is asked for
     def check(given: Any) -> None:
@@ -64,7 +65,7 @@ def with_evaluations(main: type) -> type:
 
     return make_dataclass(
         main.__name__,
-        [(name, *one) for name, one in ordered.items()],
+        [(name, kind, default) for name, (kind, default) in ordered.items()],
         bases=(ReadingOptions,),
         namespace={"__doc__": main.__doc__, "__post_init__": check},
         frozen=True,
@@ -91,16 +92,16 @@ def choose_evaluations(parsed: Parsed) -> dict[str, type[Evaluation]]:
     else:
         parsed.idle("without --data", *names_of(ReadingOptions))
     taken = {*named, *(option for name in named for option in names_of(kinds[name]))}
-    every = [option for kind in kinds.values() for option in names_of(kind)]
-    for option in every:
+    for option in chain.from_iterable(map(names_of, kinds.values())):
         if option not in taken:
             owners = (name for name, kind in kinds.items() if option in names_of(kind))
-            needed = dict.fromkeys("data" if one in (option, *of_models) else one for one in owners)
+            on_data = (option, *of_models)
+            needed = [*dict.fromkeys("data" if name in on_data else name for name in owners)]
             # where --data is given, it is no cure
-            on_data = [*needed][-1] == "data" and given.data is not None
-            parsed.idle(
-                f"with {flag(named[0])}" if on_data else f"without {either([*needed])}", option
-            )
+            if needed[-1] == "data" and given.data is not None:
+                parsed.idle(f"with {flag(named[0])}", option)
+            else:
+                parsed.idle(f"without {either(needed)}", option)
     return {name: kinds[name] for name in named}
 
 

@@ -354,13 +354,19 @@ class Task:
         return self.vocab.decode(np.concatenate(pieces))
 
     def _unsupported(self, method: str, what: str) -> UsageError:
-        every = {n: getattr(registry.get("task", n), method) for n in registry.names("task")}
         # who overrides the method can do it
-        able = [name for name, own in every.items() if own is not getattr(Task, method)]
-        name = self.name
-        learns = [LEARNS[one] for one in LEARNS if getattr(type(self), one) != getattr(Task, one)]
-        own = f"it learns from {' and '.join(learns)}; " if learns else ""
-        return UsageError(f"--task {name} cannot {what}; {own}{', '.join(able) or 'no task'} can")
+        able = [
+            name
+            for name in registry.names("task")
+            if getattr(registry.get("task", name), method) is not getattr(Task, method)
+        ]
+        kind = type(self)
+        learns = [
+            data for name, data in LEARNS.items() if getattr(kind, name) != getattr(Task, name)
+        ]
+        from_data = f"it learns from {' and '.join(learns)}; " if learns else ""
+        can = ", ".join(able) or "no task"
+        return UsageError(f"--task {self.name} cannot {what}; {from_data}{can} can")
 
 
 def frame_parts(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:

@@ -56,19 +56,21 @@ def skip(run: Run, compute: Callable[[Batch, int], Loss], update: Update, loss: 
 @contextmanager
 def watch_nonfinite(model: Model) -> Iterator[list[str]]:
     """A context that records the modules that output NaN or infinity, in order."""
-    found: list[str] = []
+    faults: list[str] = []
 
     def watch(name: str) -> Any:
-        def look(module: nn.Module, given: Any, output: Any) -> None:
+        def look(module: nn.Module, inputs: Any, output: Any) -> None:
             if isinstance(output, Tensor) and not bool(output.isfinite().all()):
-                found.append(f"module {name or type(module).__name__}")
+                faults.append(f"module {name or type(module).__name__}")
 
         return look
 
-    parts = model.named_modules()
-    hooks = [part.register_forward_hook(watch(model.stored_name(name))) for name, part in parts]
+    hooks = [
+        module.register_forward_hook(watch(model.stored_name(name)))
+        for name, module in model.named_modules()
+    ]
     try:
-        yield found
+        yield faults
     finally:
         for hook in hooks:
             hook.remove()
@@ -140,18 +142,19 @@ def save_batches(path: Path, update: Update) -> None:
     for number, batch in zip(update.numbers, update.batches, strict=True):
         arrays |= {f"{number}/{tower}": table.cpu() for tower, table in batch.towers.items()}
         for name, ask in batch.asks.items():
-            for part in ("rows", "label", "weight"):
-                arrays[f"{number}/{name}/{part}"] = getattr(ask, part).cpu()
+            for field in ("rows", "label", "weight"):
+                arrays[f"{number}/{name}/{field}"] = getattr(ask, field).cpu()
     np.savez(create(path), **arrays)
 
 
 def halve(update: Update) -> Update:
     """The same update with each micro-batch split in two; dropout then differs."""
-    batches, numbers = [], []
+    batches = list[Batch]()
+    numbers = list[int]()
     for number, batch in zip(update.numbers, update.batches, strict=True):
-        parts = halves(batch)
-        batches += parts
-        numbers += [2 * number + i for i in range(len(parts))]  # own seeds of dropout
+        pieces = halves(batch)
+        batches += pieces
+        numbers += [2 * number + i for i in range(len(pieces))]  # own seeds of dropout
     return replace(update, batches=batches, numbers=numbers)
 
 
@@ -175,12 +178,12 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
     for name, ask in batch.asks.items():
         width = batch.towers[ask.tower].shape[2]
         row_K = ask.first // width  # asked rows are flat slot numbers: row * width + column
-        mine_K = (row_K >= start) & (row_K < stop)
+        within_K = (row_K >= start) & (row_K < stop)
         asks[name] = replace(
             ask,
-            rows=torch.where(ask.rows < 0, -1, ask.rows - start * width)[mine_K],
-            label=ask.label[mine_K],
-            weight=ask.weight[mine_K],
+            rows=torch.where(ask.rows < 0, -1, ask.rows - start * width)[within_K],
+            label=ask.label[within_K],
+            weight=ask.weight[within_K],
         )
     return replace(
         batch,
@@ -238,7 +241,7 @@ def run_fitting(run: Run, passes: Passes, update: Update, counts: Mapping[str, f
 
 def check_divisible(update: Update, error: BaseException, max_tokens: int, retry: bool) -> None:
     """Raise `UsageError` naming the option to lower, if memory is out and batches cannot shrink."""
-    batch = max(update.batches, key=lambda one: one.num_slots)
+    batch = max(update.batches, key=lambda batch: batch.num_slots)
     size = " and ".join(f"{t.shape[1]} x {t.shape[2]}" for t in batch.towers.values())
     if retry and len(batch.docs) > 1:
         return

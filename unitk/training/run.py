@@ -174,7 +174,7 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
     adapter = parse_named("adapter", config.adapter, "--adapter") if config.adapter else None
     model = _build(start)
     base = None
-    parted = False
+    in_parts = False
     if resumed is None:
         taken = _initialise(model, start)
         if adapter is not None:
@@ -187,14 +187,14 @@ def begin(start: Start, device: torch.device, ranks: Ranks) -> tuple[Model, Base
         _read_weights(model, resumed, len(start.data.vocab), merged=False)
         base = Base.of_checkpoint(resumed)
     elif ranks.sharded and snapshot.is_as_stored(model, resumed):
-        parted = True  # each rank reads its part of the weights, once it has one
+        in_parts = True  # each rank reads its part of the weights, once it has one
     else:
         _read_weights(model, resumed, len(start.data.vocab))
     for name in base.tensors if base is not None else ():
         model.get_parameter(name).requires_grad_(False)
     freeze(model, config.freeze)
     ranks.to_device(model, device)
-    if resumed is not None and parted:
+    if resumed is not None and in_parts:
         snapshot.read_parts(model, resumed, ranks)
     prepare_model(model, config)
     return model, base
@@ -262,10 +262,9 @@ def load_tower(model: Model, tower: str, folder: Path, task: Task) -> set[str]:
     its encoder may be initialised anew. This is logged, and so is everything that has no place
     here. Returns the names of the tensors that were copied.
     """
-    every = checkpoint.tensors_of(model)
-    there, here = (
-        _tower(tensors, tower, model.between) for tensors in (weights_of(folder, True), every)
-    )
+    tensors = checkpoint.tensors_of(model)
+    there = _tower(weights_of(folder, True), tower, model.between)
+    here = _tower(tensors, tower, model.between)
     checkpoint.add_rows(there, here, task)
     option = f"--init-{tower} {folder}"
     stack = model.reader if tower == "encoder" else model.decoder
@@ -276,20 +275,21 @@ def load_tower(model: Model, tower: str, folder: Path, task: Task) -> set[str]:
             raise CheckpointError(f"{option} has no tensor {name}")
     for what, names in (("initialised", anew), ("left out", [n for n in there if n not in here])):
         if names:
-            short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", one) for one in names)
+            short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", name) for name in names)
             log.info("%s: %s: %s", option, what, ", ".join(short))
     if (positions := f"embed{checkpoint.POSITIONS}") in shared:
         there[positions] = stack.embed.resize_table(positions, there[positions])
     for name in shared:
         if there[name].shape != here[name].shape:
-            a, b = list(there[name].shape), list(here[name].shape)
-            raise CheckpointError(f"{option}: {name} has shape {a}, here it is {b}")
+            shape = list(there[name].shape)
+            needed = list(here[name].shape)
+            raise CheckpointError(f"{option}: {name} has shape {shape}, here it is {needed}")
         checkpoint.check_finite(there[name], f"{option}: {name}")
     with torch.no_grad():  # once nothing is wrong with any of them
         for name in shared:
             here[name].copy_(there[name])
     copied = {id(here[name]) for name in shared}
-    return {name for name, tensor in every.items() if id(tensor) in copied}
+    return {name for name, tensor in tensors.items() if id(tensor) in copied}
 
 
 def _tower(tensors: dict[str, Tensor], tower: str, between: Mapping[str, str]) -> dict[str, Tensor]:

@@ -88,11 +88,14 @@ def take_snapshot(
     kept = base.tensors if base is not None else {}
     if base is not None:
         state["base"] = base.about
-    own = {name: tensor for name, tensor in tensors_of(model).items() if name not in kept}
-    parts = {weights.WEIGHTS: own, OPTIMIZER: tensors}
+    trained = {name: tensor for name, tensor in tensors_of(model).items() if name not in kept}
+    tables = {weights.WEIGHTS: trained, OPTIMIZER: tensors}
     if averages is not None:
-        parts[weights.EMA] = averages
-    files = {file: {name: copy(one) for name, one in part.items()} for file, part in parts.items()}
+        tables[weights.EMA] = averages
+    files = {
+        file: {name: copy(tensor) for name, tensor in table.items()}
+        for file, table in tables.items()
+    }
     if carry:
         files[CARRY] = carry
     text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
