@@ -99,10 +99,10 @@ def value(argv: Sequence[str]) -> str:
     """Write the file, and submit it if that is asked for; returns its text."""
     words = [*argv]
     at = words.index("--") if "--" in words else len(words)
-    own = [*words[:at]]
-    if own and not own[0].startswith("-"):
-        own[0] = f"--scheduler={own[0]}"
-    given: Options = parse("launch", Options, own).main
+    own_words = [*words[:at]]
+    if own_words and not own_words[0].startswith("-"):
+        own_words[0] = f"--scheduler={own_words[0]}"
+    given: Options = parse("launch", Options, own_words).main
     given.check()
     verb_name = "train"
     behind = [*words[at + 1 :]]
@@ -157,9 +157,9 @@ def check_command(given: Options, verb_name: str, behind: Sequence[str]) -> None
 
 def of_preprocess(words: Sequence[str]) -> Any:
     """The options of `unitk preprocess` that these words give."""
-    own = find_verb("preprocess")
-    assert isinstance(own, Verb)
-    return own.parsed(words, "preprocess").main
+    preprocess = find_verb("preprocess")
+    assert isinstance(preprocess, Verb)
+    return preprocess.parsed(words, "preprocess").main
 
 
 def submit(command: list[str]) -> None:
@@ -182,8 +182,8 @@ def training(behind: Sequence[str]) -> list[str]:
 
 def directives(given: Options, lines: Sequence[str]) -> str:
     """The beginning of a script for sbatch."""
-    every = [f"--job-name={given.name}", *lines, f"--time={given.time}", *given.add]
-    return "#!/usr/bin/env bash\n" + "".join(f"#SBATCH {line}\n" for line in every)
+    options = [f"--job-name={given.name}", *lines, f"--time={given.time}", *given.add]
+    return "#!/usr/bin/env bash\n" + "".join(f"#SBATCH {line}\n" for line in options)
 
 
 def slurm(given: Options, behind: Sequence[str]) -> str:
@@ -245,10 +245,10 @@ def array(given: Options, behind: Sequence[str]) -> str:
     assert given.shards is not None
     parts = [f"{dest}.shards/{number}" for number in range(given.shards)]
     lines = [f"--array=0-{given.shards - 1}", "--ntasks=1", f"--cpus-per-task={given.cpus}"]
-    own = shlex.join([*words, f"--workers={given.cpus}", "--overwrite"])
+    job_words = shlex.join([*words, f"--workers={given.cpus}", "--overwrite"])
     return directives(given, [*lines, "--requeue", "--open-mode=append"]) + ARRAY.format(
         shards=given.shards,
-        words=own,
+        words=job_words,
         part=shlex.quote(f"{dest}.shards"),
         merge=shlex.quote(shlex.join(["unitk", "merge", *parts, "--dest", dest])),
         name=given.name,
@@ -290,11 +290,11 @@ def kubeflow(given: Options, behind: Sequence[str]) -> str:
         "metadata": {"name": given.name},
         "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
     }
-    about = (
+    comment = (
         "# Written by `unitk launch kubeflow`. --save-dir and --data are paths in the containers\n"
     )
-    about += "# (a volume of the runtime), or addresses such as s3://bucket/run.\n"
-    return about + yaml.safe_dump(job, sort_keys=False, width=1000)
+    comment += "# (a volume of the runtime), or addresses such as s3://bucket/run.\n"
+    return comment + yaml.safe_dump(job, sort_keys=False, width=1000)
 
 
 def skypilot(given: Options, behind: Sequence[str]) -> str:
@@ -313,11 +313,13 @@ def skypilot(given: Options, behind: Sequence[str]) -> str:
         "setup": "pip install 'unitk[remote]' s3fs\n",
         "run": RUN.format(ranks=ranks, port=PORT, words=shlex.join(training(behind))),
     }
-    about = "# Written by `unitk launch skypilot`. A machine that comes back has an empty disk:\n"
-    about += "# --save-dir and --data are addresses such as s3://bucket/run, or mounted buckets.\n"
+    comment = "# Written by `unitk launch skypilot`. A machine that comes back has an empty disk:\n"
+    comment += (
+        "# --save-dir and --data are addresses such as s3://bucket/run, or mounted buckets.\n"
+    )
     yaml.SafeDumper.add_representer(Script, Script.dump)
     job |= {name: Script(job[name]) for name in ("setup", "run")}
-    return about + yaml.safe_dump(job, sort_keys=False, width=1000)
+    return comment + yaml.safe_dump(job, sort_keys=False, width=1000)
 
 
 class Script(str):

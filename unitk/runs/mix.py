@@ -128,9 +128,9 @@ class MixtureSearch:
     @property
     def singles(self) -> list[Shares]:
         """Each objective alone."""
-        count = len(self.given.tasks)
-        unit = 2 * self.given.grid
-        return [tuple(unit * (at == one) for at in range(count)) for one in range(count)]
+        tasks = range(len(self.given.tasks))
+        total = 2 * self.given.grid
+        return [tuple(total if task == single else 0 for task in tasks) for single in tasks]
 
     @property
     def places(self) -> list[Path]:
@@ -162,15 +162,15 @@ class MixtureSearch:
             if not is_corpus(place):
                 cut_corpus(corpus, place, self.given.divide, self.whole.config.seed)
 
-    def judge(self, mixtures: Sequence[Shares], kind: str, found: dict[str, Any]) -> None:
+    def judge(self, mixtures: Sequence[Shares], kind: str, contents: dict[str, Any]) -> None:
         """Train and judge mixtures, and write what is found into mix.json."""
-        self.train(mixtures, kind, found["losses"])
-        found[kind] = self.rows(mixtures, kind, found["losses"])
-        files.write(self.given.save_dir / MIX_FILE, json.dumps(found, indent=1) + "\n")
+        self.train(mixtures, kind, contents["losses"])
+        contents[kind] = self.rows(mixtures, kind, contents["losses"])
+        files.write(self.given.save_dir / MIX_FILE, json.dumps(contents, indent=1) + "\n")
 
     def train(self, mixtures: Sequence[Shares], kind: str, losses: Losses) -> None:
         """Train what is not trained yet, and add the losses of what is not judged yet."""
-        jobs = [self.job(one, kind) for one in mixtures]
+        jobs = [self.job(shares, kind) for shares in mixtures]
         train_all(jobs, self.given.jobs)
         for job in jobs:
             if f"{kind}/{job.name}" not in losses:
@@ -183,19 +183,24 @@ class MixtureSearch:
         behind that of the objective alone, in nats.
         """
         # a mixture whose loss is not finite is no candidate
-        own = {one: found for one in mixtures if (found := losses[f"{kind}/{shares_text(one)}"])}
-        for name, one in zip(self.given.tasks, self.singles, strict=True):
-            if one not in own:
+        finite = dict[Shares, dict[str, float]]()
+        for shares in mixtures:
+            if held_out := losses[f"{kind}/{shares_text(shares)}"]:
+                finite[shares] = held_out
+        singles = dict(zip(self.given.tasks, self.singles, strict=True))
+        for name, shares in singles.items():
+            if shares not in finite:
                 raise NonFiniteError(
-                    f"{name} alone has no finite loss ({kind}/{shares_text(one)}), so that "
+                    f"{name} alone has no finite loss ({kind}/{shares_text(shares)}), so that "
                     "nothing is compared: lower --lr"
                 )
-        alone = {n: own[one][n] for n, one in zip(self.given.tasks, self.singles, strict=True)}
+        alone = {name: finite[shares][name] for name, shares in singles.items()}
         rows = list[dict[str, Any]]()
-        for one, found in own.items():
-            behind = sum(w * (found[name] - alone[name]) for name, w in self.judged.items())
-            shares = dict(zip(self.given.tasks, (part / sum(one) for part in one), strict=True))
-            rows.append({"shares": shares, "losses": found, "behind": behind})
+        for shares, held_out in finite.items():
+            behind = sum(w * (held_out[name] - alone[name]) for name, w in self.judged.items())
+            fractions = (part / sum(shares) for part in shares)
+            row: dict[str, Any] = {"shares": dict(zip(self.given.tasks, fractions, strict=True))}
+            rows.append({**row, "losses": held_out, "behind": behind})
         return sorted(rows, key=lambda row: row["behind"])
 
     def parts_of(self, row: Mapping[str, Any]) -> Shares:
@@ -232,30 +237,33 @@ def search_mixtures(given: Options, base: Sequence[str]) -> dict[str, Any]:
     return contents
 
 
-def search_rounds(search: MixtureSearch, first: Sequence[Shares], found: dict[str, Any]) -> None:
-    """Train the `first` mixtures and those near the best one, and add what is found to mix.json.
+def search_rounds(search: MixtureSearch, first: Sequence[Shares], contents: dict[str, Any]) -> None:
+    """Train the `first` mixtures and those near the best one, and write the results to mix.json.
 
     With --verify, the best one and each objective alone are then trained on the whole.
     """
     tried = list[Shares]()
     for _ in range(2):
-        tried += first if not tried else list_neighbors(search.parts_of(found[SEARCH][0]))
+        if tried:
+            tried += list_neighbors(search.parts_of(contents[SEARCH][0]))
+        else:
+            tried += first
         tried = list(dict.fromkeys(tried))
-        search.judge(tried, SEARCH, found)
+        search.judge(tried, SEARCH, contents)
     if search.given.verify:
-        best = search.parts_of(found[SEARCH][0])
-        search.judge(list(dict.fromkeys([best, *search.singles])), WHOLE, found)
+        best = search.parts_of(contents[SEARCH][0])
+        search.judge(list(dict.fromkeys([best, *search.singles])), WHOLE, contents)
 
 
 def check_losses(path: Path, losses: Any, tasks: Sequence[str]) -> None:
     """Raise a UsageError if losses that were kept are not one number for each objective."""
     good = isinstance(losses, dict) and all(
-        one is None
+        of_mixture is None
         or (
-            (isinstance(one, dict) and {*one} == {*tasks})
-            and all(isinstance(loss, float) for loss in one.values())
+            (isinstance(of_mixture, dict) and {*of_mixture} == {*tasks})
+            and all(isinstance(loss, float) for loss in of_mixture.values())
         )
-        for one in losses.values()
+        for of_mixture in losses.values()
     )
     require(good, f"{path}: its losses are damaged: name another --save-dir")
 
@@ -264,7 +272,9 @@ def rounds_of(given: Options, runs: int) -> list[tuple[str, str, int]]:
     """The name, the kind and the number of runs of each round; the first one has so many."""
     count = len(given.tasks)
     rounds = [("first", SEARCH, runs), ("near the best", SEARCH, count * (count - 1))]
-    return rounds + [("whole", WHOLE, 1 + count)] * given.verify
+    if given.verify:
+        rounds.append(("whole", WHOLE, 1 + count))
+    return rounds
 
 
 def open_search(given: Options, base: Sequence[str]) -> MixtureSearch:
@@ -323,9 +333,9 @@ def grid_of(count: int, parts: int) -> list[Shares]:
     if count == 1:
         return [(2 * parts,)]
     mixtures = list[Shares]()
-    for own in range(parts, -1, -1):
-        rest = grid_of(count - 1, parts - own) if own < parts else [(0,) * (count - 1)]
-        mixtures += [(2 * own, *one) for one in rest]
+    for first in range(parts, -1, -1):
+        rest = grid_of(count - 1, parts - first) if first < parts else [(0,) * (count - 1)]
+        mixtures += [(2 * first, *others) for others in rest]
     return mixtures
 
 
@@ -354,8 +364,8 @@ def plan_of(search: MixtureSearch, runs: int) -> list[dict[str, Any]]:
     plan = list[dict[str, Any]]()
     for name, kind, number in rounds_of(search.given, runs):
         updates = search.job((1,) * count, kind).updates
-        own = {"round": name, "runs": number, "updates": updates}
-        plan.append({**own, "seconds": number * updates * seconds, "bytes": memory})
+        row = {"round": name, "runs": number, "updates": updates}
+        plan.append({**row, "seconds": number * updates * seconds, "bytes": memory})
     return plan
 
 
@@ -368,14 +378,14 @@ def cut_corpus(source: Path, dest: Path, divide: int, seed: int) -> None:
     total = lengths[order].cumsum()
     # the number of documents whose tokens are nearest to the share
     count = 1 + int(np.abs(total - total[-1] / divide).argmin())
-    more = [column for column in OPTIONAL if corpus.has(column)]
+    columns = [column for column in OPTIONAL if corpus.has(column)]
     vocab = Vocab.load(source / VOCAB)
     with build_folder(dest) as folder:
-        writer = CorpusWriter(folder, len(vocab), more)
+        writer = CorpusWriter(folder, len(vocab), columns)
         for index in np.sort(order[:count]):
             add_document(writer, corpus, int(index))
-        about = {key: corpus.manifest[key] for key in ("languages",) if key in corpus.manifest}
-        close_corpus(folder, {"": writer}, vocab, {"sources": [str(source)], **about})
+        notes = {key: corpus.manifest[key] for key in ("languages",) if key in corpus.manifest}
+        close_corpus(folder, {"": writer}, vocab, {"sources": [str(source)], **notes})
 
 
 def add_document(writer: CorpusWriter, corpus: Corpus, index: int) -> None:
@@ -400,45 +410,45 @@ def judge_mixture(job: TrainingJob) -> dict[str, float] | None:
     newest = start.run.newest()
     if newest is None or not trial.finished:
         return None
-    found: dict[str, list[float]] = {name: [] for name in names}
+    losses: dict[str, list[float]] = {name: [] for name in names}
     for place in corpora_of(start.config)[1].values():
         setup = open_setup(newest, place, choose_device(start.config.device))
         for name, part in setup.data.train.parts.items():
             assert isinstance(part, Part)
             # all texts by one objective; in training each text has one of them
-            own = replace(setup, data=replace(setup.data, train=part.own))
+            alone = replace(setup, data=replace(setup.data, train=part.own))
             try:
-                loss = objective(own, start.config.max_tokens, lambda _: None)["loss"]
+                loss = objective(alone, start.config.max_tokens, lambda _: None)["loss"]
             except NonFiniteError as error:
                 log.warning("%s: %s", job.name, error)
                 return None
-            found[name].append(loss)
-    return {name: float(np.mean(own)) for name, own in found.items()}
+            losses[name].append(loss)
+    return {name: float(np.mean(values)) for name, values in losses.items()}
 
 
-def mixture_lines(found: Mapping[str, Any]) -> list[str]:
+def mixture_lines(contents: Mapping[str, Any]) -> list[str]:
     """The losses of all mixtures in lines, or the plan where nothing is trained."""
-    if not found[SEARCH]:
-        return plan_lines(found["plan"], found["jobs"])
+    if not contents[SEARCH]:
+        return plan_lines(contents["plan"], contents["jobs"])
     lines = list[str]()
     for kind in ROUNDS:
-        if found[kind]:
-            lines += [f"{kind}:", *table_lines([flat(row) for row in found[kind]])]
-    return [*lines, f"found: {best_text(found)}"]
+        if contents[kind]:
+            lines += [f"{kind}:", *table_lines([flat(row) for row in contents[kind]])]
+    return [*lines, f"found: {best_text(contents)}"]
 
 
-def mixture_page(found: Mapping[str, Any]) -> list[str]:
+def mixture_page(contents: Mapping[str, Any]) -> list[str]:
     """The losses of all mixtures as a page of Markdown."""
-    lines = [f"`unitk train {' '.join(found['mix']['train'])}`", ""]
+    lines = [f"`unitk train {' '.join(contents['mix']['train'])}`", ""]
     for kind in ROUNDS:
-        if found[kind]:
-            lines += [f"{kind}:", "", *markdown_table([flat(row) for row in found[kind]]), ""]
-    return [*lines, f"found: `{best_text(found)}`"]
+        if contents[kind]:
+            lines += [f"{kind}:", "", *markdown_table([flat(row) for row in contents[kind]]), ""]
+    return [*lines, f"found: `{best_text(contents)}`"]
 
 
-def best_text(found: Mapping[str, Any]) -> str:
+def best_text(contents: Mapping[str, Any]) -> str:
     """The mixture that was found, as options of a training."""
-    return " ".join(f"--task {name}={n:g}" for name, n in found[SEARCH][0]["shares"].items())
+    return " ".join(f"--task {name}={n:g}" for name, n in contents[SEARCH][0]["shares"].items())
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:

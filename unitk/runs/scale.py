@@ -142,7 +142,7 @@ def scale(given: Options, base: Sequence[str]) -> dict[str, Any]:
     # a ladder that goes on keeps its plan: measuring costs a minute
     plan = known["plan"] if "plan" in known else measure_sizes(rungs)
     if known:
-        check_plan(path, plan, [{"task": one.task, "rung": one.name} for one in rungs])
+        check_plan(path, plan, [{"task": rung.task, "rung": rung.name} for rung in rungs])
     check_memory(plan, given.jobs, rungs[0].trial.start.config.device)
     if given.plan:
         return {"scale": spec, "plan": plan, "jobs": given.jobs, "rungs": [], "fits": {}}
@@ -200,8 +200,12 @@ def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
         name = word.split("=")[0].removeprefix("--")
         name = name.replace("_", "-")
         require(name not in OWN, f"--{name} excludes unitk scale: {OWN.get(name)}")
-    for option, each in (("sizes", given.sizes), ("tokens", given.tokens), ("tasks", given.tasks)):
-        twice = next((one for one in each if each.count(one) > 1), None)
+    for option, values in (
+        ("sizes", given.sizes),
+        ("tokens", given.tokens),
+        ("tasks", given.tasks),
+    ):
+        twice = next((value for value in values if values.count(value) > 1), None)
         require(twice is None, f"--{option} names {twice} twice")
     pairs = [(size, tokens) for size in given.sizes for tokens in given.tokens]
     if given.held_out:
@@ -210,11 +214,11 @@ def ladder(given: Options, base: Sequence[str]) -> list[Rung]:
             pairs.append(last)
     rungs = list[Rung]()
     for task in given.tasks or ("",):
-        own = [*base, f"--task={task}"] if task else [*base]
+        words = [*base, f"--task={task}"] if task else [*base]
         if task:
             require(not any(w.startswith("--task.") for w in base), "--tasks excludes --task.*")
-            own = [*without_options(base, "--task"), f"--task={task}"]
-        rungs += [rung_of(given.save_dir, own, size, tokens) for size, tokens in pairs]
+            words = [*without_options(base, "--task"), f"--task={task}"]
+        rungs += [rung_of(given.save_dir, words, size, tokens) for size, tokens in pairs]
     return rungs
 
 
@@ -238,11 +242,11 @@ def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
     heads = max(1, round(width * arch.num_heads / arch.width))
     ffn = max(8, 8 * round(width * arch.ffn_width / arch.width / 8))
     shape = {"width": width, "num-layers": layers, "num-heads": heads, "ffn-width": ffn}
-    own = [*base, *(f"--arch.{name}={value}" for name, value in shape.items())]
-    own += [f"--save-dir={folder / task / f'{size}-{tokens}'}", "--resume"]
+    words = [*base, *(f"--arch.{name}={value}" for name, value in shape.items())]
+    words += [f"--save-dir={folder / task / f'{size}-{tokens}'}", "--resume"]
     # the slots of an update follow from options and defaults, and the updates from these
     try:
-        parsed = parse_train([*own, "--max-steps=1"])
+        parsed = parse_train([*words, "--max-steps=1"])
     except UsageError as error:  # the same training was parsed above, in another shape
         raise UsageError(f"{size} of --sizes or --held-out: {error}") from error
     start = prepare(parsed)
@@ -251,7 +255,7 @@ def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
     require(
         steps > 1, f"--tokens {tokens} is less than 2 updates of {start.config.batch_tokens} slots"
     )
-    return Rung(task, f"{size}-{tokens}", tokens, steps, (*own, f"--max-steps={steps}"), size)
+    return Rung(task, f"{size}-{tokens}", tokens, steps, (*words, f"--max-steps={steps}"), size)
 
 
 def name_held_out(given: Options, rungs: Sequence[Rung]) -> str:
@@ -269,13 +273,13 @@ def measure_sizes(rungs: Sequence[Rung]) -> list[dict[str, Any]]:
     first: dict[Hashable, TrainingJob] = {
         (rung.task, rung.size): rung for rung in sorted(rungs, key=lambda rung: area[rung.size])
     }
-    found = time_jobs(first)
+    costs = time_jobs(first)
     plan = list[dict[str, Any]]()
     for rung in rungs:
-        seconds, memory = found[rung.task, rung.size]
-        own = {"task": rung.task, "rung": rung.name, "weights": rung.weights}
-        own |= {"tokens": rung.tokens, "updates": rung.updates}
-        plan.append({**own, "seconds": rung.updates * seconds, "bytes": memory})
+        seconds, memory = costs[rung.task, rung.size]
+        row = {"task": rung.task, "rung": rung.name, "weights": rung.weights}
+        row |= {"tokens": rung.tokens, "updates": rung.updates}
+        plan.append({**row, "seconds": rung.updates * seconds, "bytes": memory})
     return plan
 
 
@@ -285,41 +289,41 @@ def tasks_of(rungs: Sequence[Rung]) -> list[str]:
 
 
 def fit_task(rows: Sequence[dict[str, Any]], task: str) -> dict[str, Any]:
-    """The law of an objective's losses, and what it says of the rung that was held out."""
-    own = [row for row in rows if row["task"] == task]
+    """The law of an objective's losses, and the loss that it predicts for the rung held out."""
+    of_task = [row for row in rows if row["task"] == task]
     # null in JSON; the fit refuses it
-    losses = [row["loss"] if row["loss"] is not None else math.nan for row in own]
-    fitted = [at for at, row in enumerate(own) if not row["held_out"]]
-    columns = [[row[name] for row in own] for name in ("weights", "tokens")]
-    found = fit(*([values[at] for at in fitted] for values in [*columns, losses]))
-    result: dict[str, Any] = {name: found.interval(name) for name in NUMBERS}
-    result["law"] = vars(found.law)
-    # what the law says of each rung, in their order
-    result["fitted"] = [found.law.loss(*rung) for rung in zip(*columns, strict=True)]
-    [last] = [at for at, row in enumerate(own) if row["held_out"]]
-    predicted = found.predict(columns[0][last], columns[1][last])
-    return {**result, "predicted": predicted, "measured": own[last]["loss"]}
+    losses = [row["loss"] if row["loss"] is not None else math.nan for row in of_task]
+    fitted = [at for at, row in enumerate(of_task) if not row["held_out"]]
+    columns = [[row[name] for row in of_task] for name in ("weights", "tokens")]
+    estimate = fit(*([values[at] for at in fitted] for values in [*columns, losses]))
+    result: dict[str, Any] = {name: estimate.interval(name) for name in NUMBERS}
+    result["law"] = vars(estimate.law)
+    # the law's loss of each rung, in their order
+    result["fitted"] = [estimate.law.loss(*rung) for rung in zip(*columns, strict=True)]
+    [last] = [at for at, row in enumerate(of_task) if row["held_out"]]
+    predicted = estimate.predict(columns[0][last], columns[1][last])
+    return {**result, "predicted": predicted, "measured": of_task[last]["loss"]}
 
 
-def ladder_lines(found: dict[str, Any]) -> list[str]:
+def ladder_lines(contents: dict[str, Any]) -> list[str]:
     """Losses and fits in lines, or the plan where nothing is trained."""
-    if not found["rungs"]:
-        return plan_lines(found["plan"], found["jobs"])
-    return [*table_lines(rung_rows(found)), *law_lines(found)]
+    if not contents["rungs"]:
+        return plan_lines(contents["plan"], contents["jobs"])
+    return [*table_lines(rung_rows(contents)), *law_lines(contents)]
 
 
-def ladder_page(found: dict[str, Any]) -> list[str]:
+def ladder_page(contents: dict[str, Any]) -> list[str]:
     """Losses and fits as a page of Markdown."""
-    command = " ".join(found["scale"]["train"])
-    laws = [f"- {line}" for line in law_lines(found)]
-    return [f"`unitk train {command}`", "", *markdown_table(rung_rows(found)), "", *laws]
+    command = " ".join(contents["scale"]["train"])
+    laws = [f"- {line}" for line in law_lines(contents)]
+    return [f"`unitk train {command}`", "", *markdown_table(rung_rows(contents)), "", *laws]
 
 
-def rung_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+def rung_rows(contents: dict[str, Any]) -> list[dict[str, Any]]:
     """The rungs with the losses of the law beside those that were measured."""
-    laws = [loss for own in found["fits"].values() for loss in own["fitted"]]
+    laws = [loss for fit_of_task in contents["fits"].values() for loss in fit_of_task["fitted"]]
     rows = list[dict[str, Any]]()
-    for row, law in zip(found["rungs"], laws, strict=True):
+    for row, law in zip(contents["rungs"], laws, strict=True):
         off = None if row["loss"] is None else row["loss"] - law
         rows.append(
             {
@@ -332,24 +336,24 @@ def rung_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def law_lines(found: dict[str, Any]) -> list[str]:
+def law_lines(contents: dict[str, Any]) -> list[str]:
     """The law of each objective, and what it says of the rung held out."""
     lines = list[str]()
-    for task, own in found["fits"].items():
-        numbers = (f"{name} {value_text(own[name])}" for name in NUMBERS)
+    for task, fit_of_task in contents["fits"].items():
+        numbers = (f"{name} {value_text(fit_of_task[name])}" for name in NUMBERS)
         lines.append(f"{task}: loss = floor + A / N^alpha + B / D^beta with {', '.join(numbers)}")
-        unknown = [name for name in ("alpha", "beta") if own["law"][name] in (LOW, HIGH)]
+        unknown = [name for name in ("alpha", "beta") if fit_of_task["law"][name] in (LOW, HIGH)]
         if unknown:
             which = " and ".join(unknown)
             lines.append(
                 f"{task}: the rungs do not tell {which}: the nearest law has a limit of it"
             )
         measured = "not finite"
-        if own["measured"] is not None:
-            apart = own["measured"] - own["predicted"][0]
-            measured = f"{own['measured']:.4f}, {apart:+.4f} nats apart"
-        what = f"predicted {value_text(own['predicted'])}, measured {measured}"
-        lines.append(f"{task}: the rung held out: {what}")
+        if fit_of_task["measured"] is not None:
+            apart = fit_of_task["measured"] - fit_of_task["predicted"][0]
+            measured = f"{fit_of_task['measured']:.4f}, {apart:+.4f} nats apart"
+        predicted = value_text(fit_of_task["predicted"])
+        lines.append(f"{task}: the rung held out: predicted {predicted}, measured {measured}")
     return lines
 
 

@@ -79,13 +79,13 @@ class Trial:
         """The step and the --best-metric of each validation so far; NaN is the worst of all."""
         metric = self.start.metric
         events = read_events(self.start.run.path / LOG)
-        found = [(one["step"], one.get(metric)) for one in events if one["kind"] == "valid"]
+        found = [(event["step"], event.get(metric)) for event in events if event["kind"] == "valid"]
         return [(step, math.nan if value is None else value) for step, value in found]
 
     def best(self, budget: int) -> float:
         """The best --best-metric within a budget, so that less is better; infinite without one."""
-        own = (self.sign * v for step, v in self.scores if step <= budget and math.isfinite(v))
-        return min(own, default=math.inf)
+        scores = (self.sign * v for step, v in self.scores if step <= budget and math.isfinite(v))
+        return min(scores, default=math.inf)
 
     @property
     def sign(self) -> int:
@@ -187,8 +187,8 @@ def draw_trials(given: Options) -> list[dict[str, str]]:
         # what has no = belongs to the option before it
         name, equals, value = text.partition("=")
         last = next(reversed(axes), None)
-        if not equals and last is not None and isinstance(own := axes[last], list):
-            own.append(text)
+        if not equals and last is not None and isinstance(values := axes[last], list):
+            values.append(text)
             continue
         require(bool(equals and value), f"--over {text}: write OPTION=VALUE,VALUE or =LOW:HIGH")
         name = name.removeprefix("--")
@@ -198,7 +198,7 @@ def draw_trials(given: Options) -> list[dict[str, str]]:
     ranges = [name for name, axis in axes.items() if isinstance(axis, tuple)]
     for name, axis in axes.items():
         values = axis if isinstance(axis, list) else []
-        twice = next((one for one in values if values.count(one) > 1), None)
+        twice = next((choice for choice in values if values.count(choice) > 1), None)
         require(twice is None, f"--over {name} names {twice} twice")
     if given.trials is None:
         require(not ranges, f"--trials N is needed: --over {' '.join(ranges)} is a range")
@@ -264,19 +264,21 @@ def check_comparable(trials: Sequence[Trial]) -> None:
         )
         if not (first.has_loss or other.has_loss):
             continue
-        one, two = (trial.start.parsed.settings for trial in (first, other))
+        ours = first.start.parsed.settings
+        others = other.start.parsed.settings
         require(
-            one["task"].text == two["task"].text,
-            f"--over task: {metric} of {one['task'].text} and {two['task'].text} do not compare: "
-            "rank by another --best-metric, such as valid/rouge1, or sweep one task at a time",
+            ours["task"].text == others["task"].text,
+            f"--over task: {metric} of {ours['task'].text} and {others['task'].text} do not "
+            "compare: rank by another --best-metric, such as valid/rouge1, or sweep one task at a "
+            "time",
         )
-        alike = figure(metric) != "loss" or one.only("criterion") == two.only("criterion")
+        alike = figure(metric) != "loss" or ours.only("criterion") == others.only("criterion")
         require(
             alike,
             f"{over}: {metric} has what the criterion adds: rank by another --best-metric, such "
             "as valid/lm/ppl",
         )
-    asked = sorted({option for one in trials for option in one.values if option[:5] == "task."})
+    asked = sorted({option for trial in trials for option in trial.values if option[:5] == "task."})
     if asked and first.has_loss:
         log.warning(
             "--over %s: if trials are asked for other words, %s does not compare them",
@@ -293,8 +295,8 @@ def rungs(given: Options, start: Start) -> list[int]:
     require(bool(total), "--halving divides the updates of a run: give --max-steps behind --")
     # a budget below --valid-every would end before the first validation
     shares = (given.halving**rung for rung in range(given.rungs - 1, 0, -1))
-    found = [total // share for share in shares if total // share >= start.config.valid_every]
-    return [*found, WHOLE]
+    budgets = [total // share for share in shares if total // share >= start.config.valid_every]
+    return [*budgets, WHOLE]
 
 
 def train_to(trial: Trial, budget: int) -> None:
@@ -303,8 +305,8 @@ def train_to(trial: Trial, budget: int) -> None:
 
     if any(step >= budget for step, _ in trial.scores) or trial.finished:
         return
-    own = ", ".join(f"{name} {value}" for name, value in trial.values.items())
-    log.info("%s: %s", trial.name, own)
+    values = ", ".join(f"{name} {value}" for name, value in trial.values.items())
+    log.info("%s: %s", trial.name, values)
     running = events(Trainer(prepare(trial.start.parsed)))  # finds what it has saved by now
     try:
         for event in running:
@@ -326,8 +328,8 @@ def table_of(trials: Sequence[Trial]) -> list[dict[str, Any]]:
         ranks = [trial.sign * value for _, value in finite]
         step, value = finite[ranks.index(min(ranks))] if finite else (None, None)
         done = scores[-1][0] if scores else 0
-        own = {"trial": trial.name, **trial.values, "steps": done}
-        rows.append({**own, "best_step": step, trial.start.metric: value})
+        row = {"trial": trial.name, **trial.values, "steps": done}
+        rows.append({**row, "best_step": step, trial.start.metric: value})
     order = {trial.name: trial.best(WHOLE) for trial in trials}
     return sorted(rows, key=lambda row: (-row["steps"], order[row["trial"]]))
 
@@ -336,7 +338,9 @@ def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     """The table in lines."""
 
     def cell(value: Any) -> str:
-        return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+        if value is None:
+            return "-"
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
 
     cells = [[*rows[0]], *([cell(value) for value in row.values()] for row in rows)]
     wide = [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -72,14 +72,14 @@ def measure_contextuality(
         for i, source in enumerate(sources)
         if sum(map(len, source))
     ]
-    word = [~np.isin(ids, symbols) for ids in tokens]
-    text = np.repeat(np.arange(len(tokens)), [some.sum() for some in word])
-    ids = np.concatenate([ids[some] for ids, some in zip(tokens, word, strict=True)] or [[]])
+    is_word = [~np.isin(ids, symbols) for ids in tokens]
+    text = np.repeat(np.arange(len(tokens)), [kept.sum() for kept in is_word])
+    ids = np.concatenate([ids[kept] for ids, kept in zip(tokens, is_word, strict=True)] or [[]])
     # slots of a word side by side, in a drawn order, of which the first ones are taken
     order = rng.permutation(len(ids))
     order = order[np.argsort(ids[order], kind="stable")]
-    found, first = np.unique(ids[order], return_index=True)
-    groups = [some[:most] for some in np.split(order, first[1:]) if len(some) >= least]
+    _, first = np.unique(ids[order], return_index=True)
+    groups = [rows[:most] for rows in np.split(order, first[1:]) if len(rows) >= least]
     starts = np.unique(text, return_index=True)[1]
     sizes = np.diff(np.append(starts, len(text)))  # words of each text that has some
     lacks = {
@@ -87,15 +87,16 @@ def measure_contextuality(
         f"no word that occurs {least} times": not groups,
         "no text of two words": sizes.max(initial=0) < 2,
     }
-    if what := next((what for what, holds in lacks.items() if holds), ""):
-        raise DataError(f"--input has {what}: give more texts")
+    for lack, holds in lacks.items():
+        if holds:
+            raise DataError(f"--input has {lack}: give more texts")
     drawn = starts + rng.integers(0, sizes)
     layers = []
     # a layer at a time: the states of all of them would take much more memory than time is lost
     for depth in range(len(model.reader.layers) + 1):
-        one = replace(config, layer=depth, pool="none")
-        states = [x for x in embed(model, task, sources, one, report=report) if len(x)]
-        table = np.concatenate([x[some] for x, some in zip(states, word, strict=True)])
+        of_layer = replace(config, layer=depth, pool="none")
+        states = [x for x in embed(model, task, sources, of_layer, report=report) if len(x)]
+        table = np.concatenate([x[kept] for x, kept in zip(states, is_word, strict=True)])
         layers.append(measures(table.astype(np.float64), groups, starts, drawn))
     return layers
 
@@ -156,11 +157,12 @@ def draw(layers: Sequence[LayerMeasures], output: Path) -> None:
         figures = [layer.figures() for layer in layers]
         curves = {name: ("--", "measured"), base: (":", "random words")}
         for key, (style, label) in (curves | {f"{name}/adjusted": ("-", "difference")}).items():
-            axis.plot([one[key] for one in figures], style, marker=".", label=label)
+            values = [of_layer[key] for of_layer in figures]
+            axis.plot(values, style, marker=".", label=label)
         axis.set_title(title)
         axis.set_xlabel("layer")
         axis.set_xticks(range(len(layers)))
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
-    with new_file(output, "--plot") as part:
-        save(figure, part, 120)
+    with new_file(output, "--plot") as path:
+        save(figure, path, 120)

@@ -52,9 +52,9 @@ class Step:
 
 def open_gates(model: Model) -> dict[str, Tensor]:
     """A gate of 1 for each head of the model."""
-    found = {name: torch.ones(part.num_heads) for name, part in _parts(model).items()}
-    require(len(found) > 0, "--checkpoint: this architecture has no attention heads")
-    return found
+    gates = {name: torch.ones(part.num_heads) for name, part in _parts(model).items()}
+    require(len(gates) > 0, "--checkpoint: this architecture has no attention heads")
+    return gates
 
 
 def _parts(model: Model) -> dict[str, HeadParts]:
@@ -84,29 +84,29 @@ def importance(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, Tensor]
         batch = batch.to(setup.device)
         rows = next(iter(batch.towers.values())).shape[1]
         # a gate for each row: absolute values are taken before rows are added up
-        own = {
+        gates_BH = {
             name: gate.to(setup.device).expand(rows, -1).clone().requires_grad_()
             for name, gate in gates.items()
         }
         torch.manual_seed(number)  # for models that draw noise
-        with gate(model, own), setup.autocast():
+        with gate(model, gates_BH), setup.autocast():
             loss = setup.criterion(model, batch, 0, None)
         # sums over the words of a row, so that long rows weigh more, as in training
         summed = torch.stack([*loss.sums.values()]).sum()
         # a head that no ask of this batch reads has a gradient of 0
-        every = torch.autograd.grad(summed, [*own.values()], materialize_grads=True)
-        for name, gradient_BH in zip(own, every, strict=True):
+        gradients_BH = torch.autograd.grad(summed, [*gates_BH.values()], materialize_grads=True)
+        for name, gradient_BH in zip(gates_BH, gradients_BH, strict=True):
             total[name] += gradient_BH.abs().sum(0).double().cpu()
-    for name, one in total.items():
-        check_finite(one, f"the importance of the heads of {name}")
+    for name, sums in total.items():
+        check_finite(sums, f"the importance of the heads of {name}")
     # the layers' gradients differ in size for reasons that have nothing to do with their heads
-    return {name: one / one.norm().clamp(min=1e-30) for name, one in total.items()}
+    return {name: sums / sums.norm().clamp(min=1e-30) for name, sums in total.items()}
 
 
 def report_figures(setup: Setup, gates: Gates, max_tokens: int) -> dict[str, float]:
     """What `unitk evaluate` reports of a model with gates."""
-    own = {name: gate.to(setup.device) for name, gate in gates.items()}
-    with gate(setup.model, own):
+    placed = {name: gate.to(setup.device) for name, gate in gates.items()}
+    with gate(setup.model, placed):
         return objective(setup, max_tokens, lambda done: None)  # the bar counts heads
 
 
@@ -118,10 +118,11 @@ def one_by_one(
     alone = {name: torch.zeros(gate.shape) for name, gate in gates.items()}
     for name, gate in gates.items():
         for head in range(len(gate)):
-            one = torch.zeros(len(gate))
-            one[head] = 1  # this head of the part; all other parts keep theirs
-            for found, own in ((without, 1 - one), (alone, one)):
-                found[name][head] = report_figures(setup, {**gates, name: own}, max_tokens)["loss"]
+            only = torch.zeros(len(gate))
+            only[head] = 1  # this head of the part; all other parts keep theirs
+            for losses, of_part in ((without, 1 - only), (alone, only)):
+                figures = report_figures(setup, {**gates, name: of_part}, max_tokens)
+                losses[name][head] = figures["loss"]
                 report(1)
     return without, alone
 
@@ -133,13 +134,13 @@ def prune(gates: Gates, important: Gates, count: int) -> dict[str, Tensor]:
         for name, gate in gates.items()
         for head in gate.nonzero().flatten().tolist()
     )
-    found = {name: gate.clone() for name, gate in gates.items()}
+    pruned = {name: gate.clone() for name, gate in gates.items()}
     for _, name, head in order:
         # a layer without attention is no longer the architecture that it was
-        if count and found[name].sum() > 1:
-            found[name][head] = 0
+        if count and pruned[name].sum() > 1:
+            pruned[name][head] = 0
             count -= 1
-    return found
+    return pruned
 
 
 def removable(gates: Gates, until: float) -> int:
@@ -187,22 +188,25 @@ def write(setup: Setup, gates: Gates, folder: Path) -> None:
     heads = tuple(map(len, left.values()))
     tensors = mean([setup.path])
     for name, rows in left.items():
-        for one in [one for one in tensors if one.startswith(f"{name}.")]:
-            tensors[one] = _cut(tensors[one], one.removeprefix(f"{name}."), parts[name], rows)
+        for stored in [stored for stored in tensors if stored.startswith(f"{name}.")]:
+            leaf = stored.removeprefix(f"{name}.")
+            tensors[stored] = _cut(tensors[stored], leaf, parts[name], rows)
     options = setup.state["config"] | {"arch.layer_heads": render(heads)}
     rewrite(setup.path, folder, tensors, {"config": options}, untrained=True)
 
 
-def _cut(tensor: Tensor, leaf: str, part: HeadParts, left: Tensor) -> Tensor:
+def _cut(tensor: Tensor, leaf: str, attention: HeadParts, left: Tensor) -> Tensor:
     """What of a part's tensor belongs to the heads that are left."""
-    whole = part.num_heads
+    whole = attention.num_heads
     if leaf.startswith("qkv."):
         # queries, keys and values lie one below the other, each with a stretch for each head
         return tensor.unflatten(0, (3, whole, -1))[:, left].flatten(0, 2)
     if leaf == "out.weight":
-        found: Tensor = tensor.unflatten(1, (whole, -1))[:, left].flatten(1)
+        weight: Tensor = tensor.unflatten(1, (whole, -1))[:, left].flatten(1)
         # the norm before it is one of fewer values then (`Stack`)
-        return found * (whole / len(left)) ** 0.5 if isinstance(part.norm, RMSNorm) else found
+        if isinstance(attention.norm, RMSNorm):
+            weight = weight * (whole / len(left)) ** 0.5
+        return weight
     shared = leaf in ("out.bias", "query_norm.weight", "key_norm.weight")
     return tensor if shared else tensor[left]  # a head's own gate and query scale
 
@@ -210,16 +214,16 @@ def _cut(tensor: Tensor, leaf: str, part: HeadParts, left: Tensor) -> Tensor:
 def compare_models(before: Setup, after: Setup, max_tokens: int) -> dict[str, float]:
     """Weights and loss of two models, and how long each takes for the corpus: the least of three
     passes."""
-    found: dict[str, float] = {}
-    for name, one in {"before": before, "after": after}.items():
-        found[f"{name}/weights"] = sum(p.numel() for p in one.model.parameters())
-        taken = []  # the shortest: whatever else the machine does makes a pass longer
+    figures: dict[str, float] = {}
+    for name, setup in {"before": before, "after": after}.items():
+        figures[f"{name}/weights"] = sum(p.numel() for p in setup.model.parameters())
+        seconds = []  # the shortest: whatever else the machine does makes a pass longer
         for _ in range(3):
             start = time.perf_counter()
-            found[f"{name}/loss"] = objective(one, max_tokens, lambda done: None)["loss"]
-            taken.append(time.perf_counter() - start)
-        found[f"{name}/seconds"] = min(taken)
-    return found
+            figures[f"{name}/loss"] = objective(setup, max_tokens, lambda done: None)["loss"]
+            seconds.append(time.perf_counter() - start)
+        figures[f"{name}/seconds"] = min(seconds)
+    return figures
 
 
 def draw(important: Gates, steps: Sequence[Step], output: Path) -> None:
@@ -229,8 +233,8 @@ def draw(important: Gates, steps: Sequence[Step], output: Path) -> None:
     figure = Figure(figsize=(11, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     table = torch.full((len(important), max(map(len, important.values()))), torch.nan)
-    for row, found in zip(table, important.values(), strict=True):
-        row[: len(found)] = found
+    for row, importances in zip(table, important.values(), strict=True):
+        row[: len(importances)] = importances
     image = left.imshow(table.numpy(), aspect="auto", vmin=0)
     figure.colorbar(image)
     left.set_yticks(range(len(important)), [name.removesuffix(".attention") for name in important])
@@ -241,8 +245,8 @@ def draw(important: Gates, steps: Sequence[Step], output: Path) -> None:
     right.set_xlabel(f"heads removed of {table.isfinite().sum()}")
     right.set_title("loss")
     right.grid(alpha=0.3)
-    with new_file(output, "--plot") as part:
-        save(figure, part, 120)
+    with new_file(output, "--plot") as path:
+        save(figure, path, 120)
 
 
 def draw_over_run(important: Mapping[int, Gates], output: Path) -> None:
@@ -252,7 +256,7 @@ def draw_over_run(important: Mapping[int, Gates], output: Path) -> None:
     steps = [*important]
     names = [*next(iter(important.values()))]
     # [heads, checkpoints]: the heads of a part one below the other
-    table = torch.stack([torch.cat([*own.values()]) for own in important.values()], dim=1)
+    table = torch.stack([torch.cat([*of_step.values()]) for of_step in important.values()], dim=1)
     sizes = [len(important[steps[0]][name]) for name in names]
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
     figure = Figure(figsize=(8, 1.5 + 0.18 * len(table)), layout="constrained")
@@ -264,5 +268,5 @@ def draw_over_run(important: Mapping[int, Gates], output: Path) -> None:
     axis.set_xticks(range(len(steps)), [f"{step:,}" for step in steps], rotation=45)
     axis.set_xlabel("update")
     axis.set_title("importance of the heads of each layer")
-    with new_file(output, "--plot") as part:
-        save(figure, part, 120)
+    with new_file(output, "--plot") as path:
+        save(figure, path, 120)

@@ -120,22 +120,22 @@ def read_states(
 ) -> Floats:
     """The mean state of the slots of each place [P, D]; few texts' states are in memory at once."""
     config = replace(config, pool="none")
-    found: Floats | None = None
+    means: Floats | None = None
     needed, at = np.unique(places_P4[:, 1], return_inverse=True)
     order = np.argsort(at, kind="stable")
     begins = np.searchsorted(at[order], np.arange(len(needed) + 1))
     # only texts with a place that was drawn are read
     for first in range(0, len(needed), TOGETHER):
-        some = needed[first : first + TOGETHER]
-        states = embed(model, task, [sources[i] for i in some], config, report=report)
+        texts = needed[first : first + TOGETHER]
+        states = embed(model, task, [sources[i] for i in texts], config, report=report)
         for k, x_TD in enumerate(states, first):
-            if found is None:
-                found = np.empty((len(places_P4), x_TD.shape[1]), np.float32)
+            if means is None:
+                means = np.empty((len(places_P4), x_TD.shape[1]), np.float32)
             for place in order[begins[k] : begins[k + 1]]:
                 start, stop = places_P4[place, 2:]
-                found[place] = x_TD[start:stop].mean(axis=0)
-    assert found is not None
-    return found
+                means[place] = x_TD[start:stop].mean(axis=0)
+    assert means is not None
+    return means
 
 
 def reduce_states(states_ND: Floats, how: Reduce) -> Floats:

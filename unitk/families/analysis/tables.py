@@ -65,7 +65,7 @@ class Words:
     def cover(self, rows: Sequence[Row]) -> tuple[list[Row], Ids]:
         """The rows whose words all have vectors, and the numbers of these words [N, words]."""
         numbers = [[self.find(word) for word in row.words] for row in rows]
-        kept = [i for i, some in enumerate(numbers) if None not in some]
+        kept = [i for i, indices in enumerate(numbers) if None not in indices]
         return [rows[i] for i in kept], np.array([numbers[i] for i in kept], np.int64)
 
 
@@ -170,12 +170,13 @@ def solve_analogies(unit_VD: Floats, rows: list[Row], words_N4: Ids) -> dict[str
         a, b, c, answer = words_N4[at : at + TOGETHER].T
         score_QV = (unit_VD[b] - unit_VD[a] + unit_VD[c]) @ unit_VD.T
         # without this the nearest word is mostly c or b itself
-        for given in (a, b, c):
-            score_QV[np.arange(len(given)), given] = -np.inf
+        for question_word in (a, b, c):
+            score_QV[np.arange(len(question_word)), question_word] = -np.inf
         right[at : at + TOGETHER] = score_QV.argmax(axis=1) == answer
     sections = np.array([row.section for row in rows])
-    of = {name: float(right[sections == name].mean()) for name in np.unique(sections) if name}
-    return {"": float(right.mean())} | of
+    names = [name for name in np.unique(sections) if name]
+    figures = {name: float(right[sections == name].mean()) for name in names}
+    return {"": float(right.mean())} | figures
 
 
 def cluster(unit_VD: Floats, rows: list[Row], words_N1: Ids) -> dict[str, float]:
@@ -190,10 +191,12 @@ def cluster(unit_VD: Floats, rows: list[Row], words_N1: Ids) -> dict[str, float]
         return {"": 1.0}
     # distances of unit vectors grow with the angle, so these are clusters by cosine
     tree = hierarchy.ward(unit_VD[words_N1[:, 0]])
-    found = hierarchy.fcluster(tree, len({*said}), "maxclust")
-    inside = Counter(zip(found.tolist(), said, strict=True))
-    most = {own: max(n for (one, _), n in inside.items() if one == own) for own, _ in inside}
-    return {"": sum(most.values()) / len(rows)}
+    clusters = hierarchy.fcluster(tree, len({*said}), "maxclust")
+    inside = Counter(zip(clusters.tolist(), said, strict=True))
+    most = Counter[int]()  # of each cluster: how many of its words have the commonest category
+    for (number, _), count in inside.items():
+        most[number] = max(most[number], count)
+    return {"": most.total() / len(rows)}
 
 
 SPEARMAN = "Spearman's correlation of cosines and scores x 100"

@@ -138,8 +138,8 @@ class HeadOptions(Checked):
         check_picture(self.plot, "--plot")
         removing = {"--each": self.each, "--dest": self.dest}
         removing |= {"--step": self.step != 0.1, "--until": self.until != 1.0}
-        for name, given in removing.items():
-            require(not (self.over_run and given), f"{name} has no effect with --over-run")
+        for name, chosen in removing.items():
+            require(not (self.over_run and chosen), f"{name} has no effect with --over-run")
 
 
 def layer_figures(parsed: config.Parsed) -> list[dict[str, float]]:
@@ -217,9 +217,9 @@ def word_vectors(parsed: config.Parsed) -> dict[str, Floats]:
 def vectors(parsed: config.Parsed) -> None:
     """`vectors`: write a vector for each word."""
     given = parsed.main
-    found = word_vectors(parsed)
-    first = f"{len(found)} {len(next(iter(found.values())))}"
-    lines = (f"{word} {' '.join(map(str, list_numbers(own)))}" for word, own in found.items())
+    table = word_vectors(parsed)
+    first = f"{len(table)} {len(next(iter(table.values())))}"
+    lines = (f"{word} {' '.join(map(str, list_numbers(vector)))}" for word, vector in table.items())
     write(chain([first], lines), given.output, given.overwrite)
 
 
@@ -253,15 +253,15 @@ def head_figures(parsed: config.Parsed) -> dict[str, Any]:
             analysis.write(evaluation, steps[-1].gates, folder)
     if given.plot is not None:
         analysis.draw(tables["importance"], steps, given.plot)
-    about: dict[str, Any] = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
+    record: dict[str, Any] = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
     if dest is not None:
-        about |= analysis.compare_models(evaluation, opened(dest, task=given.task), max_tokens)
+        record |= analysis.compare_models(evaluation, opened(dest, task=given.task), max_tokens)
     rows = {
         title: {name: row.tolist() for name, row in table.items()}
         for title, table in tables.items()
     }
     curve = [{"removed": step.removed, "left": step.left} | step.figures for step in steps]
-    return about | rows | {"curve": curve}
+    return record | rows | {"curve": curve}
 
 
 def importance_over_run(given: HeadOptions, opened: Callable[[Path], Any]) -> dict[str, Any]:
@@ -275,22 +275,22 @@ def importance_over_run(given: HeadOptions, opened: Callable[[Path], Any]) -> di
         f"--over-run needs a run with several checkpoints, but {run.path} has {len(steps)} (unitk "
         "train --save-every 100 --keep-last 1000)",
     )
-    found = dict[int, analysis.Gates]()
+    importances = dict[int, analysis.Gates]()
     with progress(len(steps), unit="checkpoints") as report:
         for step in steps:
             setup = opened(run.step(step))
-            found[step] = analysis.importance(
+            importances[step] = analysis.importance(
                 setup, analysis.open_gates(setup.model), given.max_tokens
             )
             report(1)
     if given.plot is not None:
-        analysis.draw_over_run(found, given.plot)
-    about: dict[str, Any] = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
+        analysis.draw_over_run(importances, given.plot)
+    record: dict[str, Any] = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
     tables = {
-        f"importance at step {step}": {name: row.tolist() for name, row in own.items()}
-        for step, own in found.items()
+        f"importance at step {step}": {name: row.tolist() for name, row in gates.items()}
+        for step, gates in importances.items()
     }
-    return about | tables
+    return record | tables
 
 
 @verb(

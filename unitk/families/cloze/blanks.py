@@ -46,22 +46,22 @@ def answers_of(pattern: Pattern, vocab: Vocab, single: bool) -> list[Ids]:
     """
     before = pattern.text.partition(BLANK)[0]
     answers = pattern.answers
-    found: list[Ids] = []
+    spelled: list[Ids] = []
     texts = answers.values() if isinstance(answers, dict) else ()
     for text in texts:
-        found.append(ids := answer_of(vocab, text, before))
+        spelled.append(ids := answer_of(vocab, text, before))
         spelt = " ".join(vocab.pieces(ids))
-        one = not single or (len(ids) == 1 and ids[0] != vocab.unk)
+        fits = not single or (len(ids) == 1 and ids[0] != vocab.unk)
         require(
-            one,
+            fits,
             f"{pattern.path}, line {text.line}: the answer {str(text)!r} is {len(ids)} tokens of "
             f"this vocabulary ({spelt}); one is needed, or --task.multi-token on",
         )
     require(
-        len({tuple(ids) for ids in found}) == len(found),
+        len({tuple(ids) for ids in spelled}) == len(spelled),
         f"{pattern.place}: two of its answers are the same tokens",
     )
-    return found
+    return spelled
 
 
 def room_of(pattern: Pattern, vocab: Vocab) -> tuple[int, int]:
@@ -96,9 +96,9 @@ def lay_out_answers(layout: Task, ids: Ids, answers: list[Ids], length_penalty: 
     end = [layout.protocol.end] if layout.protocol else []
     size = 0
     for number, answer in enumerate(answers):
-        one = fill_blank(layout, ids, np.append(answer, end).astype(np.int64))
-        [(tower, slots)] = one.towers.items()
-        [ask] = one.asks
+        example = fill_blank(layout, ids, np.append(answer, end).astype(np.int64))
+        [(tower, slots)] = example.towers.items()
+        [ask] = example.asks
         table = slots.table.copy()
         part_a = 0
         if layout.protocol:  # one answer after the other, and none sees those before it
@@ -115,7 +115,7 @@ def lay_out_answers(layout: Task, ids: Ids, answers: list[Ids], length_penalty: 
     sizes = np.array([len(label) for label in labels])
     weight = (sizes**-length_penalty).repeat(sizes).astype(np.float32)
     words = lm(np.concatenate(rows), np.concatenate(labels), name="answers", tower=tower)
-    first = np.array([[own[0] for own in rows]])
+    first = np.array([[slots_of_answer[0] for slots_of_answer in rows]])
     zero = np.zeros(1, np.int64)
     asks = [
         replace(words, weight=weight),

@@ -74,7 +74,7 @@ class Pattern:
         words = {n: self.words.get(n, {}).get(v, v) for n, v in zip(names, alone, strict=False)}
         if self.blank:
             words = {name: value.replace(self.blank, MARK, 1) for name, value in words.items()}
-        numbered = {f"choice{i}": one for i, one in enumerate([*choices, "", ""], 1)}
+        numbered = {f"choice{i}": choice for i, choice in enumerate([*choices, "", ""], 1)}
         return numbered | words, choices
 
     def render(self, parts: Sequence[str]) -> tuple[str, str]:
@@ -88,7 +88,7 @@ class Pattern:
         if isinstance(self.answers, dict):
             return list(self.answers.values())
         _, choices = self.values(parts)
-        return [Filled().format(self.answers, choice=one) for one in choices]
+        return [Filled().format(self.answers, choice=choice) for choice in choices]
 
     def has_blank(self, parts: Sequence[str]) -> bool:
         """Whether one of the fields has the blank, if the pattern takes it from there."""
@@ -120,7 +120,7 @@ def _read(path: Path, named: str) -> list[Pattern]:
     tree = parse_yaml(path, named)
     good = isinstance(tree, dict) and {"fields", "patterns"} <= tree.keys() <= KEYS
     lists = good and all(isinstance(tree[name], list) for name in ("fields", "patterns"))
-    tables = lists and all(isinstance(one, dict) for one in tree.get("words", {}).values())
+    tables = lists and all(isinstance(table, dict) for table in tree.get("words", {}).values())
     require(
         tables,
         f"{named} must have the lists fields and patterns, and at most answers, words and blank",
@@ -129,31 +129,37 @@ def _read(path: Path, named: str) -> list[Pattern]:
     second = CHOICES not in fields or fields.index(CHOICES) == 1
     require(second, f"{named}: choices must be the second of the fields")
     patterns = []
-    for one in tree["patterns"]:
-        spec = one if isinstance(one, dict) else {"text": one}
+    for entry in tree["patterns"]:
+        spec = entry if isinstance(entry, dict) else {"text": entry}
         text: Any = spec.get("text")
         answers = spec.get("answers", tree.get("answers"))
         is_text = isinstance(text, YamlText)
         require(is_text, f"{named}: a pattern must be a text, or have text and answers")
-        more = {"words": tree.get("words", {}), "blank": str(tree.get("blank", ""))}
-        patterns.append(Pattern(path=path, text=text, fields=fields, answers=answers, **more))
+        shared = {"words": tree.get("words", {}), "blank": str(tree.get("blank", ""))}
+        patterns.append(Pattern(path=path, text=text, fields=fields, answers=answers, **shared))
         _check(patterns[-1])
     return patterns
 
 
 def _check(pattern: Pattern) -> None:
     """Raise `UsageError`, with file and line, for a pattern that cannot be rendered."""
-    own = CHOICES in pattern.fields
+    brings_choices = CHOICES in pattern.fields
     answers = pattern.answers
     labels = isinstance(answers, dict) and all(isinstance(v, YamlText) for v in answers.values())
-    wanted = 'a text such as "{choice}"' if own else "two labels or more, each with a text"
-    good = isinstance(answers, YamlText) if own else labels and len(answers) > 1
-    require(good, f"{pattern.place}: answers must be {wanted}")
+    if brings_choices:
+        needed = 'a text such as "{choice}"'
+        good = isinstance(answers, YamlText)
+    else:
+        needed = "two labels or more, each with a text"
+        good = labels and len(answers) > 1
+    require(good, f"{pattern.place}: answers must be {needed}")
     count = pattern.text.count(BLANK)
     blanks = 0 if pattern.blank else 1
     require(count == blanks, f"{pattern.place}: {BLANK} must occur {blanks} times, got {count}")
     names = {name for name in pattern.fields if name != CHOICES}
-    _check_fields(pattern, pattern.text, names | {"choice1", "choice2"} if own else names)
+    if brings_choices:
+        names |= {"choice1", "choice2"}
+    _check_fields(pattern, pattern.text, names)
     if isinstance(answers, YamlText):
         _check_fields(pattern, answers, {"choice"})
 
@@ -169,5 +175,8 @@ def _check_fields(pattern: Pattern, text: YamlText, names: set[str]) -> None:
             name is None or name in names,
             f"{where}: no field {{{name}}}; there are {', '.join(sorted(names))}",
         )
-        for own in filter(None, (spec or "").split(",")):
-            require(own in FILTERS, f"{where}: no filter {own!r}; there are {', '.join(FILTERS)}")
+        for filter_name in filter(None, (spec or "").split(",")):
+            require(
+                filter_name in FILTERS,
+                f"{where}: no filter {filter_name!r}; there are {', '.join(FILTERS)}",
+            )

@@ -120,8 +120,11 @@ class Cloze(Understanding):
         known = self.pattern.labels
         if self.trained.labels and known:
             label = self.trained.labels[right]
-            there = f"of --data; answers: {', '.join(known)}"
-            require(label in known, f"{self.pattern.place}: no answer for {label!r} {there}")
+            answered = ", ".join(known)
+            require(
+                label in known,
+                f"{self.pattern.place}: no answer for {label!r} of --data; answers: {answered}",
+            )
             right = known.index(label)
         example = self.fit_pattern(parts)
         *others, ask = example.asks
@@ -130,12 +133,12 @@ class Cloze(Understanding):
         return replace(example, asks=[*others, replace(ask, label=np.array([right]))])
 
     def lay_out(self, parts: list[Ids]) -> Example:
-        least = len(self.fields)
-        given = len(parts)
-        if least > given or (self.form == "class" and least < given):
+        needed = len(self.fields)
+        count = len(parts)
+        if count < needed or (self.form == "class" and count > needed):
             raise DataError(
-                f"{self.pattern.path} reads {least} parts ({', '.join(self.fields)}), but a text "
-                f"has {given}; --source-field names them"
+                f"{self.pattern.path} reads {needed} parts ({', '.join(self.fields)}), but a text "
+                f"has {count}; --source-field names them"
             )
         return self.fit_pattern(parts)
 

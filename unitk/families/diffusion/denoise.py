@@ -37,12 +37,12 @@ class Passes(Driver):
 
     task: Diffusion
 
-    def lay_out(self, source: list[Ids], wanted: Constraint, name: str) -> Example:
+    def lay_out(self, source: list[Ids], constraint: Constraint, name: str) -> Example:
         if any((part == self.task.blank).any() for part in source):
-            require(not wanted.prefix, f"{name} has [MASK]s: its outputs have no --prefix-file")
+            require(not constraint.prefix, f"{name} has [MASK]s: its outputs have no --prefix-file")
             return self.task.prompt(source)
-        output = np.full(wanted.max_len, self.task.blank)
-        output[: len(wanted.prefix)] = wanted.prefix
+        output = np.full(constraint.max_len, self.task.blank)
+        output[: len(constraint.prefix)] = constraint.prefix
         return self.task.canvas(source, output)
 
     @torch.inference_mode()
@@ -56,24 +56,24 @@ class Passes(Driver):
         pass, `watch.on_step` has the place of a prompt and how its first output begins.
         """
         self.check(config, prompts)
-        found: list[list[Hypothesis]] = [[] for _ in prompts]
-        examples = [one.example for one in prompts]
+        hypotheses: list[list[Hypothesis]] = [[] for _ in prompts]
+        examples = [prompt.example for prompt in prompts]
         self.model.eval()
         for numbers in batches(examples, max(1, config.max_tokens // config.nbest)):
             rows = [(i, n) for i in numbers for n in range(config.nbest)]
             seeds = [[config.seed, prompts[i].number, n] for i, n in rows]
-            some = [examples[i] for i, _ in rows]
-            canvas = Canvas(self.model, some, seeds, self.task, config)
+            laid_out = [examples[i] for i, _ in rows]
+            canvas = Canvas(self.model, laid_out, seeds, self.task, config)
             for _ in canvas.fill():
                 if watch.on_step is not None:
                     for i, ids in zip(numbers, canvas.openings(), strict=True):
                         watch.on_step(i, ids)
             outputs = iter(canvas.outputs())
             for i in numbers:
-                each = [next(outputs) for _ in range(config.nbest)]
-                found[i] = sorted(each, key=lambda one: one.score, reverse=True)
+                drawn = [next(outputs) for _ in range(config.nbest)]
+                hypotheses[i] = sorted(drawn, key=lambda hypothesis: hypothesis.score, reverse=True)
             watch.report(len(numbers))
-        return found
+        return hypotheses
 
     def check(self, config: GenerateConfig, prompts: Sequence[Prompt]) -> None:
         """Raise UsageError for options that have no effect."""
@@ -82,7 +82,7 @@ class Passes(Driver):
         require(known, f"--beam {config.beam} has no effect on diffusion, which is not a search")
         if not config.sampling:
             config.idle("has no effect on diffusion without --sampling", "nbest", "temperature")
-        phrases = any(one.constraint.phrases for one in prompts)
+        phrases = any(prompt.constraint.phrases for prompt in prompts)
         require(not phrases, "--constraints are for tasks that write word by word")
 
 
@@ -225,7 +225,7 @@ class Canvas:
             else:
                 word_K = gain_KV.argmax(1)
             drawn.append((word_K, gain_KV.gather(1, word_K[:, None])[:, 0]))
-        words, gains = (torch.cat(each) for each in zip(*drawn, strict=True))
+        words, gains = (torch.cat(column) for column in zip(*drawn, strict=True))
         if not gains.isfinite().all():
             raise NonFiniteError("the model gives logits that are not finite: nothing is written")
         return words, gains
@@ -238,14 +238,14 @@ class Canvas:
         """The words before the first blank or end of each input's first output."""
         known = self.token != self.task.vocab.mask
         known &= self.token != self.task.vocab.sep
-        some = slice(None, None, self.config.nbest)
-        for token, asked, row in zip(self.token[some], self.asked[some], known[some], strict=True):
-            before = row[asked].byte().cummin(0).values.bool()
-            yield token[asked][before].cpu().numpy()
+        for row in range(0, len(known), self.config.nbest):
+            asked = self.asked[row]
+            before = known[row][asked].byte().cummin(0).values.bool()
+            yield self.token[row][asked][before].cpu().numpy()
 
     def outputs(self) -> list[Hypothesis]:
         """The final tokens of each row's asked slots, up to the end."""
-        found = []
+        hypotheses = []
         end = self.task.vocab.sep
         tables = (table.cpu().numpy() for table in (self.token, self.gain, self.asked, self.open))
         for token, gain, asked, open_ in zip(*tables, strict=True):
@@ -254,5 +254,5 @@ class Canvas:
             size = int(np.append(ends + 1, len(ids))[0])
             total = float(gains[:size].sum(dtype=np.float64))
             score = total / size**self.config.lenpen
-            found.append(Hypothesis(ids[:size], score, total, gains[:size]))
-        return found
+            hypotheses.append(Hypothesis(ids[:size], score, total, gains[:size]))
+        return hypotheses

@@ -151,16 +151,16 @@ def find(path: Path, vocab: Path | None) -> Found:
     """Read config.json and weights from a folder; the tokenizer is in it or given as `vocab`."""
     weights = find_file(path, WEIGHTS, "model")
     where = weights.parent / "config.json"
-    given = read_json(where)
-    name = given.get("model_type")
+    declared = read_json(where)
+    name = declared.get("model_type")
     if not isinstance(name, str) or name not in MODELS:
         known = ", ".join(MODELS)
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {name!r}")
     kind = MODELS[name]
     tensors = without_prefix(read_tensors(weights), ("backbone", "model"), weights)
     # grouped-query attention is not supported
-    settings.refuse(given, {**kind.fixed, "n_kv_heads": given.get("n_heads")}, where)
-    config = settings.read(settings.config_of_preset(kind.preset), kind.keys, given, where)
+    settings.refuse(declared, {**kind.fixed, "n_kv_heads": declared.get("n_heads")}, where)
+    config = settings.read(settings.config_of_preset(kind.preset), kind.keys, declared, where)
     beside = vocab_beside(weights, vocab)
     options = {}
     if kind.layout is DIT:
@@ -171,7 +171,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     else:
         config = settings.with_values(config, where, tied=is_tied(LLAMA, tensors))
     if kind.task is BD3LM:
-        length = settings.check_value(given.get("block_size", 1), int, "block_size", where)
+        length = settings.check_value(declared.get("block_size", 1), int, "block_size", where)
         options["block_length"] = str(length)
     return Found(
         weights,
@@ -182,22 +182,22 @@ def find(path: Path, vocab: Path | None) -> Found:
         registry.name_of("task", kind.task),
         beside,
         options,
-        symbols={} if beside is None else symbols_of(beside, given, where),
+        symbols={} if beside is None else symbols_of(beside, declared, where),
     )
 
 
-def symbols_of(vocab: Vocab, given: Mapping[str, Any], where: Path) -> dict[str, int]:
+def symbols_of(vocab: Vocab, declared: Mapping[str, Any], where: Path) -> dict[str, int]:
     """The ids of symbols: those in config.json, else those that the release's code assumes."""
     named = {"mask": "mask_token_id", "sep": "eos_token_id"}
     symbols = {
-        name: settings.check_value(given[key], int, key, where)
+        name: settings.check_value(declared[key], int, key, where)
         for name, key in named.items()
-        if given.get(key) is not None
+        if declared.get(key) is not None
     }
     if "mask" not in symbols and vocab.mask >= vocab.model.size:
         # MDLM's and BD3-LM's code appends it to a vocabulary that lacks it
         symbols["mask"] = (
-            settings.check_value(given.get("vocab_size"), int, "vocab_size", where) - 1
+            settings.check_value(declared.get("vocab_size"), int, "vocab_size", where) - 1
         )
     opening = vocab.model.find("<|startoftext|>")  # LLaDA's
     return symbols if opening is None else symbols | {"cls": opening}
@@ -271,8 +271,8 @@ def unfold_norms(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, T
         unfolded[f"{SIGMA}{number}.bias"] = torch.zeros(TIME_WIDTH)
     # a model that began here may have no bias in its outputs
     unfolded.setdefault(f"{OUTPUT}linear.bias", torch.zeros(len(ours[f"{OUTPUT}linear.weight"])))
-    each = torch.arange(0, config.key_width, 2) / config.key_width
-    unfolded[FREQUENCY] = config.rotary_base**-each
+    exponents = torch.arange(0, config.key_width, 2) / config.key_width
+    unfolded[FREQUENCY] = config.rotary_base**-exponents
     return unfolded
 
 
@@ -288,22 +288,22 @@ def write(parts: Loaded, folder: Path) -> None:
     theirs = kind.layout.to_theirs(tensors, config)
     code = f"modeling_{name}.{kind.name}"
     settled = f"configuration_{name}.{kind.name.removesuffix('ModelLM')}Config"
-    about: dict[str, Any] = {"model_type": name, "architectures": [kind.name]}
-    about["auto_map"] = {"AutoConfig": settled, **dict.fromkeys(kind.classes, code)}
-    about |= {**kind.fixed, **settings.write(config, kind.keys), "vocab_size": rows}
+    entries: dict[str, Any] = {"model_type": name, "architectures": [kind.name]}
+    entries["auto_map"] = {"AutoConfig": settled, **dict.fromkeys(kind.classes, code)}
+    entries |= {**kind.fixed, **settings.write(config, kind.keys), "vocab_size": rows}
     end = vocab.sep if vocab.sep < rows else None  # an import may have added it
-    about |= {"mask_token_id": vocab.mask, "eos_token_id": end, "pad_token_id": end}
-    about[kind.keys["max_positions"][0]] = config.max_positions or LENGTH
+    entries |= {"mask_token_id": vocab.mask, "eos_token_id": end, "pad_token_id": end}
+    entries[kind.keys["max_positions"][0]] = config.max_positions or LENGTH
     if kind.layout is DIT:
         theirs = unfold_norms(theirs, config)
-        about["cond_dim"] = TIME_WIDTH
+        entries["cond_dim"] = TIME_WIDTH
     else:
-        about |= {"n_kv_heads": config.num_heads, "embedding_size": rows}
+        entries |= {"n_kv_heads": config.num_heads, "embedding_size": rows}
     if isinstance(task, BD3LM):
-        about |= {"block_size": task.config.block_length, "adaln": True, "cross_attn": True}
-        about |= {"attn_backend": "sdpa", "var_min": False}
+        entries |= {"block_size": task.config.block_length, "adaln": True, "cross_attn": True}
+        entries |= {"attn_backend": "sdpa", "var_min": False}
     write_safetensors(theirs, folder / "model.safetensors")
-    write_json(about, folder / "config.json")
+    write_json(entries, folder / "config.json")
     write_tokenizer(task, folder, rows, {})
 
 
@@ -314,14 +314,14 @@ def kind_of(parts: Loaded) -> str:
     llama = config.norm == "rms"
     for name, kind in MODELS.items():
         if type(task) is kind.task and llama == (kind.layout is LLAMA):
-            what = f"--to diffusion: a model of kind {name}"
-            require(not task.shift, f"{what} has --task.shift off, but this model has it on")
+            compared = f"--to diffusion: a model of kind {name}"
+            require(not task.shift, f"{compared} has --task.shift off, but this model has it on")
             free = {*kind.keys, "output_bias"} if not llama else {*kind.keys}
-            settings.check_family(config, kind.preset, free, what)
+            settings.check_family(config, kind.preset, free, compared)
             wide = 4 * config.width
             require(
                 llama or config.ffn_width == wide,
-                f"{what} has --arch.ffn-width {wide}, but this model has {config.ffn_width}",
+                f"{compared} has --arch.ffn-width {wide}, but this model has {config.ffn_width}",
             )
             return name
     raise UsageError(

@@ -109,27 +109,29 @@ LTG = Layout(
 
 def _deberta(checkpoint: Checkpoint) -> Changes:
     """The rows of distances, and the names that v3 gives the output layer."""
-    _, tensors, given, where = checkpoint
-    types = given.get("pos_att_type")
+    _, tensors, declared, where = checkpoint
+    types = declared.get("pos_att_type")
     types = types.split("|") if isinstance(types, str) else types
-    if not isinstance(types, list) or {str(one).strip() for one in types} != TYPES:
+    if not isinstance(types, list) or {str(term).strip() for term in types} != TYPES:
         raise CheckpointError(
             f"{where}: pos_att_type must have {' and '.join(sorted(TYPES))}, got "
-            f"{given.get('pos_att_type')!r}"
+            f"{declared.get('pos_att_type')!r}"
         )
     # the same layer as in older files
     for name in [name for name in tensors if name.startswith(V3_HEAD)]:
-        part = name.removeprefix(V3_HEAD)
-        own = part if part == "bias" else f"transform.{part}"
-        tensors[HEAD + own] = tensors.pop(name)
-    buckets = check_value(given.get("position_buckets", -1), int, "position_buckets", where)
+        leaf = name.removeprefix(V3_HEAD)
+        entry = leaf if leaf == "bias" else f"transform.{leaf}"
+        tensors[HEAD + entry] = tensors.pop(name)
+    buckets = check_value(declared.get("position_buckets", -1), int, "position_buckets", where)
     if buckets < 1:
         raise CheckpointError(f"{where}: position_buckets must be above 0, got {buckets}")
-    far = check_value(given.get("max_relative_positions", -1), int, "max_relative_positions", where)
-    longest = given.get("max_position_embeddings", 512)
+    far = check_value(
+        declared.get("max_relative_positions", -1), int, "max_relative_positions", where
+    )
+    longest = declared.get("max_position_embeddings", 512)
     longest = check_value(longest, int, "max_position_embeddings", where)
-    normed = str(given.get("norm_rel_ebd", "none"))
-    biased = check_value(given.get(BIASED, True), bool, BIASED, where)
+    normed = str(declared.get("norm_rel_ebd", "none"))
+    biased = check_value(declared.get(BIASED, True), bool, BIASED, where)
     changes: Changes = masked_changes(tensors) | {
         "position_rows": 2 * buckets,
         "relative_distance": far if far > 0 else longest,
@@ -152,35 +154,37 @@ def _about_deberta(config: Any) -> Changes:
 
 def _ltg(checkpoint: Checkpoint) -> Changes:
     """LTG-BERT's rows of distances; its maps of queries and keys are one in the file."""
-    _, tensors, given, where = checkpoint
+    _, tensors, declared, where = checkpoint
     if any(".dwa_modules." in name for name in tensors):
         raise CheckpointError(f"{where}: these are tensors of GPT-BERT: set model_type to gpt_bert")
     part_maps(tensors, "qk")
     # a bare model has no output layer
     whole = "classifier.nonlinearity.1.weight" in tensors
-    return {**_rows(given, where), "head_transform": whole, "output_bias": whole}
+    return {**_rows(declared, where), "head_transform": whole, "output_bias": whole}
 
 
-def _rows(given: Mapping[str, Any], where: Path) -> Changes:
+def _rows(declared: Mapping[str, Any], where: Path) -> Changes:
     """The rows of distances in LTG-BERT and GPT-BERT."""
-    buckets = check_value(given.get("position_bucket_size", 32), int, "position_bucket_size", where)
-    longest = given.get("max_position_embeddings", 512)
+    buckets = check_value(
+        declared.get("position_bucket_size", 32), int, "position_bucket_size", where
+    )
+    longest = declared.get("max_position_embeddings", 512)
     longest = check_value(longest, int, "max_position_embeddings", where)
     return {"position_rows": 2 * buckets - 1, "relative_distance": longest}
 
 
 def _gpt_bert(checkpoint: Checkpoint) -> Changes:
     """GPT-BERT's tensors, of either release, by the names in the table."""
-    _, tensors, given, where = checkpoint
+    _, tensors, declared, where = checkpoint
     for name in [*tensors]:
         # the release of 2024 has another word for the output layer
-        own = re.sub(r"^classifier\.", "lm_head.", name)
-        if found := re.fullmatch(r"model\.dwa_modules\.alphas\.(\d+)", name):
-            own = _sums(int(found[1]))
-        tensors[own] = tensors.pop(name)
+        new_name = re.sub(r"^classifier\.", "lm_head.", name)
+        if sum_weights := re.fullmatch(r"model\.dwa_modules\.alphas\.(\d+)", name):
+            new_name = _sums(int(sum_weights[1]))
+        tensors[new_name] = tensors.pop(name)
     part_maps(tensors, "qk", "vg")
     whole = f"{GPT_BERT_HEAD}1.weight" in tensors
-    return {**_rows(given, where), "head_transform": whole, "output_bias": whole}
+    return {**_rows(declared, where), "head_transform": whole, "output_bias": whole}
 
 
 def _sums(number: int) -> str:

@@ -80,11 +80,11 @@ class Distillation:
         teacher = self.load_teacher(model)
         c = self.config
         with torch.no_grad():
-            wanted = look(teacher, batch, c)
+            targets = look(teacher, batch, c)
         seen = look(model, batch, c)
         loss = Loss({}, {})
         for name, ask in batch.asks.items():
-            both = _outputs(model, seen, batch, ask), _outputs(teacher, wanted, batch, ask)
+            both = _outputs(model, seen, batch, ask), _outputs(teacher, targets, batch, ask)
             hard, soft, nll, correct = self.compare(model, teacher, *both, ask)
             loss.sums[name] = c.labels_weight * hard + c.logits_weight * soft
             loss.parts[f"{name}/teacher"] = soft.detach()
@@ -95,12 +95,12 @@ class Distillation:
         pairs = self.match_depths(model, teacher)
         if c.states_weight:
             slots_BT = self.compared_slots(batch)
-            apart = self.apart(model, seen, wanted, pairs, slots_BT)
+            apart = self.apart(model, seen, targets, pairs, slots_BT)
             loss.sums["states"] = c.states_weight * apart
         if c.attention_weight:
             layers = [(a - 1, b - 1) for a, b in pairs if a and b]
             real_BT = _real(batch)
-            apart = differ(seen, wanted, layers, real_BT, c.attention_loss)
+            apart = differ(seen, targets, layers, real_BT, c.attention_loss)
             loss.sums["attention"] = c.attention_weight * apart
         return loss
 
@@ -149,16 +149,19 @@ class Distillation:
         def chunk(ours: Asked, theirs: Asked, label: Tensor, price_K: Tensor) -> list[Any]:
             output = model.head(ours, ask.head)
             with torch.no_grad():
-                wanted = teacher.head(theirs, ask.head)
-            if wanted.shape != output.shape:
-                a, b = (list(one.shape[1:]) for one in (wanted, output))
-                raise UsageError(f"{ask.head} has outputs {b}, but --criterion.teacher's has {a}")
+                target = teacher.head(theirs, ask.head)
+            if target.shape != output.shape:
+                ours_text, theirs_text = (list(x.shape[1:]) for x in (output, target))
+                raise UsageError(
+                    f"{ask.head} has outputs {ours_text}, but --criterion.teacher's has "
+                    f"{theirs_text}"
+                )
             head = model.heads.get(ask.head)
             # numbers have no distribution
             if isinstance(head, Categorical):
-                soft_K = diverge(output, wanted, self.config.temperature)
+                soft_K = diverge(output, target, self.config.temperature)
             else:
-                soft_K = (output - wanted).square()
+                soft_K = (output - target).square()
             # behind the divergence, as the terms may overwrite the output
             terms = head.terms(output.clone(), label, price_K)
             return [terms.loss, price_K * soft_K, terms.nll, terms.correct]
@@ -167,17 +170,21 @@ class Distillation:
         count = len(ask.label)
         size = compare.CHUNK
         run = chunk if count <= size else partial(recompute, chunk)
-        some = [slice(i, i + size) for i in range(0, count, size)]
-        each = [run(ours.chunk(i), theirs.chunk(i), ask.label[i], ask.weight[i]) for i in some]
-        columns = [None if one[0] is None else torch.cat(one) for one in zip(*each, strict=True)]
-        loss_K, soft_K, nll_K, correct_K = columns
+        chunks = [slice(i, i + size) for i in range(0, count, size)]
+        terms_of_chunks = [
+            run(ours.chunk(i), theirs.chunk(i), ask.label[i], ask.weight[i]) for i in chunks
+        ]
+        loss_K, soft_K, nll_K, correct_K = (
+            None if values[0] is None else torch.cat(values)
+            for values in zip(*terms_of_chunks, strict=True)
+        )
         assert loss_K is not None and soft_K is not None
         [(hard, nll, correct)] = totals(Terms(loss_K, nll_K, correct_K), [ask])
         return hard, soft_K.sum(), nll, correct
 
     def match_depths(self, model: Model, teacher: Model) -> list[tuple[int, int]]:
         """The depths that are compared, the model's and the teacher's."""
-        ours, theirs = (len(one.decoder.layers) for one in (model, teacher))
+        ours, theirs = (len(network.decoder.layers) for network in (model, teacher))
         pairs = self.config.pairs
         for a, b in pairs:
             fits = a <= ours and b <= theirs
@@ -191,15 +198,15 @@ class Distillation:
     def apart(
         self,
         model: Model,
-        found: Seen,
-        wanted: Seen,
+        seen: Seen,
+        targets: Seen,
         pairs: Sequence[tuple[int, int]],
         slots_BT: Tensor,
     ) -> Tensor:
         """The distance of the states of these slots, as a mean over the pairs of depths."""
         sums = []
         for ours, theirs in pairs:
-            a_BTD, b_BTD = found.depths[ours], wanted.depths[theirs]
+            a_BTD, b_BTD = seen.depths[ours], targets.depths[theirs]
             wide = b_BTD.shape[-1]
             if PROJECT in model.heads:
                 # past `Model.head`, which mixes layers where heads are to read several
@@ -253,24 +260,24 @@ def _first(batch: Batch) -> Tensor:
 
 @contextmanager
 def _record_inputs(
-    tower: nn.Module, wanted: bool
+    tower: nn.Module, recording: bool
 ) -> Iterator[list[tuple[Attention, Tensor, View]]]:
     """While entered, what enters each attention of a tower is listed, layer by layer."""
     calls: list[tuple[Attention, Tensor, View]] = []
-    if not wanted:
+    if not recording:
         yield calls
         return
     require(isinstance(tower, Stack), "--criterion.attention-weight: a tower has no attention")
     assert isinstance(tower, Stack)
 
-    def note(module: nn.Module, given: tuple[Any, ...]) -> None:
+    def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
         assert isinstance(module, Attention)
         # the view is that of the layer, with its window and rotary positions
-        calls.append((module, given[0], given[1]))
+        calls.append((module, arguments[0], arguments[1]))
 
     # layers that are one module several times over are noted at each of their calls
     parts = {layer.attention for layer in tower.layers if isinstance(layer, Layer)}
-    hooks = [part.register_forward_pre_hook(note) for part in parts]
+    hooks = [attention.register_forward_pre_hook(note) for attention in parts]
     kept: Rendering = tower.attention
     tower.attention = "dense"  # fast kernels have no table of who sees whom
     try:
@@ -285,8 +292,8 @@ def attention_scores(attention: Attention, x_BTD: Tensor, view: View) -> Tensor:
     """What each slot scores each key before the softmax, [B, H, T, S]; -inf: it is not seen."""
     query, key, _ = attention.project(x_BTD, view.num_keys, view.rotation)
     # of grouped heads, several queries have one key
-    each = query.shape[1] // key.shape[1]
-    score_BHTS = (query * attention.scale) @ key.repeat_interleave(each, dim=1).mT
+    queries_per_key = query.shape[1] // key.shape[1]
+    score_BHTS = (query * attention.scale) @ key.repeat_interleave(queries_per_key, dim=1).mT
     assert view.bias_BHTS is not None
     score_BHTS = score_BHTS + view.bias_BHTS
     if attention.biased:
@@ -295,8 +302,8 @@ def attention_scores(attention: Attention, x_BTD: Tensor, view: View) -> Tensor:
 
 
 def differ(
-    found: Seen,
-    wanted: Seen,
+    seen: Seen,
+    targets: Seen,
     layers: Sequence[tuple[int, int]],
     real_BT: Tensor,
     kind: str = "divergence",
@@ -305,7 +312,7 @@ def differ(
     require(len(layers) > 0, "--criterion.layers names no layer, whose attention could be compared")
     sums = []
     for ours, theirs in layers:
-        a_BHTS, b_BHTS = found.attention[ours], wanted.attention[theirs]
+        a_BHTS, b_BHTS = seen.attention[ours], targets.attention[theirs]
         heads, others = a_BHTS.shape[1], b_BHTS.shape[1]
         require(
             heads == others,
@@ -321,17 +328,17 @@ def score_distance(a_BHTS: Tensor, b_BHTS: Tensor, kind: str) -> Tensor:
         return _divergence(a_BHTS.log_softmax(-1), b_BHTS.log_softmax(-1))
     # -inf - -inf has no gradient, so what is not seen is made equal before
     seen_BHTS = b_BHTS > -torch.inf
-    a_BHTS, b_BHTS = (torch.where(seen_BHTS, one, 0.0) for one in (a_BHTS, b_BHTS))
+    a_BHTS, b_BHTS = (torch.where(seen_BHTS, scores, 0.0) for scores in (a_BHTS, b_BHTS))
     return (a_BHTS - b_BHTS).square().sum(-1) / seen_BHTS.sum(-1).clamp(min=1)
 
 
-def diverge(output: Tensor, wanted: Tensor, temperature: float) -> Tensor:
+def diverge(output: Tensor, target: Tensor, temperature: float) -> Tensor:
     """The divergence [K] of outputs from the teacher's, times the square of the temperature.
 
     Outputs of several softmaxes (the borders of an answer) have the mean of theirs.
     """
-    both = (one.float() / temperature for one in (output, wanted))
-    ours, theirs = (one.log_softmax(-1) for one in both)
+    ours = (output.float() / temperature).log_softmax(-1)
+    theirs = (target.float() / temperature).log_softmax(-1)
     soft = temperature**2 * _divergence(ours, theirs)
     return soft if soft.dim() == 1 else soft.flatten(1).mean(1)
 

@@ -90,8 +90,8 @@ def _complete(checkpoint: Checkpoint) -> Changes:
 
 
 def _entries(config: ModelConfig) -> Changes:
-    about = {"embedding_size": config.table_width, "summary_activation": "gelu"}
-    return segment_rows(config) | about
+    sizes = {"embedding_size": config.table_width, "summary_activation": "gelu"}
+    return segment_rows(config) | sizes
 
 
 def _check(config: ModelConfig) -> None:
@@ -150,23 +150,26 @@ def find(path: Path, vocab: Path | None) -> Found:
                 f"{path}: an ELECTRA has the folders discriminator and generator, got no {side}; "
                 "--from hf reads one network"
             )
-    told, drawn = (hf.find(path / side, vocab) for side in SIDES)
-    for side, one in zip(SIDES, (told, drawn), strict=True):
-        require(type(one.config) is ElectraConfig, f"{path / side} is not an ELECTRA")
-    config = with_generator(told.config, drawn.config)
-    own = drawn.config
-    wanted = config.generator
+    discriminator, generator = (hf.find(path / side, vocab) for side in SIDES)
+    for side, network in zip(SIDES, (discriminator, generator), strict=True):
+        require(type(network.config) is ElectraConfig, f"{path / side} is not an ELECTRA")
+    config = with_generator(discriminator.config, generator.config)
+    drawn_settings = generator.config
+    derived = config.generator
     sizes = ("width", "num_heads", "ffn_width")
-    if wanted is None or any(getattr(wanted, one) != getattr(own, one) for one in sizes):
-        theirs, ours = (" ".join(f"{getattr(c, one)}" for one in sizes) for c in (own, told.config))
+    if derived is None or any(
+        getattr(derived, size) != getattr(drawn_settings, size) for size in sizes
+    ):
+        theirs = " ".join(str(getattr(drawn_settings, size)) for size in sizes)
+        ours = " ".join(str(getattr(discriminator.config, size)) for size in sizes)
         raise CheckpointError(
             f"{path}: the generator's width, heads and feed-forward width must be one part of the "
             f"discriminator's {ours}, got {theirs}"
         )
-    both = zip(SIDES, (told, drawn), strict=True)
-    tensors = {f"{side}.{name}": t for side, one in both for name, t in one.tensors.items()}
-    options = told.options if told.task == "electra" else {}
-    return Found(path, tensors, BOTH, PRESETS, config, "electra", told.vocab, options)
+    both = zip(SIDES, (discriminator, generator), strict=True)
+    tensors = {f"{side}.{name}": t for side, network in both for name, t in network.tensors.items()}
+    options = discriminator.options if discriminator.task == "electra" else {}
+    return Found(path, tensors, BOTH, PRESETS, config, "electra", discriminator.vocab, options)
 
 
 def with_generator(config: ModelConfig, drawn: ModelConfig) -> ElectraConfig:
@@ -190,9 +193,9 @@ def write(parts: Loaded, folder: Path) -> None:
         raise UsageError("--to electra_pair: the model has no generator, so it is not an ELECTRA")
     for side in SIDES:
         (folder / side).mkdir()
-    told, drawn = (extract_network(parts, side) for side in SIDES)
-    hf.write(told, folder / SIDES[0])
-    hf.write(drawn, folder / SIDES[1])
+    discriminator, generator = (extract_network(parts, side) for side in SIDES)
+    hf.write(discriminator, folder / SIDES[0])
+    hf.write(generator, folder / SIDES[1])
 
 
 def extract_network(parts: Loaded, side: str) -> Loaded:

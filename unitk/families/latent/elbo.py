@@ -124,10 +124,10 @@ class ELBO:
 
     def encoder_alone(self, step: int, total: int | None) -> bool:
         """Whether update `step` trains the encoder only."""
-        each = self.config.aggressive_steps + 1
+        cycle = self.config.aggressive_steps + 1
         if total is None:
             raise UsageError("--criterion.aggressive-steps needs the run's end: give --max-steps")
-        return step < self.config.aggressive_share * total and (step + 1) % each != 0
+        return step < self.config.aggressive_share * total and (step + 1) % cycle != 0
 
 
 @dataclass(frozen=True)

@@ -65,13 +65,13 @@ def find(path: Path, vocab: Path | None) -> Found:
     else:
         tensors = {}
         for side in SIDES:
-            there = files.read_tensors(folders[side] / "pytorch_model.bin")
-            tensors |= {f"{side}.{name}": tensor for name, tensor in there.items()}
-    halves = {side: there for side, there in folders.items() if side != "full"}
-    configs = {side: there / "config.json" for side, there in halves.items()}
-    given = {side: files.read_json(file) for side, file in configs.items() if file.exists()}
-    config = config_of(tensors, given, where)
-    beside = {side: vocab_beside(there) for side, there in halves.items()}
+            stored_tensors = files.read_tensors(folders[side] / "pytorch_model.bin")
+            tensors |= {f"{side}.{name}": tensor for name, tensor in stored_tensors.items()}
+    side_folders = {side: inner_folder for side, inner_folder in folders.items() if side != "full"}
+    configs = {side: inner_folder / "config.json" for side, inner_folder in side_folders.items()}
+    declared = {side: files.read_json(file) for side, file in configs.items() if file.exists()}
+    config = config_of(tensors, declared, where)
+    beside = {side: vocab_beside(inner_folder) for side, inner_folder in side_folders.items()}
     given_vocab = open_vocab(vocab) if vocab else beside.get("decoder")
     rows = settings.shape_of(tensors, "decoder.transformer.wte.weight", where)[0]
     return Found(
@@ -115,20 +115,22 @@ def find_folders(path: Path) -> dict[str, Path]:
 
 
 def config_of(
-    tensors: Mapping[str, Tensor], given: Mapping[str, Mapping[str, Any]], path: Path
+    tensors: Mapping[str, Tensor], config_files: Mapping[str, Mapping[str, Any]], path: Path
 ) -> LatentConfig:
     """The configuration, from shapes and both config.json; by default, heads have width 64."""
     declared: dict[str, Any] = bert.bert_sizes("encoder.", tensors, path)
-    declared |= given.get("encoder", {})
+    declared |= config_files.get("encoder", {})
     encoder: ModelConfig = settings.read(
         settings.config_of_preset("bert_base"), bert.BERT_KEYS, declared, path
     )
     size, width = settings.shape_of(tensors, "decoder.transformer.wpe.weight", path)
-    memory, embedding = (
-        f"decoder.transformer.{name}.weight" in tensors for name in ("linear", "linear_emb")
-    )
+    memory = "decoder.transformer.linear.weight" in tensors
+    embedding = "decoder.transformer.linear_emb.weight" in tensors
     if not (memory or embedding):
         raise CheckpointError(f"{path}: the decoder reads no latent (linear or linear_emb)")
+    inject = "both"
+    if not (memory and embedding):
+        inject = "memory" if memory else "embedding"
     declared = {
         "n_layer": settings.layers_of(tensors, "decoder.transformer.h."),
         "n_embd": width,
@@ -140,9 +142,11 @@ def config_of(
         path,
         encoder=find_arch(encoder, path),
         latent=settings.shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
-        inject="both" if memory and embedding else "memory" if memory else "embedding",
+        inject=inject,
     )
-    declared |= {k: value for k, value in given.get("decoder", {}).items() if value is not None}
+    declared |= {
+        k: value for k, value in config_files.get("decoder", {}).items() if value is not None
+    }
     # with a memory, the first row is never used: positions begin at 1
     declared["n_positions"] = size - memory
     return settings.read(config, gpt.GPT2_KEYS, declared, path)
@@ -150,14 +154,16 @@ def config_of(
 
 def find_arch(encoder: ModelConfig, path: Path) -> str:
     """The registered architecture that computes the same as an encoder."""
-    matter = [one.name for one in fields(encoder) if one.name not in settings.FREE | OUTPUTS]
-    for name in sorted(registry.names("arch"), key=lambda name: not name.startswith("bert")):
-        there = settings.config_of_preset(name)
+    compared = [field.name for field in fields(encoder)]
+    compared = [name for name in compared if name not in settings.FREE | OUTPUTS]
+    # BERT's presets first: they are the likeliest
+    for arch in sorted(registry.names("arch"), key=lambda name: not name.startswith("bert")):
+        preset = settings.config_of_preset(arch)
         # other families have no such fields
-        if type(there) is ModelConfig and all(
-            getattr(there, one) == getattr(encoder, one) for one in matter
+        if type(preset) is ModelConfig and all(
+            getattr(preset, name) == getattr(encoder, name) for name in compared
         ):
-            return name
+            return arch
     raise CheckpointError(
         f"{path}: no registered architecture equals the encoder ({encoder.num_layers} layers of "
         f"{encoder.width}, {encoder.num_heads} heads): register one in --user-dir"
@@ -191,11 +197,13 @@ def write(parts: Loaded, folder: Path) -> None:
     for side in SIDES:
         inner = folder / f"checkpoint-{side}-0"
         inner.mkdir()
-        own = {n.removeprefix(f"{side}."): t for n, t in theirs.items() if n.startswith(side)}
-        files.save_pickle(own, inner / "pytorch_model.bin")
+        tensors_of_side = {
+            n.removeprefix(f"{side}."): t for n, t in theirs.items() if n.startswith(side)
+        }
+        files.save_pickle(tensors_of_side, inner / "pytorch_model.bin")
         rows = len(tensors[tables[side]])
-        about = configs[side] | {"vocab_size": rows}
-        files.write_json(about, inner / "config.json")
+        entries = configs[side] | {"vocab_size": rows}
+        files.write_json(entries, inner / "config.json")
         write_vocab(vocabs[side], inner, rows, plain=True)
     (folder / "checkpoint-full-0").mkdir()
     args = argparse.Namespace(

@@ -96,10 +96,12 @@ class Optimus(Seq2Seq):
         written = self.lay_out_reply(source, target, rng)
         if not self.config.fusion:
             return written
-        own, between = (self.lay_out_reply([target], target, rng) for _ in range(2))
+        from_own = self.lay_out_reply([target], target, rng)
+        between = self.lay_out_reply([target], target, rng)
         # a doc has a latent; the criterion puts another in the place of this one
         between.towers["enc"] = between.towers["enc"].take(np.zeros(1, np.int64))
-        return side_by_side([Encoded(one, "dec", 0, []) for one in (written, own, between)])[0]
+        replies = (written, from_own, between)
+        return side_by_side([Encoded(reply, "dec", 0, []) for reply in replies])[0]
 
     def lay_out_reply(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         """A target that is written from the latent of a source."""
@@ -139,9 +141,8 @@ class Optimus(Seq2Seq):
         """What tokens spell, in the vocabulary of the encoder; separators stay."""
         parts = np.split(tokens, np.flatnonzero(tokens == self.vocab.sep))
         words = [self.source_vocab.encode(self.vocab.decode(part)) for part in parts]
-        return np.array(
-            [id_ for one in words for id_ in [self.source_vocab.sep, *one]][1:], np.int64
-        )
+        ids = [id_ for part_ids in words for id_ in (self.source_vocab.sep, *part_ids)]
+        return np.array(ids[1:], np.int64)  # no separator before the first part
 
     def longest(self, tokens: int) -> int:
         """The most tokens of the encoder's own vocabulary that it reads of a source."""

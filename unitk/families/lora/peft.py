@@ -94,29 +94,29 @@ def write(parts: Loaded, folder: Path) -> None:
 
     stems = [name.removesuffix(A) for name in tensors if name.endswith(A)]
     added = [
-        replace(one, module=target_name(f"{one.module}.weight").removesuffix(".weight"))
+        replace(pair, module=target_name(f"{pair.module}.weight").removesuffix(".weight"))
         for stem in stems
-        for one in split_delta(stem, tensors, parts, layout)
+        for pair in split_delta(stem, tensors, parts, layout)
     ]
     whole = _find_whole(parts.path, tensors, layout)
     saved = {target_name(name).rpartition(".")[0] for name in whole} - {""}
-    matrices = {f"{one.module}.lora_A.weight": one.lower for one in added}
-    matrices |= {f"{one.module}.lora_B.weight": one.upper for one in added}
-    matrices |= {name: one for name, one in base.items() if name.rpartition(".")[0] in saved}
+    matrices = {f"{pair.module}.lora_A.weight": pair.lower for pair in added}
+    matrices |= {f"{pair.module}.lora_B.weight": pair.upper for pair in added}
+    matrices |= {name: tensor for name, tensor in base.items() if name.rpartition(".")[0] in saved}
     stored = {WRAPPED + name: tensor.contiguous() for name, tensor in matrices.items()}
     write_safetensors(stored, folder / WEIGHTS[0])
-    about = {
+    entries = {
         "task_type": TASKS.get(ending_of(family, head) if head else family.task),
-        "fan_in_fan_out": any(layout.form(f"{one.module}.weight") is TURNED for one in added),
+        "fan_in_fan_out": any(layout.form(f"{pair.module}.weight") is TURNED for pair in added),
         "modules_to_save": sorted(saved) or None,
     }
-    write_json(_describe(config, added) | about, folder / CONFIG)
+    write_json(_describe(config, added) | entries, folder / CONFIG)
 
 
 def _write_base(parts: Loaded, tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
     """Write the model that an adapter stands on; returns its tensors by transformers' names."""
     model = copy.deepcopy(parts.model)
-    stays = {name: one for name, one in tensors.items() if not name.endswith((A, B))}
+    stays = {name: tensor for name, tensor in tensors.items() if not name.endswith((A, B))}
     model.load_state_dict(stays, strict=False)
     base = replace(parts, model=model)
     folder.mkdir()
@@ -137,9 +137,9 @@ def _find_whole(path: Path, tensors: Mapping[str, Tensor], layout: Layout) -> li
     return [name for line in layout.lines(whole) for name in line.theirs]
 
 
-def _describe(config: LoRA, found: Sequence[Added]) -> dict[str, Any]:
+def _describe(config: LoRA, added: Sequence[Added]) -> dict[str, Any]:
     """What adapter_config.json says of the low-rank matrices."""
-    ranks = {one.module: len(one.lower) for one in found if len(one.lower) != config.rank}
+    ranks = {pair.module: len(pair.lower) for pair in added if len(pair.lower) != config.rank}
     return {
         "peft_type": "LORA",
         "base_model_name_or_path": BASE,
@@ -148,7 +148,7 @@ def _describe(config: LoRA, found: Sequence[Added]) -> dict[str, Any]:
         "lora_dropout": config.dropout,
         "bias": "none",
         "inference_mode": True,
-        "target_modules": [one.module for one in found],
+        "target_modules": [pair.module for pair in added],
         "rank_pattern": ranks,
         "alpha_pattern": {module: config.scale * rank for module, rank in ranks.items()},
     }
@@ -179,28 +179,31 @@ def split_delta(
     for name, (a, b) in zip(line.theirs, halves, strict=True):
         form = layout.form(name)
         # peft's B has a row for each output, even where the matrix is stored as [in, out]
-        b = b if form is None or form is TURNED else form.theirs(b, parts.model.config)
+        if form is not None and form is not TURNED:
+            b = form.theirs(b, parts.model.config)
         added.append(Added(name.removesuffix(".weight"), a, b))
     return added
 
 
 def find(path: Path, vocab: Path | None) -> Found:
     """Read an adapter, and the base that adapter_config.json names."""
-    about = read_json(path / CONFIG)
+    adapter = read_json(path / CONFIG)
     where = path / CONFIG
-    if about.get("peft_type") != "LORA":
-        raise CheckpointError(f"{where}: peft_type must be LORA, got {about.get('peft_type')!r}")
+    if adapter.get("peft_type") != "LORA":
+        raise CheckpointError(f"{where}: peft_type must be LORA, got {adapter.get('peft_type')!r}")
     for name in REFUSED:
-        if about.get(name):
-            raise CheckpointError(f"{where}: {name} is {about[name]!r}, which unitk does not read")
-    if (begins := about.get("init_lora_weights", True)) not in BEGINNINGS:
+        if adapter.get(name):
+            raise CheckpointError(
+                f"{where}: {name} is {adapter[name]!r}, which unitk does not read"
+            )
+    if (begins := adapter.get("init_lora_weights", True)) not in BEGINNINGS:
         raise CheckpointError(f"{where}: init_lora_weights is {begins!r}: {MOVED}")
-    base = find_folder(_base(path, about), vocab)
+    base = find_folder(_base(path, adapter), vocab)
     weights = find_file(path, WEIGHTS, "adapter")
     # peft gives each of several tied matrices its own values
     copies = base.layout.copies
-    shared = {name: base.tensors[one] for name, one in copies.items() if one in base.tensors}
-    tensors = add(read_tensors(weights), {**shared, **base.tensors}, base.layout, about, weights)
+    shared = {name: base.tensors[first] for name, first in copies.items() if first in base.tensors}
+    tensors = add(read_tensors(weights), {**shared, **base.tensors}, base.layout, adapter, weights)
     output = base.layout.names.get("heads.lm.weight")
     tuned = any(":label" in head for head in base.config.heads)
     for name, first in copies.items():
@@ -215,7 +218,7 @@ def add(
     stored: Mapping[str, Tensor],
     base: Mapping[str, Tensor],
     layout: Layout,
-    about: Mapping[str, Any],
+    adapter: Mapping[str, Any],
     path: Path,
 ) -> dict[str, Tensor]:
     """The tensors of a base with those of an adapter, which is stored in the file `path`."""
@@ -233,7 +236,7 @@ def add(
         if upper is None:
             continue
         matrix = _full_name(f"{module}.weight", tensors, path)
-        added = _scale(about, module, len(lower), path.with_name(CONFIG)) * (
+        added = _scale(adapter, module, len(lower), path.with_name(CONFIG)) * (
             upper.float() @ lower.float()
         )
         if layout.form(matrix) is TURNED or leaf.startswith("embedding"):
@@ -250,11 +253,11 @@ def add(
     return tensors
 
 
-def _base(path: Path, about: Mapping[str, Any]) -> Path:
+def _base(path: Path, adapter: Mapping[str, Any]) -> Path:
     """The folder of the model that an adapter stands on."""
     where = path / CONFIG
     key = "base_model_name_or_path"
-    name = check_value(about.get(key), str, key, where)
+    name = check_value(adapter.get(key), str, key, where)
     for folder in (path / name, Path(name)):
         if (folder / "config.json").is_file():
             return folder
@@ -266,25 +269,27 @@ def _base(path: Path, about: Mapping[str, Any]) -> Path:
 
 def _full_name(name: str, tensors: Mapping[str, Tensor], path: Path) -> str:
     """The name in the base of a tensor; `CheckpointError` if it has none."""
-    if not (found := _complete(name, tensors)):
+    if not (whole := _complete(name, tensors)):
         raise CheckpointError(f"{path}: the base has no tensor {name}")
-    return found
+    return whole
 
 
 def _complete(name: str, tensors: Mapping[str, Tensor]) -> str:
     """The whole name of a tensor, of which that of a bare model lacks the first words, or ""."""
-    alike = [name] if name in tensors else [one for one in tensors if one.endswith(f".{name}")]
+    if name in tensors:
+        return name
+    alike = [known for known in tensors if known.endswith(f".{name}")]
     return alike[0] if len(alike) == 1 else ""
 
 
-def _scale(about: Mapping[str, Any], module: str, rank: int, where: Path) -> float:
+def _scale(adapter: Mapping[str, Any], module: str, rank: int, where: Path) -> float:
     """The factor of B A; patterns are as peft matches them."""
-    patterns = check_value(about.get("alpha_pattern") or {}, dict, "alpha_pattern", where)
-    own = (alpha for key, alpha in patterns.items() if re.match(rf"(.*\.)?({key})$", module))
-    alpha = next(own, about.get("lora_alpha", 8))
+    patterns = check_value(adapter.get("alpha_pattern") or {}, dict, "alpha_pattern", where)
+    alphas = (alpha for key, alpha in patterns.items() if re.match(rf"(.*\.)?({key})$", module))
+    alpha = next(alphas, adapter.get("lora_alpha", 8))
     if isinstance(alpha, bool) or not isinstance(alpha, int | float):
         raise CheckpointError(f"{where}: lora_alpha must be a number, got {alpha!r}")
-    return float(alpha / rank**0.5 if about.get("use_rslora") else alpha / rank)
+    return float(alpha / rank**0.5 if adapter.get("use_rslora") else alpha / rank)
 
 
 USAGE = """\
@@ -304,8 +309,10 @@ def explain(parts: Loaded) -> str:
     """How an adapter that was written is used."""
     family = _family_of(parts)
     head = parts.task.head
-    own = family.name + ending_of(family, head) if head else class_of(family, parts.model.config)
-    return USAGE.format(base=BASE, model=own)
+    class_name = class_of(family, parts.model.config)
+    if head:
+        class_name = family.name + ending_of(family, head)
+    return USAGE.format(base=BASE, model=class_name)
 
 
 register("format", "peft")(

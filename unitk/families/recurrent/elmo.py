@@ -46,7 +46,7 @@ def find(path: Path, vocab: Path | None) -> Assembled:
     sizes = network_sizes(read_json(options), options)
     tensors = state_of(read_arrays(file, shapes_of(sizes)), sizes)
     lstm, cnn = sizes["lstm"], sizes["char_cnn"]
-    given = {
+    options_of_run = {
         "task": "bilm",
         "task.characters": str(cnn["max_characters_per_token"]),
         "arch": "elmo",
@@ -61,7 +61,7 @@ def find(path: Path, vocab: Path | None) -> Assembled:
         "arch.highways": str(cnn["n_highway"]),
     }
     # the output layer has random weights, which must not be used
-    return Assembled(file, given, open_vocab(vocab), rows=0, tensors=tensors)
+    return Assembled(file, options_of_run, open_vocab(vocab), rows=0, tensors=tensors)
 
 
 def network_sizes(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
@@ -98,10 +98,10 @@ def network_sizes(options: Mapping[str, Any], where: Path) -> dict[str, Any]:
 
 def _check_filters(filters: list[Any], where: Path) -> None:
     """Refuse filters of characters that are not pairs of a width and a count."""
-    for one in filters:
-        pair = one if isinstance(one, list) and len(one) == 2 else [None, None]
+    for entry in filters:
+        pair = entry if isinstance(entry, list) and len(entry) == 2 else [None, None]
         if any(check_value(size, int, "filters", where) < 1 for size in pair):
-            raise CheckpointError(f"{where}: filters must be [width, count], got {one}")
+            raise CheckpointError(f"{where}: filters must be [width, count], got {entry}")
 
 
 def shapes_of(sizes: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -138,53 +138,53 @@ def read_arrays(file: Path, shapes: Iterator[tuple[str, tuple[int, ...]]]) -> di
     arrays: dict[str, Tensor] = {}
     with reading(file), h5py.File(file) as opened:
         for name, shape in shapes:
-            there: Any = opened
-            for part in name.split("/"):
-                group = isinstance(there, h5py.Group)
-                link = there.get(part, getlink=True) if group and part in there else None
+            node: Any = opened
+            for step in name.split("/"):
+                group = isinstance(node, h5py.Group)
+                link = node.get(step, getlink=True) if group and step in node else None
                 if not isinstance(link, h5py.HardLink):
                     raise CheckpointError(f"{file} has no tensor {name!r}")
-                there = there[part]
-            if not isinstance(there, h5py.Dataset) or there.dtype.kind != "f":
-                kind = there.dtype if isinstance(there, h5py.Dataset) else "a group"
+                node = node[step]
+            if not isinstance(node, h5py.Dataset) or node.dtype.kind != "f":
+                kind = node.dtype if isinstance(node, h5py.Dataset) else "a group"
                 raise CheckpointError(f"{file}: {name} is {kind}, not an array of real numbers")
-            if there.shape != shape:
-                own = "no shape" if there.shape is None else f"shape {list(there.shape)}"
+            if node.shape != shape:
+                shape_text = "no shape" if node.shape is None else f"shape {list(node.shape)}"
                 raise CheckpointError(
-                    f"{file}: {name} has {own}, but its options need {list(shape)}"
+                    f"{file}: {name} has {shape_text}, but its options need {list(shape)}"
                 )
-            stored = 0 if there.is_virtual or there.external else there.id.get_storage_size()
-            if there.nbytes > stored * (RATIO if there.chunks else 1):
-                raise CheckpointError(f"{file} does not hold the {there.nbytes:,} bytes of {name}")
-            arrays[name] = torch.from_numpy(there[()].astype("float32"))
+            stored = 0 if node.is_virtual or node.external else node.id.get_storage_size()
+            if node.nbytes > stored * (RATIO if node.chunks else 1):
+                raise CheckpointError(f"{file} does not hold the {node.nbytes:,} bytes of {name}")
+            arrays[name] = torch.from_numpy(node[()].astype("float32"))
     return arrays
 
 
-def state_of(there: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> dict[str, Tensor]:
+def state_of(arrays: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> dict[str, Tensor]:
     """The file's tensors under unitk's names."""
-    chars = there["char_embed"]
+    chars = arrays["char_embed"]
     # row 0 is that of no word
-    here = {"embed.chars.weight": torch.cat([torch.zeros(1, chars.shape[1]), chars])}
+    tensors = {"embed.chars.weight": torch.cat([torch.zeros(1, chars.shape[1]), chars])}
     for number in range(len(sizes["char_cnn"]["filters"])):
-        weight = there[f"CNN/W_cnn_{number}"][0]  # [width, characters, filters]
-        here[f"embed.convolutions.{number}.weight"] = weight.permute(2, 1, 0)
-        here[f"embed.convolutions.{number}.bias"] = there[f"CNN/b_cnn_{number}"]
+        weight = arrays[f"CNN/W_cnn_{number}"][0]  # [width, characters, filters]
+        tensors[f"embed.convolutions.{number}.weight"] = weight.permute(2, 1, 0)
+        tensors[f"embed.convolutions.{number}.bias"] = arrays[f"CNN/b_cnn_{number}"]
     for number in range(sizes["char_cnn"]["n_highway"]):
         for ours, theirs in zip(HIGHWAY, GATES, strict=True):
-            tensor = there[f"CNN_high_{number}/{theirs}"]
-            here[f"embed.highways.{number}.{ours}"] = tensor.T if tensor.dim() > 1 else tensor
-    here["embed.map.weight"] = there["CNN_proj/W_proj"].T
-    here["embed.map.bias"] = there["CNN_proj/b_proj"]
+            tensor = arrays[f"CNN_high_{number}/{theirs}"]
+            tensors[f"embed.highways.{number}.{ours}"] = tensor.T if tensor.dim() > 1 else tensor
+    tensors["embed.map.weight"] = arrays["CNN_proj/W_proj"].T
+    tensors["embed.map.bias"] = arrays["CNN_proj/b_proj"]
     for way, prefix in enumerate(DIRECTIONS):
         for layer in range(sizes["lstm"]["n_layers"]):
-            own = {part: there[CELL.format(way, layer) + part] for part in ("W_0", "B", "W_P_0")}
-            here |= _cell(f"{prefix}layers.{layer}.", own)
-    return here
+            cell = {part: arrays[CELL.format(way, layer) + part] for part in ("W_0", "B", "W_P_0")}
+            tensors |= _cell(f"{prefix}layers.{layer}.", cell)
+    return tensors
 
 
-def _cell(name: str, there: dict[str, Tensor]) -> dict[str, Tensor]:
+def _cell(name: str, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of one LSTM layer, whose input and output are as wide as its projection."""
-    kernel, bias, projection = (there[part] for part in ("W_0", "B", "W_P_0"))
+    kernel, bias, projection = (arrays[part] for part in ("W_0", "B", "W_P_0"))
     width = kernel.shape[0] - projection.shape[1]  # rows of the input, above those of the output
 
     def reorder_gates(gates: Tensor) -> Tensor:

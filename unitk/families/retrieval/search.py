@@ -71,24 +71,24 @@ class Hits:
 
     def record(self) -> dict[str, Any]:
         """The query and its documents as a json object."""
-        found = [
-            {"id": one.id, "score": round(score, 6), "text": one.text}
-            for one, score in self.documents
+        hits = [
+            {"id": document.id, "score": round(score, 6), "text": document.text}
+            for document, score in self.documents
         ]
-        return {"id": self.query.id, "source": self.query.text, "found": found}
+        return {"id": self.query.id, "source": self.query.text, "found": hits}
 
     def trec(self) -> Iterator[str]:
         """The lines of a TREC run that the documents are."""
-        for rank, (one, score) in enumerate(self.documents, start=1):
-            for own in (self.query.id, one.id):
-                if len(own.split()) != 1:
-                    raise DataError(f"id {own!r} has a blank, which no TREC run can have")
-            yield f"{self.query.id} Q0 {one.id} {rank} {score:.6f} {TAG}"
+        for rank, (document, score) in enumerate(self.documents, start=1):
+            for id_ in (self.query.id, document.id):
+                if len(id_.split()) != 1:
+                    raise DataError(f"id {id_!r} has a blank, which no TREC run can have")
+            yield f"{self.query.id} Q0 {document.id} {rank} {score:.6f} {TAG}"
 
 
 def value(parsed: Parsed) -> list[dict[str, Any]]:
     """The nearest texts of each query."""
-    return [one.record() for one in find_passages(parsed.main)]
+    return [hits.record() for hits in find_passages(parsed.main)]
 
 
 @register("verb", "search")
@@ -106,9 +106,9 @@ def run(parsed: Parsed) -> None:
     trec = given.output_format == "trec"
     trec |= given.output_format == "auto" and given.output.suffix == ".trec"
     hits = find_passages(given)
-    lines = (json.dumps(one.record(), ensure_ascii=False) for one in hits)
+    lines = (json.dumps(hits_of_query.record(), ensure_ascii=False) for hits_of_query in hits)
     if trec:
-        lines = (line for one in hits for line in one.trec())
+        lines = (line for hits_of_query in hits for line in hits_of_query.trec())
     write(lines, given.output, given.overwrite)
 
 
@@ -130,9 +130,11 @@ def find_passages(given: Options) -> list[Hits]:
     )
     stored = None if given.vectors is None else open_vectors(given.vectors, len(documents))
     generator = open_generator(given)
-    first, *_, last = 2 * generator.task.sides  # those of a single tower are alike
-    queries_QW = np.concatenate([*vectors_of(replace(given, side=first), generator, queries)])
-    blocks = vectors_of(replace(given, side=last), generator, documents)
+    sides = generator.task.sides  # one, if queries and documents have the same tower
+    of_queries = replace(given, side=sides[0])
+    of_documents = replace(given, side=sides[-1])
+    queries_QW = np.concatenate([*vectors_of(of_queries, generator, queries)])
+    blocks = vectors_of(of_documents, generator, documents)
     if stored is not None:
         width = given.dimensions or stored.shape[1]
         require(
@@ -165,11 +167,12 @@ def vectors_of(given: Options, generator: Any, texts: Sequence[Passage]) -> Iter
             model, task = generator.model, generator.task
             vectors = np.array(embed(model, task, sources, given, first=at, report=report))
             width = vectors.shape[1]
-            most = given.dimensions
+            size = given.dimensions
             require(
-                (most or 0) <= width, f"--dimensions {most}: vectors of this model have {width}"
+                (size or 0) <= width,
+                f"--dimensions {size}: vectors of this model have {width}",
             )
-            yield vectors[:, :most]
+            yield vectors[:, :size]
 
 
 def open_vectors(path: Path, count: int) -> Floats:

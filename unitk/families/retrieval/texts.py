@@ -33,15 +33,13 @@ def read_passages(
     A line is a text, a tab stands between its parts. Of tables `fields` are read, or the `usual`
     one. Raises DataError where an id comes twice.
     """
-    files = [
-        file
-        for path in paths
-        for file in (sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path])
-    ]
+    files = list[Path]()
+    for path in paths:
+        files += sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]
     passages, seen = list[Passage](), set[str]()
     for path in files:
-        for own, parts, where in _texts(path, option, fields, usual, id_field):
-            text = Passage(str(len(passages)) if own is None else str(own), parts)
+        for own_id, parts, where in _texts(path, option, fields, usual, id_field):
+            text = Passage(str(len(passages)) if own_id is None else str(own_id), parts)
             if text.id in seen:
                 raise DataError(f"{where}: id {text.id!r} comes twice")
             seen.add(text.id)
@@ -82,20 +80,20 @@ def read_run(path: Path) -> dict[str, list[str]]:
     if format_of(path) == "text":
         for line, where in numbered_lines(path):
             if line.strip():
-                query, _, one, _, score, _ = _columns(line, 6, "of a TREC run", where)
-                _add(scored.setdefault(query, {}), one, _number(score, where), where)
+                query, _, document, _, score, _ = _columns(line, 6, "of a TREC run", where)
+                _add(scored.setdefault(query, {}), document, _number(score, where), where)
     else:
         for record in records(path, ("id", "found")):
             record.need("id")
             record.need("found")
             scores = scored.setdefault(str(record.get("id")), {})
             ranked = record.get("found")
-            if not isinstance(ranked, list) or not all(isinstance(one, dict) for one in ranked):
+            if not isinstance(ranked, list) or not all(isinstance(hit, dict) for hit in ranked):
                 raise DataError(f"{record.where('found')} must be a list of objects")
-            for one in ranked:
-                _add(scores, str(one.get("id")), -float(len(scores)), record.place)
+            for hit in ranked:
+                _add(scores, str(hit.get("id")), -float(len(scores)), record.place)
     # sorting is stable: equal scores stay in the order of the file
-    return {query: sorted(scores, key=lambda one: -scores[one]) for query, scores in scored.items()}
+    return {query: sorted(scores, key=lambda id_: -scores[id_]) for query, scores in scored.items()}
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, float]]:
@@ -109,12 +107,12 @@ def read_judgements(path: Path) -> dict[str, dict[str, float]]:
     if format_of(path) == "text":
         for line, where in numbered_lines(path):
             if line.strip():
-                query, _, one, gain = _columns(line, 4, "of qrels", where)
-                _add(judgements.setdefault(query, {}), one, _number(gain, where), where)
+                query, _, document, gain = _columns(line, 4, "of qrels", where)
+                _add(judgements.setdefault(query, {}), document, _number(gain, where), where)
         return judgements
     for record in records(path, names):
-        query, one, gain = (_field(record, name) for name in names)
-        _add(judgements.setdefault(query, {}), one, _number(gain, record.place), record.place)
+        query, document, gain = (_field(record, name) for name in names)
+        _add(judgements.setdefault(query, {}), document, _number(gain, record.place), record.place)
     return judgements
 
 
@@ -123,10 +121,10 @@ def _field(record: Record, name: str) -> str:
     return str(record.get(name))
 
 
-def _columns(line: str, count: int, what: str, where: str) -> list[str]:
+def _columns(line: str, count: int, kind: str, where: str) -> list[str]:
     columns = line.split()
     if len(columns) != count:
-        raise DataError(f"{where}: a line {what} has {count} columns, not {len(columns)}")
+        raise DataError(f"{where}: a line {kind} has {count} columns, not {len(columns)}")
     return columns
 
 
@@ -140,7 +138,7 @@ def _number(text: str, where: str) -> float:
     return number
 
 
-def _add(own: dict[str, float], one: str, score: float, where: str) -> None:
-    if one in own:
-        raise DataError(f"{where}: id {one!r} comes twice for its query")
-    own[one] = score
+def _add(scores: dict[str, float], document: str, score: float, where: str) -> None:
+    if document in scores:
+        raise DataError(f"{where}: id {document!r} comes twice for its query")
+    scores[document] = score

@@ -93,8 +93,8 @@ def measure_latent(setup: Setup, draws: int, max_tokens: int, report: Report) ->
         check_finite(seen.bound, "the bound of the texts")
         gap = math.nan
         if len(texts) > 1:
-            own = nll_of(setup.model, batches(), seen.z)
-            gap = z_gap(setup.model, batches(), seen.z, own)
+            own_nll = nll_of(setup.model, batches(), seen.z)
+            gap = z_gap(setup.model, batches(), seen.z, own_nll)
     units = units_of(setup, texts)
     nats = seen.kl.mean(0).tolist()
     shared = seen.figures(setup.criterion.objective)

@@ -53,7 +53,7 @@ def noise(numbers: Iterable[int], latent: int) -> Iterator[Tensor]:
     # a generator for each text, so that batches do not change what it draws
     sources = [np.random.default_rng([SEED, number]) for number in numbers]
     while True:
-        yield torch.from_numpy(np.stack([one.standard_normal(latent) for one in sources]))
+        yield torch.from_numpy(np.stack([source.standard_normal(latent) for source in sources]))
 
 
 def partners(count: int) -> Tensor:
@@ -95,7 +95,7 @@ def gather_evidence(
         assert first_draw is not None
         bound = importance_bound(torch.stack(log_weights))
         row = mean, logvar, first_draw, posterior.kl().double(), nll, bound
-        rows.append(tuple(part.cpu() for part in row))
+        rows.append(tuple(column.cpu() for column in row))
     return Evidence(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 
@@ -111,12 +111,13 @@ def nll_of(model: Any, batches: Iterable[Batch], z: Tensor) -> Tensor:
     return torch.cat(costs)
 
 
-def z_gap(model: Any, batches: Iterable[Batch], z: Tensor, own: Tensor) -> float:
+def z_gap(model: Any, batches: Iterable[Batch], z: Tensor, own_nll: Tensor) -> float:
     """The mean cost in nats of a text given another text's latent, minus that given its own.
 
-    `z` are the latents [M, Z], and `own` the costs [M] given these; there are two texts or more.
+    `z` are the latents [M, Z], and `own_nll` the costs [M] given these. There are two texts or
+    more.
     """
-    return float((nll_of(model, batches, z[partners(len(z))]) - own).mean())
+    return float((nll_of(model, batches, z[partners(len(z))]) - own_nll).mean())
 
 
 def text_nll(model: Any, batch: Batch, z_NZ: Tensor) -> Tensor:
@@ -157,8 +158,8 @@ def mutual_information(z: Tensor, mean: Tensor, logvar: Tensor) -> float:
         square = block**2 @ precision.T - 2 * block @ (mean * precision).T
         density = -(square + scale_M) / 2
         # the text's own posterior, to the last bit: the ceiling holds
-        here = torch.arange(len(block), device=z.device)
-        density[here, start + here] = own_M[start : start + rows]
+        rows_of_block = torch.arange(len(block), device=z.device)
+        density[rows_of_block, start + rows_of_block] = own_M[start : start + rows]
         total += (own_M[start : start + rows] - density.logsumexp(-1)).sum()
     return float(total) / len(z) + math.log(len(z))
 

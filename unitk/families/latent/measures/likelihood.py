@@ -49,9 +49,11 @@ class Importance(Estimator):
         network.eval()
         # draws are those of a text's place in this order, whatever it shares a batch with
         order, drawn_batches = list[int](), list[Batch]()
-        for some in batches(examples, how.max_tokens):
-            order += some
-            drawn_batches.append(collate([[examples[i]] for i in some]).to(model.device))
+        for numbers_of_batch in batches(examples, how.max_tokens):
+            order += numbers_of_batch
+            drawn_batches.append(
+                collate([[examples[i]] for i in numbers_of_batch]).to(model.device)
+            )
         bound = -gather_evidence(network, drawn_batches, how.draws, how.report).bound.numpy()
         costs = [Cost(np.zeros(len(text))) for _, text in texts]
         tokens = _cost_at_mean(network, drawn_batches, examples, order)
@@ -63,14 +65,14 @@ class Importance(Estimator):
 
 def _cost_at_mean(
     network: Any,
-    found: list[Batch],
+    drawn_batches: list[Batch],
     examples: list[Example],
     order: list[int],
 ) -> dict[int, Floats]:
     """The cost of each label of each example, given its likeliest latent."""
     tokens = dict[int, Floats]()
     rest = iter(order)
-    for batch in found:
+    for batch in drawn_batches:
         [ask] = batch.asks.values()
         assert ask.name == TEXT
         z_NZ = network.posterior(batch).mean

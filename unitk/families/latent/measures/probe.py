@@ -63,15 +63,17 @@ def probe_classes(
     label = np.array([names.index(name) for name in train[1]])
     sizes = np.bincount(label)
     if len(names) < 2 or per_class > sizes.min():
-        wanted = f"{per_class} of each class" if len(names) > 1 else "two classes at least"
+        needed = f"{per_class} of each class" if len(names) > 1 else "two classes at least"
         raise DataError(
             f"--input has {sizes.min()} texts of {names[sizes.argmin()]!r}, which is too few for "
-            f"{wanted}"
+            f"{needed}"
         )
     mean, std = train[0].mean(0), train[0].std(0)
     scale = np.where(std > 0, std, 1)
-    x, x_test = (torch.from_numpy((each - mean) / scale).double() for each in (train[0], test[0]))
-    wanted_N = torch.tensor([names.index(name) for name in test[1]])
+    x, x_test = (
+        torch.from_numpy((features - mean) / scale).double() for features in (train[0], test[0])
+    )
+    label_N = torch.tensor([names.index(name) for name in test[1]])
     accuracies = []
     for seed in range(seeds if per_class else 1):
         # the first texts of each class in a permutation: fewer labels are a part of more
@@ -80,5 +82,5 @@ def probe_classes(
         chosen = torch.from_numpy(np.concatenate(taken))
         weight, bias = logistic(x[chosen], torch.from_numpy(label)[chosen], len(names), l2)
         guess = (x_test @ weight.T + bias).argmax(1)
-        accuracies.append(float((guess == wanted_N).double().mean()))
+        accuracies.append(float((guess == label_N).double().mean()))
     return accuracies

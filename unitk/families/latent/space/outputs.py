@@ -34,17 +34,17 @@ class Walk:
 
 
 def walk_lines(
-    walks: Sequence[Walk], found: Sequence[Sequence[Output]], format: str, nbest: int
+    walks: Sequence[Walk], decoded: Sequence[Sequence[Output]], format: str, nbest: int
 ) -> Iterator[str]:
-    """The lines of all walks; `found` are the outputs of all their points, in order.
+    """The lines of all walks; `decoded` are the outputs of all their points, in order.
 
     text: the point's label, a tab, and the text. A blank line separates walks of several points.
     """
     if format == "jsonl":
-        for record in walk_records(walks, found):
+        for record in walk_records(walks, decoded):
             yield json.dumps(record, ensure_ascii=False)
         return
-    outputs = iter(found)
+    outputs = iter(decoded)
     for number, walk in enumerate(walks):
         keyed = any(walk.at)
         if keyed and number:
@@ -57,11 +57,11 @@ def walk_lines(
 
 
 def walk_records(
-    walks: Sequence[Walk], found: Sequence[Sequence[Output]]
+    walks: Sequence[Walk], decoded: Sequence[Sequence[Output]]
 ) -> Iterator[dict[str, Any]]:
     """A dict for each walk: its number, its source, if any, and the outputs of its points."""
     # the points of all walks were decoded together; each walk takes as many as it has
-    outputs = iter(found)
+    outputs = iter(decoded)
     for number, walk in enumerate(walks):
         written = [
             {**at, "text": output.text, "score": round(output.hypothesis.score, 6)}
@@ -86,7 +86,7 @@ def rows_of_numbers(texts: Sequence[str], name: str, table: Points, format: str)
 
 
 def neighbor_records(
-    texts: Sequence[str], found: Sequence[tuple[np.ndarray, np.ndarray]], among: Sequence[str]
+    texts: Sequence[str], nearest: Sequence[tuple[np.ndarray, np.ndarray]], among: Sequence[str]
 ) -> list[dict[str, Any]]:
     """A dict for each text with its neighbours among others: distance, line and text of each."""
     return [
@@ -98,7 +98,7 @@ def neighbor_records(
                 for row, d in zip(rows, far, strict=True)
             ],
         }
-        for number, (text, (rows, far)) in enumerate(zip(texts, found, strict=True))
+        for number, (text, (rows, far)) in enumerate(zip(texts, nearest, strict=True))
     ]
 
 
@@ -110,8 +110,8 @@ def neighbor_lines(records: Sequence[dict[str, Any]], format: str) -> Iterator[s
             continue
         if number:
             yield ""
-        for one in record["neighbors"]:
-            yield f"{one['distance']:.4f}\t{one_line(one['text'])}"
+        for neighbor in record["neighbors"]:
+            yield f"{neighbor['distance']:.4f}\t{one_line(neighbor['text'])}"
 
 
 def probe_lines(rows: Sequence[dict[str, Any]], frequent: float, format: str) -> Iterator[str]:

@@ -68,9 +68,9 @@ class LatentRoute(Route):
             return [self.space.decode(walk(), self.config, on_step=on_step) for walk in walks]
 
         cost = steps * self.config.width * max(1, length(self.config.max_len, 0))
-        made = self.plain([points], decode, lambda walks: self.records(walks[0]), cost)
-        made.read = 0  # points are no texts
-        return count_written(made, chain.from_iterable)
+        job = self.plain([points], decode, lambda walks: self.records(walks[0]), cost)
+        job.read = 0  # points are no texts
+        return count_written(job, chain.from_iterable)
 
     def count(self, texts: list[str]) -> int:
         """The tokens of texts."""
@@ -88,16 +88,16 @@ class EncodeRoute(LatentRoute):
         few = 8
 
         def encode(texts: list[Any], report: Report) -> list[Any]:
-            found: list[Any] = []
+            latents: list[Any] = []
             how = {"truncate": self.config.truncate, "max_tokens": self.limits.max_tokens}
             # texts are read here, too: a few at a time, so that this ends when nobody waits
             for start in range(0, len(texts), few):
                 report(0)
-                found += list(self.space.encode(texts[start : start + few], **how).mean)
-            return found
+                latents += list(self.space.encode(texts[start : start + few], **how).mean)
+            return latents
 
-        def answer(found: list[Any]) -> Any:
-            return {"points": [*map(list_numbers, found)]}
+        def answer(latents: list[Any]) -> Any:
+            return {"points": [*map(list_numbers, latents)]}
 
         return self.plain(texts, encode, answer, self.count(texts))
 
@@ -140,6 +140,6 @@ class InterpolateRoute(LatentRoute):
             begin, end = self.space.encode(pair).mean
             return geometry.path(begin, end, self.config.steps, self.config.path)[1]
 
-        made = self.walk(points, self.config.steps)
-        made.read = self.count(pair)
-        return made
+        job = self.walk(points, self.config.steps)
+        job.read = self.count(pair)
+        return job

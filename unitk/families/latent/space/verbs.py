@@ -99,8 +99,8 @@ def sample(given: options.Sample, open_space: Opened) -> Outcome:
     if texts:
         latents = encode_texts(space, texts, given)
         draws = [latents.draw(rng, given.spread) for _ in range(given.count)]
-        each = zip(texts, np.stack(draws, axis=1), strict=True)
-        walks = [Walk([text], [{}] * given.count, cloud) for text, cloud in each]
+        clouds = zip(texts, np.stack(draws, axis=1), strict=True)
+        walks = [Walk([text], [{}] * given.count, cloud) for text, cloud in clouds]
     else:
         if alike:
             latents = encode_texts(space, alike, given)
@@ -115,15 +115,15 @@ def sample(given: options.Sample, open_space: Opened) -> Outcome:
 
 def reconstruct(given: options.Reconstruct, open_space: Opened) -> Outcome:
     """`reconstruct`: decode the latents of texts."""
-    space, found = encode_groups(given, open_space, 1)
-    return decode_walks(space, [Walk(text, [{}], points) for text, points in found], given)
+    space, groups = encode_groups(given, open_space, 1)
+    return decode_walks(space, [Walk(text, [{}], points) for text, points in groups], given)
 
 
 def interpolate(given: options.Interpolate, open_space: Opened) -> Outcome:
     """`interpolate`: texts along a path between two texts."""
     walks = []
-    space, found = encode_groups(given, open_space, 2)
-    for texts, (a, b) in found:
+    space, groups = encode_groups(given, open_space, 2)
+    for texts, (a, b) in groups:
         shares, points = geometry.path(a, b, given.steps, given.path)
         walks.append(Walk(texts, [{"t": float(share)} for share in shares], points))
     return decode_walks(space, walks, given)
@@ -131,10 +131,10 @@ def interpolate(given: options.Interpolate, open_space: Opened) -> Outcome:
 
 def analogy(given: options.Analogy, open_space: Opened) -> Outcome:
     """`analogy`: find what relates to C as B relates to A."""
-    space, found = encode_groups(given, open_space, 3)
+    space, groups = encode_groups(given, open_space, 3)
     walks = [
         Walk(texts, given.at, np.stack([geometry.solve_analogy(a, b, c, d) for d in given.degree]))
-        for texts, (a, b, c) in found
+        for texts, (a, b, c) in groups
     ]
     return decode_walks(space, walks, given)
 
@@ -186,10 +186,11 @@ def traverse(given: options.Traverse, open_space: Opened) -> Outcome:
 def neighbors(given: options.Neighbors, open_space: Opened) -> Outcome:
     """`neighbors`: the nearest texts of a file."""
     texts = read_texts(given)
-    among = [text for (text,) in groups_of(given.among, "auto", 1)]
-    own, others = np.split(encode_texts(open_space(), [*texts, *among], given).mean, [len(texts)])
-    found = [geometry.find_nearest(z, others, given.count, given.metric) for z in own]
-    records = neighbor_records(texts, found, among)
+    neighbor_texts = [text for (text,) in groups_of(given.among, "auto", 1)]
+    latents = encode_texts(open_space(), [*texts, *neighbor_texts], given)
+    vectors, others = np.split(latents.mean, [len(texts)])
+    nearest = [geometry.find_nearest(z, others, given.count, given.metric) for z in vectors]
+    records = neighbor_records(texts, nearest, neighbor_texts)
     return Outcome(records, partial(neighbor_lines, records))
 
 
@@ -304,8 +305,8 @@ def groups_of(path: Path, format: Format, size: int) -> list[list[str]]:
         if not all(texts):
             raise DataError(f"{item.where} has an empty text")
         if len(texts) != size:
-            wanted = "1 text" if size == 1 else f"{size} texts with tabs between them"
-            raise DataError(f"{item.where} must have {wanted}, got {len(texts)}")
+            needed = "1 text" if size == 1 else f"{size} texts with tabs between them"
+            raise DataError(f"{item.where} must have {needed}, got {len(texts)}")
         groups.append(texts)
     return groups
 
@@ -323,11 +324,11 @@ def read_labelled_file(path: Path, format: Format) -> tuple[list[str], list[str 
     texts, labels = [], []
     for item in read_inputs(path, format):
         target = [] if item.target is None else [item.target]
-        text, *more = [part.strip() for part in (*item.parts, *target)]
-        if not text or len(more) > 1:
+        text, *labels_of_text = [part.strip() for part in (*item.parts, *target)]
+        if not text or len(labels_of_text) > 1:
             raise DataError(f"{item.where} is not a text, or text and label")
         texts.append(text)
-        labels.append(more[0] if more else None)
+        labels.append(labels_of_text[0] if labels_of_text else None)
     return texts, labels
 
 
@@ -337,7 +338,7 @@ def of_label(path: Path, label: str, option: str) -> list[str]:
     known = sorted({*read_classes(labels, "--among")})
     if label not in known:
         raise UsageError(f"{option} must be one of {', '.join(map(repr, known))}, got {label!r}")
-    return [text for text, own in zip(texts, labels, strict=True) if own == label]
+    return [text for text, text_label in zip(texts, labels, strict=True) if text_label == label]
 
 
 run = VerbGroup(
