@@ -198,9 +198,9 @@ class MixtureSearch:
         rows = list[dict[str, Any]]()
         for shares, held_out in finite.items():
             behind = sum(w * (held_out[name] - alone[name]) for name, w in self.judged.items())
-            fractions = (part / sum(shares) for part in shares)
-            row: dict[str, Any] = {"shares": dict(zip(self.given.tasks, fractions, strict=True))}
-            rows.append({**row, "losses": held_out, "behind": behind})
+            fractions = [part / sum(shares) for part in shares]
+            named = dict(zip(self.given.tasks, fractions, strict=True))
+            rows.append({"shares": named, "losses": held_out, "behind": behind})
         return sorted(rows, key=lambda row: row["behind"])
 
     def parts_of(self, row: Mapping[str, Any]) -> Shares:
@@ -242,14 +242,9 @@ def search_rounds(search: MixtureSearch, first: Sequence[Shares], contents: dict
 
     With --verify, the best one and each objective alone are then trained on the whole.
     """
-    tried = list[Shares]()
-    for _ in range(2):
-        if tried:
-            tried += list_neighbors(search.parts_of(contents[SEARCH][0]))
-        else:
-            tried += first
-        tried = list(dict.fromkeys(tried))
-        search.judge(tried, SEARCH, contents)
+    search.judge(first, SEARCH, contents)
+    near = list_neighbors(search.parts_of(contents[SEARCH][0]))
+    search.judge(list(dict.fromkeys([*first, *near])), SEARCH, contents)
     if search.given.verify:
         best = search.parts_of(contents[SEARCH][0])
         search.judge(list(dict.fromkeys([best, *search.singles])), WHOLE, contents)
@@ -257,14 +252,13 @@ def search_rounds(search: MixtureSearch, first: Sequence[Shares], contents: dict
 
 def check_losses(path: Path, losses: Any, tasks: Sequence[str]) -> None:
     """Raise a UsageError if losses that were kept are not one number for each objective."""
-    good = isinstance(losses, dict) and all(
-        of_mixture is None
-        or (
-            (isinstance(of_mixture, dict) and {*of_mixture} == {*tasks})
-            and all(isinstance(loss, float) for loss in of_mixture.values())
-        )
-        for of_mixture in losses.values()
-    )
+
+    def is_whole(of_mixture: Any) -> bool:
+        if not isinstance(of_mixture, dict) or {*of_mixture} != {*tasks}:
+            return of_mixture is None
+        return all(isinstance(loss, float) for loss in of_mixture.values())
+
+    good = isinstance(losses, dict) and all(map(is_whole, losses.values()))
     require(good, f"{path}: its losses are damaged: name another --save-dir")
 
 
@@ -272,9 +266,8 @@ def rounds_of(given: Options, runs: int) -> list[tuple[str, str, int]]:
     """The name, the kind and the number of runs of each round; the first one has so many."""
     count = len(given.tasks)
     rounds = [("first", SEARCH, runs), ("near the best", SEARCH, count * (count - 1))]
-    if given.verify:
-        rounds.append(("whole", WHOLE, 1 + count))
-    return rounds
+    whole = [("whole", WHOLE, 1 + count)] if given.verify else []
+    return [*rounds, *whole]
 
 
 def open_search(given: Options, base: Sequence[str]) -> MixtureSearch:
@@ -406,11 +399,10 @@ def judge_mixture(job: TrainingJob) -> dict[str, float] | None:
 
     trial = job.trial
     start = trial.start
-    names = [*trial.start.parsed.mixture]
     newest = start.run.newest()
     if newest is None or not trial.finished:
         return None
-    losses: dict[str, list[float]] = {name: [] for name in names}
+    losses: dict[str, list[float]] = {name: [] for name in start.parsed.mixture}
     for place in corpora_of(start.config)[1].values():
         setup = open_setup(newest, place, choose_device(start.config.device))
         for name, part in setup.data.train.parts.items():
