@@ -59,6 +59,10 @@ def test_options_of_components_are_named(tmp_path, monkeypatch):
     (tmp_path / "there").mkdir()
     words = ["--task", "optimus", "--task.source-vocab", "there"]
     assert tell(find_verb("train"), words, WRONG) == f"--task.source-vocab {WRONG}"
+    words = ["--task", "mlm", "--criterion", "distill", "--criterion.teacher", "gone"]
+    for given in ("gone: odd", "gone is odd"):  # what is not there may be no path at all
+        named = f"--criterion.teacher {given}" if ":" in given else given
+        assert tell(find_verb("train"), words, given) == named
 
 
 @pytest.mark.parametrize("name", ["bad_words", "prefix_file", "constraints"])

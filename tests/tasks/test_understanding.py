@@ -213,7 +213,7 @@ def test_class_weights_are_those_of_torch(toy_vocab):
     near(loss.sums["class"] / batch.count["class"], wanted)
     share = ((output.argmax(1) == right) * torch.tensor([1.0, 3.0, 3.0])).sum() / 7
     near(loss.parts["class/correct"] / batch.count["class"], share)
-    with pytest.raises(UsageError, match="class-weights needs 2 weights above 0, .*no, yes"):
+    with pytest.raises(UsageError, match="class-weights needs 2 .*no, yes"):
         made("classify", "mlm", toy_vocab, class_weights=(1.0,)).classify([A], np.array([0]), None)
 
 

@@ -673,6 +673,26 @@ def test_a_run_ends_no_earlier_than_where_it_goes_on(train, start):
         assert train(f"{length} --resume").step == int(as_many)  # there is nothing left to do
 
 
+def test_a_run_that_trained_nothing_says_so(train, monkeypatch):
+    with monkeypatch.context() as patch:
+        poison(patch, {1})
+        assert train("--max-steps 2", run="some").bad_steps == 1
+    poison(monkeypatch, {0, 1})
+    with pytest.raises(NonFiniteError, match="NaN"):
+        train("--max-steps 2", run="all")
+
+
+@pytest.mark.parametrize(
+    "shares", ["lm=nan --task mlm=1", "lm=-1 --task mlm=1", "lm=0 --task mlm=0"]
+)
+def test_shares_that_are_none_make_no_folder(toy_data, tmp_path, shares):
+    words = ["--task", *shares.split(), "--arch", "bert_tiny", "--valid", "none"]
+    with pytest.raises(UsageError, match="--task"):
+        given = ["--data", str(toy_data / "text"), "--max-steps", "2"]
+        loop.train(prepare(parse_train([*words, *given, "--save-dir", str(tmp_path / "run")])))
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("rate", ["-1", "1e999"])
 def test_a_rate_that_is_none_makes_no_folder(train, tmp_path, rate):
     with pytest.raises(UsageError, match="--lr-schedule"):

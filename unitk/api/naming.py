@@ -41,8 +41,12 @@ def _name(message: str, verb: Verb, words: Sequence[str]) -> str:
         texts = [*filter(None, given.words)]  # a name may have a comma or a = itself
         for part in {*texts, *re.split("[,=]", ",".join(texts))}:
             path = str(Path(part))
-            is_path = kinds.get(key, "").startswith("path") or (
-                part != "." and os.path.lexists(part)
+            # an option of a component is one wherever the message has its value and a colon
+            named = "." in key and message.startswith(f"{part}: ")
+            is_path = (
+                named
+                or kinds.get(key, "").startswith("path")
+                or (part != "." and os.path.lexists(part))
             )
             if not part or not is_path or given.where == UNFLAGGED:
                 continue

@@ -46,7 +46,8 @@ class Shape:
         if exponent == 1:
             return weights
         size = np.asarray(weights) * counts
-        share = np.where(size > 0, np.maximum(size, 1e-9) ** exponent, 0)
+        # relative to the largest one: no power is too large
+        share = np.where(size > 0, (np.maximum(size, 1e-9) / size.max()) ** exponent, 0)
         repeats: Sequence[float] = share * size.sum() / share.sum() / np.maximum(counts, 1)
         return repeats
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
@@ -106,7 +107,9 @@ class Mixed(Examples):
 
     def shares(self, step: int, total: int | None) -> dict[str, float]:
         shares = {name: float(task.share(step, total)) for name, task in self.tasks.items()}
-        if min(shares.values()) < 0 or not sum(shares.values()):
+        if min(shares.values()) < 0 or not 0 < sum(shares.values()) < math.inf:
             given = ", ".join(f"{name} {share:g}" for name, share in shares.items())
-            raise UsageError(f"--task: shares must be 0 or more, not all 0; step {step}: {given}")
+            raise UsageError(
+                f"--task: shares must be finite, 0 or more and not all 0; step {step}: {given}"
+            )
         return {name: share / sum(shares.values()) for name, share in shares.items()}

@@ -396,10 +396,10 @@ def _parse_number(text: str, kind: type, name: str) -> int | float:
 
 def parse_schedule(text: str, name: str) -> Any:
     """A number is a constant; otherwise `NAME:field=value,...` of a registered schedule."""
-    try:
+    with suppress(ValueError):
+        require(math.isfinite(float(text)), f"{name} must be a finite number, got {text!r}")
         return registry.get("schedule", "constant")(value=float(text))
-    except ValueError:
-        return parse_named("schedule", text, name)
+    return parse_named("schedule", text, name)
 
 
 def parse_named(kind: str, text: str, name: str) -> Any:

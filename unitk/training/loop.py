@@ -21,7 +21,7 @@ from torch import Tensor
 from unitk import registry
 from unitk.criterions.base import Learning, Loss
 from unitk.data.batching import FixedBatches, Update, prefetch
-from unitk.errors import UsageError, refusal, require
+from unitk.errors import NonFiniteError, UsageError, refusal, require
 from unitk.kernels.products import compute_in
 from unitk.registry import nearest
 from unitk.slots import Batch
@@ -217,6 +217,8 @@ class Trainer(Run):
             log.info("stopped by a signal after %s; --resume continues", report.summary(at))
         elif end:
             log.info("%s: %s", end, report.summary(at))
+            if at.step and at.bad_steps == at.step:
+                raise NonFiniteError("nothing was trained: each update had NaN or infinity")
             if at.seconds >= report.LONG and self.ranks.leads and not self.ranks.sharded:
                 registry.get("measure", "samples")(self)
         return bool(signal or end)
@@ -288,6 +290,7 @@ class Trainer(Run):
     @torch.no_grad()
     def try_out(self) -> None:
         """Compute the loss of an example of each task and set, which refuses what does not fit."""
+        self.data.train.loss_weights(self.progress.step + 1, self.total)
         self.model.eval()
         eager = torch.compiler.set_stance("force_eager")  # other shapes than those of the run
         with eager, compute_in(self.device, self.precision, self.progress.products):

@@ -50,7 +50,7 @@ def compare_batches(run: TrainedRun, device: str) -> Finding:
     alone = [estimator.costs(model, task, [one], how)[0].total for one in windows[:count]]
     pairs = zip(alone, together, strict=False)
     worst = max(abs(one - other) / max(abs(one), 1.0) for one, other in pairs)
-    text = f"alone or beside others, costs differ by {worst:.1e} at most"
+    text = f"alone or beside others, costs differ by at most {worst:.1e}"
     status: Status = "ok" if worst <= ALLOWED else "FAULT"
     return Finding(status, "batches", run.name, text, {"difference": worst})
 

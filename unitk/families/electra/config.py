@@ -42,7 +42,7 @@ class ElectraConfig(ModelConfig):
         super().__post_init__()
         parts = self.generator_divisor
         least = min(self.width, self.ffn_width)
-        self._require("generator_divisor", parts <= least, f"{least} at most")
+        self._require("generator_divisor", parts <= least, f"at most {least}")
         idle = not self.generator_layers or parts > 0
         self._require("generator_layers", idle, "0 without a generator")
         for name in ("layer_heads", "layer_groups"):

@@ -113,8 +113,9 @@ class Classify(Whole):
         names = self.labels
         weights = np.array(self.config.class_weights or np.ones(len(names)))
         require(
-            len(weights) == len(names) and min(weights) > 0,
-            f"--task.class-weights needs {len(names)} weights above 0, for {', '.join(names)}",
+            len(weights) == len(names) and 0 < min(weights) <= max(weights) < np.inf,
+            f"--task.class-weights needs {len(names)} finite weights above 0, for"
+            f" {', '.join(names)}",
         )
         return with_labels(self.lay_out_orders(parts), labels, weights[labels])
 
