@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +101,19 @@ def test_a_file_that_a_folder_or_a_pattern_stands_for_is_named(tmp_path, monkeyp
     assert tell(generate, words, WRONG) == f"--bad-words {WRONG}"
     assert tell(generate, ["--delimiter", ".", "--prefix", "*"], WRONG) == WRONG
     assert tell(generate, ["--input", "other/*"], WRONG) == WRONG
+
+
+def test_whole_paths_and_what_cannot_be_looked_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    generate = find_verb("generate")
+    whole = f"{tmp_path.resolve() / 'there'}/x.txt: odd"
+    assert tell(generate, ["--checkpoint", "there"], whole) == f"--checkpoint {whole}"
+
+    def refuse(self, **_):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "exists", refuse)  # of a folder that may not be searched
+    assert tell(generate, ["--config", "shut/x.yaml"], "shut/x.yaml: odd") == "shut/x.yaml: odd"
 
 
 def test_an_option_that_a_verb_lacks_is_not_named():

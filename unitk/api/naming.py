@@ -22,7 +22,7 @@ def naming_files(verb: Verb | VerbGroup, words: Sequence[str]) -> Iterator[None]
         yield
     except UnitkError as error:
         # the first words may be what is wrong
-        with suppress(UnitkError, IndexError, KeyError):
+        with suppress(UnitkError, OSError, IndexError, KeyError):
             if isinstance(verb, VerbGroup):
                 verb = verb.verbs[words[0]]
                 words = words[1:]
@@ -60,4 +60,5 @@ def _beginnings(path: str) -> list[str]:
     """How messages may begin that are about a path, or about a file that it stands for."""
     if path == "-":
         return ["standard input"]
-    return [path, *glob.glob("*" if path == "." else path, recursive=True)]
+    found = glob.glob("*" if path == "." else path, recursive=True)
+    return [path, os.path.abspath(path), *found]
