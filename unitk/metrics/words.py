@@ -29,13 +29,13 @@ def words(text: str) -> list[str]:
 
 def share_of_letters(texts: Iterable[str], pattern: str) -> float:
     """The share of the texts' letters and digits that a pattern of one character matches."""
-    own = regex.compile(rf"[[\p{{L}}\p{{N}}]&&{pattern}]", regex.V1)
+    matching = regex.compile(rf"[[\p{{L}}\p{{N}}]&&{pattern}]", regex.V1)
     letters = total = 0
     for text in texts:
         if text.isascii() and pattern == UNSPACED:  # which has no letters of ASCII
             total += len(text)
         else:
-            letters += len(own.findall(text))
+            letters += len(matching.findall(text))
             total += len(LETTER.findall(text))
     return letters / max(total, 1)
 
@@ -44,12 +44,15 @@ def warn_uncounted(metric: str, texts: Iterable[str], remedy: str) -> None:
     """Log a warning if a metric that knows words of a-z and digits leaves out much of the texts."""
     left = share_of_letters(texts, r"[^a-zA-Z0-9]")
     if left >= SOME:
-        what = "%s counts a-z and digits only, and leaves out %.0f %% of the letters; %s"
-        log.warning(what, metric, 100 * left, remedy)
+        log.warning(
+            "%s counts a-z and digits only, and leaves out %.0f %% of the letters; %s",
+            *(metric, 100 * left, remedy),
+        )
 
 
 def warn_unspaced(metric: str, texts: Iterable[str], remedy: str) -> None:
     """Log a warning if most letters are of scripts without the blanks that a metric splits at."""
     if share_of_letters(texts, UNSPACED) > MOST:
-        what = "%s splits words at blanks, and most of these texts have none; %s"
-        log.warning(what, metric, remedy)
+        log.warning(
+            "%s splits words at blanks, and most of these texts have none; %s", metric, remedy
+        )

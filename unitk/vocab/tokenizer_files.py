@@ -82,8 +82,8 @@ class TokenizerFiles:
         self.slow: dict[str, Path] = {}
         if file is None:
             names = ("vocab.txt", "merges.txt", "*.model")
-            files = {one: sorted(folder.glob(one)) for one in names}
-            self.slow = {pattern: one[0] for pattern, one in files.items() if len(one) == 1}
+            found = {pattern: sorted(folder.glob(pattern)) for pattern in names}
+            self.slow = {pattern: paths[0] for pattern, paths in found.items() if len(paths) == 1}
         elif file.suffix == ".json" and not file.with_name("merges.txt").is_file():
             self.fast_file = file
         else:
@@ -149,21 +149,23 @@ class TokenizerFiles:
                 return AS_IT_IS  # as Llama 3 has it, whose files name Llama's class
             known = tokenizer_classes.find_class(name)
             if known is None and name != AS_IT_IS:
-                what = "%s is taken as it is, as tokenizer_class %s is unknown"
-                log.warning(what, self.fast_file, named)
+                log.warning(
+                    "%s is taken as it is, as tokenizer_class %s is unknown",
+                    *(self.fast_file, named),
+                )
             fits = known is not None and untrusted.kind_of(self.fast["model"]) == known.model
             return name if fits or (known is not None and named) else AS_IT_IS
         if tokenizer_classes.find_class(name) is None and name != AS_IT_IS:
             where = f"{self.folder / SETTINGS}: tokenizer_class"
             classes = ", ".join(registry.names(tokenizer_classes.KIND))
             raise DataError(f"{where} must be one of {classes}, got {named!r}")
-        for one in (name, USUAL.get(self.kind, "")):
-            known = tokenizer_classes.find_class(one)
+        for candidate in (name, USUAL.get(self.kind, "")):
+            known = tokenizer_classes.find_class(candidate)
             if known is not None and known.slow in self.slow:
-                return one
+                return candidate
         # the files that are there decide
         by_file = {"vocab.txt": "BertTokenizer", "merges.txt": "GPT2Tokenizer"}
-        return next((by_file[one] for one in by_file if one in self.slow), "T5Tokenizer")
+        return next((by_file[file] for file in by_file if file in self.slow), "T5Tokenizer")
 
     @cached_property
     def its_class(self) -> tokenizer_classes.TokenizerClass | None:
@@ -183,8 +185,8 @@ class TokenizerFiles:
         if self.slow_file is not None and known is not None:
             with name_errors(self.slow_file):
                 slow = tokenizer_classes.pieces_of_file(self.slow_file)
-                roles = {**known.roles, **{one: token_text(self.roles[one]) for one in self.roles}}
-                slow = known.arrange(slow, roles)
+                declared = {role: token_text(token) for role, token in self.roles.items()}
+                slow = known.arrange(slow, {**known.roles, **declared})
         if not self.fast:
             assert slow is not None
             return slow
@@ -234,18 +236,20 @@ class TokenizerFiles:
         for token in (*self._decoder(), *self._fast_added(), *self._listed()):
             for twin in (tokens.get(token.content), at.get(token.index)):
                 if twin and (twin.content, twin.index) != (token.content, token.index):
-                    both = [f"{one.content!r} the id {one.index:,}" for one in (token, twin)]
-                    raise DataError(f"{token.where} gives {both[0]}, but {twin.where} {both[1]}")
+                    raise DataError(
+                        f"{token.where} gives {token.content!r} the id {token.index:,}, "
+                        f"but {twin.where} {twin.content!r} the id {twin.index:,}"
+                    )
             tokens.setdefault(token.content, token)
             at.setdefault(token.index, token)
         listed = self.settings.get("added_tokens_decoder")
         if listed is not None and self.class_name != AS_IT_IS:
-            tokens = {one.content: one for one in tokens.values() if str(one.index) in listed}
+            tokens = {text: token for text, token in tokens.items() if str(token.index) in listed}
         return sorted(tokens.values(), key=lambda token: token.index)
 
     def _decoder(self) -> Iterator[Token]:
         where = f"{self.folder / SETTINGS}: added_tokens_decoder"
-        special = {token_text(one) for one in (*self.roles.values(), *self.own_roles)}
+        special = {*map(token_text, (*self.roles.values(), *self.own_roles))}
         for index, token in self.setting("added_tokens_decoder", {}).items():
             if not index.isdecimal():
                 raise DataError(f"{where} must have whole numbers as names, got {index!r}")
@@ -259,7 +263,7 @@ class TokenizerFiles:
 
     def _listed(self) -> Iterator[Token]:
         where = self.folder / ADDED
-        special = {token_text(one) for one in (*self.roles.values(), *self.extra[0])}
+        special = {*map(token_text, (*self.roles.values(), *self.extra[0]))}
         for content, index in self.listed.items():
             if type(index) is not int or index < 0:
                 raise DataError(f"{where}: {content!r} must be a whole number, got {index!r}")

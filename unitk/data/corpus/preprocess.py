@@ -146,7 +146,7 @@ def check_preprocess(parsed: Parsed) -> None:
     given: Options = parsed.main
     if given.vocab is not None:
         parsed.idle(f"with --vocab {given.vocab}", *TRAINING)
-    name = next((one for one in ("input", "valid", "test") if getattr(given, one)), "input")
+    name = next((part for part in ("input", "valid", "test") if getattr(given, part)), "input")
     files = expand(getattr(given, name), flag(name))
     held = given.check_files(files, flag(name), parsed.settings) or ["pairs of lines"]
     of_other = UNITK if given.format == "fairseq" else FAIRSEQ
@@ -196,25 +196,25 @@ def open_parts(options: Options) -> dict[str, Files]:
     for name, option in {"train": "input", "valid": "valid", "test": "test"}.items():
         prefix = "" if name == "train" else f"{name}_"
         pair = f"{prefix}source_file", f"{prefix}target_file"
-        texts, sources, targets = (getattr(options, one) for one in (option, *pair))
+        texts, sources, targets = (getattr(options, field) for field in (option, *pair))
         if texts and (sources or targets):
             raise UsageError(f"{flag(option)} and {flag(pair[0])} exclude each other")
         if texts:
             parts[name] = options.source(expand(texts, flag(option)), flag(option))
         elif sources or targets:
-            one, other = (expand(getattr(options, side), flag(side)) for side in pair)
-            if len(one) != len(other):
+            sources, targets = (expand(getattr(options, side), flag(side)) for side in pair)
+            if len(sources) != len(targets):
                 raise UsageError(
                     f"{flag(pair[0])} and {flag(pair[1])} must name as many files, "
-                    f"got {len(one)} and {len(other)}"
+                    f"got {len(sources)} and {len(targets)}"
                 )
-            parts[name] = Files(one, other, None)
+            parts[name] = Files(sources, targets, None)
     require(bool(parts), "--input FILES is needed, or --source-file and --target-file")
     kinds = {name: source.kind for name, source in parts.items()}
-    each = ", ".join(f"{name} holds {kind}" for name, kind in kinds.items())
-    require(len({*kinds.values()}) == 1, f"all parts must be of one kind, but {each}")
-    only = not options.annotate or "text" in kinds.values()
-    require(only, f"--annotate has no effect: {each}, not text")
+    held = ", ".join(f"{name} holds {kind}" for name, kind in kinds.items())
+    require(len({*kinds.values()}) == 1, f"all parts must be of one kind, but {held}")
+    annotated = not options.annotate or "text" in kinds.values()
+    require(annotated, f"--annotate has no effect: {held}, not text")
     _check_languages(options.languages, *{*kinds.values()})
     form = FORMS.get(parts[next(iter(parts))].labels)
     named = form and form.named and len(parts) > 1 and "train" in parts
@@ -228,7 +228,8 @@ def open_parts(options: Options) -> dict[str, Files]:
 
 def _names(parts: dict[str, Files]) -> set[str]:
     """The names of labels in all parts but train."""
-    blocks = (block for name, one in parts.items() if name != "train" for block in one.blocks())
+    others = (source for name, source in parts.items() if name != "train")
+    blocks = (block for source in others for block in source.blocks())
     pairs = (pair for block in blocks if isinstance(block, PairBlock) for pair in block.pairs)
     return {name for pair in pairs for name in FORMS[parts["train"].labels].names(pair.label)}
 
@@ -250,8 +251,8 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     i, _, n = text.partition("/")
-    good = i.isdecimal() and n.isdecimal() and int(i) < int(n)
-    require(good, f"--shard must be i/n with i from 0 to n - 1, got {text!r}")
+    valid = i.isdecimal() and n.isdecimal() and int(i) < int(n)
+    require(valid, f"--shard must be i/n with i from 0 to n - 1, got {text!r}")
     return int(i), int(n)
 
 
@@ -310,11 +311,11 @@ def fit_apart(lines: list[str], settings: dict[str, Any]) -> bytes:
 
 
 def _begin_fit() -> Callable[..., bytes]:
-    kept: list[str] = []
+    all_lines: list[str] = []
 
     def take(lines: list[str], settings: dict[str, Any] | None = None) -> bytes:
-        kept.extend(lines)
-        return fit_pieces(kept, settings) if settings else b""
+        all_lines.extend(lines)
+        return fit_pieces(all_lines, settings) if settings else b""
 
     return take
 
@@ -336,8 +337,8 @@ def write_part(
     size = source.size  # before it is read: it may grow, or be gone afterwards
     tally = PartTally()
     sides = CORPORA[source.kind].sides
-    more = [WORDS, NOTES] if noted else [WORDS]
-    writers = {side: CorpusWriter(folder / side, len(vocab), more) for side in sides}
+    columns = [WORDS, NOTES] if noted else [WORDS]
+    writers = {side: CorpusWriter(folder / side, len(vocab), columns) for side in sides}
     labels = LabelWriter(source.labels, known, extra) if source.labels else None
     with progress(size / 1e6, unit="MB") as tell:
         at = 0
@@ -415,13 +416,13 @@ def _describe(
 
 def _print(name: str, counts: dict[str, Counts]) -> None:
     """Print what the sides of a part hold, and warn if many of their tokens are unknown."""
-    for label, one in counts.items():
-        announce(f"  {label and label + ': '}{one}")
-        if (rate := one.unknown_rate) > MANY_UNKNOWN:
-            where = f"{name} ({label})" if label else name
+    for side, of_side in counts.items():
+        announce(f"  {side}: {of_side}" if side else f"  {of_side}")
+        if of_side.unknown_rate > MANY_UNKNOWN:
+            where = f"{name} ({side})" if side else name
             say(
-                f"warning: {rate:.1%} of the tokens of {where} are unknown to the vocabulary; one "
-                "trained with --byte-fallback knows everything"
+                f"warning: {of_side.unknown_rate:.1%} of the tokens of {where} are unknown to the "
+                "vocabulary; one trained with --byte-fallback knows everything"
             )
 
 

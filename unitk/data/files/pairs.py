@@ -64,9 +64,9 @@ class Fields:
 def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock]:
     """Pair line i of one file with line i of the other; an empty line is an error."""
     numbered = ((line.strip(), block.at) for block in blocks(source) for line in lines_of(block))
-    for some in in_groups(enumerate(zip_longest(numbered, read_lines(target)), 1)):
+    for rows in in_groups(enumerate(zip_longest(numbered, read_lines(target)), 1)):
         pairs = []
-        for number, (one, other) in some:
+        for number, (one, other) in rows:
             if one is None or other is None:
                 counts = [sum(1 for _ in read_lines(path)) for path in (source, target)]
                 raise DataError(
@@ -78,7 +78,8 @@ def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock
                     "remove the line from both files"
                 )
             pairs.append(PairText([one[0]], other))
-        yield PairBlock(source, base + some[0][1][0][1], pairs)
+        _, ((_, at), _) = rows[0]
+        yield PairBlock(source, base + at, pairs)
 
 
 def record_blocks(
@@ -87,10 +88,10 @@ def record_blocks(
     """The pairs of a file of records in this format."""
     wanted = (*fields.source, *fields.target, *filter(None, [fields.label]))
     read = _read_label if fields.form else _pair
-    for some in in_groups(records(path, wanted, name)):
-        pairs = [pair for record in some if (pair := _read(read, record, fields))]
-        skipped = len(some) - len(pairs)
-        yield PairBlock(path, base + some[0].at, pairs, labels=fields.form, skipped=skipped)
+    for group in in_groups(records(path, wanted, name)):
+        pairs = [pair for record in group if (pair := _read(read, record, fields))]
+        skipped = len(group) - len(pairs)
+        yield PairBlock(path, base + group[0].at, pairs, labels=fields.form, skipped=skipped)
 
 
 def _read(
@@ -111,11 +112,12 @@ def read_records(path: Path, fields: Fields) -> Iterator[PairText]:
 
 
 def _pair(record: Record, fields: Fields) -> PairText | None:
-    source, found = source_of(record, fields), targets_of(record, fields)
-    if not found or not all(source):
+    source = source_of(record, fields)
+    targets = targets_of(record, fields)
+    if not targets or not all(source):
         _check_skipped(record, fields.target if all(source) else fields.source, fields)
         return None
-    return PairText(source, found[0], tuple(found[1:]))
+    return PairText(source, targets[0], tuple(targets[1:]))
 
 
 def _check_skipped(record: Record, empty: tuple[str, ...], fields: Fields) -> None:
@@ -207,16 +209,16 @@ def words_of(record: Record, fields: Fields) -> list[str]:
 def choices_of(record: Record, fields: Fields) -> list[str]:
     """A text and its choices: a field for each choice, or one field with a list of all."""
     first, *others = fields.source
-    found = [" ".join(record.texts(first, "--source-field")).strip()]
+    parts = [" ".join(record.texts(first, "--source-field")).strip()]
     for name in others:
         texts = record.texts(name, "--source-field")
-        found += texts if isinstance(record.get(name), list) else [texts[0].strip()]
-    if len(found) < 3:
+        parts += texts if isinstance(record.get(name), list) else [texts[0].strip()]
+    if len(parts) < 3:
         raise DataError(
             f"{record.place}: "
             "a choice is between two texts at least, behind the first --source-field"
         )
-    return found
+    return parts
 
 
 def targets_of(record: Record, fields: Fields) -> list[str]:
@@ -224,10 +226,11 @@ def targets_of(record: Record, fields: Fields) -> list[str]:
     record.need(*fields.target, option="--target-field")
     there = [name for name in fields.target if name in record]
     held = [name for name in there if record.get(name) is not None] or there[:1]
-    each = (text for name in held for text in record.texts(name))
-    return [one for text in each if (one := join_sentences(text.split("\n"), fields.mark))]
+    texts = (text for name in held for text in record.texts(name))
+    targets = (join_sentences(text.split("\n"), fields.mark) for text in texts)
+    return [target for target in targets if target]
 
 
 def join_sentences(lines: Iterable[str], mark: str) -> str:
     """Join sentences into one line, with a mark between them."""
-    return (f" {mark} " if mark else " ").join(line for text in lines if (line := text.strip()))
+    return (f" {mark} " if mark else " ").join(filter(None, map(str.strip, lines)))

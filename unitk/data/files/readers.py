@@ -44,8 +44,8 @@ class Record:
 
     def get(self, name: str) -> Any:
         """The value of a field, None if there is none."""
-        found = self.values.get(name)  # of most names, at once
-        return next(iter(_find_values(self.values, name)), None) if found is None else found
+        value = self.values.get(name)  # of most names, at once
+        return next(iter(_find_values(self.values, name)), None) if value is None else value
 
     def where(self, name: str) -> str:
         """The place of a field, for messages."""
@@ -84,8 +84,8 @@ class Record:
     def names(self, *missing: str) -> str:
         """The names of its fields, those of objects within included, cut short for a message, and
         those near to what is missing."""
-        every = (name if len(name) <= 30 else f"{name[:30]}..." for name in _names(self.values))
-        names = [*dict.fromkeys(every)]
+        short = (name if len(name) <= 30 else f"{name[:30]}..." for name in _names(self.values))
+        names = [*dict.fromkeys(short)]
         near = "".join(registry.nearest(name, names) for name in missing[:1])
         shown = names if len(names) <= 12 else [*names[:12], "..."]
         return ", ".join(shown) + near or "none"
@@ -99,10 +99,13 @@ def _find_values(node: Any, name: str) -> list[Any]:
         item = node[int(first) : int(first) + 1]
         return _find_values(item[0], rest) if item and rest else item
     if isinstance(node, list):
-        each = [_find_values(one, name) for one in node]
-        return [[value for (value,) in each]] if node and all(each) else []
-    if not isinstance(node, dict) or name in node:
-        return [node[name]] if isinstance(node, dict) else []
+        of_items = [_find_values(item, name) for item in node]
+        return [[value for (value,) in of_items]] if node and all(of_items) else []
+    if not isinstance(node, dict):
+        return []
+    if name in node:
+        return [node[name]]
+    # a dot may belong to the name of a field: the longest beginning that is one goes first
     for end in (at for at in range(len(name) - 1, 0, -1) if name[at] == "."):
         if found := _find_values(node.get(name[:end]), name[end + 1 :]):
             return found
@@ -112,8 +115,10 @@ def _find_values(node: Any, name: str) -> list[Any]:
 def _names(values: dict[str, Any]) -> Iterator[str]:
     for name, value in values.items():
         inner = value[0] if isinstance(value, list) and value else value
-        within = _names(inner) if isinstance(inner, dict) and inner else None
-        yield from (f"{name}.{one}" for one in within) if within else [name]
+        if isinstance(inner, dict) and inner:
+            yield from (f"{name}.{field}" for field in _names(inner))
+        else:
+            yield name
 
 
 class EmptyField(DataError):
@@ -146,13 +151,15 @@ class Reader(ABC):
 
     def check(self, record: Any) -> Record:
         """The same record; `UsageError` names the reader if it is none."""
-        whole = isinstance(record, Record)
-        if whole and isinstance(record.values, dict):
-            return record
-        what = "the fields of a record as a dict" if whole else "a Record"
-        found = show_value(record.values if whole else record)
+        needed = "a Record"
+        value = record
+        if isinstance(record, Record):
+            if isinstance(record.values, dict):
+                return record
+            needed = "the fields of a record as a dict"
+            value = record.values
         name = registry.name_of("reader", type(self))
-        raise UsageError(f"reader {name!r} must give {what}, got {found}")
+        raise UsageError(f"reader {name!r} must give {needed}, got {show_value(value)}")
 
 
 class LineReader(Reader):
@@ -208,7 +215,7 @@ def format_of(path: Path, given: str = "auto", option: str = "") -> str:
     if is_stream(path):
         return "text"
     ending = strip_packing(path).suffix.lower()
-    names = [name for name, one in readers().items() if ending in one.endings]
+    names = [name for name, reads in readers().items() if ending in reads.endings]
     if len(names) > 1:
         start = head(path).lstrip()
         names = [name for name in names if reader(name).recognizes(ending, start)]
@@ -236,7 +243,8 @@ def _check_text(path: Path) -> None:
     counts = [{line.count(mark) for line in lines if line.strip()} for mark in b"\t,;"]
     if b"\0" in start:
         raise DataError(f"{path} looks like binary data (or UTF-16), not like UTF-8 text")
-    if len(lines) > 2 and any(len(each) == 1 and 0 not in each for each in counts):
+    # a mark that stands equally often in every line
+    if len(lines) > 2 and any(len(of_mark) == 1 and 0 not in of_mark for of_mark in counts):
         raise UsageError(
             f"{path} looks like a table; give --input-format csv or tsv, or text if it is none"
         )
@@ -249,6 +257,5 @@ def records(
 
     A file of text, or of questions as SQuAD has them, is read as `plain`: its lines are records.
     """
-    found = reader(format_of(path, given))
-    found = found if found.holds == "records" else reader(plain)
-    return found.read(path, fields)
+    own = reader(format_of(path, given))
+    return (own if own.holds == "records" else reader(plain)).read(path, fields)

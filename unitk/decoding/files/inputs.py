@@ -139,22 +139,25 @@ def read_inputs(
     holds = "records" if fields and name == "squad" else readers.reader(name).holds
     if holds == "text" and fields:
         raise UsageError(f"--source-field has no effect on {lines.name_file(path)}, which is text")
-    own = readers.line_reader(name)
+    line_reader = readers.line_reader(name)
     as_usual = form == SQUAD_SOURCE
     require(holds == "questions" or as_usual, f"--squad-source has no effect on {name}")
     if holds == "questions":
         check_form(form)
-        pairs = [sentences_of(one, form) for one in read_squad(path)]
+        pairs = [sentences_of(pair, form) for pair in read_squad(path)]
         where = lines.name_file(path)
-        if moved := sum(one.moved for one in pairs):
+        if moved := sum(pair.moved for pair in pairs):
             say(f"{where}: answers corrected: {moved:,} did not stand at their answer_start")
-        each = ((arrange(one.source, form), one.target, one.focus) for one in pairs)
-        inputs = [Input(*one, where=where) for one in each]
-    elif own and own.by_line(path):
-        inputs = [_of_line(line, where, own, fields) for line, where in lines.numbered_lines(path)]
+        inputs = [
+            Input(arrange(pair.source, form), pair.target, pair.focus, where=where)
+            for pair in pairs
+        ]
+    elif line_reader and line_reader.by_line(path):
+        numbered = lines.numbered_lines(path)
+        inputs = [_of_line(line, where, line_reader, fields) for line, where in numbered]
     else:
         wanted = (*fields.source, *fields.target) if fields else ("source", "target")
-        inputs = [_of_record(one, fields) for one in readers.records(path, wanted, name)]
+        inputs = [_of_record(record, fields) for record in readers.records(path, wanted, name)]
     if not inputs:
         raise DataError(f"{lines.name_file(path)} is empty")
     return inputs
@@ -167,7 +170,7 @@ def stream_reader(path: Path, given: str, fields: Fields | None) -> readers.Line
 
 
 def read_stream(
-    own: readers.LineReader, size: int, path: Path = STDIN, fields: Fields | None = None
+    reader: readers.LineReader, size: int, path: Path = STDIN, fields: Fields | None = None
 ) -> Iterator[list[Input]]:
     """Read a stream as it arrives, at most `size` lines at a time.
 
@@ -176,18 +179,18 @@ def read_stream(
     number = 0
     stdin = cast(io.BufferedReader, sys.stdin.buffer)
     with nullcontext(stdin) if path == STDIN else path.open("rb") as stream:
-        for some in _read_arrived(stream, size):
+        for arrived in _read_arrived(stream, size):
             if not number:  # without a newline, it is the whole stream
-                lines.check_ends(path, b"".join(some))
+                lines.check_ends(path, b"".join(arrived))
             # errors name lines as an editor counts them
-            each = [Block(path, i, 0, True, line) for i, line in enumerate(some, number + 1)]
-            number += len(some)
-            yield [_try_line(line, own, fields) for line in each]
+            numbered = [Block(path, i, 0, True, line) for i, line in enumerate(arrived, number + 1)]
+            number += len(arrived)
+            yield [_try_line(block, reader, fields) for block in numbered]
     if not number:
         raise DataError(f"{lines.name_file(path)} is empty")
 
 
-def _try_line(block: Block, own: readers.LineReader, fields: Fields | None) -> Input:
+def _try_line(block: Block, reader: readers.LineReader, fields: Fields | None) -> Input:
     """The input of a line."""
     try:
         if len(block.data.removesuffix(b"\n")) > LONGEST:
@@ -195,7 +198,7 @@ def _try_line(block: Block, own: readers.LineReader, fields: Fields | None) -> I
                 f"{lines.name_file(block.path)}, line {block.line}: longer than {LONGEST >> 20} MB"
             )
         [(line, where)] = lines.number_lines(block)
-        return _of_line(line, where, own, fields)
+        return _of_line(line, where, reader, fields)
     except DataError as error:
         return Input([""], error=str(error))
 
@@ -209,11 +212,11 @@ def with_blanks(texts: list[Input]) -> list[Input]:
     """The texts, of which one has an `error` where no blank is written in it."""
     known = ", ".join(SYMBOLS[name] for name in BLANKS)
     filled = []
-    for one in texts:
-        if any(map(str.strip, one.parts)) and not any(map(has_mark, one.parts)):
-            lacks = f"there is no blank in {' '.join(one.parts)!r}; write one as {known}"
-            one = Input([""], error=f"--infill: {lacks}", where=one.where)
-        filled.append(one)
+    for text in texts:
+        if any(map(str.strip, text.parts)) and not any(map(has_mark, text.parts)):
+            lacks = f"there is no blank in {' '.join(text.parts)!r}; write one as {known}"
+            text = Input([""], error=f"--infill: {lacks}", where=text.where)
+        filled.append(text)
     return filled
 
 
@@ -223,8 +226,9 @@ def warn_of_blanks(generator: Generator, all_groups: Iterator[list[Item]]) -> It
     for items in all_groups:
         for item in items:
             if not warned and not item.fills and any(map(has_mark, item.text.parts)):
-                how = f"task {generator.task.name} does not fill blanks"
-                how = "--infill fills blanks" if generator.task.infills else how
+                how = "--infill fills blanks"
+                if not generator.task.infills:
+                    how = f"task {generator.task.name} does not fill blanks"
                 say(
                     f"warning: input {item.number + 1} has a blank, which is read as plain text: "
                     f"{how}"
@@ -271,22 +275,22 @@ def read_typed() -> Iterator[list[Input]]:
 def _read_arrived(stream: io.BufferedReader, size: int) -> Iterator[list[bytes]]:
     """One line, and those that arrive within moments of it: at most `size` lines."""
     arrived: list[bytes] = []
-    rest = bytearray()
+    line = bytearray()  # that has not ended yet
     ended = False
     while arrived or not ended:
         until = 0.0
         while not ended and (not arrived or (len(arrived) < size and _ready(stream, until))):
             piece = stream.read1(1 << 16)  # what is there, without waiting for a full buffer
             ended = not piece
-            first, *more = piece.split(b"\n")
-            rest += first
-            del rest[LONGEST + 1 :]  # of too long a line, what shows that it is
-            for part in more:
-                arrived.append(bytes(rest) + b"\n")
-                rest = bytearray(part)
+            first, *beginnings = piece.split(b"\n")
+            line += first
+            del line[LONGEST + 1 :]  # of too long a line, what shows that it is
+            for beginning in beginnings:
+                arrived.append(bytes(line) + b"\n")
+                line = bytearray(beginning)
             until = until or time.monotonic() + WAIT
-            if ended and rest:
-                arrived.append(bytes(rest))
+            if ended and line:
+                arrived.append(bytes(line))
         if arrived:
             yield arrived[:size]
         arrived = arrived[size:]
@@ -300,12 +304,12 @@ def _ready(stream: io.BufferedReader, until: float) -> bool:
         return True
 
 
-def _of_line(line: str, where: str, own: readers.LineReader, fields: Fields | None) -> Input:
-    if own.holds == "text":
+def _of_line(line: str, where: str, reader: readers.LineReader, fields: Fields | None) -> Input:
+    if reader.holds == "text":
         return Input(line.removesuffix("\r").split("\t"), where=where)
     if not line.strip():
         return Input([""], where=where)
-    return _of_record(own.check(readers.Record(own.values(line, where), where)), fields)
+    return _of_record(reader.check(readers.Record(reader.values(line, where), where)), fields)
 
 
 def _of_record(record: readers.Record, fields: Fields | None) -> Input:
