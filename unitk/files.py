@@ -433,7 +433,7 @@ def sealed_files(folder: Path) -> set[str]:
 
 
 def damage(folder: Path, hashed: Callable[[str], bool] = lambda name: True) -> str | None:
-    """What is wrong with a checkpoint, or None; only files that are `hashed` are read whole."""
+    """The fault of a checkpoint as a message, or None; only `hashed` files are read whole."""
     path = folder / MANIFEST
     try:
         files = read_json(path).get("files")

@@ -28,10 +28,10 @@ def parse_json(
     error: type[UnitkError] = DataError,
     hooks: Mapping[str, Any] | None = None,
 ) -> Any:
-    """What a json says, or an error that names the place.
+    """Parse JSON; an `error` that begins with `where` is raised if it is none.
 
-    No text in it has half a character, and no object a key twice. `hooks` are those of
-    `json.loads`, which make objects and numbers.
+    Half a character in a text and a key that an object has twice are errors, too. `hooks` are those
+    of `json.loads`, which make objects and numbers.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

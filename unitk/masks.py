@@ -42,7 +42,7 @@ def limit_window(sight: Any, queries: Any, keys: Any, window: int) -> Any:
 
 
 def place(slots: Any) -> Any:
-    """Where slots [9, ...] stand in a text; the words of a blank begin at its place (GLM)."""
+    """The positions of slots [9, ...] in a text; words of a blank count from its place (GLM)."""
     return slots[POS] + slots[POS2]
 
 

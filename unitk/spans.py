@@ -191,8 +191,11 @@ def alternating_spans(size: int, hidden: int, count: int, rng: np.random.Generat
 
 
 def edge_start(size: int, length: int, edge: tuple[float, float], rng: np.random.Generator) -> int:
-    """Where a span of `length` begins: at the start or at the end with these probabilities,
-    otherwise anywhere (MASS; `restricted_mask_sent` of the official code)."""
+    """The start of a span of `length` in [0, size).
+
+    It stands at the beginning or at the end with the probabilities `edge`, else anywhere (MASS;
+    `restricted_mask_sent` of the official code).
+    """
     last = size - length
     point = rng.random()
     anywhere = int(rng.integers(last + 1))

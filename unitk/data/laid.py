@@ -74,7 +74,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Corpora:
-    """What the examples of an epoch are drawn from: corpora of one kind."""
+    """Corpora of one kind, from which the examples of an epoch are drawn."""
 
     corpora: Sequence[Any]
     weights: Sequence[float] = (1.0,)

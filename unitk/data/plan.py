@@ -34,7 +34,7 @@ class Plan:
         return len(self.total)
 
     def stop(self, cursor: int, size: int) -> int:
-        """Where the update that starts at `cursor` ends.
+        """The cursor at which the update ends that starts at `cursor`.
 
         It costs at most `size` and has at least one example. It also takes what is left of the
         epoch, if it then is no larger than `most` times the size.
@@ -45,7 +45,7 @@ class Plan:
         return max(cursor + 1, int(self.total.searchsorted(done + size, "right")))
 
     def stops(self, size: int) -> list[int]:
-        """Where the updates of this size end in the epoch."""
+        """The cursors at which the updates of this size end in the epoch."""
         stops = list[int]()
         cursor = 0
         while cursor < len(self):

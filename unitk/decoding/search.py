@@ -169,7 +169,7 @@ class Search:
 
     @property
     def fixed(self) -> tuple[Any, ...]:
-        """What must be equal, besides shapes, for a recorded step to serve two searches."""
+        """The values that two searches must share, besides shapes, to use one recorded step."""
         rules = self.rules
         active = rules.early, rules.begin > 0, rules.avoids, rules.inside is not None
         return type(self), self.config, self.protocol, rules.words, active

@@ -149,7 +149,7 @@ def figures(scored: Scored) -> dict[str, Any]:
 
 
 def score_pairs(score: Floats | Ids) -> tuple[Floats, Floats]:
-    """For each pair, 1 if the first score is larger, and .5 for a tie; and which pairs are ties."""
+    """1 for pairs [n, 2] whose first score is larger, .5 for ties, else 0; and 1 for ties alone."""
     ties = (score[:, 0] == score[:, 1]).astype(np.float64)
     return (score[:, 0] > score[:, 1]) + ties / 2, ties
 

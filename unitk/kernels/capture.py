@@ -40,7 +40,7 @@ class Recordable(Protocol):
 
     @property
     def fixed(self) -> Hashable:
-        """What must be equal, besides shapes, for a recorded step to serve two batches."""
+        """The values that two batches must share, besides shapes, to use one recorded step."""
 
     def tables(self) -> list[Tensor]:
         """All tensors that a step reads and that differ from batch to batch."""

@@ -96,7 +96,7 @@ def norm(config: ModelConfig, width: int = 0, inside: bool = False) -> nn.Module
 
 
 def map_normed(norm: nn.Module, linear: nn.Module, x: Tensor) -> Tensor:
-    """linear(norm(x)).
+    """Apply a norm and then a linear map: linear(norm(x)).
 
     A norm without weights before a map without a bias is one factor for each row of the outputs;
     where a map has fewer outputs than inputs, it is cheaper there.

@@ -203,7 +203,7 @@ def fastest_products(rows: int, width: int, inner: int) -> list[str]:
 
 @cache
 def speedups(width: int, inner: int, threads: int) -> dict[str, float]:
-    """How many times as fast oneDNN makes each product of a linear map of these widths."""
+    """The speedup by oneDNN of each product of a linear map of these widths, as measured."""
     rows = min(1024, max(64, SAMPLE // (width * inner)))
     x, weight, g = (torch.ones(n, m) for n, m in ((rows, width), (inner, width), (rows, inner)))
     ways: dict[str, tuple[Callable[[], Tensor], ...]] = {

@@ -324,8 +324,8 @@ class ModelConfig(ArchConfig):
 
     @property
     def layer_kinds(self) -> list[tuple[int, float]]:
-        """How many positions away each layer sees (0: any number), and the base of its rotary
-        positions (0: it has none)."""
+        """For each layer, how many positions away it sees (0: any number), and the base of its
+        rotary positions (0: it has none)."""
         windows = self.layer_windows or (0,)
         bases = self.layer_rotary_bases or (self.rotary_base,)
         bases = bases if self.positions == "rotary" else (0.0,)

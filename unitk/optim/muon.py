@@ -25,12 +25,12 @@ BATCH = 1 << 25  # values of the matrices that are orthogonalised at once
 
 
 class MatrixStep(NamedTuple):
-    """How the step of a parameter is computed, and its factor."""
+    """The step of a parameter, before its direction is orthogonalised."""
 
     parameter: Tensor
     direction: Tensor
-    fused: int
-    rate: Any  # a number, or a tensor where the update is recorded
+    fused: int  # how many matrices the parameter stacks
+    rate: Any  # the factor of the step: a number, or a tensor where the update is recorded
 
 
 class Muon(torch.optim.Optimizer):

@@ -51,8 +51,11 @@ def locate(path: Path, part: str = "checkpoint") -> Path:
 
 
 def hint(path: Path) -> str:
-    """What to write instead, where there is nothing at `path`: a model's name that is near, or
-    those of all models if `path` is a bare name, and how to get a model from the hub."""
+    """A hint for a `path` at which there is nothing.
+
+    It names a model whose name is near; else all models if `path` is a bare name, and how to get a
+    model from the hub.
+    """
     if near := nearest(str(path), names()):
         return near
     bare = path.name == str(path) and not path.suffix
@@ -61,7 +64,7 @@ def hint(path: Path) -> str:
 
 
 def from_hub(path: Path, kind: str = "model") -> str:
-    """What to write for what `path` may name on the Hugging Face hub, where there is nothing at it.
+    """A hint for a missing `path` that may be a name on the Hugging Face hub.
 
     "" for a path that looks like one of this machine: the hub's are NAME or ORGANIZATION/NAME.
     """

@@ -85,8 +85,10 @@ class Sentinels(Seq2Seq):
     def add_noise(
         self, text: Ids, share: float, mean: float, rng: np.random.Generator
     ) -> tuple[Ids, Ids]:
-        """What is read and what is written of a text, spans of which are hidden: this share of its
-        tokens, and so many on average in a span."""
+        """Hide spans of a text; returns the ids that are read, and those that are written.
+
+        The spans have this `share` of the tokens, and a `mean` number of tokens each.
+        """
         hidden, count = hidden_counts(np.array(len(text)), share, mean, len(self.sentinels))
         spans = alternating_spans(len(text), int(hidden), int(count), rng)
         return corrupt_spans(text, spans, self.sentinels)

@@ -189,7 +189,8 @@ class Vocab:
         """
         tokens = self.offsets(text)
         spans = []
-        firsts, lasts = [first for first, _ in tokens], [last for _, last in tokens]
+        firsts = [first for first, _ in tokens]
+        lasts = [last for _, last in tokens]
         for start, stop in places:
             part = text[start:stop]
             stop = start + len(part.rstrip())
@@ -204,7 +205,7 @@ class Vocab:
         return self.model.decode(array[~self._silent[array]].tolist())
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """How each id is spelled."""
+        """The spelling of each id."""
         size = self.model.size
         return [self.model.piece(i) if i < size else self.added[i - size] for i in map(int, ids)]
 
@@ -212,9 +213,9 @@ class Vocab:
     def starts(self) -> Bools:
         """Which ids begin a word: all, if no piece shows it; of the symbols, the unknown one."""
         starts = np.zeros(len(self), bool)
-        every = range(self.model.size)
-        shown = any(self.model.text(index)[:1].isspace() for index in every)
-        starts[: self.model.size] = [not shown or self.model.starts(index) for index in every]
+        indices = range(self.model.size)
+        shown = any(self.model.text(index)[:1].isspace() for index in indices)
+        starts[: self.model.size] = [not shown or self.model.starts(index) for index in indices]
         starts[[index for name, index in self.symbols.items() if name != "unk"]] = False
         return starts
 

@@ -222,7 +222,7 @@ class Corpus(StoredCorpus):
             yield np.diff(chunk) if column.within else chunk
 
     def first_beyond(self, size: int) -> str:
-        """Where the first id of a vocabulary beyond `size` is, as a message; "" if nowhere."""
+        """The place of the first id that is not below `size`, as a message; "" if there is none."""
         for start in range(0, len(self._tokens), columns.CHUNK):
             chunk = self._tokens[start : start + columns.CHUNK]
             if chunk.max() >= size or chunk.min() < 0:

@@ -150,7 +150,7 @@ def count_words(lines: bytes) -> Ids:
 
 
 def num_workers(given: int | None, size: int) -> int:
-    """How many processes an input of `size` bytes is worth, at most `given`."""
+    """The number of worker processes for an input of `size` bytes, at most `given`."""
     if given is not None and given < 1:
         raise UsageError(f"--workers must be at least 1, got {given}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -247,7 +247,7 @@ def _check_languages(languages: tuple[int, ...], kind: str) -> None:
 
 
 def parse_shard(text: str | None) -> tuple[int, int] | None:
-    """`i/n` as numbers."""
+    """Parse i/n, a shard and the number of shards; None if no text is given."""
     if text is None:
         return None
     i, _, n = text.partition("/")

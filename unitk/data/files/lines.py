@@ -118,7 +118,7 @@ def open_file(path: Path) -> AbstractContextManager[IO[bytes]]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes on disk."""
+    """The size of a file in bytes on disk, packed if it is."""
     with open_file(path) as file:
         return file.seek(0, 2)
 

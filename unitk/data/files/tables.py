@@ -235,7 +235,7 @@ def column_of(field: str, columns: Sequence[str]) -> str:
 
 
 def classes_of(schema: Any) -> dict[str, Any]:
-    """What the schema that `datasets` writes says of the columns that have class labels in them."""
+    """Column with class labels -> its feature, as `datasets` describes it in a schema."""
     info = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"), "the schema")
     features: dict[str, Any] = info.get("info", {}).get("features", {})
     return {name: feature for name, feature in features.items() if "ClassLabel" in repr(feature)}

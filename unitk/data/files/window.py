@@ -68,7 +68,7 @@ def _widest(pair: PairText, unit: Any, fits: Callable[[str], bool]) -> PairText:
 
 
 def sentences_of(pair: PairText, form: str) -> PairText:
-    """For a form with {sentence}, the pair with the sentences of its passage that `focus` touches.
+    """A pair whose passage is cut to the sentences that `focus` touches, if the form asks for it.
 
     Raises DataError without a focus.
     """

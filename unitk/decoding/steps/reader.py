@@ -106,7 +106,7 @@ class PromptReader:
         return self.read_until(until, back, token, place)
 
     def window(self) -> int:
-        """How many columns the next words see; with recorded steps, the same for `STEPS` steps."""
+        """The number of columns that the next words see, constant for `STEPS` recorded steps."""
         own = self.reads * self.beam + self.columns.shape[2]
         if self.grid:
             span = STEPS * self.beam

@@ -81,7 +81,7 @@ class Work:
 
     @property
     def fixed(self) -> tuple[Any, ...]:
-        """What must be equal, besides shapes, for a recorded step to serve two batches."""
+        """The values that two batches must share, besides shapes, to use one recorded step."""
         return *self.search.fixed, self.reader.width
 
     def count_on_device(self) -> None:

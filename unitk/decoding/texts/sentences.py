@@ -32,16 +32,16 @@ def key_sentence(text: str, phrases: Sequence[str]) -> str:
 
 
 def sentence_ends(text: str, *, grows: bool = False) -> list[int]:
-    """Where the sentences of a text end that are whole.
+    """The offsets at which the whole sentences of a text end.
 
-    A stop at its very end is one if a sentence can follow, but none as long as the text `grows`.
+    A stop at the very end of the text counts unless the text `grows`: more may belong to it then.
     """
     marks = STOP.finditer(text if grows else f"{text} A")
-    return [len(text[: one.end()].rstrip()) for one in marks]
+    return [len(text[: mark.end()].rstrip()) for mark in marks]
 
 
 def stable_part(text: str, config: GenerateConfig) -> str:
-    """What no further token changes of a text that is being written."""
+    """The beginning of a text that is being written, as far as no further token changes it."""
     ends = [0, *sentence_ends(text, grows=True)][: config.sentences + 1]
     return text[: ends[-1]] if config.sentences else text
 
@@ -96,7 +96,7 @@ def choose_outputs(
 
 
 def count_repeats(text: str, before: str = "") -> int:
-    """How many words of four letters or more the text before has, or this one has before."""
+    """The number of words of four letters or more that repeat one of the text, or of `before`."""
     words = WORD.findall(text.casefold())
     return len(words) - len({*words} - {*WORD.findall(before.casefold())})
 

@@ -59,7 +59,7 @@ class Asked:
         return self.rows >= 0
 
     def chunk(self, chosen: slice) -> Asked:
-        """Some of the rows."""
+        """The same input for some of the rows only."""
         # `batch` stays whole: rows are numbers of its slots
         rows = None if self.rows is None else self.rows[chosen]
         return replace(self, states=self.states[chosen], rows=rows)

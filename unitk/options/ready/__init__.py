@@ -19,7 +19,7 @@ def names() -> list[str]:
 
 
 def about(name: str) -> str:
-    """What a configuration is for and what it reached, in one line."""
+    """The purpose of a configuration and the score that it reached, in one line."""
     lines = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     return " ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
 
@@ -30,7 +30,7 @@ def file_of(path: Path) -> Path:
 
 
 def hint(path: Path) -> str:
-    """What to write instead of a bare name of nothing: a name that is near, or all of them."""
+    """A hint for a bare name that no configuration has: a name that is near, or all of them."""
     if file_of(path).exists() or path.suffix or path.name != str(path):
         return ""
     known = names()

@@ -164,7 +164,7 @@ class Progress:
 
     @property
     def done(self) -> dict[str, float]:
-        """What each option that limits a run counts."""
+        """Option that limits a run -> how far the run has come, in its unit."""
         return {
             "max_steps": self.step,
             "max_epochs": self.epoch,
