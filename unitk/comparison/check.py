@@ -51,8 +51,8 @@ def value(parsed: Parsed) -> list[Finding]:
     registry.load_plugins(given.user_dir)
     subjects = subjects_of(given)
     # in the order of names, so that two reports can be compared line by line
-    each = (registry.get("check", name)(subjects) for name in registry.names("check"))
-    return [finding for findings in each for finding in findings]
+    reports = (registry.get("check", name)(subjects) for name in registry.names("check"))
+    return [finding for findings in reports for finding in findings]
 
 
 @register("verb", "check")
@@ -67,16 +67,16 @@ def subjects_of(given: CheckOptions) -> Subjects:
     from unitk.comparison.checks.base import DataSplit, Subjects, TrainedRun  # imports torch
 
     real = [path.resolve() for path in given.paths]
-    twice = next((one for at, one in enumerate(given.paths) if real[at] in real[:at]), None)
-    require(twice is None, f"--paths names {twice} twice")
-    found = [one for path in given.paths for one in _open(pretrained.locate(path))]
-    runs = [one for one in found if isinstance(one, TrainedRun)]
+    for at, path in enumerate(given.paths):
+        require(real[at] not in real[:at], f"--paths names {path} twice")
+    opened = [subject for path in given.paths for subject in _open(pretrained.locate(path))]
+    runs = [subject for subject in opened if isinstance(subject, TrainedRun)]
     for run in runs:
         gone = [folder for folder, _ in run.parsed.main.weighted_data if not folder.exists()]
         if gone:
             raise DataError(f"--paths {run.name}: its --data {gone[0]} is not there")
-    splits = [one for one in found if isinstance(one, DataSplit)]
-    scores = [one for one in found if isinstance(one, Path)]
+    splits = [subject for subject in opened if isinstance(subject, DataSplit)]
+    scores = [subject for subject in opened if isinstance(subject, Path)]
     return Subjects(splits, runs, scores, given.shared, given.device)
 
 
@@ -93,14 +93,14 @@ def _open(path: Path) -> list[TrainedRun | DataSplit | Path]:
     if (path / "checkpoints").is_dir() or (path / "state.json").is_file():
         return [TrainedRun(path)]
     # a folder of runs is one whose folders have checkpoints
-    if inner := [one.parent for one in sorted(path.glob("*/checkpoints")) if one.is_dir()]:
+    if inner := [folder.parent for folder in sorted(path.glob("*/checkpoints")) if folder.is_dir()]:
         return [*map(TrainedRun, inner)]
     if parts(path) or is_corpus(path):
         split = DataSplit.of_folder(path)
         if not split.held_out:
             raise DataError(f"{path} has no valid/ or test/: there is no held-out text")
         return [split]
-    if deeper := sorted({one.parents[1] for one in path.glob("*/*/checkpoints")}):
+    if deeper := sorted({path.parents[1] for path in path.glob("*/*/checkpoints")}):
         names = " ".join(map(str, deeper))
         raise DataError(f"--paths {path} holds folders of runs: name {names}")
     raise DataError(f"--paths {path} is not a corpus, a run, a folder of runs or a file of scores")
@@ -109,17 +109,17 @@ def _open(path: Path) -> list[TrainedRun | DataSplit | Path]:
 def print_findings(findings: Sequence[Finding], form: str) -> None:
     """Print findings and their number; `DataError` names the checks that found faults."""
     # each check once, in the order of the findings
-    faults = list(dict.fromkeys(one.check for one in findings if one.status == "FAULT"))
+    faults = list(dict.fromkeys(finding.check for finding in findings if finding.status == "FAULT"))
     if form == "json":
-        print(json.dumps({"faults": faults, "findings": [asdict(one) for one in findings]}))
+        print(json.dumps({"faults": faults, "findings": [asdict(finding) for finding in findings]}))
     else:
-        width = max((len(one.subject) for one in findings), default=0)
-        print(*(printable(one.line(width)) for one in findings), sep="\n")
-        notes = sum(one.status == "note" for one in findings)
-        count = sum(one.status == "FAULT" for one in findings)
-        each = ((len(findings), "finding"), (count, "fault"), (notes, "note"))
-        said, *rest = (f"{many} {word}{'s' * (many != 1)}" for many, word in each)
-        print(f"{said}: {', '.join(rest)}")
+        width = max((len(finding.subject) for finding in findings), default=0)
+        print(*(printable(finding.line(width)) for finding in findings), sep="\n")
+        notes = sum(finding.status == "note" for finding in findings)
+        count = sum(finding.status == "FAULT" for finding in findings)
+        numbers = {"finding": len(findings), "fault": count, "note": notes}
+        total, *others = (f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in numbers.items())
+        print(f"{total}: {', '.join(others)}")
     # the exit code of bad data, so that a script stops
     if faults:
         raise DataError(f"a comparison on these rests on faults: {', '.join(faults)}")

@@ -142,17 +142,17 @@ def measure_all(
     vocabs: dict[str, Vocab] = {}
     runs = {path: seeds_of(path) for path in given.runs}
     named: dict[tuple[Path, ...], Path] = {}  # checkpoints -> the path that names them
-    for path, each in runs.items():
-        real = tuple(find_checkpoint(pretrained.locate(run)).resolve() for run in each)
+    for path, seeds in runs.items():
+        real = tuple(find_checkpoint(pretrained.locate(run)).resolve() for run in seeds)
         first = named.setdefault(real, path)
         require(first == path, f"--runs: {first} and {path} are one checkpoint")
     # the last of them is refused before the first one is measured
-    drawn = [estimator_of_run(given, run).draws > 0 for each in runs.values() for run in each]
+    drawn = [estimator_of_run(given, run).draws > 0 for seeds in runs.values() for run in seeds]
     require(any(drawn) or given.draws is None, "--draws has no effect: no run draws anything")
-    for path, each in runs.items():
+    for path, seeds in runs.items():
         # runs of one folder differ in their seeds alone, so their vocabulary is one
-        measured = [measure_run(given, run, documents) for run in each]
-        likelihoods[str(path)] = mean_of([one for one, _ in measured])
+        measured = [measure_run(given, run, documents) for run in seeds]
+        likelihoods[str(path)] = mean_of([likelihood for likelihood, _ in measured])
         vocabs[str(path)] = measured[0][1]
     return likelihoods, vocabs
 
@@ -161,7 +161,7 @@ def seeds_of(path: Path) -> list[Path]:
     """The runs of a folder of `unitk train --seeds`; any other model stands for itself."""
     if not (path / SEEDS).is_file():
         return [path]
-    seeds = sorted(one["seed"] for one in read_json(path / SEEDS, CheckpointError)["runs"])
+    seeds = sorted(run["seed"] for run in read_json(path / SEEDS, CheckpointError)["runs"])
     return [path / f"seed-{seed}" for seed in seeds]
 
 

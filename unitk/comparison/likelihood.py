@@ -82,7 +82,7 @@ class Likelihood:
     @property
     def sizes(self) -> Doubles:
         """The bytes of the documents, [D]."""
-        return np.array([one.size for one in self.documents], np.float64)
+        return np.array([document.size for document in self.documents], np.float64)
 
     @property
     def bits_per_byte(self) -> float:
@@ -96,7 +96,7 @@ class Likelihood:
 
     def figures(self) -> dict[str, Any]:
         """The figures by name; there is no standard error of one document."""
-        found = {
+        figures = {
             "kind": self.kind,
             "documents": len(self.documents),
             "windows": self.windows,
@@ -109,16 +109,16 @@ class Likelihood:
             "bits_per_byte": self.bits_per_byte,
             "standard_error": self.error,
         }
-        return {name: one for name, one in found.items() if name != "draws" or one}
+        return {name: value for name, value in figures.items() if name != "draws" or value}
 
 
 def mean_of(runs: Sequence[Likelihood]) -> Likelihood:
     """The mean cost of documents over runs that differ in their seeds."""
     if len(runs) == 1:
         return runs[0]
-    tokens = [np.mean(each, axis=0) for each in zip(*(one.tokens for one in runs), strict=True)]
-    nats = np.mean([one.nats for one in runs], axis=0)
-    return replace(runs[0], tokens=tokens, nats=nats, runs=tuple(one.nats for one in runs))
+    tokens = [np.mean(costs, axis=0) for costs in zip(*(run.tokens for run in runs), strict=True)]
+    nats = np.mean([run.nats for run in runs], axis=0)
+    return replace(runs[0], tokens=tokens, nats=nats, runs=tuple(run.nats for run in runs))
 
 
 def error_of_ratio(over: Doubles, under: Doubles) -> float:
@@ -149,10 +149,10 @@ def measure(
     drawn = estimator.draws > 0
     require(drawn or how.draws is None, f"--draws has no effect: task {task.name} draws nothing")
     stride, context = how.fit(generator.model.config.room, estimator.contexts)
-    sentences = [one for document in documents for one in document.sentences]
+    sentences = [sentence for document in documents for sentence in document.sentences]
     ids = [row.astype(np.int64) for row in vocab.encode_batch(sentences)]
     # the sentences of document d are [borders[d], borders[d + 1])
-    borders = np.cumsum([0, *(len(one.sentences) for one in documents)])
+    borders = np.cumsum([0, *(len(document.sentences) for document in documents)])
     texts = [np.concatenate(ids[a:b]) for a, b in pairwise(borders)]
     windows = [cut_windows(text, stride, context) for text in texts]
     draws = (how.draws or estimator.draws) if drawn else 1

@@ -27,7 +27,7 @@ COLUMNS = (
 )
 
 
-def rows_of(found: Mapping[str, Likelihood]) -> list[dict[str, Any]]:
+def rows_of(likelihoods: Mapping[str, Likelihood]) -> list[dict[str, Any]]:
     """A row for each model, ranked within its kind: `behind` is the distance to the best of it.
 
     Its error is that of the difference, document by document. Intervals are over seeds and
@@ -35,26 +35,34 @@ def rows_of(found: Mapping[str, Likelihood]) -> list[dict[str, Any]]:
     """
     rows = list[dict[str, Any]]()
     for kind in RANKED_APART:
-        own = sorted(
-            ((name, one) for name, one in found.items() if one.kind == kind),
+        ranked = sorted(
+            (
+                (name, likelihood)
+                for name, likelihood in likelihoods.items()
+                if likelihood.kind == kind
+            ),
             key=lambda pair: pair[1].bits_per_byte,
         )
-        for rank, (name, one) in enumerate(own, 1):
-            best = own[0][1]
+        for rank, (name, likelihood) in enumerate(ranked, 1):
+            best = ranked[0][1]
             # both models pay for the same documents, so their difference varies less
-            apart = (one.nats - best.nats) / math.log(2)
-            figures = one.figures()
-            bits = [nats / math.log(2) for nats in one.seeds]
-            own_interval = interval(bits, one.sizes)
-            to_best = difference(bits, [nats / math.log(2) for nats in best.seeds], one.sizes)
+            apart = (likelihood.nats - best.nats) / math.log(2)
+            figures = likelihood.figures()
+            bits = [nats / math.log(2) for nats in likelihood.seeds]
+            own_interval = interval(bits, likelihood.sizes)
+            to_best = difference(
+                bits, [nats / math.log(2) for nats in best.seeds], likelihood.sizes
+            )
             rows.append(
                 {
                     "rank": rank,
                     "model": name,
-                    "behind": one.bits_per_byte - best.bits_per_byte,
+                    "behind": likelihood.bits_per_byte - best.bits_per_byte,
                     "behind_low": to_best.low if rank > 1 else math.nan,
                     "behind_high": to_best.high if rank > 1 else math.nan,
-                    "behind_error": error_of_ratio(apart, one.sizes) if rank > 1 else math.nan,
+                    "behind_error": error_of_ratio(apart, likelihood.sizes)
+                    if rank > 1
+                    else math.nan,
                     "seeds": own_interval.seeds,
                     "low": own_interval.low,
                     "high": own_interval.high,
@@ -110,15 +118,15 @@ def word_costs(vocab: Vocab, document: Document, tokens: Doubles) -> list[tuple[
     for sentence in document.sentences:
         words = list(UNIT.finditer(sentence))
         starts = np.array([start for start, _ in vocab.offsets(sentence)], np.int64)
-        own = tokens[first : first + len(starts)]
+        nats = tokens[first : first + len(starts)]
         first += len(starts)
         if not words:
             continue
         begins = np.array([word.start() for word in words])
         # a token that is a blank before the first word belongs to that word
         place = np.maximum(np.searchsorted(begins, starts, "right") - 1, 0)
-        cost = np.bincount(place, weights=own, minlength=len(words))
-        costs += [(word[0], float(one)) for word, one in zip(words, cost, strict=True)]
+        cost = np.bincount(place, weights=nats, minlength=len(words))
+        costs += [(word[0], float(value)) for word, value in zip(words, cost, strict=True)]
     return costs
 
 
@@ -127,31 +135,40 @@ ON_PAGE = "kind", "rank", "seeds", "low", "high", "behind", "behind_low", "behin
 
 
 def page_record(
-    found: Mapping[str, Likelihood], vocabs: Mapping[str, Vocab], data: str, most: int
+    likelihoods: Mapping[str, Likelihood], vocabs: Mapping[str, Vocab], data: str, most: int
 ) -> dict[str, Any]:
     """Models and the words of the first `most` documents of `data`, as `compare.js` draws them."""
-    rows = {row["model"]: row for row in rows_of(found)}
+    rows = {row["model"]: row for row in rows_of(likelihoods)}
     models = [
-        {"name": name, "bits": one.bits_per_byte, **{key: rows[name][key] for key in ON_PAGE}}
-        for name, one in found.items()
+        {
+            "name": name,
+            "bits": likelihood.bits_per_byte,
+            **{key: rows[name][key] for key in ON_PAGE},
+        }
+        for name, likelihood in likelihoods.items()
     ]
     texts = list[Any]()
-    [first, *_] = found.values()
+    [first, *_] = likelihoods.values()
     for number, document in enumerate(first.documents[:most]):
-        each = [word_costs(vocabs[n], document, one.tokens[number]) for n, one in found.items()]
+        costs = [
+            word_costs(vocabs[n], document, likelihood.tokens[number])
+            for n, likelihood in likelihoods.items()
+        ]
         words = [
-            [same[0][0], [round(cost, 3) for _, cost in same]] for same in zip(*each, strict=True)
+            [same[0][0], [round(cost, 3) for _, cost in same]] for same in zip(*costs, strict=True)
         ]
         scale = math.log(2) * document.size
-        bits = [round(float(one.nats[number]) / scale, 4) for one in found.values()]
+        bits = [
+            round(float(likelihood.nats[number]) / scale, 4) for likelihood in likelihoods.values()
+        ]
         texts.append({"bits": bits, "words": words})
-    about = {"data": data, "documents": len(first.documents), "bytes": int(first.sizes.sum())}
-    return {**about, "models": models, "texts": texts}
+    summary = {"data": data, "documents": len(first.documents), "bytes": int(first.sizes.sum())}
+    return {**summary, "models": models, "texts": texts}
 
 
-def page_of(found: Mapping[str, Any]) -> str:
+def page_of(record: Mapping[str, Any]) -> str:
     """One HTML file with the words side by side, which needs no other file."""
     # NaN, the error of one document, is null
-    models = [{k: None if v != v else v for k, v in one.items()} for one in found["models"]]
-    data = {**found, "models": models}
+    models = [{k: None if v != v else v for k, v in model.items()} for model in record["models"]]
+    data = {**record, "models": models}
     return html_page("words side by side", PAGE / "compare", "drawComparison", [data])

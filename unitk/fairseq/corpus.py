@@ -73,17 +73,17 @@ class SplitFiles:
 
         Raises `DataError` if source and target have different dictionaries.
         """
-        found = [stem.parent / f"dict{stem.suffix}.txt" for stem in self.stems]
-        for path in found:
+        paths = [stem.parent / f"dict{stem.suffix}.txt" for stem in self.stems]
+        for path in paths:
             if not path.is_file():
                 raise DataError(f"{path} is missing")
-        if len({digest_files([path]) for path in found}) > 1:
+        if len({digest_files([path]) for path in paths}) > 1:
             raise DataError(
-                f"{found[0]} and {found[1].name} differ, but unitk reads pairs of one vocabulary: "
+                f"{paths[0]} and {paths[1].name} differ, but unitk reads pairs of one vocabulary: "
                 "make them with fairseq-preprocess --joined-dictionary, or with unitk preprocess "
                 "--format fairseq"
             )
-        return open_dictionary(found[0])
+        return open_dictionary(paths[0])
 
     def open(self) -> Corpus | Pairs:
         """Open the split as a corpus."""
@@ -104,19 +104,19 @@ def find_split(path: Path) -> SplitFiles | None:
         return None
     if folder.joinpath(f"{name}.idx").is_file():
         return SplitFiles((path,))
-    found: dict[str, tuple[Path, ...]] = {}
+    pairs: dict[str, tuple[Path, ...]] = {}
     # train.de-en.de.idx: a split, its pair of languages, and one of these
     for file in sorted(folder.glob("*.idx")):
         parts = PAIR.fullmatch(file.name)
-        split, one, other = parts.groups()[:3] if parts else ("", "", "")
-        if parts and name in (split, f"{split}.{one}-{other}", f"{split}.{other}-{one}"):
-            sides = (one, other) if name != f"{split}.{other}-{one}" else (other, one)
-            stems = tuple(folder / f"{split}.{one}-{other}.{side}" for side in sides)
+        split, first, second = parts.groups()[:3] if parts else ("", "", "")
+        if parts and name in (split, f"{split}.{first}-{second}", f"{split}.{second}-{first}"):
+            sides = (first, second) if name != f"{split}.{second}-{first}" else (second, first)
+            stems = tuple(folder / f"{split}.{first}-{second}.{side}" for side in sides)
             # --only-source with a language
-            found[f"{one}-{other}"] = stems if other != "None" else stems[:1]
-    if len(found) > 1:
-        raise DataError(f"{path} has several pairs; give {name}.{f' or {name}.'.join(found)}")
-    return SplitFiles(*found.values()) if found else None
+            pairs[f"{first}-{second}"] = stems if second != "None" else stems[:1]
+    if len(pairs) > 1:
+        raise DataError(f"{path} has several pairs; give {name}.{f' or {name}.'.join(pairs)}")
+    return SplitFiles(*pairs.values()) if pairs else None
 
 
 def splits(folder: Path) -> list[str]:
@@ -126,10 +126,10 @@ def splits(folder: Path) -> list[str]:
 
 def shards(folder: Path) -> list[Path]:
     """The paths of the splits train, train1, train2, ..., which fairseq reads as one."""
-    found = [folder / "train"]
-    while find_split(folder / f"train{len(found)}"):
-        found.append(folder / f"train{len(found)}")
-    return found
+    paths = [folder / "train"]
+    while find_split(folder / f"train{len(paths)}"):
+        paths.append(folder / f"train{len(paths)}")
+    return paths
 
 
 def explain_mismatch(path: Path) -> str:
@@ -141,8 +141,8 @@ def explain_mismatch(path: Path) -> str:
             f"{path}.* are of fairseq's format raw, but unitk reads mmap: preprocess the text again"
             " with --dataset-impl mmap"
         )
-    there = ", ".join(splits(path.parent)) or "no .idx"
-    return f"{path.parent} holds no split {path.name} of fairseq's format mmap, but {there}"
+    names = ", ".join(splits(path.parent)) or "no .idx"
+    return f"{path.parent} holds no split {path.name} of fairseq's format mmap, but {names}"
 
 
 class FairseqCorpus(Corpus):
@@ -228,8 +228,8 @@ def read_index(path: Path, data: Path) -> tuple[np.dtype[Any], Ids]:
     ends = np.cumsum(sizes * dtype.itemsize)
     if sizes.min(initial=0) < 0 or (ends - sizes * dtype.itemsize != offsets).any():
         raise DataError(f"{path} is damaged: its sizes and offsets do not fit")
-    if held != (wanted := int(ends[-1]) if count else 0):
-        raise DataError(f"{data} has {held:,} bytes instead of the {wanted:,} of {path.name}")
+    if held != (expected := int(ends[-1]) if count else 0):
+        raise DataError(f"{data} has {held:,} bytes instead of the {expected:,} of {path.name}")
     return dtype, sizes
 
 
@@ -295,8 +295,8 @@ def write(options: Options, parts: dict[str, Files]) -> dict[str, dict[str, Coun
         for name, source in parts.items():
             counts[name] = write_split(folder, name, source, langs, words)
             announce(f"{name}:")
-            for side, found in counts[name].items():
-                announce(f"  {side and side + ': '}{found}")
+            for side, count in counts[name].items():
+                announce(f"  {side and side + ': '}{count}")
     return counts
 
 
@@ -326,28 +326,28 @@ def write_split(
     folder: Path, name: str, source: Files, langs: tuple[str, str], words: FairseqDictionary
 ) -> dict[str, Counts]:
     """Write one part of a text or of pairs as fairseq-preprocess does; returns counts by side."""
-    one, other = langs
-    stems = [folder / f"{name}.{one}-{other}.{lang}" for lang in langs]
+    pair = "-".join(langs)
+    stems = [folder / f"{name}.{pair}.{lang}" for lang in langs]
     sides = {"source": source.paths, "target": source.targets}
     if not source.targets:
         stems = [folder / name]
         sides = {"": source.paths}
     vocab = adopt(words)
-    found = {}
+    counts = {}
     for stem, (side, paths) in zip(stems, sides.items(), strict=True):
         unknown = _write_side(stem, paths, words)
         corpus = FairseqCorpus(stem, vocab, lines=bool(side))
         if not corpus.has_texts:
             raise DataError(f"{paths[0]}: there is no text in it")
-        found[side] = corpus.counts
+        counts[side] = corpus.counts
         corpus.counts.words = corpus.counts.tokens
         corpus.counts.unknown = unknown
-    numbers = [counts.sentences for counts in found.values()]
+    numbers = [of_side.sentences for of_side in counts.values()]
     if len(set(numbers)) > 1:
         first, second = source.paths[0], source.targets[0]
         has = amount(numbers[0], "lines")
         raise DataError(f"{first} has {has}, but {second} has {numbers[1]:,}")
-    return found
+    return counts
 
 
 def _write_side(stem: Path, paths: Sequence[Path], words: FairseqDictionary) -> int:
@@ -363,11 +363,11 @@ def _write_side(stem: Path, paths: Sequence[Path], words: FairseqDictionary) -> 
             sizes.append(len(ids))
             unknown += ids.count(words.unk)
     # offsets pass 2 GB, sizes do not
-    each = np.array(sizes, np.int64) * dtype.itemsize
+    bytes_of_items = np.array(sizes, np.int64) * dtype.itemsize
     with open_plain(stem.with_name(f"{stem.name}.idx"), "wb") as file:
         file.write(HEADER.pack(MAGIC, 1, code, len(sizes)))
         file.write(np.array(sizes, "<i4").data)
-        file.write((np.cumsum(each) - each).astype("<i8").data)
+        file.write((np.cumsum(bytes_of_items) - bytes_of_items).astype("<i8").data)
     return unknown
 
 

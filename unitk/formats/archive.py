@@ -46,11 +46,11 @@ def write_safetensors(tensors: dict[str, Tensor], path: Path) -> None:
         raise OSError(f"{path.name}: {error}") from error
 
 
-def save_pickle(what: Any, path: Path) -> None:
+def save_pickle(value: Any, path: Path) -> None:
     """Write a file as `torch.save` does. Raises `OSError` if the disk refuses."""
     try:
         with open_plain(path, "wb") as file:
-            torch.save(what, file)
+            torch.save(value, file)
     except RuntimeError as error:
         if isinstance(error.__context__, OSError):  # torch hides the cause
             raise error.__context__ from error
@@ -80,7 +80,7 @@ def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
     for name in names:
         matches = sorted(path.glob(name))
         if len(matches) > 1:
-            both = " or ".join(str(one) for one in matches[:2])
+            both = " or ".join(str(match) for match in matches[:2])
             raise CheckpointError(f"{path} holds several checkpoints; give one, such as {both}")
         if matches:
             return matches[0]
@@ -97,7 +97,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.name.endswith(".index.json"):
         return unwrap(_read_tensors(path), path)
     parts = read_json(path).get("weight_map")
-    if not isinstance(parts, dict) or not all(_is_name(one) for one in parts.values()):
+    if not isinstance(parts, dict) or not all(_is_name(file) for file in parts.values()):
         raise CheckpointError(f"{path}: weight_map must name files in the same folder")
     tensors: dict[str, Tensor] = {}
     for name in sorted(set(parts.values())):
@@ -132,33 +132,33 @@ def read_pickle(path: Path) -> Any:
         others = stand_ins(path, zipped)
         with torch.serialization.safe_globals([*REAL, *others]):
             # a mapped file cannot be read beyond its end, even if the sizes in it are wrong
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
-        return to_plain(found) if any(name.startswith(NODES) for _, name in others) else found
+            value = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+        return to_plain(value) if any(name.startswith(NODES) for _, name in others) else value
 
 
-def tensors_of(found: Any, path: Path) -> dict[str, Tensor]:
-    """Check that `found` is a dictionary of real tensors by name; otherwise `CheckpointError`.
+def tensors_of(value: Any, path: Path) -> dict[str, Tensor]:
+    """Check that a value is a dictionary of real tensors by name; otherwise `CheckpointError`.
 
     Takes the prefixes of wrappers off the names.
     """
-    return unwrap(_check_tensors(found, path), path)
+    return unwrap(_check_tensors(value, path), path)
 
 
-def _check_tensors(found: Any, path: Path) -> dict[str, Tensor]:
-    if isinstance(found, StandIn):
+def _check_tensors(value: Any, path: Path) -> dict[str, Tensor]:
+    if isinstance(value, StandIn):
         raise CheckpointError(
-            f"{path} holds an object of class {found.of}, not tensors: save its state_dict() "
+            f"{path} holds an object of class {value.of}, not tensors: save its state_dict() "
             "instead"
         )
-    if not isinstance(found, dict) or not found:
+    if not isinstance(value, dict) or not value:
         raise CheckpointError(f"{path} holds no tensors by name")
-    for name, value in found.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor) or value.is_sparse:
-            kind = value.of if isinstance(value, StandIn) else type(value).__name__
+    for name, entry in value.items():
+        if not isinstance(name, str) or not isinstance(entry, Tensor) or entry.is_sparse:
+            kind = entry.of if isinstance(entry, StandIn) else type(entry).__name__
             raise CheckpointError(f"{path}: {name!r} is {kind}, not a tensor")
-        if value.is_complex() or value.is_quantized:
-            raise CheckpointError(f"{path}: {name} is of {value.dtype}, not of real numbers")
-    return dict(found)
+        if entry.is_complex() or entry.is_quantized:
+            raise CheckpointError(f"{path}: {name} is of {entry.dtype}, not of real numbers")
+    return dict(value)
 
 
 def unwrap(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
@@ -171,8 +171,10 @@ def unwrap(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     while names and all(name.startswith(PARALLEL) for name in names):
         names = [name.removeprefix(PARALLEL) for name in names]
     if len(set(names)) < len(tensors):
-        both = next(name for number, name in enumerate(names) if name in names[:number])
-        raise CheckpointError(f"{path} has two tensors {both}, with and without a wrapper's prefix")
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise CheckpointError(
+            f"{path} has two tensors {twice}, with and without a wrapper's prefix"
+        )
     return dict(zip(names, tensors.values(), strict=True))
 
 
@@ -192,9 +194,9 @@ def without_prefix(
         stripped = {name.partition(".")[2]: tensor for name, tensor in stripped.items()}
 
 
-def write_json(found: Mapping[str, Any], path: Path) -> None:
+def write_json(value: Mapping[str, Any], path: Path) -> None:
     """Write a JSON object as transformers does."""
-    create(path, json.dumps(found, indent=2) + "\n")
+    create(path, json.dumps(value, indent=2) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -217,8 +219,8 @@ def reading(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         # a place that torch seeks before the beginning of what is left
-        about = "it is damaged or incomplete" if error.errno == errno.EINVAL else error.strerror
-        raise CheckpointError(f"{path} cannot be read: {about or error}") from error
+        fault = "it is damaged or incomplete" if error.errno == errno.EINVAL else error.strerror
+        raise CheckpointError(f"{path} cannot be read: {fault or error}") from error
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
     # bytes that were altered make the libraries raise nearly anything
@@ -229,10 +231,10 @@ def reading(path: Path) -> Iterator[None]:
                 f"{path} is refused: its pickle names {named[1]}, which may run code when it is"
                 " opened; only tensors, plain values and the names of classes are read"
             ) from error
-        about = message.splitlines()[0][:120] if message else type(error).__name__
+        fault = message.splitlines()[0][:120] if message else type(error).__name__
         if re.search("WeightsUnpickler|weights_only|PytorchStreamReader", message):
-            about = "it is damaged or incomplete, or torch.save did not write it"
-        raise CheckpointError(f"{path} cannot be read: {about}") from error
+            fault = "it is damaged or incomplete, or torch.save did not write it"
+        raise CheckpointError(f"{path} cannot be read: {fault}") from error
 
 
 def _is_name(value: Any) -> bool:

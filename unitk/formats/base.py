@@ -166,12 +166,12 @@ class Format:
             labels=loaded.task.trained.labels,
         )
         write_model(folder, loaded.model, identity, loaded.task)
-        about = {
+        origin = {
             "format": source[0],
             "rows": loaded.rows,
             **({"source": fetched} if fetched else {}),
         }
-        create(folder / IMPORTED, json.dumps(about, indent=1) + "\n")
+        create(folder / IMPORTED, json.dumps(origin, indent=1) + "\n")
         seal(folder)
         write_defaults(folder, loaded.decoding)
 
@@ -188,8 +188,8 @@ def build_found(found: Found, given: Settings) -> Loaded:
     state = _state(found, arch)
     task_choice = parsed.components["task"]
     target_vocab = _vocab(found, len(state[TOKENS]))
-    made: Task = task_choice.made_from(task_choice.config, target_vocab)
-    task = made.with_trained(pairs=found.answers, labels=found.labels)
+    untrained: Task = task_choice.made_from(task_choice.config, target_vocab)
+    task = untrained.with_trained(pairs=found.answers, labels=found.labels)
     _begin_segments(task, state, arch.num_segments)
     found.check(task)
     sizes = dict.fromkeys(ROWS, len(target_vocab))
@@ -225,9 +225,9 @@ def _begin_segments(task: Task, state: dict[str, Tensor], count: int) -> None:
 
 def _assume_heads(path: Path, arch: ModelConfig) -> None:
     """Log how many heads are assumed, or raise UsageError if the width allows no assumption."""
-    what = f"{path} does not say how many heads a layer has"
-    require(arch.width % 64 == 0, f"--arch.num-heads is needed: {what}")
-    log.warning("%s: %d heads of 64 are assumed (--arch.num-heads)", what, arch.num_heads)
+    lack = f"{path} does not say how many heads a layer has"
+    require(arch.width % 64 == 0, f"--arch.num-heads is needed: {lack}")
+    log.warning("%s: %d heads of 64 are assumed (--arch.num-heads)", lack, arch.num_heads)
 
 
 def _with_source_vocab(
@@ -263,8 +263,8 @@ class Assembled:
         of_file = Settings.of_texts(self.options, Origin.CHECKPOINT, str(self.path))
         parsed = resolve(NoOptions, of_file.under(given), COMPONENTS)
         task_choice, arch = (parsed.components[kind] for kind in COMPONENTS)
-        made: Task = task_choice.made_from(task_choice.config, self.vocab)
-        task = made.with_trained(pairs=False)
+        untrained: Task = task_choice.made_from(task_choice.config, self.vocab)
+        task = untrained.with_trained(pairs=False)
         model = build(arch.config, len(self.vocab))
         generator = torch.Generator().manual_seed(1)
         shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
@@ -272,8 +272,8 @@ class Assembled:
         for name, tensor in tensors.items():
             if name in ROWS:
                 # a word without a trained row stays close to the others, and is no output
-                more = len(self.vocab) - self.rows
-                tensors[name] = tensor = _grow(tensor, more, 0.02, generator)
+                count = len(self.vocab) - self.rows
+                tensors[name] = tensor = _grow(tensor, count, 0.02, generator)
             if tensor.shape != shapes[name]:
                 raise CheckpointError(
                     f"{self.path}: {name} has shape {list(tensor.shape)}, but its options need "
@@ -349,13 +349,13 @@ def _vocab(found: Found, rows: int) -> Vocab:
         raise DataError(f"{found.path}: {error}") from error
 
 
-def _grow(table: Tensor, more: int, std: float, generator: torch.Generator) -> Tensor:
-    """The table with `more` further rows, drawn close to the mean of its rows.
+def _grow(table: Tensor, count: int, std: float, generator: torch.Generator) -> Tensor:
+    """The table with `count` further rows, drawn close to the mean of its rows.
 
     A row far from the others could win against them (Hewitt 2021, Initializing new word embeddings
     for pretrained language models).
     """
-    drawn = torch.zeros(more, *table.shape[1:])
+    drawn = torch.zeros(count, *table.shape[1:])
     if drawn.dim() > 1:
         drawn.normal_(std=std / 10, generator=generator)
     return torch.cat([table, table.mean(dim=0) + drawn])

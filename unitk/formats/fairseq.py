@@ -125,18 +125,20 @@ FIXED |= {"adaptive_input": False, "character_embeddings": False}
 def find(path: Path, vocab: Path | None) -> Found:
     """Read a checkpoint, or a folder with checkpoint_best.pt or checkpoint_last.pt."""
     weights = find_file(path, (CHECKPOINT, "checkpoint_last.pt", "model.pt"), "checkpoint")
-    found = read_pickle(weights)
-    if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
+    checkpoint = read_pickle(weights)
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
         raise CheckpointError(f"{weights} is not a checkpoint of fairseq: it has no model")
-    if "encoder.emb_layer_norm.weight" in found["model"]:
+    if "encoder.emb_layer_norm.weight" in checkpoint["model"]:
         raise CheckpointError(f"{weights} is a MASS, which --from mass reads")
-    if is_ours(found.get("cfg")):
-        return read_ours(found["cfg"], tensors_of(found["model"], weights), weights, vocab)
-    stored = without_prefix(tensors_of(found["model"], weights), ROOTS, weights)
+    if is_ours(checkpoint.get("cfg")):
+        return read_ours(
+            checkpoint["cfg"], tensors_of(checkpoint["model"], weights), weights, vocab
+        )
+    stored = without_prefix(tensors_of(checkpoint["model"], weights), ROOTS, weights)
     tensors = current_names(stored)
-    given = options_of(found, weights)
+    options = options_of(checkpoint, weights)
     kind = kind_of_tensors(tensors, weights)
-    config = config_of(kind, tensors, given, weights, first=FIRST)
+    config = config_of(kind, tensors, options, weights, first=FIRST)
     # what BART reads and writes has both ends marked
     bart = config.embedding_norm and not config.embedding_scale
     layout, heads = with_classes(kind.layout, tensors)
@@ -180,16 +182,16 @@ def class_names(name: str) -> dict[str, str]:
     return class_head(f"class:{name}", f"{root}dense", f"{root}out_proj")
 
 
-def options_of(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def options_of(checkpoint: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The model's options, from `cfg` or, in older checkpoints, `args`."""
-    cfg = found.get("cfg")
-    given = (cfg or {}).get("model") if isinstance(cfg, dict | None) else None
-    given = found.get("args") if given is None else given
-    if isinstance(given, argparse.Namespace):
-        given = vars(given)
-    if not isinstance(given, dict):
+    cfg = checkpoint.get("cfg")
+    options = (cfg or {}).get("model") if isinstance(cfg, dict | None) else None
+    options = checkpoint.get("args") if options is None else options
+    if isinstance(options, argparse.Namespace):
+        options = vars(options)
+    if not isinstance(options, dict):
         raise CheckpointError(f"{path} has no options of its model: neither args nor cfg")
-    return dict(given)
+    return dict(options)
 
 
 def current_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -220,10 +222,14 @@ def kind_of_tensors(tensors: Mapping[str, Tensor], path: Path) -> FairseqKind:
 
 
 def config_of(
-    kind: FairseqKind, tensors: dict[str, Tensor], given: Mapping[str, Any], path: Path, first: int
+    kind: FairseqKind,
+    tensors: dict[str, Tensor],
+    options: Mapping[str, Any],
+    path: Path,
+    first: int,
 ) -> ModelConfig:
     """The configuration, from shapes and options; position 0 is row `first` of a table."""
-    settings.refuse(given, FIXED, path)
+    settings.refuse(options, FIXED, path)
     root = kind.root
     _, width = settings.shape_of(tensors, f"{root}embed_tokens.weight", path)
     inner, _ = settings.shape_of(tensors, f"{root}layers.0.fc1.weight", path)
@@ -239,7 +245,7 @@ def config_of(
         "final_norm": last,
         "norm_first": last,
         "position_offset": first,
-        "max_positions": count_positions(tensors, root, given, path, first),
+        "max_positions": count_positions(tensors, root, options, path, first),
     }
     output = str(kind.layout.names["heads.lm.weight"])
     words = tensors[f"{root}embed_tokens.weight"]
@@ -250,10 +256,10 @@ def config_of(
         whole = "encoder.lm_head.dense.weight" in tensors
         changes |= {"head_transform": whole, "output_bias": whole}
     else:
-        changes["embedding_scale"] = not given.get("no_scale_embedding", False)
+        changes["embedding_scale"] = not options.get("no_scale_embedding", False)
     if isinstance(config, EncoderDecoderConfig):
-        rows = count_positions(tensors, "encoder.", given, path, first)
-        _check_towers(rows, changes["max_positions"], given, path)
+        rows = count_positions(tensors, "encoder.", options, path, first)
+        _check_towers(rows, changes["max_positions"], options, path)
         shared = equal_tensors(tensors["encoder.embed_tokens.weight"], words)
         changes |= {"shared_embeddings": shared, "decoder_layers": changes["num_layers"]}
         changes["num_layers"] = settings.layers_of(tensors, "encoder.layers.")
@@ -261,21 +267,21 @@ def config_of(
     known = dict(kind.keys)
     if kind is ROBERTA_KIND:  # before 0.10, its option of that name was about the embeddings
         del known["norm_first"]
-    return settings.read(config, known, given, path, ACTIVATIONS)
+    return settings.read(config, known, options, path, ACTIVATIONS)
 
 
-def _check_towers(source: int, target: int, given: Mapping[str, Any], path: Path) -> None:
+def _check_towers(source: int, target: int, options: Mapping[str, Any], path: Path) -> None:
     """Refuse towers with different numbers of positions or heads, which are one setting here."""
     if source != target:
         raise CheckpointError(
             f"{path}: the towers have {source} and {target} positions, not the same"
         )
-    if given.get("encoder_attention_heads") != given.get("decoder_attention_heads"):
+    if options.get("encoder_attention_heads") != options.get("decoder_attention_heads"):
         raise CheckpointError(f"{path}: both towers need the same number of heads")
 
 
 def count_positions(
-    tensors: dict[str, Tensor], root: str, given: Mapping[str, Any], path: Path, first: int
+    tensors: dict[str, Tensor], root: str, options: Mapping[str, Any], path: Path, first: int
 ) -> int:
     """The number of positions of a tower.
 
@@ -284,7 +290,7 @@ def count_positions(
     name = f"{root}embed_positions.weight"
     if name not in tensors:
         side = "source" if root == "encoder." else "target"
-        size = given.get(f"max_{side}_positions") or given.get("tokens_per_sample") or 1024
+        size = options.get(f"max_{side}_positions") or options.get("tokens_per_sample") or 1024
         count = settings.check_value(size, int, f"max_{side}_positions", path, settings.LONGEST)
         _, width = settings.shape_of(tensors, f"{root}embed_tokens.weight", path)
         tensors[name] = waves(count + first, width)
@@ -316,13 +322,13 @@ def write(parts: Loaded, folder: Path) -> None:
         segment = tensors.pop("embed.segments.weight")
         tensors["embed.positions.weight"] = tensors["embed.positions.weight"] + segment
     theirs = replace(kind.layout, names=names).to_theirs(tensors, config, copies=True)
-    given = write_options(kind, config)
+    options = write_options(kind, config)
     for root in ("encoder.", "decoder."):
         place = f"{root}embed_positions.weight"
         table = theirs.get(place)
         learned = table is None or not equal_tensors(table, waves(*table.shape))
         # fairseq computes what is not learned, and refuses a stored table
-        given[f"{root[:-1]}_learned_pos"] = learned
+        options[f"{root[:-1]}_learned_pos"] = learned
         if not learned:
             del theirs[place]
     if config.final_norm:  # which fairseq drops from towers of a lower version
@@ -330,14 +336,14 @@ def write(parts: Loaded, folder: Path) -> None:
         theirs |= {f"{root}.version": torch.tensor([3.0]) for root in roots}
     # fairseq stumbles over a checkpoint without the history of an optimizer, even to decode
     history = {"criterion_name": "CrossEntropyCriterion", "optimizer_name": "FairseqAdam"}
-    about = {
-        "args": argparse.Namespace(**given),
+    checkpoint = {
+        "args": argparse.Namespace(**options),
         "model": theirs,
         "optimizer_history": [history | {"lr_scheduler_state": {}, "num_updates": 0}],
         "extra_state": {"epoch": 0},
         "last_optimizer_state": None,
     }
-    save_pickle(about, folder / CHECKPOINT)
+    save_pickle(checkpoint, folder / CHECKPOINT)
     vocab = parts.task.vocab
     rows = len(tensors["embed.tokens.weight"])
     write_dict(vocab, folder / "dict.txt", rows)
@@ -347,7 +353,7 @@ def write(parts: Loaded, folder: Path) -> None:
 def write_options(kind: FairseqKind, config: ModelConfig) -> dict[str, Any]:
     """The configuration as fairseq's options."""
     limits = ("max_source_positions", "max_target_positions", "max_positions", "tokens_per_sample")
-    given = dict.fromkeys(limits, config.max_positions) | {
+    options = dict.fromkeys(limits, config.max_positions) | {
         "arch": kind.arch,
         "no_scale_embedding": not config.embedding_scale,
         "layernorm_embedding": config.embedding_norm,
@@ -356,24 +362,25 @@ def write_options(kind: FairseqKind, config: ModelConfig) -> dict[str, Any]:
         **dict.fromkeys(("decoder_input_dim", "decoder_output_dim"), config.width),
     }
     for side in ("encoder", "decoder"):
-        given |= settings.write(config, replace(kind, side=side).keys, ACTIVATIONS)
+        options |= settings.write(config, replace(kind, side=side).keys, ACTIVATIONS)
         sizes = {"layers": config.num_layers, "embed_dim": config.width}
         sizes |= {"ffn_embed_dim": config.ffn_width}
-        given |= {f"{side}_{name}": size for name, size in sizes.items()}
+        options |= {f"{side}_{name}": size for name, size in sizes.items()}
     if isinstance(config, EncoderDecoderConfig):
-        given |= settings.write(config, settings.keys("decoder_layers=decoder_layers"))
-        given["share_all_embeddings"] = config.shared_embeddings and config.tied
-    return given
+        options |= settings.write(config, settings.keys("decoder_layers=decoder_layers"))
+        options["share_all_embeddings"] = config.shared_embeddings and config.tied
+    return options
 
 
 def check_symbols(task: Task, opened: bool) -> None:
     """Refuse ids that mean something else in fairseq, and texts that begin in another way."""
     vocab = task.vocab
-    own = range(len(SYMBOLS))
-    if [vocab.cls, vocab.pad, vocab.sep, vocab.unk] != [*own]:
+    expected = range(len(SYMBOLS))
+    if [vocab.cls, vocab.pad, vocab.sep, vocab.unk] != [*expected]:
         raise UsageError(
             f"--to fairseq: its dictionaries begin with {' '.join(SYMBOLS)}, and this model's with"
-            f" {' '.join(vocab.pieces(own))}: train on data of unitk preprocess --format fairseq"
+            f" {' '.join(vocab.pieces(expected))}: train on data of unitk preprocess --format"
+            " fairseq"
         )
     towers = task.prompt([np.array([vocab.unk])]).towers.values() if opened else ()
     *source, target = [slots.token[0] for slots in towers] or [vocab.sep]
@@ -391,11 +398,11 @@ def write_dict(vocab: Vocab, path: Path, rows: int) -> None:
     if isinstance(vocab.model, FairseqDictionary):
         lines = vocab.model.data.rstrip(b"\n") + b"\n"
         first = vocab.model.size
-    more = range(first, min(rows, len(vocab)))
+    ids = range(first, min(rows, len(vocab)))
     # fairseq's masked tasks add <mask> if it is not there
     names = (
         "<mask>" if i == vocab.mask else piece
-        for i, piece in zip(more, vocab.pieces(more), strict=True)
+        for i, piece in zip(ids, vocab.pieces(ids), strict=True)
     )
     create(path, lines + "".join(f"{name} 1\n" for name in names).encode())
 

@@ -182,14 +182,14 @@ def _near_names(kind: str, repo: str, wanted: str) -> str:
         if not wanted:
             owner = repo.partition("/")[0]
             wanted = repo
-            every = hub.list_models if kind == "model" else hub.list_datasets
-            names = [one.id for one in every(author=owner, limit=500)]
+            listing = hub.list_models if kind == "model" else hub.list_datasets
+            names = [repository.id for repository in listing(author=owner, limit=500)]
         elif "." in wanted and kind == "dataset":
             names = hub.list_repo_files(repo, repo_type=kind)
         else:
             refs = hub.list_repo_refs(repo, repo_type=kind)
-            names = [one.name for one in (*refs.branches, *refs.tags)]
+            names = [ref.name for ref in (*refs.branches, *refs.tags)]
     except failures:
         return ""  # the error is about what was asked for
-    some = ", ".join(names[:SHOWN])
-    return nearest(wanted, names) or (f" (there are: {some})" if some else "")
+    shown = ", ".join(names[:SHOWN])
+    return nearest(wanted, names) or (f" (there are: {shown})" if shown else "")

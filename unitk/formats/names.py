@@ -41,17 +41,17 @@ def as_neighbours(rows: Tensor, config: ModelConfig) -> Tensor:
 
 
 def as_halves(rows: Tensor, config: ModelConfig) -> Tensor:
-    """Order the rows of heads so that the channels that turn together are half as many apart as
-    turn."""
+    """Order the rows of heads so that the first half of the channels that turn comes before the
+    second half: channel i turns together with channel i + R/2 of R."""
     return _pair_channels(rows, config, (-1, 2))
 
 
 def _pair_channels(rows: Tensor, config: ModelConfig, stored: tuple[int, int]) -> Tensor:
-    """Transpose what the rows of each head that turn are, laid out as `stored`."""
+    """Reorder the channels of each head that turn: reshaped as `stored`, they are transposed."""
     # channels that do not turn stand behind those that do, in both orders
-    each = rows.unflatten(0, (-1, config.key_width))
+    head_rows = rows.unflatten(0, (-1, config.key_width))
     turning = round(config.key_width * config.rotary_share)
-    first, rest = each.split([turning, config.key_width - turning], dim=1)
+    first, rest = head_rows.split([turning, config.key_width - turning], dim=1)
     first = first.unflatten(1, stored).transpose(1, 2).flatten(1, 2)
     return torch.cat([first, rest], dim=1).flatten(0, 1)
 
@@ -166,7 +166,10 @@ class Layout:
 
     def form(self, name: str) -> Stored | None:
         """How their tensor of that name is stored; None if it is as in unitk."""
-        return next((one for key, one in self.forms.items() if re.fullmatch(key, name)), None)
+        for pattern, form in self.forms.items():
+            if re.fullmatch(pattern, name):
+                return form
+        return None
 
     def to_ours(
         self,
@@ -193,12 +196,12 @@ class Layout:
         wrong = []
         for line in lines:
             tensor = self._join(line, theirs, config)
-            wanted = shapes[line.ours]
-            if tensor is not None and tensor.shape == wanted:
+            shape = shapes[line.ours]
+            if tensor is not None and tensor.shape == shape:
                 ours[line.ours] = tensor
             else:
                 parts = " + ".join(f"{n} {list(theirs[n].shape)}" for n in line.theirs if n)
-                wrong.append(f"{parts} (needed: {list(wanted)} for {line.ours})")
+                wrong.append(f"{parts} (needed: {list(shape)} for {line.ours})")
         if wrong:
             raise CheckpointError(f"{path}: another shape is needed: {list_names(wrong)}")
         return ours
@@ -218,7 +221,9 @@ class Layout:
         # safetensors stores no memory under two names
         second = {n: theirs[first].clone() for n, first in self.twice.items() if first in theirs}
         if copies:
-            second |= {name: theirs[one] for name, one in self.copies.items() if one in theirs}
+            second |= {
+                name: theirs[first] for name, first in self.copies.items() if first in theirs
+            }
         theirs = second | theirs
         return theirs
 
@@ -296,8 +301,8 @@ def layer(
 
 def cross_layer(query: str, kv: tuple[str, str], out: Theirs, norm: str) -> dict[str, Theirs]:
     """The names of a layer's cross-attention, given in the other system's words."""
-    found: dict[str, Theirs] = {"query": query, "kv": kv, "out": out}
-    return {f"cross_attention.{part}": name for part, name in found.items()} | {"cross_norm": norm}
+    names: dict[str, Theirs] = {"query": query, "kv": kv, "out": out}
+    return {f"cross_attention.{part}": name for part, name in names.items()} | {"cross_norm": norm}
 
 
 def prefix_names(prefix: str, ours: str, names: Names) -> dict[str, Any]:

@@ -99,7 +99,9 @@ def stand_ins(path: Path, zipped: bool) -> list[Any]:
     """Stand-ins for the harmless names in a file of `torch.save`, as `safe_globals` takes them."""
     if zipped:
         with zipfile.ZipFile(path) as archive:
-            name = next((one for one in archive.namelist() if one.endswith("data.pkl")), None)
+            name = next(
+                (member for member in archive.namelist() if member.endswith("data.pkl")), None
+            )
             kinds = kinds_of(io.BytesIO(archive.read(name))) if name else {}
     else:
         with path.open("rb") as file:
@@ -129,7 +131,7 @@ def kinds_of(file: BinaryIO) -> dict[str, type[StandIn]]:
     memo: dict[Any, str | None] = {}
     marks: list[int] = []
     with suppress(ValueError, IndexError, KeyError, UnicodeError):
-        for opcode, given, _ in pickletools.genops(file):
+        for opcode, argument, _ in pickletools.genops(file):
             made: str | None = None
             before = list(opcode.stack_before)
             if pickletools.markobject in before:
@@ -138,7 +140,7 @@ def kinds_of(file: BinaryIO) -> dict[str, type[StandIn]]:
             target = stack[-len(before)] if before else None
             match opcode.name:
                 case "GLOBAL":
-                    module, _, last = str(given).partition(" ")
+                    module, _, last = str(argument).partition(" ")
                     module, last = NAME_MAPPING.get((module, last), (module, last))
                     made = f"{IMPORT_MAPPING.get(module, module)}.{last}"
                     kinds.setdefault(made, StandIn)
@@ -146,9 +148,9 @@ def kinds_of(file: BinaryIO) -> dict[str, type[StandIn]]:
                     marks.append(len(stack))
                     continue
                 case "GET" | "BINGET" | "LONG_BINGET":
-                    made = memo[given]
+                    made = memo[argument]
                 case "PUT" | "BINPUT" | "LONG_BINPUT":
-                    memo[given] = stack[-1]
+                    memo[argument] = stack[-1]
                 case "REDUCE" | "NEWOBJ" | "BUILD":
                     made = target
                 case "SETITEM" | "SETITEMS" | "APPEND" | "APPENDS":
@@ -169,7 +171,7 @@ def to_plain(value: Any) -> Any:
         state = vars(value)
         return to_plain(state.get("_content", state.get("_val")))
     if isinstance(value, argparse.Namespace):
-        return argparse.Namespace(**{name: to_plain(one) for name, one in vars(value).items()})
+        return argparse.Namespace(**{name: to_plain(item) for name, item in vars(value).items()})
     if isinstance(value, dict):
-        return {name: to_plain(one) for name, one in value.items()}
-    return [to_plain(one) for one in value] if isinstance(value, list) else value
+        return {name: to_plain(item) for name, item in value.items()}
+    return [to_plain(item) for item in value] if isinstance(value, list) else value

@@ -49,17 +49,17 @@ def keys(text: str) -> dict[str, tuple[str, ...]]:
 def read(
     config: Config,
     keys: Keys,
-    given: Mapping[str, Any],
+    declared: Mapping[str, Any],
     where: object,
     activations: Mapping[str, str] = ACTIVATIONS,
 ) -> Config:
-    """The configuration with the settings in `given`; `where` is the file, for errors."""
+    """The configuration with the settings that a file has `declared`; `where` names the file."""
     values: dict[str, Any] = {}
     for name, theirs in keys.items():
-        present = [key for key in theirs if given.get(key) is not None]
+        present = [key for key in theirs if declared.get(key) is not None]
         if not present:
             continue
-        value = check_value(given[present[0]], type(getattr(config, name)), present[0], where)
+        value = check_value(declared[present[0]], type(getattr(config, name)), present[0], where)
         if name == "activation":
             possible = ", ".join(activations)
             if value not in activations:
@@ -81,19 +81,21 @@ def with_values(config: Config, where: object, **values: Any) -> Config:
 
 def check_value(value: Any, kind: type, key: str, where: object, most: float = LARGEST) -> Any:
     """Check a JSON value's type, and that a number is plausible; otherwise `CheckpointError`."""
-    wanted = (int, float) if kind is float else kind
-    if not isinstance(value, wanted) or isinstance(value, bool) != (kind is bool):
+    types = (int, float) if kind is float else kind
+    if not isinstance(value, types) or isinstance(value, bool) != (kind is bool):
         raise CheckpointError(f"{where}: {key} must be {JSON_NAMES[kind]}, got {value!r}")
     if isinstance(value, int | float) and not abs(value) <= most:
         raise CheckpointError(f"{where}: {key} cannot be {value!r}")
     return value
 
 
-def refuse(given: Mapping[str, Any], fixed: Mapping[str, Any], where: object) -> None:
+def refuse(declared: Mapping[str, Any], fixed: Mapping[str, Any], where: object) -> None:
     """Raise `CheckpointError` if a setting has another value than the one that unitk computes."""
     for key, value in fixed.items():
-        if key in given and given[key] != value:
-            raise CheckpointError(f"{where}: unitk reads only {key} {value!r}, got {given[key]!r}")
+        if key in declared and declared[key] != value:
+            raise CheckpointError(
+                f"{where}: unitk reads only {key} {value!r}, got {declared[key]!r}"
+            )
 
 
 def write(
@@ -132,16 +134,16 @@ def check_family(config: ModelConfig, name: str, free: Collection[str], what: st
 def find_differences(config: ModelConfig, name: str, free: Collection[str]) -> list[str]:
     """What the registered architecture `name` has and a model has not, as `check_family` says."""
     family = config_of_preset(name)
-    own = [one.name for one in fields(config) if not hasattr(family, one.name)]
-    found = [f"no {flag(f'arch.{one}')}, but this model has" for one in own]
-    for one in fields(family):
-        ours = getattr(config, one.name, None)
-        theirs = getattr(family, one.name)
-        if one.name not in {*free, *FREE, *SIZES} and ours != theirs:
-            option = flag(f"arch.{one.name}")
+    extra = [field.name for field in fields(config) if not hasattr(family, field.name)]
+    differences = [f"no {flag(f'arch.{name}')}, but this model has" for name in extra]
+    for field in fields(family):
+        ours = getattr(config, field.name, None)
+        theirs = getattr(family, field.name)
+        if field.name not in {*free, *FREE, *SIZES} and ours != theirs:
+            option = flag(f"arch.{field.name}")
             theirs, ours = (render(value) or "none" for value in (theirs, ours))
-            found.append(f"{option} {theirs}, but this model has {ours}")
-    return found
+            differences.append(f"{option} {theirs}, but this model has {ours}")
+    return differences
 
 
 def preset_of(names: Sequence[str], config: ModelConfig) -> str:
@@ -157,16 +159,16 @@ def preset_of(names: Sequence[str], config: ModelConfig) -> str:
 
 def layers_of(tensors: Mapping[str, Tensor], prefix: str) -> int:
     """The number of layers, from names that begin with `prefix` and a number."""
-    found = (re.match(rf"{re.escape(prefix)}(\d{{1,4}})\.", name) for name in tensors)
-    return max((int(one[1]) + 1 for one in found if one), default=0)
+    matches = (re.match(rf"{re.escape(prefix)}(\d{{1,4}})\.", name) for name in tensors)
+    return max((int(match[1]) + 1 for match in matches if match), default=0)
 
 
 def shape_of(tensors: Mapping[str, Tensor], name: str, where: object) -> tuple[int, int]:
     """The shape of a matrix; `CheckpointError` if it is missing or has not two dimensions."""
     tensor = tensors.get(name)
     if tensor is None or tensor.dim() != 2:
-        what = "has no" if tensor is None else f"needs two dimensions, not {tensor.dim()}, in"
-        raise CheckpointError(f"{where} {what} {name}")
+        fault = "has no" if tensor is None else f"needs two dimensions, not {tensor.dim()}, in"
+        raise CheckpointError(f"{where} {fault} {name}")
     return tensor.shape[0], tensor.shape[1]
 
 
@@ -174,4 +176,4 @@ def sizes_of(
     tensors: Mapping[str, Tensor], places: Mapping[str, tuple[str, int]], where: object
 ) -> dict[str, int]:
     """Sizes by name, each read from one axis of a matrix."""
-    return {name: shape_of(tensors, one, where)[axis] for name, (one, axis) in places.items()}
+    return {name: shape_of(tensors, tensor, where)[axis] for name, (tensor, axis) in places.items()}

@@ -15,6 +15,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -76,12 +77,12 @@ def make_room(added: int) -> None:
     # time stamps of blocks, and of the lock files of copies, say when they were used last
     for path in cache_dir("blocks").glob("*/*"):
         with _ignore_missing():
-            about = path.stat()
-            copies.append((about.st_mtime, about.st_blocks * 512, path))
+            status = path.stat()
+            copies.append((status.st_mtime, status.st_blocks * 512, path))
     for path in cache_dir("copies").glob("*.lock"):
         with _ignore_missing():
             copy = path.with_suffix("")
-            size = sum(one.lstat().st_blocks * 512 for one in copy.rglob("*"))
+            size = sum(file.lstat().st_blocks * 512 for file in copy.rglob("*"))
             copies.append((path.stat().st_mtime, size, path))
     total = sum(size for _, size, _ in copies)
     for _, size, path in sorted(copies):
@@ -133,8 +134,8 @@ def fill_once(key: str, size: int, fill: Callable[[Path], None]) -> Path:
     os.utime(lock)
     if not folder.exists():
         make_room(size)
-        with files.fill_whole(folder, folder=True) as part:
-            fill(part)
+        with files.fill_whole(folder, folder=True) as path:
+            fill(path)
     # held until the process ends, and never closed: nobody may remove the copy
     files.fcntl.flock(file, files.fcntl.LOCK_SH)
     _held.append(file)
@@ -149,7 +150,7 @@ def fetch_file(address: str) -> Path:
     if (info := store.info(address)) is None:
         raise FileNotFoundError(2, "there is no such file", address)
     key = json.dumps([address, _tag(info)])
-    fill = lambda part: store.download(address, part / name)  # noqa: E731
+    fill = lambda folder: store.download(address, folder / name)  # noqa: E731
     return fill_once(key, info.get("size") or 0, fill) / name
 
 
@@ -158,22 +159,22 @@ def _tag(info: dict[str, Any]) -> list[str]:
 
 
 @functools.cache
-def fetch_part(address: str, wanted: str) -> Path:
-    """Copy what is `wanted` of a folder to this machine: a checkpoint, a vocabulary, a corpus, or
-    all files; a single file is copied as it is."""
+def fetch_part(address: str, kind: str) -> Path:
+    """Copy a folder to this machine, as far as its use as `kind` needs it: a "checkpoint", a
+    "vocab", a "corpus", or all "files". A single file is copied as it is."""
     store = store_of(address)
     info = store.info(address)
     if info is not None and info["type"] == "file":
         return fetch_file(address)
     names = store.names(address, deep=True)
-    if not names and (found := _follow_link(store, address)):
-        return fetch_part(found, wanted)
+    if not names and (target := _follow_link(store, address)):
+        return fetch_part(target, kind)
     if not names:
-        fault = DataError if wanted == "corpus" else CheckpointError
+        fault = DataError if kind == "corpus" else CheckpointError
         raise fault(f"{address}: there is no such file or folder")
-    if wanted != "corpus" and (INDEX in names or any(n.startswith("checkpoints/") for n in names)):
-        return fetch_part(_best(store, address, names), wanted)
-    return fetch_folder(store, address, names, wanted)
+    if kind != "corpus" and (INDEX in names or any(n.startswith("checkpoints/") for n in names)):
+        return fetch_part(_best(store, address, names), kind)
+    return fetch_folder(store, address, names, kind)
 
 
 def _follow_link(store: Store, address: str) -> str:
@@ -185,32 +186,35 @@ def _follow_link(store: Store, address: str) -> str:
 
 def _best(store: Store, address: str, names: dict[str, Any]) -> str:
     """The best checkpoint of a run, else its newest one; one that is there has its manifest."""
-    found = checkpoints(names)
-    if not found:
+    complete = checkpoints(names)
+    if not complete:
         raise CheckpointError(f"the run {address} has no checkpoint yet")
     # the index may be older than the checkpoints: its best one may be gone
     best = index_of(store, address).get("links", {}).get("best", "")
-    return f"{address}/{best if best in found.values() else found[max(found)]}"
+    return f"{address}/{best if best in complete.values() else complete[max(complete)]}"
 
 
 def checkpoints(names: dict[str, Any]) -> dict[int, str]:
     """Step -> name of the folder of each checkpoint of a run that is complete."""
-    ends = (name.split("/") for name in names if name.endswith(f"/{MANIFEST}"))
-    steps = (parts for parts in ends if len(parts) == 3 and parts[1].startswith("step-"))
-    return {int(one[1][5:]): "/".join(one[:2]) for one in steps if one[1][5:].isdecimal()}
+    folders = dict[int, str]()
+    for name in names:
+        # such as checkpoints/step-200/manifest.json
+        if match := re.fullmatch(rf"([^/]*/step-(\d+))/{re.escape(MANIFEST)}", name):
+            folders[int(match[2])] = match[1]
+    return folders
 
 
 def index_of(store: Store, run: str) -> dict[str, Any]:
     """The index of a mirrored run; empty if there is none."""
     try:
-        found: dict[str, Any] = json.loads(store.read(f"{run}/{INDEX}"))
+        index: dict[str, Any] = json.loads(store.read(f"{run}/{INDEX}"))
     except (FileNotFoundError, ValueError):
         return {}
-    return found
+    return index
 
 
-def fetch_folder(store: Store, address: str, names: dict[str, Any], wanted: str) -> Path:
-    """A copy of a folder without what is not wanted.
+def fetch_folder(store: Store, address: str, names: dict[str, Any], kind: str) -> Path:
+    """A copy of a folder without what its use as `kind` does not need.
 
     Of a checkpoint the optimizer's tensors are left out, of a corpus its tokens, which are read by
     blocks: files of the same sizes without content stand for them.
@@ -218,27 +222,27 @@ def fetch_folder(store: Store, address: str, names: dict[str, Any], wanted: str)
 
     def left_out(name: str) -> bool:
         last = name.rpartition("/")[2]
-        if wanted == "corpus":
+        if kind == "corpus":
             return last == TOKENS and name.replace(TOKENS, BLOCKS) in names
-        return wanted == "checkpoint" and not set(OPTIMIZER).isdisjoint(name.split("/"))
+        return kind == "checkpoint" and not set(OPTIMIZER).isdisjoint(name.split("/"))
 
-    if wanted == "vocab":
-        names = {name: one for name, one in names.items() if not name.endswith(HEAVY)}
+    if kind == "vocab":
+        names = {name: info for name, info in names.items() if not name.endswith(HEAVY)}
 
-    def fill(part: Path) -> None:
+    def fill(folder: Path) -> None:
         log.info("%s is copied into the cache", address)
         for name, info in names.items():
-            path = part / name
+            path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if not left_out(name):
                 store.download(f"{address}/{name}", path)
                 continue
             with files.open_plain(path, "wb") as empty:
                 empty.truncate(info["size"])
-            if wanted == "corpus":
+            if kind == "corpus":
                 files.create(path.with_name(ELSEWHERE), f"{address}/{name}")
 
     # what changes in the store is another key: a copy is never written to
-    key = json.dumps([address, wanted, {name: _tag(one) for name, one in names.items()}])
-    size = sum(one.get("size") or 0 for name, one in names.items() if not left_out(name))
-    return fill_once(key, size, lambda part: fill(part / "x")) / "x"
+    key = json.dumps([address, kind, {name: _tag(info) for name, info in names.items()}])
+    size = sum(info.get("size") or 0 for name, info in names.items() if not left_out(name))
+    return fill_once(key, size, lambda folder: fill(folder / "x")) / "x"

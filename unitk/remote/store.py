@@ -95,8 +95,10 @@ def request(address: str, call: Callable[[], T]) -> T:
 
 def _failures() -> tuple[type[BaseException], ...]:
     """The errors of stores whose packages are imported."""
-    there = ((sys.modules[name], types) for name, types in FAILURES.items() if name in sys.modules)
-    return OSError, *(vars(module)[name] for module, types in there for name in types)
+    imported = (
+        (sys.modules[name], types) for name, types in FAILURES.items() if name in sys.modules
+    )
+    return OSError, *(vars(module)[name] for module, types in imported for name in types)
 
 
 def _one_line(error: BaseException, address: str, tries: int, seconds: float) -> OSError:
@@ -144,10 +146,10 @@ class Store:
     def info(self, address: str) -> dict[str, Any] | None:
         """Type, size and other properties of a file or folder; None if there is neither."""
         try:
-            found: dict[str, Any] = request(address, lambda: self.fs.info(address, **self.limit()))
+            info: dict[str, Any] = request(address, lambda: self.fs.info(address, **self.limit()))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return found
+        return info
 
     def names(self, address: str, deep: bool = False) -> dict[str, dict[str, Any]]:
         """Name within a folder -> what is known of it; of all files below it if `deep`."""
@@ -157,20 +159,22 @@ class Store:
                 entries = request(address, lambda: fs.find(address, detail=True, **self.limit()))
             else:
                 listed = request(address, lambda: fs.ls(address, detail=True, **self.limit()))
-                entries = {one["name"]: one for one in listed}
+                entries = {entry["name"]: entry for entry in listed}
         except (FileNotFoundError, NotADirectoryError):
             return {}
         # fsspec lists names without protocol, but for https with it
         root = str(fs._strip_protocol(address)).rstrip("/")
-        inside = {name.removeprefix(root).strip("/"): one for name, one in entries.items()}
-        return {name: one for name, one in sorted(inside.items()) if name}
+        inside = {name.removeprefix(root).strip("/"): entry for name, entry in entries.items()}
+        return {name: entry for name, entry in sorted(inside.items()) if name}
 
     def match(self, pattern: str) -> list[str]:
         """The addresses of the files that a pattern with wildcards stands for."""
         fs = self.fs
-        found = request(pattern, lambda: fs.glob(pattern, detail=True, **self.limit()))
+        matches = request(pattern, lambda: fs.glob(pattern, detail=True, **self.limit()))
         return sorted(
-            str(fs.unstrip_protocol(name)) for name, one in found.items() if one["type"] == "file"
+            str(fs.unstrip_protocol(name))
+            for name, entry in matches.items()
+            if entry["type"] == "file"
         )
 
     def read(self, address: str, start: int = 0, stop: int | None = None) -> bytes:
@@ -236,6 +240,6 @@ def store(protocol: str) -> Store:
 
 def store_of(address: str) -> Store:
     """The store of an address."""
-    protocol, found, _ = address.partition("://")
-    require(bool(found), f"{address} is no address")
+    protocol, separator, _ = address.partition("://")
+    require(bool(separator), f"{address} is no address")
     return store(protocol)

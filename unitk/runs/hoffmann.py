@@ -26,7 +26,7 @@ LOW, HIGH, POINTS, REFINEMENTS = 0.05, 1.2, 12, 4
 DRAWS, LEVEL = 100, 0.95
 HUBER = 1e-3
 """Residual of the logarithm from which on a rung counts linearly (Hoffmann et al.: 10^-3)."""
-SETS = [np.array(one) for size in (3, 2, 1) for one in combinations(range(3), size)]
+SETS = [np.array(positive) for size in (3, 2, 1) for positive in combinations(range(3), size)]
 """Which of floor, A and B are above 0."""
 
 
@@ -55,13 +55,13 @@ class Fit:
 
     def predict(self, weights: float, tokens: float) -> tuple[float, float, float]:
         """The loss of a model that was not fitted, and its interval."""
-        drawn = [one.loss(weights, tokens) for one in self.draws]
+        drawn = [law.loss(weights, tokens) for law in self.draws]
         low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return self.law.loss(weights, tokens), float(low), float(high)
 
     def interval(self, name: str) -> tuple[float, float, float]:
         """A number of the law, and its interval."""
-        drawn = [getattr(one, name) for one in self.draws]
+        drawn = [getattr(law, name) for law in self.draws]
         low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return getattr(self.law, name), float(low), float(high)
 
@@ -72,8 +72,8 @@ def check_rungs(sizes: Collection[object], budgets: Collection[object]) -> None:
         len(sizes) >= LEAST,
         f"--sizes, --tokens: a fit needs {LEAST} rungs beside the held-out one, got {len(sizes)}",
     )
-    for each, name in ((sizes, "--sizes"), (budgets, "--tokens")):
-        require(len({*each}) > 1, f"a fit needs several {name}, got one")
+    for values, name in ((sizes, "--sizes"), (budgets, "--tokens")):
+        require(len({*values}) > 1, f"a fit needs several {name}, got one")
 
 
 def fit(weights: Sequence[float], tokens: Sequence[float], losses: Sequence[float]) -> Fit:
@@ -87,10 +87,10 @@ def fit(weights: Sequence[float], tokens: Sequence[float], losses: Sequence[floa
     rng = np.random.default_rng(count)
     draws = list[Law]()
     while len(draws) < DRAWS:
-        some = rungs[:, rng.integers(count, size=count)]
+        sample = rungs[:, rng.integers(count, size=count)]
         # three numbers of either exponent are not known from one size or budget
-        if all(len(np.unique(row)) > 1 for row in some[:2]):
-            draws.append(fit_once(some))
+        if all(len(np.unique(row)) > 1 for row in sample[:2]):
+            draws.append(fit_once(sample))
     return Fit(law, draws)
 
 
@@ -104,7 +104,7 @@ def fit_once(rungs: Doubles) -> Law:
     best = np.inf
     law = Law(0, 0, 0, 0, 0)
     for _ in range(1 + REFINEMENTS):
-        alpha, beta = (one.ravel() for one in np.meshgrid(alphas, betas))
+        alpha, beta = (grid.ravel() for grid in np.meshgrid(alphas, betas))
         # [G, R, 3]: what floor, A and B are multiplied by, for each pair of exponents
         terms = np.stack(
             [
@@ -126,7 +126,8 @@ def fit_once(rungs: Doubles) -> Law:
             law = Law(floor, of_weights, of_tokens, float(alpha[at]), float(beta[at]))
         # a finer grid around the best pair
         alphas, betas = (
-            np.geomspace(one / step, one * step, 7).clip(LOW, HIGH) for one in (law.alpha, law.beta)
+            np.geomspace(exponent / step, exponent * step, 7).clip(LOW, HIGH)
+            for exponent in (law.alpha, law.beta)
         )
         step **= 0.5
     return law
@@ -139,21 +140,21 @@ def solve_terms(terms_GR3: Doubles) -> Doubles:
     Those far away count less in three repetitions (iteratively reweighted least squares).
     """
     weight_GR = np.ones(terms_GR3.shape[:2])
-    found_G3 = np.zeros((len(terms_GR3), 3))
+    numbers_G3 = np.zeros((len(terms_GR3), 3))
     for _ in range(4):
         best_G = np.full(len(terms_GR3), np.inf)
-        for some in SETS:  # of a few numbers, all sets that are above 0 are tried
+        for positive in SETS:  # of a few numbers, all sets that are above 0 are tried
             # normal equations; the diagonal keeps columns apart that a draw has made alike
-            own = terms_GR3[:, :, some] * weight_GR[:, :, None]
-            gram = own.mT @ own + 1e-12 * np.eye(len(some))
-            numbers = np.linalg.solve(gram, own.mT @ weight_GR[:, :, None])[:, :, 0]
-            errors = (own @ numbers[:, :, None])[:, :, 0] - weight_GR
+            weighted = terms_GR3[:, :, positive] * weight_GR[:, :, None]
+            gram = weighted.mT @ weighted + 1e-12 * np.eye(len(positive))
+            numbers = np.linalg.solve(gram, weighted.mT @ weight_GR[:, :, None])[:, :, 0]
+            errors = (weighted @ numbers[:, :, None])[:, :, 0] - weight_GR
             cost_G = np.where((numbers >= 0).all(1), (errors**2).sum(1), np.inf)
             better = cost_G < best_G
             best_G = np.where(better, cost_G, best_G)
-            whole = np.zeros_like(found_G3)
-            whole[:, some] = numbers
-            found_G3 = np.where(better[:, None], whole, found_G3)
-        size_GR = np.abs((terms_GR3 @ found_G3[:, :, None])[:, :, 0] - 1)
+            whole = np.zeros_like(numbers_G3)
+            whole[:, positive] = numbers
+            numbers_G3 = np.where(better[:, None], whole, numbers_G3)
+        size_GR = np.abs((terms_GR3 @ numbers_G3[:, :, None])[:, :, 0] - 1)
         weight_GR = np.sqrt(HUBER / np.maximum(size_GR, HUBER))
-    return found_G3
+    return numbers_G3

@@ -35,7 +35,7 @@ def read_experiment(
     runs but no table that says of what.
     """
     folder = path.parent
-    runs = (one.parent for name in ("*", "*/*") for one in folder.glob(f"{name}/checkpoints"))
+    runs = (path.parent for name in ("*", "*/*") for path in folder.glob(f"{name}/checkpoints"))
     other = next(iter(sorted(runs)), None)
     if not path.exists():
         require(
@@ -47,8 +47,10 @@ def read_experiment(
     was = known.get(verb)
     if not isinstance(was, dict) or was.keys() != spec.keys():
         raise UsageError(f"{path} is no table of unitk {verb}: name another --save-dir")
-    each = (change_text(key, was[key], spec[key], options) for key in spec if was[key] != spec[key])
-    changes = "; ".join(each)
+    differences = (
+        change_text(key, was[key], spec[key], options) for key in spec if was[key] != spec[key]
+    )
+    changes = "; ".join(differences)
     if changes and other is None:  # such as those of a mistake that the first run found
         return {}
     require(
@@ -61,16 +63,20 @@ def read_experiment(
 def change_text(key: str, was: Any, now: Any, options: Sequence[str]) -> str:
     """How a part of the table differs from what is asked for."""
     if key == "train":
-        old, new = (pair_options(words) for words in (was, now))
-        gone, more = (
-            " ".join(one for one in a if one not in b) for a, b in ((old, new), (new, old))
-        )
-        both = f"{gone}, not {more}" if gone and more else ""
-        return both or (f"with {gone}" if gone else f"without {more}")
+        old = pair_options(was)
+        new = pair_options(now)
+        gone = " ".join(option for option in old if option not in new)
+        added = " ".join(option for option in new if option not in old)
+        if gone and added:
+            return f"{gone}, not {added}"
+        return f"with {gone}" if gone else f"without {added}"
     if key == "options" and isinstance(was, list) and len(was) >= len(options):
-        rest = len(options) - 1
-        each = ([one[: len(one) - rest], *one[len(one) - rest :]] for one in (was, now))
-        pairs = zip(options, *each, strict=True)
+        # all values but the last ones are those of the first option
+        several = len(was) - len(options) + 1
+        old_values = [was[:several], *was[several:]]
+        several = len(now) - len(options) + 1
+        new_values = [now[:several], *now[several:]]
+        pairs = zip(options, old_values, new_values, strict=True)
         return "; ".join(f"{name} {text(a)}, not {text(b)}" for name, a, b in pairs if a != b)
     if key == "data":
         return "other texts"
@@ -91,7 +97,7 @@ def pair_options(words: Any) -> list[str]:
 def text(value: Any) -> str:
     """A value as a command line has it."""
     if isinstance(value, dict):
-        value = [f"{key}={one:g}" for key, one in value.items()]
+        value = [f"{key}={number:g}" for key, number in value.items()]
     if isinstance(value, list):
         return ",".join(map(text, value)) or "none"
     return "none" if value is None else str(value)

@@ -75,8 +75,8 @@ def lines(trainer: Trainer) -> Iterator[str]:
     if trainer.data.valid:
         kept += config.keep_best
     size = checkpoint_bytes(trainer)
-    each = f"{size / 1e9:.2g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
-    yield f"disk: up to {amount(kept, 'checkpoints')} of {each}"
+    size_text = f"{size / 1e9:.2g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+    yield f"disk: up to {amount(kept, 'checkpoints')} of {size_text}"
     if left is not None:
         total = runs * (left * updates + looks * judged)
         seeds = f" for {runs} seeds, one after the other" if runs > 1 else ""
@@ -124,17 +124,17 @@ def time_validation(trainer: Trainer) -> float:
     for examples in trainer.data.valid.values():
         share = config.max_tokens, config.valid_texts, ranks.rank, ranks.world
         batches = FixedBatches(examples, *share)
-        some = [batch for (_, batch), _ in zip(batches, range(BATCHES), strict=False)]
+        timed = [batch for (_, batch), _ in zip(batches, range(BATCHES), strict=False)]
         began = time.perf_counter()
-        for number, batch in enumerate(some):
+        for number, batch in enumerate(timed):
             trainer.loss(batch.to(trainer.device), number)
-        total += (time.perf_counter() - began) * len(batches) / len(some)
+        total += (time.perf_counter() - began) * len(batches) / len(timed)
         if trainer.written is not None:
-            part = written_part(examples)
+            pairs = written_part(examples)
             began = time.perf_counter()
-            count = len(trainer.written.outputs(part, spread(len(part.items.parts), SOURCES)))
-            each = (time.perf_counter() - began) / count
-            total += each * min(config.valid_generate or 0, len(part.items.parts)) / ranks.world
+            count = len(trainer.written.outputs(pairs, spread(len(pairs.items.parts), SOURCES)))
+            seconds = (time.perf_counter() - began) / count
+            total += seconds * min(config.valid_generate or 0, len(pairs.items.parts)) / ranks.world
     return float(ranks.all_reduce_max(total)[0])
 
 
@@ -155,8 +155,8 @@ def checkpoint_bytes(trainer: Trainer) -> int:
     tensors: list[Tensor] = [*trainer.model.parameters()]
     for optimizer in trainer.plan.optimizers:
         for state in optimizer.state.values():
-            tensors += [one for one in state.values() if isinstance(one, Tensor)]
+            tensors += [value for value in state.values() if isinstance(value, Tensor)]
     if trainer.average is not None:
         tensors += [*trainer.average.tensors.values()]
     parted = trainer.ranks.world if trainer.ranks.sharded else 1
-    return parted * sum(one.numel() * one.element_size() for one in tensors)
+    return parted * sum(tensor.numel() * tensor.element_size() for tensor in tensors)

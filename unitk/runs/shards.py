@@ -39,24 +39,27 @@ def divide_rows(taken: Snapshot, ranks: Group) -> Snapshot:
     for file in (WEIGHTS, OPTIMIZER):
         tensors = whole.pop(file)
         # what is not divided, such as the number of updates, is the first rank's
-        mine[file] = {name: one for name, one in tensors.items() if ranks.leads or one.dim()}
+        mine[file] = {
+            name: tensor for name, tensor in tensors.items() if ranks.leads or tensor.dim()
+        }
     lengths = {
-        file: {name: len(one) for name, one in own.items() if one.dim()}
-        for file, own in mine.items()
+        file: {name: len(tensor) for name, tensor in tensors.items() if tensor.dim()}
+        for file, tensors in mine.items()
     }
     # how many rows come before its own, each rank counts from what all of them hold
-    every = [json.loads(one) for one in ranks.all_gather_texts(json.dumps(lengths))]
+    lengths_of_ranks = [json.loads(text) for text in ranks.all_gather_texts(json.dumps(lengths))]
     files = whole if ranks.leads else {}
     metadata = dict[str, dict[str, str]]()
     for file, tensors in mine.items():
-        own = {name: one for name, one in tensors.items() if ranks.leads or len(one)}
-        before = {name: sum(one[file][name] for one in every[: ranks.rank]) for name in own}
+        held = {name: tensor for name, tensor in tensors.items() if ranks.leads or len(tensor)}
+        earlier = [lengths_of_rank[file] for lengths_of_rank in lengths_of_ranks[: ranks.rank]]
+        before = {name: sum(rows[name] for rows in earlier) for name in held}
         places = {
-            name: {OFFSETS: [before[name], *[0] * (one.dim() - 1)] if one.dim() else []}
-            for name, one in own.items()
+            name: {OFFSETS: [before[name], *[0] * (tensor.dim() - 1)] if tensor.dim() else []}
+            for name, tensor in held.items()
         }
         name = part_name(file, ranks.rank)
-        files[name] = own
+        files[name] = held
         metadata[name] = {SHARDS: json.dumps(places)}
     publish: Callable[[RunFolder, Snapshot], bool] = hand_over
     if ranks.leads:

@@ -53,12 +53,12 @@ class WrittenScores:
         # a package that is missing is named at once, and so is a figure that needs its data
         scores = score_texts(self.metrics, text, [text], text)
         best = figure(config.best_metric or "")
-        there = as_values("valid", scores)
-        about = "; ".join(f"{name}: {score.about}" for name, score in scores.items())
-        known = ", ".join(name.removeprefix("valid/") for name in there)
+        figures = as_values("valid", scores)
+        meanings = "; ".join(f"{name}: {score.about}" for name, score in scores.items())
+        known = ", ".join(name.removeprefix("valid/") for name in figures)
         require(
-            best not in RANKING or f"valid/{best}" in there,
-            f"--best-metric {config.best_metric}: figures here are {known} ({about})",
+            best not in RANKING or f"valid/{best}" in figures,
+            f"--best-metric {config.best_metric}: figures here are {known} ({meanings})",
         )
 
     def values(
@@ -81,23 +81,27 @@ class WrittenScores:
         self, name: str, examples: Any, stopped: Callable[[], bool], show: Callable[[str], None]
     ) -> list[Sample] | None:
         """The samples of all ranks, in the order of the set; None if `stopped` says so."""
-        part = written_part(examples)
+        pairs = written_part(examples)
         rank, world = self.ranks.rank, self.ranks.world
-        ids = spread(len(part.items.source_lengths), self.count)
-        own: list[Sample] = []
+        ids = spread(len(pairs.items.source_lengths), self.count)
+        samples: list[Sample] = []
         for at in range(0, len(ids), GROUP * world):
             if stopped():
                 return None
             show(f"writing {name} {at}/{len(ids)}")
-            own += self.outputs(part, ids[at + rank : at + GROUP * world : world])
-        each = [json.loads(text) for text in self.ranks.all_gather_texts(json.dumps(own))]
+            samples += self.outputs(pairs, ids[at + rank : at + GROUP * world : world])
+        shares_of_ranks = [
+            json.loads(text) for text in self.ranks.all_gather_texts(json.dumps(samples))
+        ]
         # rank r wrote sources r, r + world, r + 2 world and so on
         rounds = -(-len(ids) // world)
-        return [tuple(shares[i]) for i in range(rounds) for shares in each if i < len(shares)]
+        return [
+            tuple(shares[i]) for i in range(rounds) for shares in shares_of_ranks if i < len(shares)
+        ]
 
-    def outputs(self, part: LaidRecords, ids: Ids) -> list[Sample]:
+    def outputs(self, pairs: LaidRecords, ids: Ids) -> list[Sample]:
         """Generate outputs for these records."""
-        return write_outputs(self.model, part, ids, self.beam, 2 * self.max_tokens)
+        return write_outputs(self.model, pairs, ids, self.beam, 2 * self.max_tokens)
 
 
 @register("measure", "samples")
@@ -115,17 +119,17 @@ def show_samples(run: Run) -> None:
 
 
 def write_outputs(
-    model: Any, part: LaidRecords, ids: Ids, beam: int, max_tokens: int
+    model: Any, pairs: LaidRecords, ids: Ids, beam: int, max_tokens: int
 ) -> list[Sample]:
     """Generate outputs for these records, in batches of at most `max_tokens` slots."""
     if not len(ids):
         return []
-    assert part.most is not None  # of pairs
-    task = part.tasks[0]
-    most_source, most_target = part.most
+    assert pairs.most is not None  # of pairs
+    task = pairs.tasks[0]
+    most_source, most_target = pairs.most
     options: dict[str, Any] = {"max_source_len": most_source, "max_len": most_target}
     config = GenerateConfig(beam=beam, max_tokens=max_tokens, **options)
-    records = [part.corpora[which].record(i) for which, i in map(part.items.place, ids)]
+    records = [pairs.corpora[which].record(i) for which, i in map(pairs.items.place, ids)]
     sources = [source for source, _ in records]
     outputs = Generator(model, task).outputs(Sources(sources, truncate=True), config)
     decode, decode_source = task.vocab.decode, task.source_vocab.decode
@@ -144,10 +148,10 @@ def as_values(name: str, scores: Mapping[str, Score]) -> dict[str, float]:
     values = {}
     for metric, score in scores.items():
         for key, value in score.figures.items():
-            own = key if RANKING.get(key, metric) == metric else f"{metric}_{key}"
-            own = own if SCORES[metric] else f"{metric}/{key}"
-            if RANKING.get(own) == metric or not SCORES[metric]:
-                values[f"{name}/{own}"] = float(value)
+            label = key if RANKING.get(key, metric) == metric else f"{metric}_{key}"
+            label = label if SCORES[metric] else f"{metric}/{key}"
+            if RANKING.get(label) == metric or not SCORES[metric]:
+                values[f"{name}/{label}"] = float(value)
     return values
 
 
@@ -156,19 +160,19 @@ def written_part(examples: Any) -> LaidRecords:
     `UsageError` if there are none."""
     parts = laid_parts(examples)
     able = writing_parts(examples)
-    names = ", ".join(one.task.name for one in parts)
-    what = "writes no outputs" if isinstance(parts[0], LaidRecords) else "reads texts, no pairs"
-    require(bool(able), f"--valid-generate needs pairs and a task that writes: {names} {what}")
+    names = ", ".join(part.task.name for part in parts)
+    reason = "writes no outputs" if isinstance(parts[0], LaidRecords) else "reads texts, no pairs"
+    require(bool(able), f"--valid-generate needs pairs and a task that writes: {names} {reason}")
     return able[0]
 
 
 def writing_parts(examples: Any) -> list[LaidRecords]:
     """The pairs of a validation set as each of its tasks that writes outputs lays them out."""
     parts = laid_parts(examples)
-    able = [one for one in parts if one.task.generates and isinstance(one, LaidRecords)]
-    return [one for one in able if one.method == "finetune"]
+    able = [part for part in parts if part.task.generates and isinstance(part, LaidRecords)]
+    return [part for part in able if part.method == "finetune"]
 
 
 def laid_parts(examples: Any) -> list[Any]:
     """A validation set as each of its tasks lays it out; those of a mixture share its records."""
-    return [one.own for one in examples.parts.values()] or [examples]
+    return [part.own for part in examples.parts.values()] or [examples]

@@ -25,7 +25,7 @@ TEXTS, TOKENS = 24, 6  # texts of a run that are looked at, and tokens of each
 LONGEST = 1024  # slots: the closure takes their cube
 CORRUPTED = "mask_keep_random"  # the option of tasks that show some of what they ask for
 
-Given = tuple[Any, ...]  # what a task lays out: a text, or a source and a target
+Record = tuple[Any, ...]  # what a task lays out: a text, or a source and a target
 
 
 @register("check", "leaks")
@@ -58,9 +58,9 @@ def find_leaks(run: TrainedRun, name: str, laid: Any) -> Finding:
     tally = LeakCount()
     laid.begin(0)
     for index in spread(len(laid.bounds(0)), TEXTS).tolist():
-        given, _ = laid.read(index, AT_THE_END)
+        record, _ = laid.read(index, AT_THE_END)
         task = laid.own[laid.items.place(index)[0]]
-        search(without_corruption(task), laid.method, given, index, tally)
+        search(without_corruption(task), laid.method, record, index, tally)
     if not tally.asked:
         return Finding("note", "leaks", subject, "no answer could be looked at")
     text = f"{tally.seen} of {tally.asked} answers are visible to their questions"
@@ -72,46 +72,46 @@ def find_leaks(run: TrainedRun, name: str, laid: Any) -> Finding:
 
 def without_corruption(task: Any) -> Any:
     """The task with every hidden token masked: none is kept, none is random."""
-    if CORRUPTED not in {one.name for one in fields(task.config)}:
+    if CORRUPTED not in {option.name for option in fields(task.config)}:
         return task
     return task.with_attributes(config=replace(task.config, **{CORRUPTED: (1.0, 0.0, 0.0)}))
 
 
-def search(task: Any, method: str, given: Given, index: int, tally: LeakCount) -> None:
+def search(task: Any, method: str, record: Record, index: int, tally: LeakCount) -> None:
     """Replace some tokens of a text, one at a time, and count the asks that can see the change."""
     draws = np.random.default_rng([index, 1])
 
-    def lay(some: Given) -> Example:
-        example: Example = getattr(task, method)(*some, np.random.default_rng([index, 0]))
+    def lay(parts: Record) -> Example:
+        example: Example = getattr(task, method)(*parts, np.random.default_rng([index, 0]))
         return example
 
-    base = lay(given)
+    base = lay(record)
     if sum(map(len, base.towers.values())) > LONGEST:
         return
     # the draws are the same: one closure serves all replacements
     reached, first = closure(base)
     for _ in range(TOKENS):
-        other = replace_token(task, given, draws)
+        other = replace_token(task, record, draws)
         if other is None:
             return
-        one = lay(other)
-        if not same_structure(base, one):
+        changed = lay(other)
+        if not same_structure(base, changed):
             continue
-        for ask, row in diff_asks(base, one):
+        for ask, row in diff_asks(base, changed):
             tally.asked += 1
             noticed = reached[first[ask.tower] + row]
-            own, others = notices(base, one, noticed, ask.tower)
-            tally.seen += own
-            tally.through += others and not own
-            if own and not tally.example:
+            seen, elsewhere = notices(base, changed, noticed, ask.tower)
+            tally.seen += seen
+            tally.through += elsewhere and not seen
+            if seen and not tally.example:
                 label = task.vocab.pieces([int(ask.label[np.flatnonzero(ask.first == row)[0]])])[0]
                 tally.example = f"text {index + 1}, slot {row + 1} asks for {label!r}"
 
 
-def replace_token(task: Any, given: Given, draws: np.random.Generator) -> Given | None:
+def replace_token(task: Any, record: Record, draws: np.random.Generator) -> Record | None:
     """A text with another word in one place: of a pair, in the target."""
-    text = given[0] if isinstance(given[0], Text) else None
-    parts = text.parts if text is not None else [given[1]]
+    text = record[0] if isinstance(record[0], Text) else None
+    parts = text.parts if text is not None else [record[1]]
     sizes = np.array([len(part) for part in parts])
     # an empty text has no token to replace
     if not sizes.sum():
@@ -130,45 +130,45 @@ def replace_token(task: Any, given: Given, draws: np.random.Generator) -> Given 
         return None
     part[at] = draws.choice(alike)
     parts = [*parts[:which], part, *parts[which + 1 :]]
-    return (replace(text, parts=parts),) if text is not None else (given[0], parts[0])
+    return (replace(text, parts=parts),) if text is not None else (record[0], parts[0])
 
 
-def same_structure(one: Example, other: Example) -> bool:
+def same_structure(example: Example, other: Example) -> bool:
     """Whether two examples differ in tokens and labels only."""
-    if [len(slots) for slots in one.towers.values()] != [len(s) for s in other.towers.values()]:
+    if [len(slots) for slots in example.towers.values()] != [len(s) for s in other.towers.values()]:
         return False
-    towers = zip(one.towers.values(), other.towers.values(), strict=True)
+    towers = zip(example.towers.values(), other.towers.values(), strict=True)
     alike = all(np.array_equal(a.table[1:], b.table[1:]) for a, b in towers)
-    asks = zip(one.asks, other.asks, strict=False)
+    asks = zip(example.asks, other.asks, strict=False)
     return (
         alike
-        and len(one.asks) == len(other.asks)
+        and len(example.asks) == len(other.asks)
         and all(np.array_equal(a.rows, b.rows) for a, b in asks)
     )
 
 
-def diff_asks(one: Example, other: Example) -> Iterator[tuple[Any, int]]:
+def diff_asks(example: Example, other: Example) -> Iterator[tuple[Any, int]]:
     """The asks for words, and the slots, whose answers are not the same in both."""
-    for ask, again in zip(one.asks, other.asks, strict=True):
+    for ask, again in zip(example.asks, other.asks, strict=True):
         if ask.head == "lm":
             weighs = ask.weight > 0
             for row in ask.first[(ask.label != again.label) & weighs].tolist():
                 yield ask, row
 
 
-def notices(one: Example, other: Example, noticed: Bools, tower: str) -> tuple[bool, bool]:
+def notices(example: Example, other: Example, noticed: Bools, tower: str) -> tuple[bool, bool]:
     """Whether a slot sees a change in its own tower, and whether it sees one in another tower."""
-    own = others = False
+    seen = elsewhere = False
     first = 0
-    for name, slots in one.towers.items():
+    for name, slots in example.towers.items():
         differs = slots.token != other.towers[name].token
         hit = bool((differs & noticed[first : first + len(slots)]).any())
         first += len(slots)
         if name == tower:
-            own = hit
+            seen = hit
         else:
-            others = others or hit
-    return own, others
+            elsewhere = elsewhere or hit
+    return seen, elsewhere
 
 
 def closure(example: Example) -> tuple[Bools, dict[str, int]]:

@@ -51,14 +51,14 @@ NORMS = {"attention_norm": "attn_norm", "ffn_norm": "ffn_norm"}
 AFTER = {"attention_after": "post_attention_norm", "ffn_after": "post_ffw_norm"}
 
 
-def _table(parts: Mapping[str, Theirs], forms: Mapping[str, Stored], **more: str) -> Layout:
+def _table(parts: Mapping[str, Theirs], forms: Mapping[str, Stored], **names: str) -> Layout:
     """The table of names, with these parts of a layer."""
     return Layout(
         {
             "embed.tokens": "token_embd",
             "norm": "output_norm",
             "heads.lm.weight": "output.weight",
-            **more,
+            **names,
             **prefix_names("blk.#.", "layers.#.", parts),
         },
         forms=forms,
@@ -69,8 +69,8 @@ def _join(rows: Tensor, config: ModelConfig) -> Tensor:
     """Queries, keys and values in one matrix, of whose heads the first channels turn."""
     *turning, values = rows.chunk(3)
     joined = []
-    for one in turning:
-        heads = one.unflatten(0, (config.num_heads, config.key_width))
+    for part in turning:
+        heads = part.unflatten(0, (config.num_heads, config.key_width))
         first, rest = heads.split([number := _count_rotated(config), config.key_width - number], 1)
         halves = first.unflatten(1, (-1, 2)).transpose(1, 2).flatten(1, 2)
         joined.append(torch.cat([halves, rest], 1).flatten(0, 1))
@@ -99,7 +99,9 @@ def _rotary(config: ModelConfig) -> dict[str, Any]:
 def _windows(config: ModelConfig) -> dict[str, Any]:
     """The settings of layers some of which see a window, and have another base (Gemma 3)."""
     kinds = config.layer_kinds
-    near, far = ({kind for kind in kinds if bool(kind[0]) == some} for some in (True, False))
+    near, far = (
+        {kind for kind in kinds if bool(kind[0]) == sees_window} for sees_window in (True, False)
+    )
     require(
         len(near) == len(far) == 1,
         "--to gguf: a gemma3 model has layers of one window, and others without "
@@ -179,7 +181,7 @@ def stack_of(config: ModelConfig, arch: str) -> str:
     # the one named as the model says what it lacks, or else the nearest
     nearest = min(
         architectures,
-        key=lambda one: (not STACKS[one].preset.startswith(family), len(architectures[one])),
+        key=lambda stack: (not STACKS[stack].preset.startswith(family), len(architectures[stack])),
     )
     raise UsageError(f"--to gguf: a {nearest} model has {architectures[nearest][0]}")
 
@@ -237,10 +239,10 @@ def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
             "reads",
         )
     # all that can be refused is, before anything is written
-    about = {"general.architecture": name, "general.name": parts.config.get("arch", name)}
-    about |= {f"{name}.{key}": value for key, value in entries_of(config, rows).items()}
-    about |= {f"{name}.{key}": value for key, value in stack.settings(config).items()}
-    about |= tokenizer_entries(task.vocab, rows, prompt)
+    entries = {"general.architecture": name, "general.name": parts.config.get("arch", name)}
+    entries |= {f"{name}.{key}": value for key, value in entries_of(config, rows).items()}
+    entries |= {f"{name}.{key}": value for key, value in stack.settings(config).items()}
+    entries |= tokenizer_entries(task.vocab, rows, prompt)
     theirs = stack.layout.to_theirs(tensors, config)
     if config.rotary_wavelengths:
         # by what each pair's angle is divided: by the same without scaling, if it were one
@@ -251,8 +253,8 @@ def write(parts: Loaded, folder: Path, dtype: Dtype = "f16") -> None:
         raise UsageError("--to gguf needs the package gguf: pip install 'unitk[gguf]'")
     _save(
         folder / MODEL_FILE,
-        about,
-        {key: _pack(key, one, dtype) for key, one in theirs.items()},
+        entries,
+        {key: _pack(key, tensor, dtype) for key, tensor in theirs.items()},
         dtype,
     )
 
@@ -292,21 +294,20 @@ def _pack(name: str, tensor: Tensor, dtype: Dtype) -> tuple[Any, Any]:
 
 
 def _save(
-    path: Path, about: Mapping[str, Any], tensors: Mapping[str, tuple[Any, Any]], dtype: Dtype
+    path: Path, settings: Mapping[str, Any], tensors: Mapping[str, tuple[Any, Any]], dtype: Dtype
 ) -> None:
     """Write a file of these entries and tensors."""
     from gguf import GGUFWriter, LlamaFileType
 
-    writer = GGUFWriter(create(path), about["general.architecture"])
+    writer = GGUFWriter(create(path), settings["general.architecture"])
     kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
-    entries = {**about, "general.file_type": int(LlamaFileType[kinds[dtype]])}
+    entries = {**settings, "general.file_type": int(LlamaFileType[kinds[dtype]])}
     # a number is stored as what it is in Python; of lists, the first element says it
     put = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}
+    put |= {float: writer.add_float32}
     for key, value in entries.items():
         if key != "general.architecture":
-            put.get(type(value), writer.add_float32 if type(value) is float else writer.add_array)(
-                key, value
-            )
+            put.get(type(value), writer.add_array)(key, value)
     for name, (values, kind) in tensors.items():
         writer.add_tensor(name, values, raw_dtype=kind)
     writer.write_header_to_file()

@@ -95,8 +95,8 @@ def tokenizer_entries(vocab: Vocab, rows: int, prompt: Framing) -> Entries:
 def _sentencepiece(model: SentencePiece) -> Entries:
     """A sentencepiece model; the numbers of fields are those in sentencepiece_model.proto."""
     proto = dict(fields(model.data))
-    about = [dict(fields(one)) for number, one in fields(model.data) if number == 1]
-    kinds = [int(one.get(3, NORMAL)) for one in about]
+    pieces = [dict(fields(piece)) for number, piece in fields(model.data) if number == 1]
+    kinds = [int(piece.get(3, NORMAL)) for piece in pieces]
     trainer, rules = dict(fields(proto.get(2, b""))), dict(fields(proto.get(3, b"")))
     table = bytes(rules.get(2, b""))
     merges = bool(rules.get(4, 1))
@@ -105,7 +105,7 @@ def _sentencepiece(model: SentencePiece) -> Entries:
     entries: Entries = {
         "model": "t5",
         "token_type": kinds,
-        "scores": [struct.unpack("<f", one.get(2, bytes(4)))[0] for one in about],
+        "scores": [struct.unpack("<f", piece.get(2, bytes(4)))[0] for piece in pieces],
         "add_space_prefix": bool(rules.get(3, 1)),
         "remove_extra_whitespaces": merges,
     }
@@ -130,8 +130,8 @@ def _tokenizers(model: Tokenizers) -> Entries:
     model_spec = spec["model"]
     added = spec.get("added_tokens") or []
     merged = model_spec.get("type", "BPE") == "BPE" and not model_spec.get("end_of_word_suffix")
-    what = "--to gguf: llama.cpp has no tokenizer for --vocab"
-    require(merged, f"{what} with pieces of type {model_spec.get('type')}")
+    refusal = "--to gguf: llama.cpp has no tokenizer for --vocab"
+    require(merged, f"{refusal} with pieces of type {model_spec.get('type')}")
     kinds = [NORMAL] * model.size
     for index in range(model.size):
         if not model.piece(index):
@@ -143,12 +143,12 @@ def _tokenizers(model: Tokenizers) -> Entries:
     ]
     if '"ByteLevel"' in json.dumps(spec.get("pre_tokenizer")):
         name = _pattern(spec["pre_tokenizer"], bool(model_spec.get("ignore_merges")))
-        require(bool(name), f"{what} that cuts texts so (pre_tokenizer of tokenizer.json)")
+        require(bool(name), f"{refusal} that cuts texts so (pre_tokenizer of tokenizer.json)")
         if spec.get("normalizer"):
             log.warning("llama.cpp reads texts as they are written, not normalized")
         pairs = [f"{first} {second}" for first, second in merges]
         return {"model": "gpt2", "pre": name, "token_type": kinds, "merges": pairs}
-    require(bool(model_spec.get("byte_fallback")), f"{what} without a piece for each byte")
+    require(bool(model_spec.get("byte_fallback")), f"{refusal} without a piece for each byte")
     for byte in range(256):
         kinds[model_spec["vocab"][f"<0x{byte:02X}>"]] = BYTE
     return {
@@ -170,8 +170,8 @@ def _scores(model: Tokenizers, merges: Sequence[Sequence[str]]) -> list[float]:
 def _begins(spec: Mapping[str, Any]) -> bool:
     """Whether a text gets a blank in front."""
     steps = [spec.get("normalizer"), spec.get("pre_tokenizer")]
-    steps += [one for step in steps if step for one in step.get("normalizers", [])]
-    steps += [one for step in steps if step for one in step.get("pretokenizers", [])]
+    steps += [inner for step in steps if step for inner in step.get("normalizers", [])]
+    steps += [inner for step in steps if step for inner in step.get("pretokenizers", [])]
     return any(
         step and (step["type"] == "Prepend" or step.get("prepend_scheme", "never") != "never")
         for step in steps

@@ -78,9 +78,9 @@ class Family:
     poolings: Mapping[str, str] = field(default_factory=dict)
     """`classifier_pooling` in config.json -> `--task.pooling`; the class's default comes first."""
     outputs: tuple[str, ...] = ()  # what the names of output layers begin with, beside `OUTPUTS`
-    unpack: Callable[[Changes, Path], Changes] = lambda given, where: given
+    unpack: Callable[[Changes, Path], Changes] = lambda declared, where: declared
     """For reading: all settings of config.json side by side."""
-    pack: Callable[[Changes], Changes] = lambda about: about
+    pack: Callable[[Changes], Changes] = lambda entries: entries
     """For writing: the inverse of `unpack`."""
     separators: int = 1  # between two texts
     whole: str = ""  # suffix of the class with an output over words, where `WRITES` has another
@@ -88,7 +88,7 @@ class Family:
     """Whether the class sees both sides of a token if config.json says so."""
     opens: Callable[[ModelConfig], Changes] = lambda config: {CAUSAL: False}
     """For writing: the entries of config.json that say so, the one that shows it first."""
-    is_open: Callable[[Mapping[str, Any]], bool] = lambda given: given.get(CAUSAL) is False
+    is_open: Callable[[Mapping[str, Any]], bool] = lambda declared: declared.get(CAUSAL) is False
     """For reading: whether config.json says so."""
     tokenizer: str = ""
     """The class that AutoTokenizer takes for it, whatever a folder says."""
@@ -116,27 +116,29 @@ class Family:
     """For writing: whether a model of the presets' class is nearest to this model type, by its
     settings and the name of its architecture."""
 
-    def settings_in(self, given: Mapping[str, Any], where: Path) -> Changes:
+    def settings_in(self, declared: Mapping[str, Any], where: Path) -> Changes:
         """All settings of config.json side by side, also those that it leaves out.
 
         Those under a common name have their own. Raises `CheckpointError` for two numbers of heads.
         """
-        settings = self.unpack(dict(given), where)
-        names = {key: every for every in self.keys.values() for key in every}
+        settings = self.unpack(dict(declared), where)
+        synonyms = {key: theirs for theirs in self.keys.values() for key in theirs}
         for common, several in COMMON.items():
-            own = next((one for one in several if one in names), common)
-            if common not in names and own in names and settings.get(common) is not None:
+            specific = next((name for name in several if name in synonyms), common)
+            known = common not in synonyms and specific in synonyms
+            if known and settings.get(common) is not None:
                 value = settings.pop(common)
-                settings[own] = value if settings.get(own) is None else settings[own]
+                if settings.get(specific) is None:
+                    settings[specific] = value
                 # tensors show other sizes, and older versions wrote layers of another model
-                if common.endswith("heads") and settings[own] != value:
+                if common.endswith("heads") and settings[specific] != value:
                     raise CheckpointError(
-                        f"{where}: {own} is {settings[own]!r}, but {common} is {value!r}"
+                        f"{where}: {specific} is {settings[specific]!r}, but {common} is {value!r}"
                     )
         lacking = (
             key
             for key in self.usual
-            if all(settings.get(name) is None for name in names.get(key, (key,)))
+            if all(settings.get(name) is None for name in synonyms.get(key, (key,)))
         )
         return settings | {key: self.usual[key] for key in lacking}
 
@@ -205,7 +207,7 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = ""
     known = families()
     of_type = {name: type(config_of_preset(family.presets[0])) for name, family in known.items()}
     # an architecture may extend another one's settings: the closest of those that are known
-    nearest = next((one for one in type(config).__mro__ if one in of_type.values()), None)
+    nearest = next((base for base in type(config).__mro__ if base in of_type.values()), None)
     fitting = [
         name
         for name in known
@@ -235,17 +237,17 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "", sight: str = ""
 def check_kind(name: str, family: Family, config: ModelConfig, head: str) -> None:
     """Raise `UsageError` unless a model type computes what a model with these settings does."""
     free = {*family.keys, *family.free, "tied", "position_offset", "head_pooler", "head_dense"}
-    what = f"--to hf: no class of transformers fits: a {name} model"
-    check_family(config, family.presets[0], free | {*BARE} if head else free, what)
+    target = f"--to hf: no class of transformers fits: a {name} model"
+    check_family(config, family.presets[0], free | {*BARE} if head else free, target)
     family.check(config)
     places = config.max_positions > 0 or "max_positions" not in family.keys
-    require(places, f"{what} has a table of positions, but --arch.max-positions is 0")
+    require(places, f"{target} has a table of positions, but --arch.max-positions is 0")
     transforms = config.head_transform and not head
     require(
         not family.gelu_output or config.activation == "gelu" or not transforms,
-        f"{what} has GELU in its output layer, but --arch.activation is {config.activation}",
+        f"{target} has GELU in its output layer, but --arch.activation is {config.activation}",
     )
-    of_pairs = any("class:" in one for one in config.heads)
+    of_pairs = any("class:" in entry for entry in config.heads)
     require(
         bool(config.head_pooler or head or not of_pairs),
         f"--to hf: {family.about} reads classes of pairs with --arch.head-pooler on",
@@ -285,8 +287,8 @@ def class_of(family: Family, config: ModelConfig) -> str:
     """The class of transformers that a model fits, for `architectures` in config.json."""
     bare = config_of_preset(family.presets[0]).head_transform and not config.head_transform
     apart = {"detect:replaced"} if bare else {"class:nsp", "class:sop", "detect:replaced"}
-    found = config.head_sizes.keys() & apart
-    if any(f"heads.{one}" in name for one in found for name in family.layout.names):
+    pre_training = config.head_sizes.keys() & apart
+    if any(f"heads.{head}" in name for head in pre_training for name in family.layout.names):
         return f"{family.name}ForPreTraining"
     return family.name + ("Model" if bare else family.whole or WRITES[family.task])
 

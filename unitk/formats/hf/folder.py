@@ -75,36 +75,38 @@ def find(path: Path, vocab: Path | None) -> Found:
     """Read a folder with config.json and weights, or its file of weights."""
     weights = find_file(path, WEIGHTS, "model")
     where = config_beside(weights)
-    given, stored = read_json(where), read_tensors(weights)
-    family: Family = registry.get(MODEL_TYPE, family_of(given, stored, where))
-    given = family.settings_in(given, where)
-    settings.refuse(given, family.fixed, where)
-    checks.check_config(given, family, where)
+    declared, stored = read_json(where), read_tensors(weights)
+    family: Family = registry.get(MODEL_TYPE, family_of(declared, stored, where))
+    declared = family.settings_in(declared, where)
+    settings.refuse(declared, family.fixed, where)
+    checks.check_config(declared, family, where)
     tensors = rename_tensors(stored, family, weights)
     for second, first in family.layout.copies.items():
         if first not in tensors and second in tensors:  # a tied tensor under its other name
             tensors[first] = tensors.pop(second)
-    checks.check_rows(given, family, tensors, where)
-    config = settings.read(settings.config_of_preset(family.presets[0]), family.keys, given, where)
+    checks.check_rows(declared, family, tensors, where)
+    config = settings.read(
+        settings.config_of_preset(family.presets[0]), family.keys, declared, where
+    )
     changes = {"tied": is_tied(family.layout, tensors)}
-    checks.check_ties(given, family, tensors, where, tied=changes["tied"])
+    checks.check_ties(declared, family, tensors, where, tied=changes["tied"])
     for second, first in _biases(family):
         if not changes["tied"] and second in tensors:  # the one that their output map adds
             tensors[first] = tensors.pop(second)
-    checkpoint = Checkpoint(config, tensors, given, where)
+    checkpoint = Checkpoint(config, tensors, declared, where)
     changes |= family.complete(checkpoint)
-    own = _vocab(weights.parent, vocab)
-    fine = detect_task(family, checkpoint, family.told(Told(given, where.parent, own)))
+    opened = _vocab(weights.parent, vocab)
+    fine = detect_task(family, checkpoint, family.told(Told(declared, where.parent, opened)))
     config = settings.with_values(config, where, **changes | fine.changes)
-    checks.check_word_output(config, family, given, where)
+    checks.check_word_output(config, family, declared, where)
     task = fine.task
     options = fine.options
     answers = False
     # a folder of others tells no task; it was trained to see both sides, so it fills masks
-    if family.both_ways and family.is_open(given):
+    if family.both_ways and family.is_open(declared):
         task = "mlm"
         options = {}
-    kept = settings.check_value(given.get(KEPT, {}), dict, KEPT, where)
+    kept = settings.check_value(declared.get(KEPT, {}), dict, KEPT, where)
     if "task" in kept:
         task, options, answers = _read_kept(kept, where)
     return Found(
@@ -114,22 +116,22 @@ def find(path: Path, vocab: Path | None) -> Found:
         family.presets,
         config,
         task,
-        own,
+        opened,
         options,
         answers=answers,
         labels=fine.labels,
-        spelled=family.spelled(own) if own else {},
+        spelled=family.spelled(opened) if opened else {},
         decoding=lambda task: decoding_of(where, task),
-        check=lambda task: checks.check_decoder_start(task, given, where),
+        check=lambda task: checks.check_decoder_start(task, declared, where),
     )
 
 
-def _vocab(folder: Path, given: Path | None) -> Vocab | None:
-    """The vocabulary of a folder, with the pieces of a file that is `given`."""
-    if given is not None and given.is_file():
-        return open_beside(folder, given)
-    is_whole = given is None and is_released(folder)
-    return open_vocab(folder) if is_whole else vocab_beside(folder, given)
+def _vocab(folder: Path, vocab: Path | None) -> Vocab | None:
+    """The vocabulary of a folder, with the pieces of the file `vocab` if that is given."""
+    if vocab is not None and vocab.is_file():
+        return open_beside(folder, vocab)
+    is_whole = vocab is None and is_released(folder)
+    return open_vocab(folder) if is_whole else vocab_beside(folder, vocab)
 
 
 def _read_kept(kept: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, str], bool]:
@@ -159,32 +161,36 @@ KIN |= {"ltgbert", "gpt_bert", "mbart", "encoder-decoder"}
 """Families with names of an older one, which is meant where nothing but tensors is known."""
 
 
-def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> str:
+def family_of(declared: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> str:
     """The `model_type`, else that of the class in `architectures`, else found by the tensors."""
-    every = families()
-    known = ", ".join(every)
-    if (kind := given.get("model_type")) not in (None, ""):
-        if isinstance(kind, str) and kind in every:
+    known_families = families()
+    known = ", ".join(known_families)
+    if (kind := declared.get("model_type")) not in (None, ""):
+        if isinstance(kind, str) and kind in known_families:
             return kind
-        more = nearest(str(kind).lower(), every)
+        hint = nearest(str(kind).lower(), known_families)
         if kind in ("mdlm", "bd3lm", "llada"):
-            more = " (--from diffusion reads it)"
-        raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{more}")
-    classes = named_classes(given, where)
-    for name, family in every.items():
+            hint = " (--from diffusion reads it)"
+        raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{hint}")
+    classes = named_classes(declared, where)
+    for name, family in known_families.items():
         ours = re.compile(rf"{family.name}(Model|Encoder|PreTrained|For|LMHead|DoubleHeads)\w*")
         if any(map(ours.fullmatch, classes)):
             return name
-    older = {name: family for name, family in every.items() if name not in KIN}
+    older = {name: family for name, family in known_families.items() if name not in KIN}
     fitting = [name for name, family in older.items() if _matches(family, tensors, where)]
     if not fitting:
         raise CheckpointError(
             f"{where} has no model_type, and its tensors tell none; add one to it: {known}"
         )
     # bare models of these have the same names, but a RoBERTa has no second segment
-    single = given.get("type_vocab_size") == 1 and "roberta" in fitting
+    single = declared.get("type_vocab_size") == 1 and "roberta" in fitting
     kind = "roberta" if single else fitting[0]
-    alike = [name for name in fitting if _first_names(every[name]) == _first_names(every[kind])]
+    alike = [
+        name
+        for name in fitting
+        if _first_names(known_families[name]) == _first_names(known_families[kind])
+    ]
     if len(alike) > 1:  # they differ in settings that no tensor has
         raise CheckpointError(
             f"{where} has no model_type, and its tensors are those of {', '.join(alike)}; add one "
@@ -197,15 +203,15 @@ def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Pa
 def _first_names(family: Family) -> list[str]:
     """A family's names for the embedding and for queries, keys and values of the first layer."""
     names = family.layout.names
-    first = names.get("layers.#.attention.qkv", names.get("layers.#.attention.qkv.weight"))
-    parts = [names["embed.tokens"], *([first] if isinstance(first, str) else first or [])]
-    return [str(name).replace("#", "0") for name in parts]
+    qkv = names.get("layers.#.attention.qkv", names.get("layers.#.attention.qkv.weight", ()))
+    stored = (names["embed.tokens"], *((qkv,) if isinstance(qkv, str) else qkv))
+    return [str(name).replace("#", "0") for name in stored]
 
 
 def _matches(family: Family, tensors: Mapping[str, Tensor], where: Path) -> bool:
     """Whether tensors have a family's names for the embedding and for the first layer."""
     renamed = rename_tensors(tensors, family, where)
-    return all(any(one.startswith(name) for one in renamed) for name in _first_names(family))
+    return all(any(stored.startswith(name) for stored in renamed) for name in _first_names(family))
 
 
 def rename_tensors(tensors: Mapping[str, Tensor], family: Family, path: Path) -> dict[str, Tensor]:
@@ -215,19 +221,20 @@ def rename_tensors(tensors: Mapping[str, Tensor], family: Family, path: Path) ->
     names of a wrapped model have is taken off.
     """
     root = family.root
-    own = set[str]()
+    roots = set[str]()
     for theirs in (*family.layout.names.values(), *family.layout.copies):
         for name in (theirs,) if isinstance(theirs, str) else theirs:
-            own |= {name.partition(".")[0], name.removeprefix(root).partition(".")[0]}
+            roots |= {name.partition(".")[0], name.removeprefix(root).partition(".")[0]}
     outputs = (*OUTPUTS, *family.outputs)
-    own |= {name.rstrip(".") for name in (*family.roots.values(), *outputs)}
-    found = without_prefix(tensors, own, path)
-    if root and all(name.startswith(root) for name in found):
-        inner = {name.removeprefix(root): tensor for name, tensor in found.items()}
+    roots |= {name.rstrip(".") for name in (*family.roots.values(), *outputs)}
+    unwrapped = without_prefix(tensors, roots, path)
+    if root and all(name.startswith(root) for name in unwrapped):
+        inner = {name.removeprefix(root): tensor for name, tensor in unwrapped.items()}
         # the wrapper's word is also the root, as in model.model.shared.weight of a BART
-        found = inner if all(name.startswith((root, *outputs)) for name in inner) else found
+        if all(name.startswith((root, *outputs)) for name in inner):
+            unwrapped = inner
     renamed = {}
-    for name, tensor in found.items():
+    for name, tensor in unwrapped.items():
         name = current_name(name)
         for other in family.roots.values():
             name = name.removeprefix(other)
@@ -247,15 +254,15 @@ def write(parts: Loaded, folder: Path, embeds: bool = False) -> None:
     lost = _warn_of_lost(parts, family, tensors)
     rows = len(tensors["embed.tokens.weight"])
     theirs = ({} if parts.task.head else family.buffers(rows)) | translate(parts, tensors)
-    about = _settings_of(parts, kind, family, rows)
+    entries = _settings_of(parts, kind, family, rows)
     # a class of left-to-right models fills masks, too, if it is told to see both sides
     fills = family.task == "mlm" or (family.both_ways and sight_of(parts.task) == BOTH)
     if fills and family.task != "mlm":
-        about |= family.opens(config)
+        entries |= family.opens(config)
     left = [flag(name) for name in parts.decoding]
     if parts.task.protocol is not None and not fills:
         decoding, left = generation(parts, rows)
-        about |= {key: decoding[key] for key in decoding if key.endswith("_token_id")}
+        entries |= {key: decoding[key] for key in decoding if key.endswith("_token_id")}
         write_json(decoding, folder / FILE)
     if left:
         log.warning("generate.yaml keeps what transformers lacks: %s", ", ".join(left))
@@ -263,9 +270,9 @@ def write(parts: Loaded, folder: Path, embeds: bool = False) -> None:
     if not (lost or parts.task.predicts):  # so that unitk reads it as the same task again
         options = {name: render(value) for name, value in vars(parts.task.config).items()}
         kept = {"task": parts.task.name, "options": options, "answers": parts.task.trained.pairs}
-        about[KEPT] = kept
+        entries[KEPT] = kept
     write_safetensors(theirs, folder / "model.safetensors")
-    write_json(family.pack(about), folder / "config.json")
+    write_json(family.pack(entries), folder / "config.json")
     if family.tokenizer:
         log.warning("AutoTokenizer takes %s; %s opens the written one", family.tokenizer, FAST)
     reads = tokenizer_settings(parts, family, fills and not embeds)
@@ -276,7 +283,7 @@ def _warn_of_lost(parts: Loaded, family: Family, tensors: Mapping[str, Tensor]) 
     """Warn of what no class of transformers has; returns the output layers that are left out."""
     config = parts.model.config
     known = layout_of(family, config, parts.task.head).names
-    lost = [own for own in config.head_sizes if not any(f"heads.{own}." in n for n in known)]
+    lost = [head for head in config.head_sizes if not any(f"heads.{head}." in n for n in known)]
     if lost:
         lacks = "no class of transformers has the output layer %s; it is left out"
         log.warning(lacks, " ".join(lost))
@@ -292,14 +299,14 @@ def _settings_of(parts: Loaded, kind: str, family: Family, rows: int) -> dict[st
     config = parts.model.config
     vocab = parts.task.vocab
     pad = _pad(parts, rows)
-    about = {"model_type": kind, "architectures": [class_of(family, config)], **family.fixed}
-    about |= settings.write(config, family.keys)
-    about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
+    entries = {"model_type": kind, "architectures": [class_of(family, config)], **family.fixed}
+    entries |= settings.write(config, family.keys)
+    entries |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
     ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
-    about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
+    entries |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
     if parts.task.head:
-        about |= head_settings(parts.task, config, family)
-    return about | family.entries(replace(config, position_offset=family.offset(pad)))
+        entries |= head_settings(parts.task, config, family)
+    return entries | family.entries(replace(config, position_offset=family.offset(pad)))
 
 
 def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -320,10 +327,12 @@ def translate(parts: Loaded, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
         )
         del ours[VIRTUAL]
     double = bool(head) and ending_of(family, head) == DOUBLE
-    kept = (f"heads.{head}:label." if head else "heads.", *(["heads.lm."] if double else []))
+    kept = [f"heads.{head}:label." if head else "heads."]
+    if double:
+        kept.append("heads.lm.")
     for name in [name for name in ours if name.startswith("heads.")]:
         # few classes of transformers have other outputs beside a fine-tuned head
-        if not name.startswith(kept) or not name.startswith(("heads.lm.", *layout.names)):
+        if not name.startswith(tuple(kept)) or not name.startswith(("heads.lm.", *layout.names)):
             del ours[name]
     if "heads.lm.transform.dense.weight" in ours and "output_bias" not in family.keys:
         ours.setdefault("heads.lm.bias", torch.zeros(len(ours["embed.tokens.weight"])))

@@ -69,23 +69,23 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     Settings that it lacks have transformers' defaults, except the length limit of 20 tokens. A
     config.json of older versions has such settings among others; without any, nothing is found.
     """
-    given = {k: v for k, v in read_json(file).items() if v is not None and v is not False}
+    declared = {k: v for k, v in read_json(file).items() if v is not None and v is not False}
     if file.name != FILE:
-        given = {k: v for k, v in given.items() if k in KNOWN | OTHERS}
-        if all(name.endswith(("_id", "use_cache", "_version")) for name in given):
+        declared = {k: v for k, v in declared.items() if k in KNOWN | OTHERS}
+        if all(name.endswith(("_id", "use_cache", "_version")) for name in declared):
             return {}, []
-    beams = check_value(given.get("num_beams", 1), int, "num_beams", file)
-    draws = check_value(given.get("do_sample", False), bool, "do_sample", file) and beams == 1
+    beams = check_value(declared.get("num_beams", 1), int, "num_beams", file)
+    draws = check_value(declared.get("do_sample", False), bool, "do_sample", file) and beams == 1
     options: dict[str, Any] = {"sampling": True, "sampling_topk": 50} if draws else {"beam": beams}
-    options |= _rename(given, BOTH | (DRAWS if draws else SEARCH), file)
-    stop = given.get("early_stopping", False)
+    options |= _rename(declared, BOTH | (DRAWS if draws else SEARCH), file)
+    stop = declared.get("early_stopping", False)
     several = options.get("nbest", 1) > 1
     # with True, the search of fairseq finds the same best output, but not the same others
     if beams > 1 and isinstance(stop, bool | str) and not (stop is True and several):
         options["search"] = STOPS.get(stop, "")
-    options |= _limits(given, opening(task), file)
-    options["end_symbols"] = _end_symbols(given, task, file)
-    left = _without_option(given, options, task, draws, beams)
+    options |= _limits(declared, opening(task), file)
+    options["end_symbols"] = _end_symbols(declared, task, file)
+    left = _without_option(declared, options, task, draws, beams)
     for name in left:
         options.pop({**BOTH, "early_stopping": "search"}.get(name, ""), None)
     options = {k: v for k, v in options.items() if k not in PLAIN or PLAIN[k] != v}
@@ -96,59 +96,59 @@ def read_generation(file: Path, task: Task) -> tuple[dict[str, Any], list[str]]:
     return options, left
 
 
-def _rename(given: Mapping[str, Any], used: Mapping[str, str], file: Path) -> dict[str, Any]:
+def _rename(declared: Mapping[str, Any], used: Mapping[str, str], file: Path) -> dict[str, Any]:
     """The numbers that a kind of decoding has `used`, by unitk's names.
 
     Those that only the other kind would read are checked, too.
     """
     renamed = {}
     for theirs, ours in (BOTH | SEARCH | DRAWS).items():
-        if theirs in given:
-            value = check_value(given[theirs], float if ours in FLOATS else int, theirs, file)
+        if theirs in declared:
+            value = check_value(declared[theirs], float if ours in FLOATS else int, theirs, file)
             if theirs in used:
                 renamed[ours] = value
     return renamed
 
 
 def _without_option(
-    given: Mapping[str, Any], found: Mapping[str, Any], task: Task, draws: bool, beams: int
+    declared: Mapping[str, Any], options: Mapping[str, Any], task: Task, draws: bool, beams: int
 ) -> list[str]:
-    """The settings that the options `found` do not express exactly."""
+    """The settings that the options do not express exactly."""
     start = opening(task)
     end = task.protocol and task.protocol.end
     wrong = {
-        "do_sample": "do_sample" in given and not draws,
-        "early_stopping": beams > 1 and not found.get("search"),
-        "num_return_sequences": not draws and found.get("nbest", 1) > beams,
+        "do_sample": "do_sample" in declared and not draws,
+        "early_stopping": beams > 1 and not options.get("search"),
+        "num_return_sequences": not draws and options.get("nbest", 1) > beams,
         # of a decoder alone, transformers counts the n-grams of the prompt as well
         "no_repeat_ngram_size": start is None,
-        "max_length": "max_length" in given and "max_len" not in found,
-        "min_length": "min_length" in given and "min_len" not in found,
-        "min_new_tokens": "min_new_tokens" in given and "min_len" not in found,
-        "forced_eos_token_id": given.get("forced_eos_token_id", end) not in (end, [end]),
-        "eos_token_id": end not in _ends(given, end),
-        "bad_words_ids": not _bans_only_symbols(given, task),
+        "max_length": "max_length" in declared and "max_len" not in options,
+        "min_length": "min_length" in declared and "min_len" not in options,
+        "min_new_tokens": "min_new_tokens" in declared and "min_len" not in options,
+        "forced_eos_token_id": declared.get("forced_eos_token_id", end) not in (end, [end]),
+        "eos_token_id": end not in _ends(declared, end),
+        "bad_words_ids": not _bans_only_symbols(declared, task),
     }
     first, second, *_ = [*(start or []), None, None]
     for name, index in {"decoder_start_token_id": first, "forced_bos_token_id": second}.items():
-        wrong[name] = given.get(name, index) != index
+        wrong[name] = declared.get(name, index) != index
     # 0, 1 and none are how a rule is turned off
-    wrong |= {name: True for name in given.keys() - KNOWN if given[name] not in (0, 1, [])}
-    return [name for name in given if wrong.get(name)]
+    wrong |= {name: True for name in declared.keys() - KNOWN if declared[name] not in (0, 1, [])}
+    return [name for name in declared if wrong.get(name)]
 
 
-def decoding_of(about: Path, task: Task) -> dict[str, Any]:
-    """The options of generation_config.json, or of the config.json `about` where that has them.
+def decoding_of(config_file: Path, task: Task) -> dict[str, Any]:
+    """The options of generation_config.json, or of config.json (`config_file`) if that has them.
 
     A warning names settings that have no counterpart. A generate.yaml says more than either: unitk
     wrote it where transformers could not say all.
     """
     if task.protocol is None:
         return {}
-    if (about.parent / NAME).is_file():
-        return read_defaults(about.parent)
-    beside = about.with_name(FILE)
-    file = beside if beside.exists() else about
+    if (config_file.parent / NAME).is_file():
+        return read_defaults(config_file.parent)
+    beside = config_file.with_name(FILE)
+    file = beside if beside.exists() else config_file
     options, lost = read_generation(file, task)
     if lost:
         log.warning("%s: no option says exactly the same as %s", file, ", ".join(lost))
@@ -168,9 +168,9 @@ def bart_opening(config: Mapping[str, Any], folder: Path) -> str:
     [CLS], unless there is a tokenizer.json that adds [SEP] only. Of symbols that no
     `--task.opening` has, `read_generation` tells.
     """
-    given = {**config, **(read_json(folder / FILE) if (folder / FILE).exists() else {})}
+    declared = {**config, **(read_json(folder / FILE) if (folder / FILE).exists() else {})}
     cls, end = config.get("bos_token_id", 0), config.get("eos_token_id", 2)
-    first = given.get("decoder_start_token_id", end), given.get("forced_bos_token_id")
+    first = declared.get("decoder_start_token_id", end), declared.get("forced_bos_token_id")
     file = folder / "tokenizer.json"
     if first == (end, None) and file.exists():
         from tokenizers import Tokenizer
@@ -187,17 +187,19 @@ def mbart_options(told: Told) -> dict[str, str]:
     mBART-50 says so by the class of its tokenizer. A model that writes one language has it in
     config.json or generation_config.json, and the tokenizer has others.
     """
-    about, decoding = (
-        read_json(told.folder / name) if (told.folder / name).exists() else {}
-        for name in (SETTINGS, FILE)
-    )
-    given = {**told.given, **decoding}
-    named = str(about.get("tokenizer_class") or given.get("tokenizer_class") or "")
+
+    def read_if_there(name: str) -> dict[str, Any]:
+        return read_json(told.folder / name) if (told.folder / name).exists() else {}
+
+    tokenizer = read_if_there(SETTINGS)
+    decoding = read_if_there(FILE)
+    declared = {**told.given, **decoding}
+    named = str(tokenizer.get("tokenizer_class") or declared.get("tokenizer_class") or "")
     opening = "both" if named.startswith("MBart50") else "cls"
     # the first symbol that is written, or that opens what is written
-    written = given.get("forced_bos_token_id" if opening == "both" else "decoder_start_token_id")
-    source = about.get("src_lang") or "en_XX"
-    target = about.get("tgt_lang") or source
+    written = declared.get("forced_bos_token_id" if opening == "both" else "decoder_start_token_id")
+    source = tokenizer.get("src_lang") or "en_XX"
+    target = tokenizer.get("tgt_lang") or source
     if told.vocab is not None and type(written) is int and 0 <= written < told.vocab.model.size:
         piece = told.vocab.model.piece(written)
         target = piece if CODE.fullmatch(piece) else target
@@ -219,49 +221,50 @@ def decoder_opening(told: Told) -> dict[str, str]:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_buffer(open_vocab(file).model.data)  # it names a damaged file
-    words, ids = (tokenizer.encode("a", add_special_tokens=one).ids for one in (False, True))
+    words = tokenizer.encode("a", add_special_tokens=False).ids
+    ids = tokenizer.encode("a", add_special_tokens=True).ids
     # a symbol behind the text tells nothing of what is in front
     if ids[: len(words)] == words:
         return {"opening": "none"}
     return {"opening": {vocab.cls: "cls", vocab.sep: "sep"}.get(ids[0], "none")}
 
 
-def _ends(given: Mapping[str, Any], end: Any) -> list[Any]:
+def _ends(declared: Mapping[str, Any], end: Any) -> list[Any]:
     """All ids that end an output."""
-    ends = given.get("eos_token_id", end)
+    ends = declared.get("eos_token_id", end)
     return ends if isinstance(ends, list) else [ends]
 
 
-def _end_symbols(given: Mapping[str, Any], task: Task, file: Path) -> str:
+def _end_symbols(declared: Mapping[str, Any], task: Task, file: Path) -> str:
     """The names of the tokens that end an output besides the task's own end."""
     end = task.protocol and task.protocol.end
-    ends = _ends(given, end)
+    ends = _ends(declared, end)
     if end not in ends:
         return ""
-    others = [check_value(one, int, "eos_token_id", file) for one in ends if one != end]
+    others = [check_value(index, int, "eos_token_id", file) for index in ends if index != end]
     if lacking := [index for index in others if not 0 <= index < len(task.vocab)]:
         raise CheckpointError(f"{file}: eos_token_id {lacking[0]} is not in the vocabulary")
     return " ".join(task.vocab.pieces(others))
 
 
-def _bans_only_symbols(given: Mapping[str, Any], task: Task) -> bool:
+def _bans_only_symbols(declared: Mapping[str, Any], task: Task) -> bool:
     """Whether all words that a setting bans are those that the task never writes."""
-    own = [[index] for index in task.protocol.banned] if task.protocol else []
-    banned = given.get("bad_words_ids") or []
-    return isinstance(banned, list) and all(one in own for one in banned)
+    never = [[index] for index in task.protocol.banned] if task.protocol else []
+    banned = declared.get("bad_words_ids") or []
+    return isinstance(banned, list) and all(words in never for words in banned)
 
 
-def _limits(given: Mapping[str, Any], start: list[int] | None, file: Path) -> dict[str, int]:
+def _limits(declared: Mapping[str, Any], start: list[int] | None, file: Path) -> dict[str, int]:
     """The least and the greatest length, without the end and the symbols that open an output.
 
     A decoder alone has no counterpart of max_length and min_length, which count the prompt.
     """
     limits = {}
-    for side, end in (("max", "forced_eos_token_id" in given), ("min", False)):
+    for side, end in (("max", "forced_eos_token_id" in declared), ("min", False)):
         names = [f"{side}_new_tokens", f"{side}_length"][: 1 if start is None else 2]
-        name = next((name for name in names if name in given), None)
+        name = next((name for name in names if name in declared), None)
         if name is not None:
-            length = check_value(given[name], int, name, file)
+            length = check_value(declared[name], int, name, file)
             if length < (side == "max"):
                 raise CheckpointError(f"{file}: {name} cannot be {length}")
             prompt = len(start or [0]) - (not name.endswith("length"))
@@ -316,9 +319,9 @@ def generation(parts: Loaded, rows: int) -> tuple[dict[str, Any], list[str]]:
 
 def _opening_symbols(start: list[int]) -> dict[str, int | None]:
     """The entries for the symbols that a decoder's outputs begin with."""
-    first, *more = start
-    if len(more) > 1:
+    first, *rest = start
+    if len(rest) > 1:
         raise UsageError(
             f"--to hf: transformers' decoders begin with 2 symbols at most, not {len(start)}"
         )
-    return {"decoder_start_token_id": first, "forced_bos_token_id": more[0] if more else None}
+    return {"decoder_start_token_id": first, "forced_bos_token_id": rest[0] if rest else None}

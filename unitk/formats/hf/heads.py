@@ -59,8 +59,8 @@ def detect_task(family: Family, checkpoint: Checkpoint, told: Mapping[str, str])
 
     `told` are options of the task that the files of its folder say.
     """
-    _, tensors, given, where = checkpoint
-    named = named_classes(given, where) or [""]
+    _, tensors, declared, where = checkpoint
+    named = named_classes(declared, where) or [""]
     ending = named[0].removeprefix(family.name)
     options = {**family.options, **told}
     if ending not in family.heads:
@@ -74,22 +74,22 @@ def detect_task(family: Family, checkpoint: Checkpoint, told: Mapping[str, str])
     size = len(matrix)
     head = CLASSES[ending][0]
     if ending == DOUBLE:
-        refuse(given, SUMMARY, where)
+        refuse(declared, SUMMARY, where)
     if head in PROBLEMS:
-        head = head_of_problem(given, named[0], size, where)
+        head = head_of_problem(declared, named[0], size, where)
     task = {"class": "classify", "classes": "multi_label"}.get(head, head)
-    labels = label_names(given, size, where) if head in ("class", "classes", "tag") else ()
+    labels = label_names(declared, size, where) if head in ("class", "classes", "tag") else ()
     around = ",".join(f"{name}={text}" for name, text in {**options, **family.laid}.items())
     layout = f"{family.task}:{around}"
     options = {"layout": layout.rstrip(":"), "separators": str(family.separators)}
     if family.task == "lm" and ending != DOUBLE:
         options["lm_weight"] = "0"  # their loss is that of the head alone
-    kept = check_value(given.get(KEPT, {}), dict, KEPT, where)
+    kept = check_value(declared.get(KEPT, {}), dict, KEPT, where)
     options |= {name: check_value(kept[name], str, name, where) for name in options if name in kept}
-    if (pooling := pooling_of(family, ending, given, where)) != "slot":
+    if (pooling := pooling_of(family, ending, declared, where)) != "slot":
         if head == "classes":
             raise CheckpointError(
-                f"{where}: unitk reads {named[0]} with problem_type {given.get('problem_type')} "
+                f"{where}: unitk reads {named[0]} with problem_type {declared.get('problem_type')} "
                 f"from one slot, not with {POOLING}"
             )
         options["pooling"] = pooling
@@ -98,9 +98,9 @@ def detect_task(family: Family, checkpoint: Checkpoint, told: Mapping[str, str])
     return Tuned(task, options, head, labels, changes | head_layers(family, ending))
 
 
-def head_of_problem(given: Mapping[str, Any], name: str, size: int, where: Path) -> str:
+def head_of_problem(declared: Mapping[str, Any], name: str, size: int, where: Path) -> str:
     """The head of a class of transformers whose loss depends on config.json's problem_type."""
-    problem = given.get("problem_type")
+    problem = declared.get("problem_type")
     head = "regress" if size == 1 else "class"
     head = "classes" if problem == PROBLEMS["classes"] else head
     if problem not in (None, PROBLEMS[head]):
@@ -111,12 +111,12 @@ def head_of_problem(given: Mapping[str, Any], name: str, size: int, where: Path)
     return head
 
 
-def pooling_of(family: Family, ending: str, given: Mapping[str, Any], where: Path) -> str:
+def pooling_of(family: Family, ending: str, declared: Mapping[str, Any], where: Path) -> str:
     """The `--task.pooling` of a class of that name."""
     if not family.poolings or ending not in (TEXTS, CHOICES):
         return "slot"
     default = next(iter(family.poolings))
-    theirs = check_value(given.get(POOLING, default), str, POOLING, where)
+    theirs = check_value(declared.get(POOLING, default), str, POOLING, where)
     # a choice is scored by one slot of each text
     known = {a: b for a, b in family.poolings.items() if b == "slot" or ending == TEXTS}
     if theirs not in known:
@@ -135,15 +135,15 @@ def head_layers(family: Family, ending: str) -> dict[str, Any]:
     return {"head_pooler": bias, "head_dense": family.head_dense if pooler else "tanh"}
 
 
-def named_classes(given: Mapping[str, Any], where: Path) -> list[str]:
+def named_classes(declared: Mapping[str, Any], where: Path) -> list[str]:
     """The classes of transformers that config.json names."""
-    found = check_value(given.get("architectures") or [], list, "architectures", where)
-    return [check_value(one, str, "architectures", where) for one in found]
+    names = check_value(declared.get("architectures") or [], list, "architectures", where)
+    return [check_value(name, str, "architectures", where) for name in names]
 
 
-def label_names(given: Mapping[str, Any], size: int, where: Path) -> tuple[str, ...]:
+def label_names(declared: Mapping[str, Any], size: int, where: Path) -> tuple[str, ...]:
     """The names of the outputs in their order; by default transformers' LABEL_0, LABEL_1, ..."""
-    if (by_id := given.get("id2label")) is None:
+    if (by_id := declared.get("id2label")) is None:
         return tuple(f"LABEL_{i}" for i in range(size))
     by_id = check_value(by_id, dict, "id2label", where)
     names = tuple(by_id.get(str(i)) for i in range(size))
@@ -165,18 +165,18 @@ def head_settings(task: Task, config: ModelConfig, family: Family) -> dict[str, 
     require(pooling in pools, f"--to hf: {name} reads one slot, not --task.pooling {pooling}")
     twice = getattr(task.config, "both_orders", False)
     require(not twice, f"--to hf: {name} reads a pair in one order, not --task.both-orders")
-    about: dict[str, Any] = {"architectures": [name]} | (SUMMARY if ending == DOUBLE else {})
+    entries: dict[str, Any] = {"architectures": [name]} | (SUMMARY if ending == DOUBLE else {})
     theirs = {ours: theirs for theirs, ours in family.poolings.items()}
     if theirs and ending in (TEXTS, CHOICES):
-        about[POOLING] = theirs[pooling]
+        entries[POOLING] = theirs[pooling]
     if task.head in (*PROBLEMS, "tag"):  # the others have a fixed number of outputs
         labels = task.trained.labels or ("LABEL_0",)
-        about["id2label"] = dict(enumerate(labels))
-        about["label2id"] = {label: i for i, label in enumerate(labels)}
+        entries["id2label"] = dict(enumerate(labels))
+        entries["label2id"] = {label: i for i, label in enumerate(labels)}
     if task.head in PROBLEMS:
-        about["problem_type"] = PROBLEMS[task.head]
-    about[KEPT] = {key: str(getattr(task.config, key)) for key in ("layout", "separators")}
-    return about | decoder_start(task, name)
+        entries["problem_type"] = PROBLEMS[task.head]
+    entries[KEPT] = {key: str(getattr(task.config, key)) for key in ("layout", "separators")}
+    return entries | decoder_start(task, name)
 
 
 def check_head_layers(task: Task, config: ModelConfig, family: Family, ending: str) -> None:
@@ -187,11 +187,11 @@ def check_head_layers(task: Task, config: ModelConfig, family: Family, ending: s
         del layers["head_pooler"]
         if "transform" not in (config.head_dense, family.head_dense):
             del layers["head_dense"]
-    for option, wanted in layers.items():
+    for option, needed in layers.items():
         has = getattr(config, option)
         require(
-            wanted == has,
-            f"--to hf: {family.name}{ending} needs {flag(f'arch.{option}')} {render(wanted)}, but "
+            needed == has,
+            f"--to hf: {family.name}{ending} needs {flag(f'arch.{option}')} {render(needed)}, but "
             f"this model has it {render(has)}",
         )
 

@@ -23,18 +23,19 @@ SHARE, BASE = "partial_rotary_factor", "rope_theta"
 T = TypeVar("T")
 
 
-def ropes(given: Mapping[str, Any], where: object) -> dict[str, Any]:
+def ropes(declared: Mapping[str, Any], where: object) -> dict[str, Any]:
     """The entry `rope_parameters`, or `rope_scaling` of older files; both may say the same."""
     older, newer = (
-        check_value(given.get(key) or {}, dict, key, where)
+        check_value(declared.get(key) or {}, dict, key, where)
         for key in ("rope_scaling", "rope_parameters")
     )
     by_type = check_value(newer.get(FULL, newer), dict, FULL, where)
     if older and by_type:
         # older files have the base beside the entry
-        beside = {BASE: given[BASE]} if BASE in given else {}
+        beside = {BASE: declared[BASE]} if BASE in declared else {}
         first, second = (
-            {**beside, "rope_type": one.get("type", ROPES[0]), **one} for one in (older, by_type)
+            {**beside, "rope_type": entry.get("type", ROPES[0]), **entry}
+            for entry in (older, by_type)
         )
         for key in (first.keys() | second.keys()) - {"type"}:
             if first.get(key) != second.get(key):
@@ -71,25 +72,25 @@ def rotary(
 
 
 def rotary_of_types(
-    given: Mapping[str, Any], bases: Mapping[str, object], types: Sequence[str], where: object
+    declared: Mapping[str, Any], bases: Mapping[str, object], types: Sequence[str], where: object
 ) -> Changes:
     """Rotary positions where each type of layer has a base; `bases` are those of older files."""
-    of_types = ropes(given, where)
+    of_types = ropes(declared, where)
     shared = {key: value for key, value in of_types.items() if key not in TYPES}
     changes: Changes = {}
-    each: dict[str, Changes] = {}
+    by_type: dict[str, Changes] = {}
     for kind in TYPES:
-        own = check_value(of_types.get(kind) or {}, dict, kind, where)
+        of_type = check_value(of_types.get(kind) or {}, dict, kind, where)
         # older files scale the positions of layers without a window only
-        each[kind] = rotary({**(shared if kind == FULL else {}), **own}, where, bases[kind])
+        by_type[kind] = rotary({**(shared if kind == FULL else {}), **of_type}, where, bases[kind])
     for kind in dict.fromkeys(types):
-        other = {key: value for key, value in each[kind].items() if key != "rotary_base"}
+        other = {key: value for key, value in by_type[kind].items() if key != "rotary_base"}
         if changes and other != changes:
             raise CheckpointError(
                 f"{where}: rope_parameters must scale the positions of {' and '.join(TYPES)} alike"
             )
         changes = other
-    layers = [each[kind]["rotary_base"] for kind in types]
+    layers = [by_type[kind]["rotary_base"] for kind in types]
     return changes | bases_of(layers)
 
 
@@ -127,10 +128,10 @@ def about_rotary(config: ModelConfig, base: float | None = None) -> dict[str, An
 
 
 def layer_types(
-    given: Mapping[str, Any], default: Sequence[str], where: object, key: str = "layer_types"
+    declared: Mapping[str, Any], default: Sequence[str], where: object, key: str = "layer_types"
 ) -> list[str]:
     """The type of each layer, by default those of `default`."""
-    if (types := given.get(key)) is None:
+    if (types := declared.get(key)) is None:
         return list(default)
     types = check_value(types, list, key, where)
     if len(types) != len(default) or not {*map(str, types)} <= {*TYPES}:
@@ -141,14 +142,16 @@ def layer_types(
     return types
 
 
-def read_windows(given: Mapping[str, Any], types: Iterable[str], where: object) -> tuple[int, ...]:
+def read_windows(
+    declared: Mapping[str, Any], types: Iterable[str], where: object
+) -> tuple[int, ...]:
     """How far layers of these types see by `sliding_window`, as the setting of a model."""
     types = list(types)
     if SLIDING not in types:
         return ()
-    window = check_value(given.get("sliding_window"), int, "sliding_window", where)
+    window = check_value(declared.get("sliding_window"), int, "sliding_window", where)
     # a causal window counts the slot itself
-    reach = window - (given.get(CAUSAL) is not False)
+    reach = window - (declared.get(CAUSAL) is not False)
     if reach < 1:
         raise CheckpointError(f"{where}: sliding_window must show another slot, got {window}")
     return period([reach * (kind == SLIDING) for kind in types])
@@ -157,8 +160,9 @@ def read_windows(given: Mapping[str, Any], types: Iterable[str], where: object) 
 def about_windows(config: ModelConfig, *, causal: bool = True) -> dict[str, Any]:
     """The entries of a model whose layers have one window, or see everything."""
     reach = max(config.layer_windows, default=0)
-    found: dict[str, Any] = {"sliding_window": reach + causal if reach else None}
-    return found | {"layer_types": [SLIDING if own else FULL for own, _ in config.layer_kinds]}
+    entries: dict[str, Any] = {"sliding_window": reach + causal if reach else None}
+    types = [SLIDING if window else FULL for window, _ in config.layer_kinds]
+    return entries | {"layer_types": types}
 
 
 def check_windows(config: ModelConfig) -> None:
@@ -173,7 +177,7 @@ def check_windows(config: ModelConfig) -> None:
 
 def check_bases(config: ModelConfig, bases: Iterable[Collection[float]]) -> None:
     """Refuse a model with more than one base in a group of layers."""
-    alike = all(len(own) <= 1 for own in bases)
+    alike = all(len(bases_of_group) <= 1 for bases_of_group in bases)
     require(
         alike,
         "--to hf: transformers has one base of rotary positions for layers of one type, but "

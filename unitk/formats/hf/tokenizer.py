@@ -58,9 +58,9 @@ def tokenizer_settings(parts: Loaded, family: Family, fills: bool) -> dict[str, 
 
 
 def write_tokenizer(
-    task: Task, folder: Path, rows: int, about: dict[str, Any], embeds: bool = False
+    task: Task, folder: Path, rows: int, entries: dict[str, Any], embeds: bool = False
 ) -> None:
-    """Write tokenizer.json and tokenizer_config.json; `about` are further entries of the latter.
+    """Write tokenizer.json and tokenizer_config.json, the latter with further `entries`.
 
     `rows` is the number of ids that the exported model has. Texts are laid out as prompts, or as
     `unitk embed` reads them (`embeds`), whatever tokenizer.json the vocabulary came with.
@@ -81,21 +81,21 @@ def write_tokenizer(
     if isinstance(model, SentencePiece):
         create(folder / model.file, model.data)
     if isinstance(model, Unaccented):
-        about = {**about, "keep_accents": False, "do_lower_case": model.lowercase}
+        entries = {**entries, "keep_accents": False, "do_lower_case": model.lowercase}
     # whether a text may have special tokens that are found in it
     finds = isinstance(model, Tokenizers) and bool(model.special - {*vocab.symbols.values()})
     finds = finds and not spec.pop(SPLITS, False)
     pieces = vocab.pieces(range(min(rows, len(vocab))))
-    if finds and about.get("split_special_tokens"):
-        about = {**about, "split_special_tokens": False}
-        used = [one["ids"] for one in _frame(task, pieces, embeds)["special_tokens"].values()]
+    if finds and entries.get("split_special_tokens"):
+        entries = {**entries, "split_special_tokens": False}
+        used = [symbol["ids"] for symbol in _frame(task, pieces, embeds)["special_tokens"].values()]
         pieces = pieces[: max(model.size, *(index + 1 for [index] in used))]
     spec["added_tokens"] = _added_entries(vocab, pieces, spec.get("added_tokens") or [])
     processor = spec.get("post_processor")
     if processor is None or task.head or embeds:
         spec["post_processor"] = _append_frame(processor, _frame(task, pieces, embeds))
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", **about, **_roles(vocab, pieces)}
-    for name, content in {"tokenizer.json": spec, "tokenizer_config.json": about}.items():
+    entries = {"tokenizer_class": "PreTrainedTokenizerFast", **entries, **_roles(vocab, pieces)}
+    for name, content in {"tokenizer.json": spec, "tokenizer_config.json": entries}.items():
         text = json.dumps(content, indent=1, ensure_ascii=False)
         create(folder / name, text + "\n")
 
@@ -125,14 +125,14 @@ def _spec_of(model: Any) -> dict[str, Any] | None:
 
 
 def _added_entries(
-    vocab: Vocab, pieces: Sequence[str], there: list[dict[str, Any]]
+    vocab: Vocab, pieces: Sequence[str], present: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """The entries for symbols and for ids beyond the model's own pieces, in the order of ids."""
     ids = {*vocab.symbols.values(), *range(vocab.model.size, len(pieces))}
-    ids -= {token["id"] for token in there}
+    ids -= {token["id"] for token in present}
     sentinels = extra_ids(vocab)  # of T5: read in any text
     flags = {"single_word": False, "rstrip": False, "normalized": False}
-    return there + [
+    return present + [
         {
             "id": i,
             "content": pieces[i],
@@ -152,8 +152,8 @@ def _frame(task: Task, pieces: Sequence[str], embeds: bool) -> dict[str, Any]:
     """
     word = task.vocab.mask  # a placeholder for a part
     if task.protocol:  # any word but those that the frame has itself, such as the modes of UL2
-        some = [task.words[-1:]]
-        word = int(np.setdiff1d(task.words, _prompt(task, some, embeds).token)[0])
+        any_word = [task.words[-1:]]
+        word = int(np.setdiff1d(task.words, _prompt(task, any_word, embeds).token)[0])
     templates: list[list[dict[str, Any]]] = []
     special = {}
     for names in ("A", "AB"):
@@ -170,8 +170,8 @@ def _frame(task: Task, pieces: Sequence[str], embeds: bool) -> dict[str, Any]:
                 template.append({"SpecialToken": {"id": piece, "type_id": seg}})
                 special[piece] = {"id": piece, "ids": [index], "tokens": [piece]}
         templates.append(template)
-    found = dict(zip(("single", "pair"), templates, strict=True))
-    return {"type": "TemplateProcessing", **found, "special_tokens": special}
+    by_count = dict(zip(("single", "pair"), templates, strict=True))
+    return {"type": "TemplateProcessing", **by_count, "special_tokens": special}
 
 
 def _prompt(task: Task, parts: list[Ids], embeds: bool) -> Slots:
@@ -201,7 +201,7 @@ class ModelProto:
     def of(cls, model: SentencePiece) -> ModelProto:
         """Read the fields of a model."""
         proto = dict(fields(model.data))
-        pieces = [dict(fields(one)) for number, one in fields(model.data) if number == 1]
+        pieces = [dict(fields(piece)) for number, piece in fields(model.data) if number == 1]
         return cls(
             names=[model.piece(i) for i in range(model.size)],
             scores=[struct.unpack("<f", piece.get(2, bytes(4)))[0] for piece in pieces],
@@ -273,7 +273,9 @@ def _normalizers(model: SentencePiece, rules: Mapping[int, Any], gone: Sequence[
     blanks: list[tuple[Any, str]] = [(" ", "▁")]
     if rules.get(4, 1):  # remove_extra_whitespaces
         blanks = [(Regex(r"\A +"), ""), (Regex(" +"), "▁"), (Regex(r"▁+\z"), "")]
-    steps += [normalizers.Replace(*pair) for pair in [*blanks, *((one, one[0]) for one in gone)]]
+    steps += [
+        normalizers.Replace(*pair) for pair in [*blanks, *((symbol, symbol[0]) for symbol in gone)]
+    ]
     if rules.get(3, 1):  # add_dummy_prefix
         steps.append(normalizers.Prepend("▁"))
     return steps
@@ -286,7 +288,7 @@ def _merges(scores: Mapping[str, float]) -> list[tuple[str, str]]:
     """
     return [
         (piece[:cut], piece[cut:])
-        for piece in sorted(scores, key=lambda one: -scores[one])
+        for piece in sorted(scores, key=lambda name: -scores[name])
         for cut in range(1, len(piece))
         if piece[:cut] in scores and piece[cut:] in scores
     ]
@@ -319,9 +321,9 @@ def _characters(table: bytes, name: bytes) -> list[Any]:
     compose = [normalizers.Replace(Regex(order), GLUE), normalizers.NFKC()]
     if not name.startswith(b"nmt"):
         return [*compose, *steps]
-    there = normalizers.Replace("\uff5e", TILDE)
+    hide = normalizers.Replace("\uff5e", TILDE)
     back = normalizers.Replace(TILDE, "\uff5e")
-    return [there, *compose, *steps, back]
+    return [hide, *compose, *steps, back]
 
 
 def _cuts(apart: Sequence[str], plain: set[str], has_bytes: bool) -> tuple[list[str], list[str]]:
@@ -333,20 +335,20 @@ def _cuts(apart: Sequence[str], plain: set[str], has_bytes: bool) -> tuple[list[
     """
     pairs = {piece[i : i + 2] for piece in plain for i in range(len(piece) - 1)}
     cuts, gone = [], []
-    for one in apart:
+    for symbol in apart:
         free = [
             i
-            for i in range(1, 3 if one == "<0xFF>" else len(one))
-            if one[i - 1 : i + 1] not in pairs
-            and (has_bytes or one[i - 1] in plain or one[i] in plain)
+            for i in range(1, 3 if symbol == "<0xFF>" else len(symbol))
+            if symbol[i - 1 : i + 1] not in pairs
+            and (has_bytes or symbol[i - 1] in plain or symbol[i] in plain)
         ]
         if free:
-            rest = re.escape(one[free[0] :]).replace("FF", "[0-9A-F]{2}" if has_bytes else "FF")
-            cuts.append(f"{re.escape(one[: free[0]])}(?={rest})")
-        elif not has_bytes and not plain & set(one):
-            gone.append(one)
+            rest = re.escape(symbol[free[0] :]).replace("FF", "[0-9A-F]{2}" if has_bytes else "FF")
+            cuts.append(f"{re.escape(symbol[: free[0]])}(?={rest})")
+        elif not has_bytes and not plain & set(symbol):
+            gone.append(symbol)
         else:
-            log.warning("transformers reads %s in a text as the symbol", one)
+            log.warning("transformers reads %s in a text as the symbol", symbol)
     return cuts, gone
 
 

@@ -83,11 +83,11 @@ class WritingRoute(DecodingRoute):
 
     @classmethod
     def translate(cls, given: dict[str, Any]) -> dict[str, Any]:
-        own = [*super().options(), *(name for name in HERE if name not in cls.takes)]
+        options = [*super().options(), *(name for name in HERE if name not in cls.takes)]
         # max_tokens and stop say where an output ends, whatever is usual for a checkpoint
         translated = {
             "sentences": 0,
-            **check_fields(given, ["model", "task", *cls.takes, *own], cls.fixed),
+            **check_fields(given, ["model", "task", *cls.takes, *options], cls.fixed),
         }
         wanted = whole(translated, "n", 1, 1)
         width = whole(translated, "best_of", wanted, wanted)
@@ -156,14 +156,14 @@ class WritingRoute(DecodingRoute):
         tells = streams and self.alternatives is None
         if grows and (tells or self.stops or config.sentences):
             items = [
-                replace(one, on_ids=self.follow(place, one.prompt, tells))
-                for place, one in enumerate(items)
+                replace(item, on_ids=self.follow(place, item.prompt, tells))
+                for place, item in enumerate(items)
             ]
         answer = partial(self.answer, sources, prompts, config)
-        made = self.decode_prompts(items, config, answer, cost * draws)
-        made.read = count_tokens(sources)
-        made.stream = Events(self, usage) if streams else None
-        return made
+        job = self.decode_prompts(items, config, answer, cost * draws)
+        job.read = count_tokens(sources)
+        job.stream = Events(self, usage) if streams else None
+        return job
 
     def read_stream(self) -> tuple[bool, bool]:
         """Whether events are wanted, and whether the last of them tells the usage."""
@@ -241,52 +241,55 @@ class WritingRoute(DecodingRoute):
         draws = len(results) // len(prompts)
         choices = list[Reply]()
         for place, prompt in enumerate(prompts):
-            best = [one for some in results[place * draws :][:draws] for one in some]
+            of_prompt = results[place * draws : (place + 1) * draws]
+            best = [output for of_draw in of_prompt for output in of_draw]
             if len(best) > self.wanted:  # draws, of which the best are asked for
-                best.sort(key=lambda one: -one.hypothesis.log_prob / len(one.hypothesis.ids))
+                best.sort(
+                    key=lambda output: -output.hypothesis.log_prob / len(output.hypothesis.ids)
+                )
             for rank, output in enumerate(best[: self.wanted]):
                 index = place * self.wanted + rank
                 choices.append(self.choice(index, prompt, output.hypothesis))
-        found = [self.shape(one) for one in choices]
+        shaped = [self.shape(reply) for reply in choices]
         read = count_tokens(sources)
-        written = sum(one.words for one in choices)
+        written = sum(reply.words for reply in choices)
         usage = {"prompt_tokens": read, "completion_tokens": written}
         usage["total_tokens"] = read + written
-        return {**self.frame(self.name), "choices": found, "usage": usage}
+        return {**self.frame(self.name), "choices": shaped, "usage": usage}
 
-    def choice(self, index: int, prompt: Prompt, found: Hypothesis) -> Reply:
+    def choice(self, index: int, prompt: Prompt, hypothesis: Hypothesis) -> Reply:
         """An output as clients get it."""
         speller = self.speller(prompt)
-        words = without_ends(found.ids, self.end)
+        words = without_ends(hypothesis.ids, self.end)
         speller.add(words)
         text = speller.end()
         if not self.continues:  # as a source has it, without the blank of a next word
-            text = self.generator.task.text(prompt.source, found.ids)
+            text = self.generator.task.text(prompt.source, hypothesis.ids)
         at = find_stop(text, self.stops)
         limit = prompt.constraint.max_len * (1 + len(prompt.example.blanks))
         finish = "length" if at is None and len(words) >= limit else "stop"
-        made = Reply(index, text[:at], finish, len(words))
+        reply = Reply(index, text[:at], finish, len(words))
         if self.alternatives is None:
-            return made
+            return reply
         gains = (
-            found.token_log_probs
+            hypothesis.token_log_probs
             if self.end is None
-            else found.token_log_probs[found.ids != self.end]
+            else hypothesis.token_log_probs[hypothesis.ids != self.end]
         )
         kept = len(words)
         if at is not None:  # tokens that begin before the stop string
             starts = np.cumsum([0, *map(len, speller.pieces)])[:-1]
             kept = int((starts < at).sum())
         tops = [Alternatives()] * kept
-        if self.alternatives and self.generator.protocol is not None and len(found.ids):
+        if self.alternatives and self.generator.protocol is not None and len(hypothesis.ids):
             # in one pass, as a search keeps the probabilities of its own words only
-            laid = unroll(prompt.example, self.generator.protocol, found.ids)
+            laid = unroll(prompt.example, self.generator.protocol, hypothesis.ids)
             table = self.log_probs(laid)
             if self.end is not None:
-                table = table[found.ids != self.end]
+                table = table[hypothesis.ids != self.end]
             tops = self.top_tokens(table[:kept], words, gains, speller.pieces)
         pieces = speller.pieces[:kept]
-        return replace(made, pieces=pieces, gains=gains[:kept].tolist(), tops=tops)
+        return replace(reply, pieces=pieces, gains=gains[:kept].tolist(), tops=tops)
 
     def log_probs(self, example: Example) -> Floats:
         """[T, V] log-probabilities of all tokens at each place that an example asks for."""
@@ -308,7 +311,7 @@ class WritingRoute(DecodingRoute):
                     size = vocab.model.size
                     name = vocab.model.text(other) if other < size else vocab.pieces([other])[0]
                     named.setdefault(name, float(row[other]))
-            tops.append(sorted(named.items(), key=lambda one: -one[1]))
+            tops.append(sorted(named.items(), key=lambda entry: -entry[1]))
         return tops
 
     # what is answered
@@ -381,9 +384,9 @@ class Events(Stream):
         self.begun.add(index)
         return self.route.delta(index, added, first, done)
 
-    def write_chunk(self, choices: list[Any], **more: Any) -> bytes:
+    def write_chunk(self, choices: list[Any], **fields: Any) -> bytes:
         """An event with what is told of choices."""
-        return server_event({**self.route.frame(self.route.event), "choices": choices, **more})
+        return server_event({**self.route.frame(self.route.event), "choices": choices, **fields})
 
 
 def server_event(value: Any) -> bytes:

@@ -103,9 +103,9 @@ def llama_layout(norms: Mapping[str, str] = NORMS, forms: Mapping[str, Stored] =
 
 def head_groups(checkpoint: Checkpoint) -> Changes:
     """Heads of keys and values, and what no released model has."""
-    config, _, given, _ = checkpoint
+    config, _, declared, _ = checkpoint
     # as many heads as queries have are no groups, and one matrix with the queries
-    groups = given.get("num_key_value_heads") not in (None, config.num_heads)
+    groups = declared.get("num_key_value_heads") not in (None, config.num_heads)
     # the virtual row of our own presets belongs to no released model
     changes: Changes = {"num_virtual": 0, "max_positions": 0}
     changes["num_kv_heads"] = config.num_kv_heads if groups else 0
@@ -114,10 +114,10 @@ def head_groups(checkpoint: Checkpoint) -> Changes:
 
 def complete_llama(checkpoint: Checkpoint) -> Changes:
     """Heads of keys and values, and rotary positions, the same in all layers."""
-    _, _, given, where = checkpoint
-    rope = ropes(given, where)
-    refuse({**given, **rope}, {SHARE: 1.0, "rope_interleaved": False}, where)
-    return head_groups(checkpoint) | rotary(rope, where, given.get(BASE, 10000.0))
+    _, _, declared, where = checkpoint
+    rope = ropes(declared, where)
+    refuse({**declared, **rope}, {SHARE: 1.0, "rope_interleaved": False}, where)
+    return head_groups(checkpoint) | rotary(rope, where, declared.get(BASE, 10000.0))
 
 
 def llama_entries(config: ModelConfig) -> Changes:
@@ -137,14 +137,14 @@ def opens(config: ModelConfig) -> Changes:
 
 def _upper_windows(checkpoint: Checkpoint) -> Changes:
     """Qwen's windows, which only layers from a certain one on have, if any."""
-    config, _, given, where = checkpoint
+    config, _, declared, where = checkpoint
     windows: tuple[int, ...] = ()
-    types = layer_types(given, [FULL] * config.num_layers, where)
-    if given.get("use_sliding_window"):
-        first = check_value(given.get("max_window_layers", 28), int, "max_window_layers", where)
+    types = layer_types(declared, [FULL] * config.num_layers, where)
+    if declared.get("use_sliding_window"):
+        first = check_value(declared.get("max_window_layers", 28), int, "max_window_layers", where)
         default = [SLIDING if n >= first else FULL for n in range(config.num_layers)]
-        types = layer_types(given, default, where)
-        windows = read_windows({"sliding_window": WINDOW, **given}, types, where)
+        types = layer_types(declared, default, where)
+        windows = read_windows({"sliding_window": WINDOW, **declared}, types, where)
     return complete_llama(checkpoint) | {"layer_windows": windows}
 
 
@@ -155,11 +155,11 @@ def _about_upper_windows(config: ModelConfig) -> Changes:
 
 def _mistral(checkpoint: Checkpoint) -> Changes:
     """Mistral's layers have one window, or none, unless a file says more of each."""
-    given = {"sliding_window": WINDOW, **checkpoint.given}
-    usual = [FULL if given["sliding_window"] is None else SLIDING] * checkpoint.config.num_layers
-    types = layer_types(given, usual, checkpoint.where)
+    declared = {"sliding_window": WINDOW, **checkpoint.given}
+    usual = [FULL if declared["sliding_window"] is None else SLIDING] * checkpoint.config.num_layers
+    types = layer_types(declared, usual, checkpoint.where)
     return complete_llama(checkpoint) | {
-        "layer_windows": read_windows(given, types, checkpoint.where)
+        "layer_windows": read_windows(declared, types, checkpoint.where)
     }
 
 
@@ -169,24 +169,30 @@ def _about_mistral(config: ModelConfig) -> Changes:
 
 def _smollm3(checkpoint: Checkpoint) -> Changes:
     """SmolLM3's layers without rotary positions, by default every fourth one."""
-    config, _, given, where = checkpoint
+    config, _, declared, where = checkpoint
     count = config.num_layers
     key = "no_rope_layers"
-    every = check_value(given.get(f"{key[:-1]}_interval", 4), int, f"{key[:-1]}_interval", where)
-    usual = [int(every < 1 or (n + 1) % every > 0) for n in range(count)]
-    turns = check_value(usual if given.get(key) is None else given[key], list, key, where)[:count]
+    interval = check_value(
+        declared.get(f"{key[:-1]}_interval", 4), int, f"{key[:-1]}_interval", where
+    )
+    usual = [int(interval < 1 or (n + 1) % interval > 0) for n in range(count)]
+    turns = check_value(usual if declared.get(key) is None else declared[key], list, key, where)[
+        :count
+    ]
     if len(turns) < count or not {*map(repr, turns)} <= {"0", "1"}:
         raise CheckpointError(
             f"{where}: {key} must have 0 or 1 for each of {count} layers, got {turns!r}"
         )
     changes = complete_llama(checkpoint)
-    used = given.get("use_sliding_window") and given.get("sliding_window") is not None
+    used = declared.get("use_sliding_window") and declared.get("sliding_window") is not None
     # the flag counts only where no list says more: transformers makes the masks by the list
-    types = layer_types(given, [SLIDING if used and not own else FULL for own in turns], where)
+    types = layer_types(
+        declared, [SLIDING if used and not turning else FULL for turning in turns], where
+    )
     return (
         changes
-        | bases_of([changes["rotary_base"] * own for own in turns])
-        | {"layer_windows": read_windows(given, types, where)}
+        | bases_of([changes["rotary_base"] * turning for turning in turns])
+        | {"layer_windows": read_windows(declared, types, where)}
     )
 
 
@@ -195,40 +201,43 @@ def _about_smollm3(config: ModelConfig) -> Changes:
     # 0 stands for a layer without positions, which is told by `no_rope_layers`
     base = max(bases) or config.rotary_base
     rope = {"rope_parameters": about_rotary(config, base), BASE: base}
-    return _about_upper_windows(config) | rope | {"no_rope_layers": [int(own > 0) for own in bases]}
+    return (
+        _about_upper_windows(config) | rope | {"no_rope_layers": [int(base > 0) for base in bases]}
+    )
 
 
 def _gemma3(checkpoint: Checkpoint) -> Changes:
     """Gemma 3's layers with a window and those without have bases of their own."""
-    config, _, given, where = checkpoint
-    if given.get("query_pre_attn_scalar", 256) != config.key_width:
-        got = given.get("query_pre_attn_scalar", 256)
+    config, _, declared, where = checkpoint
+    if declared.get("query_pre_attn_scalar", 256) != config.key_width:
+        got = declared.get("query_pre_attn_scalar", 256)
         raise CheckpointError(
             f"{where}: unitk reads only query_pre_attn_scalar equal to head_dim "
             f"{config.key_width}, got {got!r}"
         )
-    every = check_value(
-        given.get("sliding_window_pattern", 6), int, "sliding_window_pattern", where
+    interval = check_value(
+        declared.get("sliding_window_pattern", 6), int, "sliding_window_pattern", where
     )
     usual = [
-        FULL if every > 0 and (n + 1) % every == 0 else SLIDING for n in range(config.num_layers)
+        FULL if interval > 0 and (n + 1) % interval == 0 else SLIDING
+        for n in range(config.num_layers)
     ]
-    types = layer_types(given, usual, where)
-    bases = {kind: given.get(key, base) for kind, (key, base) in GEMMA_BASES.items()}
+    types = layer_types(declared, usual, where)
+    bases = {kind: declared.get(key, base) for kind, (key, base) in GEMMA_BASES.items()}
     # its own flag halves the window, as both sides share it; the other one adds the slot itself
-    seen = {"sliding_window": WINDOW, **given}
-    if given.get(BIDIRECTIONAL) and SLIDING in types:
+    seen = {"sliding_window": WINDOW, **declared}
+    if declared.get(BIDIRECTIONAL) and SLIDING in types:
         window = check_value(seen["sliding_window"], int, "sliding_window", where)
-        seen |= {CAUSAL: False, "sliding_window": window // 2 + (given.get(CAUSAL) is False)}
-    changes = head_groups(checkpoint) | rotary_of_types(given, bases, types, where)
+        seen |= {CAUSAL: False, "sliding_window": window // 2 + (declared.get(CAUSAL) is False)}
+    changes = head_groups(checkpoint) | rotary_of_types(declared, bases, types, where)
     return changes | {"layer_windows": read_windows(seen, types, where)}
 
 
 def _about_gemma3(config: ModelConfig) -> Changes:
     changes: Changes = {"rope_parameters": {}}
-    for kind, own in bases_of_types(config).items():
+    for kind, bases in bases_of_types(config).items():
         key, usual = GEMMA_BASES[kind]
-        changes[key] = next(iter(own), usual)
+        changes[key] = next(iter(bases), usual)
         changes["rope_parameters"][kind] = about_rotary(config, changes[key])
     return (
         llama_entries(config)
@@ -304,9 +313,9 @@ UPPER: dict[str, Any] = {
 }
 
 
-def descendant(**own: Any) -> Family:
+def descendant(**entries: Any) -> Family:
     """A table that differs from Llama's in these entries."""
-    return Family(**LLAMA | own)
+    return Family(**LLAMA | entries)
 
 
 register("model_type", "qwen3")(
@@ -408,7 +417,9 @@ register("model_type", "gemma3_text")(
         complete=_gemma3,
         entries=_about_gemma3,
         opens=_opens_gemma3,
-        is_open=lambda given: given.get(CAUSAL) is False or given.get(BIDIRECTIONAL) is True,
+        is_open=lambda declared: (
+            declared.get(CAUSAL) is False or declared.get(BIDIRECTIONAL) is True
+        ),
         free=(*WINDOWS, "layer_rotary_bases"),
         check=_check_gemma3,
     )
