@@ -244,9 +244,10 @@ def rung_of(folder: Path, base: Sequence[str], size: str, tokens: int) -> Rung:
     shape = {"width": width, "num-layers": layers, "num-heads": heads, "ffn-width": ffn}
     words = [*base, *(f"--arch.{name}={value}" for name, value in shape.items())]
     words += [f"--save-dir={folder / task / f'{size}-{tokens}'}", "--resume"]
-    # the slots of an update follow from options and defaults, and the updates from these
+    # the slots of an update follow from options and defaults, and the updates from these; there
+    # are no more updates than slots, so that a run which goes on is not asked to end before
     try:
-        parsed = parse_train([*words, "--max-steps=1"])
+        parsed = parse_train([*words, f"--max-steps={tokens}"])
     except UsageError as error:  # the same training was parsed above, in another shape
         raise UsageError(f"{size} of --sizes or --held-out: {error}") from error
     start = prepare(parsed)
