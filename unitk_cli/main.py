@@ -174,6 +174,10 @@ def _run(verb: Verb | VerbGroup, words: list[str]) -> None:
             f"the output is written in {error.encoding}, which lacks "
             f"{error.object[error.start]!r}: set PYTHONIOENCODING=utf-8, or a locale with UTF-8"
         ) from error
+    except RuntimeError as error:
+        if not (loop := re.match("Symlink loop from '(.+)'", str(error))):  # of pathlib
+            raise
+        raise errors.DataError(f"{loop[1]}: a loop of links") from error
     except OSError as error:  # a disk that is full, or a file that may not be written
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise errors.UnitkError(TOO_MANY) from error
@@ -254,9 +258,9 @@ def main() -> None:
         eval("0")  # or Python, which has met it in an exec, ends by the signal, not with a code
         sys.exit(130)
     except (MemoryError, RuntimeError, ValueError) as error:
-        if (loop := "Symlink loop" in str(error)) or "Too many open files" in str(error):
-            report(f"unitk {called_verb()}: {error if loop else TOO_MANY}")  # from a library
-            sys.exit(3 if loop else 1)
+        if "Too many open files" in str(error):  # from a library
+            report(f"unitk {called_verb()}: {TOO_MANY}")
+            sys.exit(1)
         if not errors.out_of_memory(error):
             raise
         cure = find_verb(verb).cure if (verb := called_verb()) else ""

@@ -116,6 +116,19 @@ def test_whole_paths_and_what_cannot_be_looked_at(tmp_path, monkeypatch):
     assert tell(generate, ["--config", "shut/x.yaml"], "shut/x.yaml: odd") == "shut/x.yaml: odd"
 
 
+def test_a_loop_of_links_is_told_with_its_option(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    monkeypatch.setattr(sys, "argv", "unitk generate --checkpoint loop the".split())
+    with pytest.raises(SystemExit) as end:
+        main()
+    monkeypatch.setattr(UnitkError, "with_flags", False)
+    assert end.value.code == 3
+    assert re.fullmatch(
+        r"unitk generate: --checkpoint loop: [^\n]*links\n", capsys.readouterr().err
+    )
+
+
 def test_an_option_that_a_verb_lacks_is_not_named():
     wrong = "line 1: no field 'source', see --source-field; there are a"
     assert tell(find_verb("generate"), ["--input", "x"], wrong) == wrong
