@@ -50,5 +50,5 @@ class Bits(RawEvaluation):
         figures = likelihood.figures()
         named = {name: value for name, value in figures.items() if name != "kind"}
         lines = [f"{'kind':<24}{likelihood.kind}: {ABOUT[likelihood.kind]}", *figure_lines(named)]
-        about = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
-        return about, Judged(figures, lines)
+        subject = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
+        return subject, Judged(figures, lines)

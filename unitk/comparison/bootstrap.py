@@ -54,7 +54,7 @@ def resample(scores_SN: Doubles, weights_N: Doubles, stream: int = 0) -> Doubles
         draws = min(chunk, DRAWS - first)
         # how often each item is drawn, [draws, N]
         drawn = (items.integers(num_items, size=num_items) for _ in range(draws))
-        counts = np.stack([np.bincount(one, minlength=num_items) for one in drawn])
+        counts = np.stack([np.bincount(items, minlength=num_items) for items in drawn])
         means_DS = (counts @ scores_SN.T) / (counts @ weights_N)[:, None]
         # items are drawn once for all runs, which share them
         runs = seeds.integers(num_seeds, size=(draws, num_seeds))
@@ -83,7 +83,7 @@ def difference(
 
 
 def _matrix(scores: Sequence[Doubles], weights: Doubles | None) -> tuple[Doubles, Doubles]:
-    scores_SN = np.stack([np.asarray(one, np.float64) for one in scores])
+    scores_SN = np.stack([np.asarray(scores_N, np.float64) for scores_N in scores])
     require(scores_SN.shape[1] > 0, "an interval needs an item")
     return scores_SN, np.ones(scores_SN.shape[1]) if weights is None else weights
 

@@ -27,8 +27,8 @@ def estimator_of(task: Task, whole_words: bool = False) -> Estimator:
     name = task.estimator or ("pseudo" if task.protocol is None else "exact")
     if not task.estimator or whole_words:
         check_task(task, whole_words)
-    found: type[Estimator] = registry.get("estimator", name, "--task")
-    return found()
+    estimator: type[Estimator] = registry.get("estimator", name, "--task")
+    return estimator()
 
 
 @register("estimator", "exact")
@@ -81,14 +81,14 @@ class Drawn(Estimator):
 
     def costs(self, model: Decoder, task: Task, texts: Texts, how: Estimation) -> list[Cost]:
         bounded = cast(Bounded, task)
-        found = list[Cost]()
+        totals = list[Cost]()
         for first in range(0, len(texts), TOGETHER):
-            some = texts[first : first + TOGETHER]
+            windows = texts[first : first + TOGETHER]
             # one place more, for the symbols behind a text
-            costs = [np.zeros(len(text) + 1) for _, text in some]
+            costs = [np.zeros(len(text) + 1) for _, text in windows]
             for draw in range(how.draws):
                 numbers, examples, places = list[int](), list[Example](), list[Ids]()
-                for number, (before, text) in enumerate(some):
+                for number, (before, text) in enumerate(windows):
                     if len(text):
                         rng = np.random.default_rng([SEED, first + number, draw])
                         example, place = bounded.bound(before, text, rng)
@@ -103,8 +103,8 @@ class Drawn(Estimator):
                 ):
                     [ask] = example.asks
                     costs[number][place] -= ask.weight * gain.astype(np.float64) / how.draws
-            found += [Cost(cost[:-1], float(cost[-1])) for cost in costs]
-        return found
+            totals += [Cost(cost[:-1], float(cost[-1])) for cost in costs]
+        return totals
 
     def check(self, example: Example, model: Decoder, name: str) -> None:
         """Raise `DataError` unless an example fits the positions of a model."""

@@ -24,7 +24,7 @@ class Document:
     @property
     def size(self) -> int:
         """Bytes in UTF-8, one for each place where two sentences meet."""
-        return sum(len(one.encode()) for one in self.sentences) + len(self.sentences) - 1
+        return sum(len(sentence.encode()) for sentence in self.sentences) + len(self.sentences) - 1
 
 
 def open_documents(parsed: Parsed) -> list[Document]:

@@ -139,15 +139,21 @@ class Hints:
         note = NOTES.get(key, "")
         of_systems = ("fairseq's ", NAMES), ("transformers' ", TRANSFORMERS), ("", OTHERS)
         for system, names in of_systems:
-            for here in names.get(key, ()):
-                if here.split()[0] in known:
-                    return f"; {system}{spelled} is {here} here" + (f" ({note})" if note else "")
+            for option_here in names.get(key, ()):
+                if option_here.split()[0] in known:
+                    return f"; {system}{spelled} is {option_here} here" + (
+                        f" ({note})" if note else ""
+                    )
         return f"; {note}" if key == "joined_dictionary" else ""
 
     @staticmethod
     def choice(name: str, known: Collection[str]) -> str:
         """The hint for the value of an option, such as the name of a task, or for a verb."""
         for system, names in (("fairseq's ", CHOICES), ("", WORDS)):
-            if here := [one for one in names.get(name.replace("-", "_"), ()) if one in known]:
-                return f"; {system}{name} is {' or '.join(here)} here"
+            if choices := [
+                name_here
+                for name_here in names.get(name.replace("-", "_"), ())
+                if name_here in known
+            ]:
+                return f"; {system}{name} is {' or '.join(choices)} here"
         return ""

@@ -147,7 +147,7 @@ class UnitkTask(FairseqTask):
             main = replace(main, valid=(f"{split}={Path(self.cfg.data) / split}",))
         return open_data(replace(self.parsed, main=main))
 
-    def load_dataset(self, split: str, combine: bool = False, **more: Any) -> None:
+    def load_dataset(self, split: str, combine: bool = False, **options: Any) -> None:
         if split == "train":
             self.datasets[split] = UnitkDataset(self.opened.train, self.cfg.seed)
         else:

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredModel:
     """The tensors, settings and vocabulary that a format has read from a checkpoint."""
 
     path: Path  # the file, for errors
@@ -78,7 +78,7 @@ class Found:
 
     def build(self, given: Settings) -> Loaded:
         """A model in evaluation mode, with the options `given`."""
-        return build_found(self, given)
+        return build_stored(self, given)
 
     @property
     def arch(self) -> str:
@@ -100,7 +100,7 @@ class Format:
 
     about: str
     """One line about it, for `unitk list format`."""
-    find: Callable[[Path, Path | None], Found | Assembled] | None = None
+    find: Callable[[Path, Path | None], StoredModel | Assembled] | None = None
     """Find what a path holds, with the vocabulary at another path if that is given. None: the
     format is only written."""
     write: Callable[..., None] | None = None
@@ -176,25 +176,25 @@ class Format:
         write_defaults(folder, loaded.decoding)
 
 
-def build_found(found: Found, given: Settings) -> Loaded:
+def build_stored(stored: StoredModel, given: Settings) -> Loaded:
     """A model in evaluation mode of what was found in a checkpoint, with the options `given`.
 
     Symbols that the vocabulary has beyond the checkpoint's rows get rows of their own, whose logits
     are -inf. Raises `CheckpointError` for files that do not fit, and `UsageError` where an option
     is missing.
     """
-    parsed = _resolve_options(found, given)
+    parsed = _resolve_options(stored, given)
     arch: ModelConfig = parsed.components["arch"].config
-    state = _state(found, arch)
+    state = _state(stored, arch)
     task_choice = parsed.components["task"]
-    target_vocab = _vocab(found, len(state[TOKENS]))
+    target_vocab = _vocab(stored, len(state[TOKENS]))
     untrained: Task = task_choice.made_from(task_choice.config, target_vocab)
-    task = untrained.with_trained(pairs=found.answers, labels=found.labels)
+    task = untrained.with_trained(pairs=stored.answers, labels=stored.labels)
     _begin_segments(task, state, arch.num_segments)
-    found.check(task)
+    stored.check(task)
     sizes = dict.fromkeys(ROWS, len(target_vocab))
     if ENCODER in state:
-        task = _with_source_vocab(task, target_vocab, found, state)
+        task = _with_source_vocab(task, target_vocab, stored, state)
         sizes[ENCODER] = len(task.source_vocab)
     # symbols beyond the checkpoint's rows get new rows at the end
     rows = {name: len(state[name]) for name in sizes if name in state}
@@ -209,11 +209,11 @@ def build_found(found: Found, given: Settings) -> Loaded:
     model.load_state_dict(state, strict=False, assign=True)
     # a row that nobody trained must not win against those that were: its logits are -inf
     model.leave_out(rows)
-    if not found.says_heads and "arch.num_heads" not in given:
-        _assume_heads(found.path, arch)
-    for note in found.notes:
-        log.warning("%s: %s", found.path, note)
-    return Loaded(model.eval(), task, _component_options(parsed), rows, found.decoding(task))
+    if not stored.says_heads and "arch.num_heads" not in given:
+        _assume_heads(stored.path, arch)
+    for note in stored.notes:
+        log.warning("%s: %s", stored.path, note)
+    return Loaded(model.eval(), task, _component_options(parsed), rows, stored.decoding(task))
 
 
 def _begin_segments(task: Task, state: dict[str, Tensor], count: int) -> None:
@@ -231,16 +231,16 @@ def _assume_heads(path: Path, arch: ModelConfig) -> None:
 
 
 def _with_source_vocab(
-    task: Task, target_vocab: Vocab, found: Found, state: Mapping[str, Tensor]
+    task: Task, target_vocab: Vocab, stored: StoredModel, state: Mapping[str, Tensor]
 ) -> Task:
-    """The task with the vocabulary of the encoder: the one of its options, or the one found."""
+    """The task with the vocabulary of the encoder: the one of its options, or the one stored."""
     rows = len(state[ENCODER])
     chosen = task.source_vocab is not target_vocab
-    source_vocab = task.source_vocab if chosen else found.source_vocab
+    source_vocab = task.source_vocab if chosen else stored.source_vocab
     if source_vocab is not None:
         return task.with_attributes(source_vocab=fit_vocab(source_vocab, rows))
     if rows != len(state[TOKENS]):
-        raise UsageError(f"--task.source-vocab is needed for the encoder of {found.path}")
+        raise UsageError(f"--task.source-vocab is needed for the encoder of {stored.path}")
     return task
 
 
@@ -290,63 +290,63 @@ def _component_options(parsed: Parsed) -> dict[str, str]:
     return parsed.settings.only(*COMPONENTS).texts
 
 
-def _resolve_options(found: Found, given: Settings) -> Parsed:
+def _resolve_options(stored: StoredModel, given: Settings) -> Parsed:
     """Resolve the options of task and architecture: those of the checkpoint, then those given."""
-    arch = Component(found.arch, registry.get("arch", found.arch), found.config)
-    values = Parsed(NoOptions(), {"arch": arch}).settings.texts | {"task": found.task}
-    values |= {f"task.{name}": text for name, text in found.options.items()}
-    name = given["task"].text if "task" in given else found.task
-    if 0 < found.config.num_segments < (least := len(registry.get("task", name).segments)):
+    arch = Component(stored.arch, registry.get("arch", stored.arch), stored.config)
+    values = Parsed(NoOptions(), {"arch": arch}).settings.texts | {"task": stored.task}
+    values |= {f"task.{name}": text for name, text in stored.options.items()}
+    name = given["task"].text if "task" in given else stored.task
+    if 0 < stored.config.num_segments < (least := len(registry.get("task", name).segments)):
         values["arch.num_segments"] = str(least)
-    of_checkpoint = Settings.of_texts(values, Origin.CHECKPOINT, str(found.path))
+    of_checkpoint = Settings.of_texts(values, Origin.CHECKPOINT, str(stored.path))
     return resolve(NoOptions, of_checkpoint.under(given), COMPONENTS)
 
 
-def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
+def _state(stored: StoredModel, arch: ModelConfig) -> dict[str, Tensor]:
     """The checkpoint's tensors under unitk's names as fp32, before rows are added to a table."""
     stored_layers = arch.layer_groups or arch.depth
     # a damaged file may claim millions of layers, which would take hours to lay out
-    if stored_layers > len(found.tensors) or arch.depth > MOST_LAYERS:
-        raise CheckpointError(f"{found.path} does not have the tensors of {arch.depth:,} layers")
+    if stored_layers > len(stored.tensors) or arch.depth > MOST_LAYERS:
+        raise CheckpointError(f"{stored.path} does not have the tensors of {arch.depth:,} layers")
     # tables of positions and segments have their stored length; `read_checkpoint` extends them
     stored_rows = {
-        name: getattr(found.config, name) for name in ("max_positions", "max_positions2")
+        name: getattr(stored.config, name) for name in ("max_positions", "max_positions2")
     }
-    if 0 < found.config.num_segments < arch.num_segments:
-        stored_rows["num_segments"] = found.config.num_segments
-    rows = found.rows(TOKENS)
+    if 0 < stored.config.num_segments < arch.num_segments:
+        stored_rows["num_segments"] = stored.config.num_segments
+    rows = stored.rows(TOKENS)
     with torch.device("meta"):
-        model = build(replace(arch, **stored_rows), rows, found.rows(ENCODER) or rows)
+        model = build(replace(arch, **stored_rows), rows, stored.rows(ENCODER) or rows)
     shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
-    state = found.layout.to_ours(found.tensors, shapes, arch, found.path)
+    state = stored.layout.to_ours(stored.tensors, shapes, arch, stored.path)
     for name, tensor in state.items():
         if not tensor.isfinite().all():
             raise CheckpointError(
-                f"{found.path}: {name} has NaN or infinity, so it is not a weight"
+                f"{stored.path}: {name} has NaN or infinity, so it is not a weight"
             )
     return {name: tensor.to(torch.float32) for name, tensor in state.items()}
 
 
-def _vocab(found: Found, rows: int) -> Vocab:
+def _vocab(stored: StoredModel, rows: int) -> Vocab:
     """The vocabulary of a checkpoint, with an id for each of the `rows` of its embedding."""
-    if (vocab := found.vocab) is None:
-        raise UsageError(f"--vocab is needed: there is no vocabulary beside {found.path}")
+    if (vocab := stored.vocab) is None:
+        raise UsageError(f"--vocab is needed: there is no vocabulary beside {stored.path}")
     pieces = vocab.model.size
     if pieces <= len(vocab.symbols) and rows > len(vocab.symbols):
         raise DataError(
-            f"{found.path}: the vocabulary has {pieces} pieces, and the checkpoint {rows:,} rows "
+            f"{stored.path}: the vocabulary has {pieces} pieces, and the checkpoint {rows:,} rows "
             "(--vocab names another one)"
         )
     if rows - pieces > MOST_ROWS:
         log.warning(
             "%s: %s; is it the one of this model? (--vocab)",
-            found.path,
+            stored.path,
             f"the vocabulary has {pieces:,} pieces for {rows:,} rows",
         )
     try:
-        return fit_vocab(vocab, rows, found.symbols, found.spelled)
+        return fit_vocab(vocab, rows, stored.symbols, stored.spelled)
     except DataError as error:
-        raise DataError(f"{found.path}: {error}") from error
+        raise DataError(f"{stored.path}: {error}") from error
 
 
 def _grow(table: Tensor, count: int, std: float, generator: torch.Generator) -> Tensor:

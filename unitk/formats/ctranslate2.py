@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 def write(parts: Loaded, folder: Path) -> None:
     """Write an empty folder for `ctranslate2.Translator`, `Generator` or `Encoder`."""
-    with hf_folder(parts, folder, "ctranslate2", check_convertible) as (there, about):
-        kind = about["model_type"]
+    with hf_folder(parts, folder, "ctranslate2", check_convertible) as (source, declared):
+        kind = declared["model_type"]
         relu2 = parts.model.config.activation == "relu2"
         require(not relu2, "--to ctranslate2 has no activation relu2 (--arch.activation)")
         unscaled = kind == "t5" and not parts.model.config.output_scale
@@ -34,22 +34,22 @@ def write(parts: Loaded, folder: Path) -> None:
         require(not alone, "--to ctranslate2: it computes no T5 with one head (--arch.num-heads)")
         from ctranslate2.converters import TransformersConverter
 
-        made = TransformersConverter(str(there)).convert(str(there / "made"))
-        for path in Path(made).iterdir():
+        written = TransformersConverter(str(source)).convert(str(source / "made"))
+        for path in Path(written).iterdir():
             copy(path, folder / path.name)
     config = folder / "config.json"
     settings = json.loads(config.read_text(encoding="utf-8"))
     settings["layer_norm_epsilon"] = parts.model.config.norm_eps  # its own default is 1e-5
     create(config, json.dumps(settings, indent=2) + "\n")
-    if kind == "bert" and not about["architectures"][0].endswith("ForPreTraining"):
+    if kind == "bert" and not declared["architectures"][0].endswith("ForPreTraining"):
         log.warning("the exported pooler_output is meaningless: this model has no pooler")
 
 
 def check_convertible(kind: str, head: str) -> None:
     """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
     if kind not in FAMILIES or head:
-        what = f"a {kind} model" + (f" with a head of kind {head}" if head else "")
-        raise UsageError(f"--to ctranslate2 takes {', '.join(FAMILIES)}, not {what}")
+        model = f"a {kind} model" + (f" with a head of kind {head}" if head else "")
+        raise UsageError(f"--to ctranslate2 takes {', '.join(FAMILIES)}, not {model}")
 
 
 register("format", "ctranslate2")(

@@ -99,14 +99,14 @@ class FairseqDictionary(Dictionary):
     @property
     def numbers(self) -> bool:
         """Whether most symbols are numbers of another tokenizer's pieces."""
-        own = self.symbols[len(FIRST) :]
-        return 2 * sum(symbol.isdigit() for symbol in own) > len(own)
+        words = self.symbols[len(FIRST) :]
+        return 2 * sum(symbol.isdigit() for symbol in words) > len(words)
 
     @classmethod
     def read(cls, path: Path) -> bytes:
         paths = dictionaries(path) if path.is_dir() else [path]
-        if len({one.read_bytes() for one in paths}) > 1:
-            names = " and ".join(one.name for one in paths)
+        if len({path.read_bytes() for path in paths}) > 1:
+            names = " and ".join(path.name for path in paths)
             raise DataError(
                 f"has {names}, which differ: unitk reads pairs of one vocabulary, as "
                 "fairseq-preprocess --joined-dictionary makes them"

@@ -25,7 +25,7 @@ from unitk.errors import CheckpointError, UsageError
 from unitk.files import create
 from unitk.formats import settings
 from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_of, without_prefix
-from unitk.formats.base import Format, Found
+from unitk.formats.base import Format, StoredModel
 from unitk.formats.dictionary import FIRST as SYMBOLS
 from unitk.formats.dictionary import FairseqDictionary, open_dictionary
 from unitk.formats.fairseq_own import is_ours, read_ours
@@ -122,7 +122,7 @@ FIXED |= {"no_cross_attention": False, "cross_self_attention": False}
 FIXED |= {"adaptive_input": False, "character_embeddings": False}
 
 
-def find(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read a checkpoint, or a folder with checkpoint_best.pt or checkpoint_last.pt."""
     weights = find_file(path, (CHECKPOINT, "checkpoint_last.pt", "model.pt"), "checkpoint")
     checkpoint = read_pickle(weights)
@@ -142,7 +142,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     # what BART reads and writes has both ends marked
     bart = config.embedding_norm and not config.embedding_scale
     layout, heads = with_classes(kind.layout, tensors)
-    return Found(
+    return StoredModel(
         weights,
         tensors,
         layout,

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from unitk.data.corpus.folders import open_corpus
-from unitk.formats.base import COMPONENTS, Found
+from unitk.formats.base import COMPONENTS, StoredModel
 from unitk.formats.names import Layout
 from unitk.options.config import NoOptions, resolve
 from unitk.options.settings import Origin, gather_settings
@@ -29,7 +29,7 @@ def is_ours(cfg: Any) -> bool:
 
 def read_ours(
     cfg: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path, vocab: Path | None
-) -> Found:
+) -> StoredModel:
     """Read a model of `unitk fairseq-plugin`; its vocabulary is that of its data, or `vocab`.
 
     The names of labels, which the checkpoint lacks, come from its data.
@@ -53,7 +53,7 @@ def read_ours(
         labels = tuple(open_corpus(data / "train").manifest.get("labels", ()))
         objective = objective.with_trained(labels=labels)
         parts = with_heads(parsed, objective.heads).components
-    return Found(
+    return StoredModel(
         path,
         tensors,
         own_layout(tensors),

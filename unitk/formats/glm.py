@@ -12,7 +12,7 @@ from pathlib import Path
 from unitk.errors import CheckpointError, DataError, require
 from unitk.formats import archive as files
 from unitk.formats import settings
-from unitk.formats.base import Format, Found
+from unitk.formats.base import Format, StoredModel
 from unitk.formats.names import Layout, layer, prefix_names
 from unitk.formats.vocabs import vocab_beside, write_vocab
 from unitk.registry import register
@@ -62,7 +62,7 @@ TOKENIZERS = {30522: WORDPIECE, 50257: GPT2, 50265: ROBERTA}
 """Pieces of a tokenizer -> the ids of its symbols."""
 
 
-def find(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read the file, or a folder that holds it; the tokenizer is beside it or given as `vocab`."""
     weights = files.find_file(
         path, (CHECKPOINT, f"*/{CHECKPOINT}", "pytorch_model.bin"), CHECKPOINT
@@ -84,18 +84,18 @@ def find(path: Path, vocab: Path | None) -> Found:
         settings.config_of_preset(PRESETS[0]), weights, num_layers=layers, num_heads=heads, **sizes
     )
     # added_tokens.json is read here; the classes of GLM's tokenizers are its own
-    own = vocab_beside(weights, vocab, described=False)
+    opened = vocab_beside(weights, vocab, described=False)
     # a folder of that tokenizer, or of the port that GLM's authors made
     added = (vocab if vocab and vocab.is_dir() else weights.parent) / ADDED
-    return Found(
+    return StoredModel(
         weights,
         tensors,
         GLM,
         PRESETS,
         config,
         "glm_infill",
-        own,
-        symbols={} if own is None else symbols_of(own, added),
+        opened,
+        symbols={} if opened is None else symbols_of(opened, added),
         says_heads=HEADS in declared,
     )
 
@@ -107,7 +107,7 @@ def symbols_of(vocab: Vocab, added: Path) -> dict[str, int]:
     if added.exists():
         given = files.read_json(added)
         for name, spellings in ALIASES.items():
-            for spelling in [one for one in spellings if one in given]:
+            for spelling in [spelling for spelling in spellings if spelling in given]:
                 if not isinstance(given[spelling], int):
                     raise DataError(f"{added}: {spelling} must be an id, got {given[spelling]!r}")
                 fixed[name] = given[spelling]
@@ -125,14 +125,14 @@ def write(parts: Loaded, folder: Path) -> None:
     )
     files.save_pickle({"module": GLM.to_theirs(tensors, config)}, folder / CHECKPOINT)
     rows = len(tensors["embed.tokens.weight"])
-    about = {
+    entries = {
         "num_layers": config.num_layers,
         "hidden_size": config.width,
         HEADS: config.num_heads,
         "vocab_size": rows,
         "max_sequence_length": config.max_positions - 1,
     }
-    files.write_json(about, folder / "config.json")
+    files.write_json(entries, folder / "config.json")
     write_vocab(parts.task.vocab, folder, rows, plain=True)
 
 

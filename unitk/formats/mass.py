@@ -20,7 +20,7 @@ from unitk import registry
 from unitk.errors import CheckpointError, require
 from unitk.files import create
 from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_of, without_prefix
-from unitk.formats.base import Format, Found
+from unitk.formats.base import Format, StoredModel
 from unitk.formats.dictionary import XLMDictionary, symbols_of
 from unitk.formats.fairseq import SEQ2SEQ_KIND, config_of, current_names, options_of
 from unitk.formats.hf.generation import opening
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 DEFAULTS = {"activation_fn": "gelu", "no_scale_embedding": False}
 
 
-def find(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read a file of tensors, or a folder with one; dict.txt is beside it or given as `vocab`."""
     weights = find_file(path, (FILE, "checkpoint_best.pt", "*.pt", "*.pth"), "checkpoint")
     stored = read_pickle(weights)
@@ -57,8 +57,8 @@ def find(path: Path, vocab: Path | None) -> Found:
     config = config_of(KIND, tensors, given, weights, first=FIRST)
     # a dictionary is read here, any other vocabulary as it always is
     beside = (weights.parent / name for name in (*CUTTERS, DICT, "dict.src.txt"))
-    vocab = vocab or next((one for one in beside if one.exists()), None)
-    return Found(
+    vocab = vocab or next((file for file in beside if file.exists()), None)
+    return StoredModel(
         weights,
         tensors,
         KIND.layout,
@@ -124,7 +124,7 @@ def pack_qkv(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if part is None:
             packed[name.replace(".layernorm_embedding.", ".emb_layer_norm.")] = tensor
         elif part[2] == "q":
-            three = [tensors[f"{part[1]}.{one}_proj.{part[3]}"] for one in "qkv"]
+            three = [tensors[f"{part[1]}.{letter}_proj.{part[3]}"] for letter in "qkv"]
             packed[f"{part[1]}.in_proj_{part[3]}"] = torch.cat(three)
     return packed
 

@@ -28,9 +28,9 @@ class Outputs(nn.Module):
         self.model = model
         self.names = names
 
-    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        found = self.model(**dict(zip(self.names, given, strict=True)))
-        return tuple(found.values())
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        outputs = self.model(**dict(zip(self.names, inputs, strict=True)))
+        return tuple(outputs.values())
 
 
 def write(parts: Loaded, folder: Path) -> None:
@@ -39,15 +39,15 @@ def write(parts: Loaded, folder: Path) -> None:
     The inputs are input_ids, attention_mask and, if the model has segments, token_type_ids, all of
     shape [batch, slots] and int64. The outputs are those of the model's class in transformers.
     """
-    with hf_folder(parts, folder, "onnx", check_encoder) as (there, about):
-        [name] = about["architectures"]
+    with hf_folder(parts, folder, "onnx", check_encoder) as (source, config):
+        [name] = config["architectures"]
         import transformers
 
         require(
             hasattr(transformers, name),
             f"--to onnx: transformers itself has no {name}, whose code is the release's",
         )
-        model = getattr(transformers, name).from_pretrained(there).eval()
+        model = getattr(transformers, name).from_pretrained(source).eval()
         inputs = ["input_ids", "attention_mask"]
         if parts.model.config.num_segments > 1:
             inputs.append("token_type_ids")
@@ -71,15 +71,15 @@ def write(parts: Loaded, folder: Path) -> None:
 
 def check_encoder(kind: str, head: str) -> None:
     """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
-    what = f"a {kind} model" + (f" with a head of kind {head}" if head else "")
+    model = f"a {kind} model" + (f" with a head of kind {head}" if head else "")
     if registry.get(MODEL_TYPE, kind).task != "mlm" or head == "choice":
-        raise UsageError(f"--to onnx takes encoders of one text or two, not {what}")
+        raise UsageError(f"--to onnx takes encoders of one text or two, not {model}")
 
 
 def _shapes(model: nn.Module, inputs: list[str], slots: int) -> Mapping[str, torch.Size]:
     """The names and shapes of a model's outputs for `slots` input slots."""
     given = {name: torch.ones(BATCH, slots, dtype=torch.int64) for name in inputs}
-    return {name: found.shape for name, found in model(**given).items()}
+    return {name: output.shape for name, output in model(**given).items()}
 
 
 register("format", "onnx")(Format(about="ONNX: encoders.", write=write))

@@ -68,9 +68,9 @@ def write(
     if normalize:
         steps["Normalize"] = {}
     modules = [("", "Transformer")]
-    for number, (name, about) in enumerate(steps.items(), start=1):
+    for number, (name, settings) in enumerate(steps.items(), start=1):
         modules.append((f"{number}_{name}", name))
-        _write_step(folder / f"{number}_{name}", about)
+        _write_step(folder / f"{number}_{name}", settings)
     entries = [
         {"idx": i, "name": f"{i}", "path": path, "type": f"sentence_transformers.models.{name}"}
         for i, (path, name) in enumerate(modules)
@@ -81,12 +81,12 @@ def write(
     write_json({"similarity_fn_name": "cosine"}, folder / "config_sentence_transformers.json")
 
 
-def _write_step(folder: Path, about: dict[str, Any]) -> None:
+def _write_step(folder: Path, settings: dict[str, Any]) -> None:
     """Write the folder of a step behind the model, with the weights of words if it has some."""
     folder.mkdir()
-    write_json(about, folder / "config.json")
-    if "word_weights" in about:
-        weights = [about["word_weights"].get(piece, 1.0) for piece in about["vocab"]]
+    write_json(settings, folder / "config.json")
+    if "word_weights" in settings:
+        weights = [settings["word_weights"].get(piece, 1.0) for piece in settings["vocab"]]
         table = {"emb_layer.weight": torch.tensor(weights)[:, None]}
         write_safetensors(table, folder / "model.safetensors")
 
@@ -110,9 +110,9 @@ def _check_tokenizer(parts: Loaded, folder: Path) -> None:
     require(file.is_file(), f"--to {NAME}: the vocabulary has no {FAST} in transformers")
     read = next(iter(task.to_embed([np.array(task.vocab.encode(TRIED))]).towers.values()))
     equal_tensors = Tokenizer.from_file(str(file)).encode(TRIED).ids == read.token.tolist()
-    what = f"--to {NAME}: its tokenizer adds other symbols to a text than task {task.name} reads"
+    fault = f"--to {NAME}: its tokenizer adds other symbols to a text than task {task.name} reads"
     cure = f"; --task {parts.reader.name} takes another task of the model" if parts.reader else ""
-    require(equal_tensors, what + cure)
+    require(equal_tensors, fault + cure)
     # positions are counted from the first slot
     write_json({**read_json(folder / SETTINGS), "padding_side": "right"}, folder / SETTINGS)
 

@@ -24,7 +24,7 @@ from unitk.formats.archive import (
     without_prefix,
     write_json,
 )
-from unitk.formats.base import Format, Found
+from unitk.formats.base import Format, StoredModel
 from unitk.formats.hf.families import BARE, is_tied
 from unitk.formats.hf.tables.bert import BERT, BERT_KEYS, bert_sizes, masked_changes
 from unitk.formats.names import TURNED, Layout, Stored, Theirs, current_name
@@ -63,7 +63,7 @@ ROOTS = ("bert", "cls", "crit_mask_lm_smoothed")
 RELEASED = ("config.json", "vocab.txt")
 
 
-def find(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read a folder with weights and config.json, or the file of weights.
 
     Beside NAME.bin, as released, are NAME-config.json and NAME-vocab.txt. Without a configuration,
@@ -94,7 +94,7 @@ def find(path: Path, vocab: Path | None) -> Found:
         config, where, tied=is_tied(BERT, tensors), **masked_changes(tensors)
     )
     unilm1 = config.num_segments == 6
-    return Found(
+    return StoredModel(
         weights,
         tensors,
         FAST if f"{SELF}qkv_linear.weight".replace("#", "0") in tensors else SPLIT,
@@ -131,11 +131,11 @@ def write(parts: Loaded, folder: Path) -> None:
     rows = len(tensors["embed.tokens.weight"])
     # segments 4 and 5 are those of seq2seq
     first = 4 if config.num_segments == 6 else 0
-    about = settings.write(config, KEYS) | {"vocab_size": rows, "model_type": "unilm"}
-    about |= {"source_type_id": first, "target_type_id": first + 1}
+    entries = settings.write(config, KEYS) | {"vocab_size": rows, "model_type": "unilm"}
+    entries |= {"source_type_id": first, "target_type_id": first + 1}
     if not fast:
-        del about["rel_pos_bins"], about["max_rel_pos"]
-    write_json(about, folder / "config.json")
+        del entries["rel_pos_bins"], entries["max_rel_pos"]
+    write_json(entries, folder / "config.json")
     write_vocab(parts.task.vocab, folder, rows, plain=True)
 
 

@@ -32,7 +32,7 @@ def vocab_beside(path: Path, given: Path | None = None, described: bool = True) 
     folder = path if path.is_dir() else path.parent
     if given:
         return open_vocab(given)
-    if described and is_released(folder) and any((folder / one).is_file() for one in ABOUT):
+    if described and is_released(folder) and any((folder / name).is_file() for name in ABOUT):
         return open_vocab(folder)
     for name in FILES:
         paths = sorted(folder.glob(name))
@@ -124,8 +124,8 @@ def write_vocab(vocab: Vocab, folder: Path, rows: int, *, plain: bool = False) -
         create(folder / "vocab.txt", text)
         return
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    more = range(model.size, len(pieces))
-    added = [{"id": i, "content": pieces[i], **flags, "special": True} for i in more]
+    added_ids = range(model.size, len(pieces))
+    added = [{"id": i, "content": pieces[i], **flags, "special": True} for i in added_ids]
     spec["added_tokens"] = [*(spec.get("added_tokens") or []), *added]
     text = json.dumps(spec, ensure_ascii=False) if added else model.data.decode()
     create(folder / "tokenizer.json", text)

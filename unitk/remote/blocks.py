@@ -49,10 +49,10 @@ class Blocks:
             return self[where : where + 1][0]
         start, stop, _ = where.indices(len(self))
         # ids have 2 or 4 bytes, so none is cut by the end of a block
-        each = BLOCK // self.itemsize
+        items = BLOCK // self.itemsize
         parts = []
-        for number in range(start // each, -(-stop // each) if stop > start else 0):
-            low = number * each
+        for number in range(start // items, -(-stop // items) if stop > start else 0):
+            low = number * items
             parts.append(self._block(number)[max(start - low, 0) : stop - low])
         if len(parts) == 1:
             return parts[0]

@@ -99,7 +99,7 @@ class Address(RemotePath):
 
     def match_files(self) -> list[Path]:
         """The files that an address with wildcards stands for."""
-        return [Address(one) for one in self.store.match(str(self))]
+        return [Address(address) for address in self.store.match(str(self))]
 
     def open(self, mode: str = "r", *_: Any, encoding: str | None = None, **__: Any) -> IO[Any]:  # type: ignore[override]
         """Read the file as a stream; `files.new_file` writes."""
@@ -132,7 +132,9 @@ class Address(RemotePath):
             for name in sorted(old, key=lambda name: not name.endswith(MANIFEST)):
                 self.store.remove(f"{self}/{name}")
             self.store.forget_folder(str(self))
-            names = [one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_file()]
+            names = [
+                file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()
+            ]
             for name in sorted(names, key=lambda name: (name.endswith(MANIFEST), -name.count("/"))):
                 self.store.upload(path / name, f"{self}/{name}")
         files.discard(path, path)

@@ -76,13 +76,13 @@ def check_memory(plan: Sequence[dict[str, Any]], at_a_time: int, device: str) ->
     """Raise a UsageError where the largest runs do not fit the memory side by side."""
     from unitk.training.device import choose_device, free_memory
 
-    there = free_memory(choose_device(device))
+    free = free_memory(choose_device(device))
     # the largest runs may meet
     sizes = sorted((row["bytes"] for row in plan), reverse=True)[:at_a_time]
-    fits = sum(sizes) <= there
+    fits = sum(sizes) <= free
     require(
         fits,
-        f"--jobs {at_a_time} needs {sum(sizes) / 1e9:.2g} GB of memory, but {there / 1e9:.2g} GB "
+        f"--jobs {at_a_time} needs {sum(sizes) / 1e9:.2g} GB of memory, but {free / 1e9:.2g} GB "
         "are free",
     )
 

@@ -86,10 +86,10 @@ class Options(Checked):
             NAME.fullmatch(self.name) is not None,
             f"--name must be small letters, digits and hyphens, got {self.name!r}",
         )
-        for one in self.add:
-            option = one.startswith("--") and "\n" not in one
+        for text in self.add:
+            option = text.startswith("--") and "\n" not in text
             require(
-                option, f"--add must be options of sbatch, such as --partition=gpu, got {one!r}"
+                option, f"--add must be options of sbatch, such as --partition=gpu, got {text!r}"
             )
         require(not self.add or self.scheduler == "slurm", "--add has no effect but for slurm")
         require(not self.submit or self.output is not None, "--submit needs --output FILE")

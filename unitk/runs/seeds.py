@@ -45,16 +45,16 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
     seeds = range(config.seed, config.seed + config.seeds)
     rows = list[dict[str, Any]]()
     for seed in seeds:
-        own = replace(config, seed=seed, seeds=None, save_dir=folder / f"seed-{seed}")
-        start = prepare(replace(parsed, main=own))
+        settings = replace(config, seed=seed, seeds=None, save_dir=folder / f"seed-{seed}")
+        start = prepare(replace(parsed, main=settings))
         require(bool(start.data.valid), "--seeds compares validations: give --valid")
         if seed == seeds[0]:
             folder.mkdir(parents=True, exist_ok=True)
             files.write(folder / CONFIG, parsed.settings.yaml())
-        if start.resumed is None or not Progress.of(read_state(start.resumed)).end(own):
-            log.info("seed %d of %d to %d: %s", seed, seeds[0], seeds[-1], own.save_dir)
+        if start.resumed is None or not Progress.of(read_state(start.resumed)).end(settings):
+            log.info("seed %d of %d to %d: %s", seed, seeds[0], seeds[-1], settings.save_dir)
             train(start)
-        rows.append({"seed": seed, **best_of(own.save_dir)})
+        rows.append({"seed": seed, **best_of(settings.save_dir)})
         summary = sum_up(rows)
         files.write(folder / SEEDS, json.dumps(summary, indent=1) + "\n")
     for line in seed_lines(summary):
@@ -74,8 +74,9 @@ def best_of(folder: Path) -> dict[str, Any]:
 
 def sum_up(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The runs, and each score's mean and standard deviation (of a sample, n - 1)."""
-    each = {name: [run["scores"].get(name) for run in runs] for name in runs[0]["scores"]}
-    finite = {name: values for name, values in each.items() if None not in values}
+    names = runs[0]["scores"]
+    by_name = {name: [run["scores"].get(name) for run in runs] for name in names}
+    finite = {name: values for name, values in by_name.items() if None not in values}
     scores = {
         name: {"mean": mean(values), "std": stdev(values) if len(values) > 1 else None}
         for name, values in finite.items()

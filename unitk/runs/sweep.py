@@ -79,8 +79,10 @@ class Trial:
         """The step and the --best-metric of each validation so far; NaN is the worst of all."""
         metric = self.start.metric
         events = read_events(self.start.run.path / LOG)
-        found = [(event["step"], event.get(metric)) for event in events if event["kind"] == "valid"]
-        return [(step, math.nan if value is None else value) for step, value in found]
+        values = [
+            (event["step"], event.get(metric)) for event in events if event["kind"] == "valid"
+        ]
+        return [(step, math.nan if value is None else value) for step, value in values]
 
     def best(self, budget: int) -> float:
         """The best --best-metric within a budget, so that less is better; infinite without one."""

@@ -52,8 +52,8 @@ class RunView:
         if events:
             parts.append(f"update {events[-1]['step']:,}")
             # the newest value of each loss, in the order in which they were first logged
-            last = {name: one for event in events for name, one in event.items() if LOSS in name}
-            parts += [f"{name} {one:.4g}" for name, one in last.items() if one is not None]
+            last = {name: loss for event in events for name, loss in event.items() if LOSS in name}
+            parts += [f"{name} {loss:.4g}" for name, loss in last.items() if loss is not None]
         return f"Run({', '.join([str(self.path), *parts])})"
 
     def _repr_html_(self) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unitk.comparison.checks.base import DataSplit, Finding, Found, Status, Subjects
+from unitk.comparison.checks.base import DataSplit, Finding, Findings, Status, Subjects
 from unitk.comparison.checks.shared import SHOWN
 from unitk.comparison.checks.words import HashedTexts, folded_words, hash_corpus, join_texts
 from unitk.data.corpus.corpus import Corpus, Labelled, Pairs
@@ -26,7 +26,7 @@ RECORDS = 20_000  # of a corpus that are looked at, the first ones
 
 
 @register("check", "answers")
-def check_answers(subjects: Subjects) -> Found:
+def check_answers(subjects: Subjects) -> Findings:
     """Whether targets stand in their sources, or a word gives away the class of a text."""
     for split in subjects.all_splits():
         for name, place in split_corpora(split):
@@ -99,16 +99,16 @@ def judge_classes(subject: str, corpus: Labelled, vocab: Vocab) -> Finding:
     every = np.bincount(word, minlength=len(words))
     told = list[str]()
     sizes = np.bincount(label, minlength=len(corpus.labels))
-    for own in np.flatnonzero(sizes >= FEW).tolist():
-        here = np.bincount(word[label[number] == own], minlength=len(words))
-        tells = (here >= SURE * sizes[own]) & (here >= SURE * every)
+    for label_number in np.flatnonzero(sizes >= FEW).tolist():
+        counts_here = np.bincount(word[label[number] == label_number], minlength=len(words))
+        tells = (counts_here >= SURE * sizes[label_number]) & (counts_here >= SURE * every)
         if tells.any():
             first = int(np.argmax(texts.words == words[int(np.argmax(tells))]))
             at = int(np.searchsorted(texts.bounds, first, "right")) - 1
             spelled = folded_words(" ".join(map(vocab.decode, corpus.document(at))))
             place = first - int(texts.bounds[at])
             name = repr(spelled[place]) if place < len(spelled) else "a word"
-            told.append(f"{name} tells {corpus.labels[own]}")
+            told.append(f"{name} tells {corpus.labels[label_number]}")
     kinds = int((sizes > 0).sum())
     text = f"{len(told)} of {kinds} classes are told by a word"
     text += f" ({', '.join(told[:SHOWN])})" if told else ""

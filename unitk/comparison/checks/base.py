@@ -91,9 +91,9 @@ class TrainedRun:
     @cached_property
     def parsed(self) -> Parsed:
         """The options of the run as it would be started, or on other data."""
-        wanted = ("task", "arch", "criterion", "optimizer")
+        components = ("task", "arch", "criterion", "optimizer")
         return checkpoint.components(
-            self.state, self.checkpoint, recorded_options(self.state), wanted, TrainConfig
+            self.state, self.checkpoint, recorded_options(self.state), components, TrainConfig
         )
 
     @cached_property
@@ -107,9 +107,9 @@ class TrainedRun:
         main = self.parsed.main
         folders = [folder for folder, _ in main.weighted_data]
         held = {name: part(place, "valid") or place for name, place in main.named_valid}
-        if not main.valid and (own := part(folders[0], "valid")):
-            held = {"valid": own}
-        trained = (one for folder in folders for one in train_parts(folder))
+        if not main.valid and (inner := part(folders[0], "valid")):
+            held = {"valid": inner}
+        trained = (path for folder in folders for path in train_parts(folder))
         return DataSplit(self.name, tuple(trained), held)
 
     @property
@@ -136,10 +136,10 @@ class Subjects:
     def all_splits(self) -> list[DataSplit]:
         """The splits of folders and runs, each once."""
         splits: dict[tuple[Any, ...], DataSplit] = {}
-        for one in [*self.splits, *(run.whole_split for run in self.runs)]:
-            key = tuple(map(Path.resolve, (*one.train, *one.held_out.values())))
-            splits.setdefault(key, one)
+        for split in [*self.splits, *(run.whole_split for run in self.runs)]:
+            key = tuple(map(Path.resolve, (*split.train, *split.held_out.values())))
+            splits.setdefault(key, split)
         return list(splits.values())
 
 
-Found = Iterable[Finding]
+Findings = Iterable[Finding]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unitk.api.loading import load
-from unitk.comparison.checks.base import Finding, Found, Status, Subjects, TrainedRun
+from unitk.comparison.checks.base import Finding, Findings, Status, Subjects, TrainedRun
 from unitk.comparison.estimators import estimator_of
 from unitk.data.corpus.corpus import Corpus
 from unitk.errors import UsageError
@@ -19,7 +19,7 @@ ALLOWED = 1e-4  # of the cost of a text, by rounding
 
 
 @register("check", "batches")
-def check_batches(subjects: Subjects) -> Found:
+def check_batches(subjects: Subjects) -> Findings:
     """Check that a text costs the same alone, beside longer ones, and in another order."""
     for run in subjects.runs:
         yield compare_batches(run, subjects.device)
@@ -44,12 +44,12 @@ def compare_batches(run: TrainedRun, device: str) -> Finding:
     how = Estimation(max_tokens=1 << 14, draws=1)
     windows = [(text[:0], text) for text in texts]
     # texts of unlike length, so that all but the longest are padded
-    together = [one.total for one in estimator.costs(model, task, windows, how)]
+    together = [cost.total for cost in estimator.costs(model, task, windows, how)]
     # draws are those of a text's number: where there are some, only the first can be compared
     count = 1 if estimator.draws else len(windows)
-    alone = [estimator.costs(model, task, [one], how)[0].total for one in windows[:count]]
+    alone = [estimator.costs(model, task, [window], how)[0].total for window in windows[:count]]
     pairs = zip(alone, together, strict=False)
-    worst = max(abs(one - other) / max(abs(one), 1.0) for one, other in pairs)
+    worst = max(abs(cost - other) / max(abs(cost), 1.0) for cost, other in pairs)
     text = f"alone or beside others, costs differ by at most {worst:.1e}"
     status: Status = "ok" if worst <= ALLOWED else "FAULT"
     return Finding(status, "batches", run.name, text, {"difference": worst})

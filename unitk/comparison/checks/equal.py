@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unitk.comparison.checks.base import Finding, Found, Status, Subjects, TrainedRun
+from unitk.comparison.checks.base import Finding, Findings, Status, Subjects, TrainedRun
 from unitk.registry import register
 
 SLACK, MOST = 0.02, 0.1
@@ -17,7 +17,7 @@ OWN = ("save_dir", "seed", "resume", "device", "nproc", "threads", "log_every", 
 
 
 @register("check", "equal")
-def check_equal(subjects: Subjects) -> Found:
+def check_equal(subjects: Subjects) -> Findings:
     """Whether runs have the same data, length and further options, and their seeds."""
     runs = subjects.runs
     if len(runs) < 2:
@@ -25,9 +25,9 @@ def check_equal(subjects: Subjects) -> Found:
     yield agree("train data", {run.name: run.state["data"] for run in runs})
     yield agree("valid data", {run.name: valid_fingerprints(run) for run in runs})
     yield agree("vocabulary", {run.name: run.state["vocab"] for run in runs})
-    for what, slack in (("step", (0.0, 0.0)), ("texts", (SLACK, MOST)), ("tokens", (SLACK, MOST))):
+    for count, slack in (("step", (0.0, 0.0)), ("texts", (SLACK, MOST)), ("tokens", (SLACK, MOST))):
         yield compare_counts(
-            what, {run.name: int(getattr(run.progress, what)) for run in runs}, *slack
+            count, {run.name: int(getattr(run.progress, count)) for run in runs}, *slack
         )
     yield from compare_options(runs)
     yield seeds(runs)
@@ -39,29 +39,29 @@ def valid_fingerprints(run: TrainedRun) -> str:
     return " ".join(f"{name}={corpus.fingerprint}" for name, corpus in run.split.open_splits())
 
 
-def agree(what: str, each: Mapping[str, str]) -> Finding:
+def agree(name: str, values: Mapping[str, str]) -> Finding:
     """Whether a value is the same in all runs; the first run that differs is named."""
-    (first, value), *rest = each.items()
+    (first, value), *rest = values.items()
     other = next((name for name, one in rest if one != value), None)
-    text = f"equal in {len(each)} runs" if other is None else f"{other} has other than {first}"
-    return Finding("ok" if other is None else "FAULT", "equal", what, text)
+    text = f"equal in {len(values)} runs" if other is None else f"{other} has other than {first}"
+    return Finding("ok" if other is None else "FAULT", "equal", name, text)
 
 
-def compare_counts(what: str, each: Mapping[str, int], slack: float, most: float) -> Finding:
+def compare_counts(count: str, counts: Mapping[str, int], slack: float, most: float) -> Finding:
     """Whether counts are the same in all runs, but for a share; a note up to the share `most`."""
-    least, largest = (choose(each, key=each.__getitem__) for choose in (min, max))
-    text = f"{each[largest]:,} in {len(each)} runs"
+    least, largest = (choose(counts, key=counts.__getitem__) for choose in (min, max))
+    text = f"{counts[largest]:,} in {len(counts)} runs"
     status: Status = "ok"
-    if each[largest] > (1 + slack) * each[least]:
-        status = "note" if each[largest] <= (1 + most) * each[least] else "FAULT"
-        text = f"{least} has {each[least]:,}, {largest} has {each[largest]:,}"
-    elif each[largest] != each[least]:
-        text = f"{each[least]:,} to {each[largest]:,} in {len(each)} runs"
-    name = {"step": "updates"}.get(what, what)
-    return Finding(status, "equal", name, text, dict(each))
+    if counts[largest] > (1 + slack) * counts[least]:
+        status = "note" if counts[largest] <= (1 + most) * counts[least] else "FAULT"
+        text = f"{least} has {counts[least]:,}, {largest} has {counts[largest]:,}"
+    elif counts[largest] != counts[least]:
+        text = f"{counts[least]:,} to {counts[largest]:,} in {len(counts)} runs"
+    name = {"step": "updates"}.get(count, count)
+    return Finding(status, "equal", name, text, dict(counts))
 
 
-def compare_options(runs: Sequence[TrainedRun]) -> Found:
+def compare_options(runs: Sequence[TrainedRun]) -> Findings:
     """Options beside those of the task that differ between runs: a note each.
 
     Where runs have other components, such as another --arch, their options are counted only.
@@ -88,8 +88,8 @@ def seeds(runs: Sequence[TrainedRun]) -> Finding:
     # a setting is all options but those that every run has of its own
     groups = defaultdict[tuple[Any, ...], set[str]](set)
     for run in runs:
-        own = tuple(sorted(item for item in run.config.items() if item[0] not in OWN))
-        groups[own].add(run.config.get("seed", "absent"))
+        setting = tuple(sorted(item for item in run.config.items() if item[0] not in OWN))
+        groups[setting].add(run.config.get("seed", "absent"))
     counts = sorted(map(len, groups.values()))
     text = f"{counts[0]} to {counts[-1]}" if counts[0] != counts[-1] else str(counts[0])
     text += f" for each of {len(counts)} settings"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unitk.comparison.checks.base import DataSplit, Finding, Found, Status, Subjects, TrainedRun
+from unitk.comparison.checks.base import DataSplit, Finding, Findings, Status, Subjects, TrainedRun
 from unitk.data.corpus.corpus import Corpus
 from unitk.data.corpus.folders import corpus_vocab, open_corpus
 from unitk.registry import register
@@ -20,9 +20,11 @@ MOST = 20_000_000  # tokens of train that are counted
 
 
 @register("check", "floors")
-def check_floors(subjects: Subjects) -> Found:
+def check_floors(subjects: Subjects) -> Findings:
     """The cost of a token by uniform, unigram and bigram models, beside losses of runs."""
-    splits = [(one, None) for one in subjects.splits] + [(run.split, run) for run in subjects.runs]
+    splits = [(split, None) for split in subjects.splits] + [
+        (run.split, run) for run in subjects.runs
+    ]
     known: dict[Any, dict[str, float]] = {}
     for split, run in splits:
         for name, held in split.open_splits():
@@ -34,20 +36,20 @@ def check_floors(subjects: Subjects) -> Found:
 
 
 def write_floors(
-    split: DataSplit, run: TrainedRun | None, name: str, found: dict[str, float]
+    split: DataSplit, run: TrainedRun | None, name: str, costs: dict[str, float]
 ) -> Finding:
     """The floors as a line, and the best loss of a run."""
-    text = ", ".join(f"{one} {value:.3f}" for one, value in found.items())
+    text = ", ".join(f"{model} {value:.3f}" for model, value in costs.items())
     text += " nats a token"
-    figures = dict(found)
+    figures = dict(costs)
     status: Status = "ok"
     if run is not None and (losses := best_losses(run, name)):
-        text += "; best " + ", ".join(f"{one} {value:.3f}" for one, value in losses.items())
+        text += "; best " + ", ".join(f"{ask} {value:.3f}" for ask, value in losses.items())
         figures |= losses
         # heads of their own ask for labels such as "replaced", which are no tokens
-        own = set(run.config.get("arch.heads", "").replace(",", ":").split(":"))
-        tokens = [value for name, value in losses.items() if name not in own]
-        if min(tokens, default=0.0) > found["unigram"]:
+        heads = set(run.config.get("arch.heads", "").replace(",", ":").split(":"))
+        tokens = [value for name, value in losses.items() if name not in heads]
+        if min(tokens, default=0.0) > costs["unigram"]:
             status = "note"
             text = f"{text}: no better than counting words"
     return Finding(status, "floors", f"{split.name} {name}", text, figures)
@@ -61,8 +63,8 @@ def best_losses(run: TrainedRun, name: str) -> dict[str, float]:
             first, _, rest = key.partition("/")
             if event["kind"] == "valid" and rest.endswith("/nll") and value is not None:
                 if first.partition(".")[0] == name:
-                    own = f"{first.partition('.')[2]}/{rest}".strip("/").removesuffix("/nll")
-                    losses[own] = min(value, losses.get(own, math.inf))
+                    ask = f"{first.partition('.')[2]}/{rest}".strip("/").removesuffix("/nll")
+                    losses[ask] = min(value, losses.get(ask, math.inf))
     return losses
 
 
@@ -72,8 +74,8 @@ def floors(trained: Sequence[Any], held: Any, size: int) -> dict[str, float]:
     The last side of pairs counts. Unigrams have a count of one more each; bigrams are interpolated
     with unigrams as in Witten and Bell 1991, and the first token of a document has none.
     """
-    own = [read(corpus.sides[-1]) for corpus in trained]
-    train, starts = (np.concatenate([one[i] for one in own]) for i in (0, 1))
+    sides = [read(corpus.sides[-1]) for corpus in trained]
+    train, starts = (np.concatenate([side[i] for side in sides]) for i in (0, 1))
     tokens, begins = read(held.sides[-1])
     size = max(size, int(train.max(initial=0)) + 1, int(tokens.max(initial=0)) + 1)
     count = np.bincount(train, minlength=size) + 1.0

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unitk.comparison.checks.base import Finding, Found, Subjects, TrainedRun
+from unitk.comparison.checks.base import Finding, Findings, Subjects, TrainedRun
 from unitk.data.batching import spread
 from unitk.data.cuts import AT_THE_END, Text
 from unitk.data.mixture import Part
@@ -29,7 +29,7 @@ Record = tuple[Any, ...]  # what a task lays out: a text, or a source and a targ
 
 
 @register("check", "leaks")
-def check_leaks(subjects: Subjects) -> Found:
+def check_leaks(subjects: Subjects) -> Findings:
     """Whether an answer is visible to its own question, in any layout of the tasks of runs."""
     for run in subjects.runs:
         data = run.examples

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unitk.comparison.checks.base import Finding, Found, Status, Subjects
+from unitk.comparison.checks.base import Finding, Findings, Status, Subjects
 from unitk.comparison.likelihood import Doubles
 from unitk.data.files.readers import Record, records
 from unitk.errors import DataError
@@ -24,29 +24,32 @@ SIDES = ("good", "bad")
 
 
 @register("check", "scores")
-def check_scores(subjects: Subjects) -> Found:
+def check_scores(subjects: Subjects) -> Findings:
     """Ties of pair scores, numbers of half precision, what the shorter sentence explains, and
     whether several files have the same pairs."""
-    each = {path: PairScores.of_file(path) for path in subjects.scores}
-    for path, scores in each.items():
+    scores_of_files = {path: PairScores.of_file(path) for path in subjects.scores}
+    for path, scores in scores_of_files.items():
         yield from judge_scores(path, scores)
-    if len(each) > 1:
-        yield compare_pairs(each)
+    if len(scores_of_files) > 1:
+        yield compare_pairs(scores_of_files)
 
 
-def compare_pairs(each: Mapping[Path, PairScores]) -> Finding:
+def compare_pairs(scores_of_files: Mapping[Path, PairScores]) -> Finding:
     """Whether files have scores of the same pairs; the first that differs is named."""
-    first, *rest = each
+    first, *rest = scores_of_files
     for path in rest:
-        alone = [len(a.pairs - b.pairs) for a, b in permutations((each[first], each[path]))]
+        alone = [
+            len(a.pairs - b.pairs)
+            for a, b in permutations((scores_of_files[first], scores_of_files[path]))
+        ]
         if any(alone):
             text = f"{first} has {alone[0]} pairs that {path} lacks, which has {alone[1]} others"
             return Finding("FAULT", "pairs", str(path), text)
-    text = f"the same {len(each[first].pairs)} pairs in {len(each)} files"
+    text = f"the same {len(scores_of_files[first].pairs)} pairs in {len(scores_of_files)} files"
     return Finding("ok", "pairs", str(first), text)
 
 
-def judge_scores(path: Path, scores: PairScores) -> Found:
+def judge_scores(path: Path, scores: PairScores) -> Findings:
     """Look at a file of scores."""
     score, tokens, same = scores.score, scores.tokens, scores.same
     wins = score[:, 0] > score[:, 1]

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from unitk.comparison.checks.base import Finding, Found, Status, Subjects
+from unitk.comparison.checks.base import Finding, Findings, Status, Subjects
 from unitk.comparison.checks.words import (
     HashedTexts,
     Hashes,
@@ -36,16 +36,16 @@ SHOWN = 3  # texts that a line names
 
 
 @register("check", "shared")
-def check_shared(subjects: Subjects) -> Found:
+def check_shared(subjects: Subjects) -> Findings:
     """Held-out texts that are in train, too, exactly or nearly."""
     for split in subjects.all_splits():
         if not split.held_out:
             yield Finding("note", "shared", split.name, "there is no held-out text")
         trained = [(open_corpus(place).sides[0], corpus_vocab(place)) for place in split.train]
         for name, held in split.open_splits():
-            own = join_texts(hash_corpus(held.sides[0], corpus_vocab(split.held_out[name])))
+            texts = join_texts(hash_corpus(held.sides[0], corpus_vocab(split.held_out[name])))
             parts = (part for corpus, vocab in trained for part in hash_corpus(corpus, vocab))
-            yield compare_texts(f"{split.name} {name}", own, parts, subjects.shared)
+            yield compare_texts(f"{split.name} {name}", texts, parts, subjects.shared)
 
 
 def compare_texts(
@@ -63,8 +63,8 @@ def compare_texts(
     text += f"; {100 * covered:.2f} % of {LONG}-grams"
     if every:
         text += f" (text {', '.join(str(i + 1) for i in np.flatnonzero(alike)[:SHOWN])})"
-    some: Status = "note" if every or covered > allowed else "ok"
-    status: Status = "FAULT" if every > allowed * count else some
+    milder: Status = "note" if every or covered > allowed else "ok"
+    status: Status = "FAULT" if every > allowed * count else milder
     figures = {"texts": count, "exact": exact, "near": every - exact, "grams": covered}
     return Finding(status, "shared", subject, text, figures)
 
@@ -83,11 +83,13 @@ def find_shared(held: HashedTexts, trained: Iterable[HashedTexts]) -> SharedText
     """Compare held-out texts with those of train, which are read part by part."""
     lengths = held.lengths
     number = np.repeat(np.arange(len(lengths)), lengths)
-    own, own_without = hash_texts(held)
-    whole = Known.of(own, np.arange(len(own)))
-    without = Known.of(own_without, number)
+    hashes, hashes_without = hash_texts(held)
+    whole = Known.of(hashes, np.arange(len(hashes)))
+    without = Known.of(hashes_without, number)
     long, short = (Known.of(*runs_within(held, size)) for size in (LONG, SHORT))
-    runs, some_runs = (np.bincount(one.text, minlength=len(lengths)) for one in (long, short))
+    runs, some_runs = (
+        np.bincount(matches.text, minlength=len(lengths)) for matches in (long, short)
+    )
     enough = NEAR * np.maximum(some_runs, LEAST - SHORT + 1)
     near = np.zeros(len(lengths), bool)
     for part in trained:

@@ -59,10 +59,10 @@ class Spelling:
     @classmethod
     def of(cls, vocab: Vocab) -> Spelling:
         """The letters that the ids of a vocabulary stand for."""
-        each = [spell_id(vocab, index) for index in range(len(vocab))]
-        each.append([GAP])
-        letters = np.array([code for one in each for code in one], np.uint64)
-        return cls(letters, np.cumsum([0, *map(len, each)]))
+        spelled = [spell_id(vocab, index) for index in range(len(vocab))]
+        spelled.append([GAP])
+        letters = np.array([code for codes in spelled for code in codes], np.uint64)
+        return cls(letters, np.cumsum([0, *map(len, spelled)]))
 
     def hash_words(self, tokens: Ids, texts: Ids, sentences: Ids) -> HashedTexts:
         """The words of texts that begin at the tokens `texts` [D + 1], in sentences that begin at
@@ -78,8 +78,8 @@ class Spelling:
         where = np.arange(len(letters))
         since = where - np.maximum.accumulate(np.where(begins, where, 0))
         first = np.flatnonzero(begins)
-        own = letters * powers(BASE, int(since.max(initial=0)) + 1)[since]
-        words = np.add.reduceat(own, first) if len(first) else letters[:0]
+        weighted = letters * powers(BASE, int(since.max(initial=0)) + 1)[since]
+        words = np.add.reduceat(weighted, first) if len(first) else letters[:0]
         # the gaps before a text count in the places of its tokens
         gaps = np.searchsorted(sentences[:-1], texts)
         return HashedTexts(mix_bits(words), np.searchsorted(first, at[texts + gaps]))
@@ -165,17 +165,19 @@ def hash_texts(texts: HashedTexts) -> tuple[Hashes, Hashes]:
     starts = texts.bounds[:-1]
     lengths = texts.lengths
     place = np.arange(len(texts.words)) - np.repeat(starts, lengths)
-    own = texts.words * powers(BASE, int(lengths.max(initial=0)))[place]
-    sums = np.append(np.uint64(0), np.cumsum(own))
+    weighted = texts.words * powers(BASE, int(lengths.max(initial=0)))[place]
+    sums = np.append(np.uint64(0), np.cumsum(weighted))
     whole = sums[texts.bounds[1:]] - sums[starts]
     before = sums[:-1] - np.repeat(sums[starts], lengths)
     # what stands behind the word moves to the place before
-    behind = (np.repeat(whole, lengths) - before - own) * INVERSE
+    behind = (np.repeat(whole, lengths) - before - weighted) * INVERSE
     return mix_bits(whole), mix_bits(before + behind)
 
 
 def join_texts(parts: Iterable[HashedTexts]) -> HashedTexts:
     """Texts that were read in parts, as one."""
-    each = [*parts]
-    words = np.concatenate([np.zeros(0, np.uint64), *(one.words for one in each)])
-    return HashedTexts(words, np.cumsum([0, *(n for one in each for n in one.lengths)]))
+    texts_of_parts = [*parts]
+    words = np.concatenate([np.zeros(0, np.uint64), *(texts.words for texts in texts_of_parts)])
+    return HashedTexts(
+        words, np.cumsum([0, *(n for texts in texts_of_parts for n in texts.lengths)])
+    )

@@ -113,8 +113,8 @@ class AdaptiveMasking:
     def learn(self, model: Any, total: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
         """Update the difficulties with the predictions of all ranks, which `total` adds up."""
         head = model.heads.get(DIFFICULTY)
-        own = torch.zeros_like(head.seen) if self.own is None else self.own
-        [seen_2V] = total({DIFFICULTY: own}).values()
+        counts_2V = torch.zeros_like(head.seen) if self.own is None else self.own
+        [seen_2V] = total({DIFFICULTY: counts_2V}).values()
         head.learn(seen_2V.to(head.seen.dtype), self.every, self.kept)
         # an update without texts on this rank adds nothing
         self.own = None

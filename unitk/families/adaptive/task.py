@@ -59,8 +59,8 @@ class AdaptiveMLM(MLM):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         tokens, seg = frame_parts(text.parts, v.cls, v.sep)
-        wanted = share_at(c.mask_ratio, text.when) * len(tokens)
-        count = round(wanted) if c.rounding == "nearest" else int(wanted + rng.random())
+        expected = share_at(c.mask_ratio, text.when) * len(tokens)
+        count = round(expected) if c.rounding == "nearest" else int(expected + rng.random())
         places = np.flatnonzero(self.maskable(tokens))
         example = self.corrupt(tokens, seg, places, rng)
         if c.nsp and len(text.parts) > 1:

@@ -64,11 +64,11 @@ class ClozeCriterion:
     def relative(self, model: Network, states: States, batch: Batch, ask: Ask) -> Tensor:
         """Log-probabilities of single tokens among the candidates, [K, C]."""
         assert ask.among is not None
-        each = [
+        choices = [
             model.answer(states, batch, [replace(ask, label=torch.full_like(ask.label, c))])
             for c in range(len(ask.among))
         ]
-        return -torch.stack([terms.loss for terms in each], dim=1)
+        return -torch.stack([terms.loss for terms in choices], dim=1)
 
     def sum_log_probs(self, model: Network, states: States, batch: Batch, ask: Ask) -> Tensor:
         """Weighted log-probabilities of the tokens of each answer, [K, C]; -inf: no answer."""
@@ -77,6 +77,6 @@ class ClozeCriterion:
         real_KC = ask.rows >= 0
         # slots of an answer follow its first one, and answers follow each other
         answer_W = torch.searchsorted(ask.rows[real_KC], words.first.contiguous(), right=True) - 1
-        found = loss_W.new_zeros(int(real_KC.sum())).index_add(0, answer_W, -loss_W)
+        sums_N = loss_W.new_zeros(int(real_KC.sum())).index_add(0, answer_W, -loss_W)
         empty_KC = loss_W.new_full(ask.rows.shape, -torch.inf)
-        return empty_KC.masked_scatter(real_KC, found)
+        return empty_KC.masked_scatter(real_KC, sums_N)

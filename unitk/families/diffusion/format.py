@@ -31,7 +31,7 @@ from unitk.formats.archive import (
     write_json,
     write_safetensors,
 )
-from unitk.formats.base import Format, Found
+from unitk.formats.base import Format, StoredModel
 from unitk.formats.hf.families import is_tied
 from unitk.formats.hf.folder import WEIGHTS
 from unitk.formats.hf.tokenizer import write_tokenizer
@@ -147,7 +147,7 @@ MODELS = {
 }
 
 
-def find(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read config.json and weights from a folder; the tokenizer is in it or given as `vocab`."""
     weights = find_file(path, WEIGHTS, "model")
     where = weights.parent / "config.json"
@@ -173,7 +173,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     if kind.task is BD3LM:
         length = settings.check_value(declared.get("block_size", 1), int, "block_size", where)
         options["block_length"] = str(length)
-    return Found(
+    return StoredModel(
         weights,
         tensors,
         kind.layout,

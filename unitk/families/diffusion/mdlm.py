@@ -102,9 +102,9 @@ class Diffusion(Task):
         self.shift, self.separates = config.shift, config.ends
         self.first = {"cls": vocab.cls, "sep": vocab.sep}[config.opening]
 
-    def delimit(self, ids: Ids, more: Ids | tuple[int, ...]) -> Ids:
+    def delimit(self, ids: Ids, end: Ids | tuple[int, ...]) -> Ids:
         """Tokens between the symbol before a text and what comes behind."""
-        return np.concatenate([[self.first], ids, more]).astype(np.int64)
+        return np.concatenate([[self.first], ids, end]).astype(np.int64)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         tokens = self.delimit(text.ids, (self.vocab.sep,) * self.config.ends)

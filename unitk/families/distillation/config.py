@@ -62,8 +62,8 @@ class DistillConfig(Checked):
             if not re.fullmatch(r"\d{1,4}=\d{1,4}", pair):
                 raise UsageError(f"--criterion.layers must be STUDENT=TEACHER,..., got {pair!r}")
         named = ("labels", "logits", "states", "attention")
-        some = any(getattr(self, f"{one}_weight") for one in named)
-        require(some, "--criterion distill: all weights are 0, so nothing is learned")
+        any_weight = any(getattr(self, f"{name}_weight") for name in named)
+        require(any_weight, "--criterion distill: all weights are 0, so nothing is learned")
         # a map of depths is for what is compared by depth
         deep = self.states_weight > 0 or self.attention_weight > 0
         require(

@@ -126,9 +126,9 @@ class Distillation:
             require(longer, f"{given} has {theirs.room} positions: give {name} {theirs.room}")
             # rows that a teacher lacks would be read all the same
             for table in ("num_segments", "num_virtual"):
-                more = getattr(ours, table) <= max(getattr(theirs, table), 1)
+                covered = getattr(ours, table) <= max(getattr(theirs, table), 1)
                 require(
-                    more,
+                    covered,
                     f"{given} has --arch.{table.replace('_', '-')} {getattr(theirs, table)}, and "
                     f"the model {getattr(ours, table)}",
                 )

@@ -91,9 +91,9 @@ class ReplacedTokens:
         count = len(ask.label)
         size = compare.CHUNK
         run = chunk if count <= size else partial(recompute, chunk)
-        some = [slice(i, i + size) for i in range(0, count, size)]
-        each = [run(asked.chunk(one), ask.label[one], draw_K[one]) for one in some]
-        nll_K, correct_K, drawn_K = (torch.cat(parts) for parts in zip(*each, strict=True))
+        slices = [slice(i, i + size) for i in range(0, count, size)]
+        results = [run(asked.chunk(rows), ask.label[rows], draw_K[rows]) for rows in slices]
+        nll_K, correct_K, drawn_K = (torch.cat(parts) for parts in zip(*results, strict=True))
         return nll_K, correct_K, drawn_K
 
 

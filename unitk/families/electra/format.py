@@ -14,7 +14,7 @@ import torch
 
 from unitk.errors import CheckpointError, UsageError, require
 from unitk.families.electra.config import DETECT, ElectraConfig
-from unitk.formats.base import Format, Found
+from unitk.formats.base import Format, StoredModel
 from unitk.formats.hf import folder as hf
 from unitk.formats.hf.families import BARE, CHOICES, TEXTS, Changes, Checkpoint, Family
 from unitk.formats.hf.tables.bert import (
@@ -142,7 +142,7 @@ register("model_type", "electra")(
 )
 
 
-def find(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read a folder that holds discriminator/ and generator/."""
     for side in SIDES:
         if not (path / side).is_dir():
@@ -169,7 +169,9 @@ def find(path: Path, vocab: Path | None) -> Found:
     both = zip(SIDES, (discriminator, generator), strict=True)
     tensors = {f"{side}.{name}": t for side, network in both for name, t in network.tensors.items()}
     options = discriminator.options if discriminator.task == "electra" else {}
-    return Found(path, tensors, BOTH, PRESETS, config, "electra", discriminator.vocab, options)
+    return StoredModel(
+        path, tensors, BOTH, PRESETS, config, "electra", discriminator.vocab, options
+    )
 
 
 def with_generator(config: ModelConfig, drawn: ModelConfig) -> ElectraConfig:

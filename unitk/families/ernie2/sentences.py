@@ -76,15 +76,15 @@ def find_connectives(
     stand behind a connective.
     """
     sizes: Sequence[int] = sorted({len(marker) for marker in markers}, reverse=True)
-    found = []
+    connectives = []
     for number, start in enumerate(starts.tolist()[1:], start=1):
         stop = starts[number + 1] if number + 1 < len(starts) else len(text)
         for size in sizes:
             label = markers.get(tuple(text[start : start + size].tolist()))
             if label is not None and start + size < stop and words[start + size]:
-                found.append((number, size, label))
+                connectives.append((number, size, label))
                 break
-    return found
+    return connectives
 
 
 @dataclass(frozen=True)
@@ -99,19 +99,25 @@ class Queries:
     def __call__(self, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
         edge, _, first = without_empty(sentences, documents)
         counts = np.diff(first)
-        own = np.arange(len(first) - 1)
-        flag = rng.integers(3, size=len(own))
-        flag = np.where((flag == 1) & (counts < 3), 2 * rng.integers(2, size=len(own)), flag)
+        document = np.arange(len(first) - 1)
+        flag = rng.integers(3, size=len(document))
+        flag = np.where((flag == 1) & (counts < 3), 2 * rng.integers(2, size=len(document)), flag)
         # a document other than the own one, as long as there are two
-        other = (own + rng.integers(1, max(len(own), 2), len(own))) % max(len(own), 1)
-        there = np.where(flag == 2, other, own)
+        other = (document + rng.integers(1, max(len(document), 2), len(document))) % max(
+            len(document), 1
+        )
+        other_document = np.where(flag == 2, other, document)
         # sentence 0 of a document is its query, 1 was clicked
         least = 1 + (flag == 1)
-        place = rng.integers(least, np.maximum(counts[there], least + 1))
+        place = rng.integers(least, np.maximum(counts[other_document], least + 1))
         place = np.where(flag == 0, 1, place)
-        kept = (counts > 1) & (counts[there] > 1) & ((flag < 2) == (there == own))
+        kept = (
+            (counts > 1)
+            & (counts[other_document] > 1)
+            & ((flag < 2) == (other_document == document))
+        )
         query = first[:-1][kept]
-        title = (first[there] + place)[kept]
-        a, b = (edge[np.stack([one, one + 1], axis=1)] for one in (query, title))
+        title = (first[other_document] + place)[kept]
+        a, b = (edge[np.stack([row, row + 1], axis=1)] for row in (query, title))
         a, b = shorten_parts(a, b, size, rng)
         return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, flag[kept])

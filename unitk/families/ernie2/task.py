@@ -129,8 +129,8 @@ class ERNIE2(Masked):
     def markers(self) -> dict[tuple[int, ...], int]:
         """The ids of each connective, with and without a comma, and its number."""
         spelt = [
-            (tuple(self.vocab.encode(one + comma)), number)
-            for number, one in enumerate(self.config.connectives)
+            (tuple(self.vocab.encode(connective + comma)), number)
+            for number, connective in enumerate(self.config.connectives)
             for comma in ("", ",")
         ]
         return {ids: number for ids, number in spelt if self.vocab.unk not in ids}
@@ -161,11 +161,13 @@ class ERNIE2(Masked):
                 name, *shuffle_segments(near, starts[1:], self.config.max_segments, rng), *symbols
             )
         if name == "discourse":
-            if not (found := find_connectives(near, starts, self.vocab.starts[near], self.markers)):
+            if not (
+                connectives := find_connectives(near, starts, self.vocab.starts[near], self.markers)
+            ):
                 return None
-            number, size, label = found[int(rng.integers(len(found)))]
-            each = np.split(near, starts[1:])
-            return layout(name, [each[number - 1], each[number][size:]], label, *symbols)
+            number, size, label = connectives[int(rng.integers(len(connectives)))]
+            sentences = np.split(near, starts[1:])
+            return layout(name, [sentences[number - 1], sentences[number][size:]], label, *symbols)
         return layout(name, text.parts, text.flag, *symbols) if two else None
 
 

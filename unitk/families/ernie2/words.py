@@ -30,13 +30,13 @@ def lower_case(vocab: Vocab) -> tuple[Ids, Bools]:
     texts = [vocab.model.text(index) for index in range(vocab.model.size)]
     # of several ids with one text, as bytes have, the first
     number = {text: index for index, text in reversed([*enumerate(texts)])}
-    found = np.arange(len(vocab))
-    found[: len(texts)] = [number.get(text.lower(), i) for i, text in enumerate(texts)]
-    capital = found != np.arange(len(vocab))
+    lowered = np.arange(len(vocab))
+    lowered[: len(texts)] = [number.get(text.lower(), i) for i, text in enumerate(texts)]
+    capital = lowered != np.arange(len(vocab))
     capital[: len(texts)] &= [text != text.lower() for text in texts]
     # what has no capital keeps its id, also where another id has the same text
-    found = np.where(capital, found, np.arange(len(vocab)))
-    return found, capital | np.isin(np.arange(len(vocab)), found[capital])
+    lowered = np.where(capital, lowered, np.arange(len(vocab)))
+    return lowered, capital | np.isin(np.arange(len(vocab)), lowered[capital])
 
 
 def ask_tags(name: str, rows: Ids, label: Ids) -> Ask:

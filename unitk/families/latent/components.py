@@ -78,10 +78,10 @@ class LatentConfig(ModelConfig):
     def head_config(self) -> ModelConfig:
         of_heads = ("heads", "head_pooler", "head_dense", "head_layers", "head_layer_norm")
         names = (*of_heads, "activation", "bias", "norm", "norm_eps")
-        own: dict[str, Any] = {name: getattr(self, name) for name in names}
+        values: dict[str, Any] = {name: getattr(self, name) for name in names}
         width = self.latent if self.head_latent else self.tower("enc").width
         # one attention head, as a head of this model has none: any width is a multiple of one
-        return ModelConfig(width=width, num_heads=1, num_layers=self.head_depth, **own)
+        return ModelConfig(width=width, num_heads=1, num_layers=self.head_depth, **values)
 
     def num_weights(self, vocab_size: int) -> int:
         bridge = self.memory * self.latent * self.num_layers * self.kv_width

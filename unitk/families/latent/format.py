@@ -21,7 +21,7 @@ from unitk.errors import CheckpointError
 from unitk.families.latent.components import LatentConfig
 from unitk.formats import archive as files
 from unitk.formats import settings
-from unitk.formats.base import Format, Found
+from unitk.formats.base import Format, StoredModel
 from unitk.formats.hf.tables import bert, gpt
 from unitk.formats.names import TURNED, Layout
 from unitk.formats.vocabs import vocab_beside, write_vocab
@@ -54,7 +54,7 @@ OUTPUTS = {"head_transform", "output_bias", "tied", "heads", "final_norm"}
 """Fields that an encoder without output layers does not use."""
 
 
-def find(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read the folder that holds the three, one of them, or the file training.bin."""
     folders = find_folders(path)
     where = folders.get("full", folders.get("decoder", path))
@@ -74,7 +74,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     beside = {side: vocab_beside(inner_folder) for side, inner_folder in side_folders.items()}
     given_vocab = open_vocab(vocab) if vocab else beside.get("decoder")
     rows = settings.shape_of(tensors, "decoder.transformer.wte.weight", where)[0]
-    return Found(
+    return StoredModel(
         where,
         tensors,
         OPTIMUS,

@@ -119,8 +119,8 @@ class LatentModel(Model):
                 yield parameter
 
 
-def _linear(wanted: bool, inputs: int, outputs: int) -> nn.Linear | None:
-    return nn.Linear(inputs, outputs, bias=False) if wanted else None
+def _linear(exists: bool, inputs: int, outputs: int) -> nn.Linear | None:
+    return nn.Linear(inputs, outputs, bias=False) if exists else None
 
 
 def _first(slots: Tensor, num_docs: int) -> Tensor:

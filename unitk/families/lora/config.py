@@ -48,13 +48,15 @@ class LoRA(AdapterConfig):
 
     def adapts(self, name: str) -> bool:
         """Whether a matrix with this name is adapted."""
-        return any(fnmatchcase(name, PLACES.get(one, one)) for one in self.on.split("+"))
+        return any(
+            fnmatchcase(name, PLACES.get(pattern, pattern)) for pattern in self.on.split("+")
+        )
 
     def apply(self, model: Any) -> None:
         import_object("unitk.families.lora.network:apply")(self, model)
 
     def merge(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = import_object("unitk.families.lora.network:merge_adapters")(
+        merged: dict[str, Tensor] = import_object("unitk.families.lora.network:merge_adapters")(
             self, tensors
         )
-        return found
+        return merged

@@ -66,16 +66,19 @@ def apply(config: LoRA, model: Model) -> None:
         if INSIDE.search(part) and isinstance(linear, nn.Linear) and child != "gate"
     }
     require(len(matched) > 0, "--adapter lora: this architecture has no matrix that is adapted")
-    for one in config.on.split("+"):
+    for place in config.on.split("+"):
         require(
-            any(replace(config, on=one).adapts(name) for name in matched),
-            f"--adapter: on={one} fits no matrix of this model; use {', '.join(PLACES)}, or "
+            any(replace(config, on=place).adapts(name) for name in matched),
+            f"--adapter: on={place} fits no matrix of this model; use {', '.join(PLACES)}, or "
             f"patterns of names such as {next(iter(matched))}",
         )
-    adapted = [one for name, one in matched.items() if config.adapts(name)]
+    adapted = [module for name, module in matched.items() if config.adapts(name)]
     # a matrix that is stacked of several is as high as one of them
-    heights = (len(one.weight) // getattr(one, "count", 1) for *_, one in adapted)
-    most = max(map(min, heights, (one.in_features for *_, one in adapted)))
+    ranks = list[int]()
+    for *_, linear in adapted:
+        height = len(linear.weight) // getattr(linear, "count", 1)
+        ranks.append(min(height, linear.in_features))
+    most = max(ranks)
     require(
         config.rank <= most,
         f"--adapter: rank must be at most {most}, the rank of the largest matrix that is adapted, "

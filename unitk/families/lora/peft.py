@@ -23,7 +23,7 @@ from unitk.errors import CheckpointError, require
 from unitk.families.lora.config import LoRA
 from unitk.families.lora.network import A, B
 from unitk.formats.archive import find_file, read_json, read_tensors, write_json, write_safetensors
-from unitk.formats.base import Format, Found
+from unitk.formats.base import Format, StoredModel
 from unitk.formats.hf.families import (
     GEMMA_TEXTS,
     PLACES,
@@ -185,7 +185,7 @@ def split_delta(
     return added
 
 
-def find(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read an adapter, and the base that adapter_config.json names."""
     adapter = read_json(path / CONFIG)
     where = path / CONFIG

@@ -30,7 +30,7 @@ class JointCrossEntropy(CrossEntropy):
         names = corpora(batch)
         sums = {name: loss.sums.pop(name) for name in names}
         loss.sums[JOINT] = torch.stack([*sums.values()]).sum()
-        loss.parts.update({f"{name}/loss": one.detach() for name, one in sums.items()})
+        loss.parts.update({f"{name}/loss": value.detach() for name, value in sums.items()})
         if not model.training and f"{names[0]}/correct" in loss.parts:
             # a corpus is validated on its own; these are what the line about it shows
             loss.parts[f"{JOINT}/correct"] = loss.parts[f"{names[0]}/correct"]

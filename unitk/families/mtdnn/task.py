@@ -67,7 +67,7 @@ class MTDNN(Headed):
     def task_of_form(self, form: str) -> Labelling:
         """The task that learns labels of a form, with the options of this one."""
         made_from = registry.get("task", TASKS[form])
-        given = {one.name: getattr(self.config, one.name) for one in fields(Headed.Config)}
+        given = {option.name: getattr(self.config, option.name) for option in fields(Headed.Config)}
         task: Labelling = made_from(made_from.Config(**given), self.vocab)
         return task
 
@@ -86,9 +86,9 @@ class MTDNN(Headed):
             return self.task_of_form("number")
         if name in known:
             return known[name]
-        there = f"the model learnt {', '.join(known)}"
-        require(not name, f"--task.corpus {name}: {there}")
-        require(len(known) == 1, f"--task.corpus is needed: {there}")
+        trained = f"the model learnt {', '.join(known)}"
+        require(not name, f"--task.corpus {name}: {trained}")
+        require(len(known) == 1, f"--task.corpus is needed: {trained}")
         return next(iter(known.values()))
 
     @property
@@ -99,7 +99,8 @@ class MTDNN(Headed):
     @property
     def heads(self) -> tuple[str, ...]:  # type: ignore[override]
         named = (
-            one.heads[0].replace(":label", f":{name}", 1) for name, one in self.corpus_tasks.items()
+            task.heads[0].replace(":label", f":{name}", 1)
+            for name, task in self.corpus_tasks.items()
         )
         return *named, *self.layout.table_heads
 
@@ -114,9 +115,9 @@ class MTDNN(Headed):
         return self.task_of_form("number").classify(parts, labels, rng)
 
     def lay_out(self, parts: list[Ids]) -> Example:
-        own = self.own
-        names = (name for name, one in self.corpus_tasks.items() if one is own)
-        return self.ask_for(next(names, "label"), own.lay_out(parts))
+        task = self.own
+        names = (name for name, known in self.corpus_tasks.items() if known is task)
+        return self.ask_for(next(names, "label"), task.lay_out(parts))
 
     def ask_for(self, name: str, example: Example) -> Example:
         """The example with the ask and the head of a corpus."""

@@ -34,4 +34,4 @@ class ClassesHead(Pooled):
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:
         """The log-odds of the mean of the models' probabilities."""
-        return torch.stack([one.float().sigmoid() for one in outputs]).mean(0).logit()
+        return torch.stack([logits.float().sigmoid() for logits in outputs]).mean(0).logit()

@@ -44,6 +44,6 @@ class MultiLabel(Labelling):
 
     def prediction(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         odds = (1 / (1 + np.exp(-output[0].astype(np.float64)))).tolist()
-        each = dict(zip(self.labels, odds, strict=True))
-        found = [name for name, logit in zip(self.labels, output[0], strict=True) if logit > 0]
-        return {"labels": found, "probabilities": each}
+        probabilities = dict(zip(self.labels, odds, strict=True))
+        positive = [name for name, logit in zip(self.labels, output[0], strict=True) if logit > 0]
+        return {"labels": positive, "probabilities": probabilities}

@@ -57,8 +57,8 @@ WAYS = {"bwd": -1, "fwd": 1}
 
 def spell_word(word: str, characters: int, symbol: int = 0) -> Ids:
     """The characters of a word as ids [C], or those of C or S; 0 for no word."""
-    own = [symbol] if symbol else [1 + byte for byte in word.encode()[: characters - 2]]
-    ids = [BEGIN, *own, END]
+    codes = [symbol] if symbol else [1 + byte for byte in word.encode()[: characters - 2]]
+    ids = [BEGIN, *codes, END]
     return np.array(ids + [FILL] * (characters - len(ids)))
 
 
@@ -92,12 +92,12 @@ class BiLM(Task):
         size = self.config.characters
         named = {vocab.cls: CLS, vocab.sep: SEP}
         pieces = vocab.pieces(list(range(len(vocab))))
-        rows = [spell_word(one, size, named.get(id_, 0)) for id_, one in enumerate(pieces)]
+        rows = [spell_word(piece, size, named.get(id_, 0)) for id_, piece in enumerate(pieces)]
         rows[vocab.pad] = np.zeros(size, np.int64)
         return np.stack(rows)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        first, last = (self.config.ends and one for one in (text.begins, text.ends))
+        first, last = (self.config.ends and edge for edge in (text.begins, text.ends))
         cls, sep = [self.vocab.cls] * first, [self.vocab.sep] * last
         tokens = np.concatenate([cls, text.ids, sep]).astype(np.int64)
         # words of other documents are asked for where what was read of these is carried on

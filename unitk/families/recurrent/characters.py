@@ -49,7 +49,7 @@ class CharacterEmbedding(nn.Module):
 
     def __init__(self, char_width: int, filters: tuple[str, ...], highways: int, width: int):
         super().__init__()
-        sizes = [(int(wide), int(count)) for wide, count in (one.split(":") for one in filters)]
+        sizes = [(int(wide), int(count)) for wide, count in (text.split(":") for text in filters)]
         self.widest = max(wide for wide, _ in sizes)
         total = sum(count for _, count in sizes)
         self.tokens = NoTable(width)
@@ -70,7 +70,9 @@ class CharacterEmbedding(nn.Module):
         words_UC, word = given.flatten(0, -2).unique(dim=0, return_inverse=True)
         x_UcC = self.chars(words_UC).mT
         # the largest value at any place; relu after it, which is the same and less work
-        x_UF = torch.cat([own(x_UcC).amax(-1).relu() for own in self.convolutions], -1)
+        x_UF = torch.cat(
+            [convolution(x_UcC).amax(-1).relu() for convolution in self.convolutions], -1
+        )
         for highway in self.highways:
             x_UF = highway(x_UF)
         return self.map(x_UF)[word].unflatten(0, chars.shape[:-1])

@@ -124,7 +124,7 @@ class RecurrentConfig(ArchConfig):
             len(self.towers) == 1 or not self.bptt_chunks,
             "--arch.bptt-chunks ends at one end of a text, but this --arch reads it from both ends",
         )
-        filters = [re.fullmatch(r"[1-9]\d*:[1-9]\d*", one) for one in self.char_filters]
+        filters = [re.fullmatch(r"[1-9]\d*:[1-9]\d*", text) for text in self.char_filters]
         self._require("char_filters", all(filters) and bool(filters), "WIDTH:COUNT,...")
         spells = "--arch.char-width makes words of characters: it needs"
         if self.char_width:
@@ -186,7 +186,7 @@ class RecurrentConfig(ArchConfig):
             layers += self.cell_width * self.width
         embedding = vocab_size * self.width
         if self.char_width:
-            sizes = [tuple(map(int, one.split(":"))) for one in self.char_filters]
+            sizes = [tuple(map(int, text.split(":"))) for text in self.char_filters]
             total = sum(count for _, count in sizes)
             embedding = self.char_width * (CHARACTERS + sum(wide * n for wide, n in sizes))
             embedding += total * (2 * self.highways * total + self.width)

@@ -83,7 +83,7 @@ class LSTM(nn.Module):
             on_R = (left_N > 0).nonzero()[:, 0]  # texts that have not ended
             left_R = left_N[on_R]
             row_R = on_R.to(x_NLI.device)
-            out_RP, cell_RC = (one[row_R].detach() if self.bptt else one[row_R] for one in state)
+            out_RP, cell_RC = (part[row_R].detach() if self.bptt else part[row_R] for part in state)
             near_R = left_R <= reach
             with torch.set_grad_enabled(bool(near_R.any())):  # no memory for what is not reached
                 given = x_NlI[row_R], left_R.clamp(max=size), (out_RP, cell_RC)
@@ -117,7 +117,7 @@ class LSTM(nn.Module):
     ) -> tuple[Tensor, State]:
         # torch's layer has a second bias, which would only add to the first
         weights = [self.weight_ih, around, self.bias, torch.zeros_like(self.bias)]
-        before = [one[None].to(x_NLI.dtype) for one in state]
+        before = [part[None].to(x_NLI.dtype) for part in state]
         how = weights, True, 1, 0.0, self.training, False
         if bool((length_N == x_NLI.shape[1]).all()):
             out_NLP, *after = _VF.lstm(x_NLI, before, *how, True)
@@ -126,9 +126,9 @@ class LSTM(nn.Module):
             # packing sorts the texts by their lengths, and so must their states be
             order, back = packed.sorted_indices, packed.unsorted_indices
             assert order is not None and back is not None
-            before = [one.index_select(1, order) for one in before]
+            before = [part.index_select(1, order) for part in before]
             data, *after = _VF.lstm(packed.data, packed.batch_sizes, before, *how)
-            after = [one.index_select(1, back) for one in after]
+            after = [part.index_select(1, back) for part in after]
             made = PackedSequence(data, *packed[1:])
             out_NLP, _ = pad_packed_sequence(made, True, total_length=x_NLI.shape[1])
         return out_NLP, (after[0][0], after[1][0])

@@ -49,8 +49,8 @@ class Order:
 
     def to_sequences(self, x_BTD: Tensor) -> Tensor:
         """States of slots as sequences [N, L, D]."""
-        found: Tensor = x_BTD.flatten(0, 1).index_select(0, self.place_NL.flatten())
-        return found.unflatten(0, self.place_NL.shape)
+        x_ND: Tensor = x_BTD.flatten(0, 1).index_select(0, self.place_NL.flatten())
+        return x_ND.unflatten(0, self.place_NL.shape)
 
     def back(self, x_NLD: Tensor, rows: int) -> Tensor:
         """Sequences as states of the slots of that many rows [B, T, D]; pads have 0."""
@@ -233,10 +233,10 @@ class LastStates:
     def follow(self, back: Tensor) -> None:
         """Hypothesis k of row b goes on from hypothesis back[b, k] of the step before."""
 
-        def own(table: Tensor) -> Tensor:
+        def reorder(table: Tensor) -> Tensor:
             return table.take_along_dim(back[..., None], 1)
 
-        self.states = [(own(output), own(cell)) for output, cell in self.states]
+        self.states = [(reorder(output), reorder(cell)) for output, cell in self.states]
 
     def select(self, rows: Tensor) -> LastStates:
         """The cache of these batch rows, copied."""
@@ -324,8 +324,10 @@ class RecurrentModel(Model):
         """The states that heads read: [B, T, 2 D], or those of several layers, [B, T, L, 2 D]."""
         side_by_side = torch.cat(list(states.values()), -1)
         if numbers := self.settings.head_layers:
-            each = [torch.cat([own[number] for own in every.values()], -1) for number in numbers]
-            side_by_side = torch.stack(each, dim=2)
+            by_number = [
+                torch.cat([layers[number] for layers in every.values()], -1) for number in numbers
+            ]
+            side_by_side = torch.stack(by_number, dim=2)
         return F.dropout(side_by_side, self.settings.head_dropout, self.training)
 
     def embed_words(self, batch: Batch) -> Tensor:

@@ -69,18 +69,18 @@ def find(path: Path, vocab: Path | None) -> Assembled:
         state["heads.lm.weight"] = output
     if bias is not None:
         state["heads.lm.bias"] = bias
-    for number, own in enumerate(layers):
-        state[f"layers.{number}.weight_ih"] = own["weight_ih"]
-        state[f"layers.{number}.weight_hh"] = own["weight_hh"]
-        state[f"layers.{number}.bias"] = own["bias_ih"] + own["bias_hh"]
+    for number, layer in enumerate(layers):
+        state[f"layers.{number}.weight_ih"] = layer["weight_ih"]
+        state[f"layers.{number}.weight_hh"] = layer["weight_hh"]
+        state[f"layers.{number}.bias"] = layer["bias_ih"] + layer["bias_hh"]
     return Assembled(file, options, words, rows=len(table), tensors=state)
 
 
-def _words(given: Path | None, file: Path) -> Vocab:
-    """The vocabulary `given`, or else that of the itos*.pkl beside the file."""
-    paths = [given] if given else sorted(file.parent.glob("itos*.pkl"))
-    what = "there is no itos*.pkl" if not paths else "there are several itos*.pkl"
-    require(len(paths) == 1, f"--vocab is needed: {what} beside {file}")
+def _words(vocab: Path | None, file: Path) -> Vocab:
+    """The vocabulary at the path `vocab`, or else that of the itos*.pkl beside the file."""
+    paths = [vocab] if vocab else sorted(file.parent.glob("itos*.pkl"))
+    lack = "there is no itos*.pkl" if not paths else "there are several itos*.pkl"
+    require(len(paths) == 1, f"--vocab is needed: {lack} beside {file}")
     [path] = paths
     if path.suffix != ".pkl":
         return open_vocab(path)
@@ -121,8 +121,8 @@ def _tensors(file: Path) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
                 layer[f"{kind}_{side}"] = tensor.float()
         elif name not in COPIES:
             rest[name] = tensor.float()
-    if more := rest.keys() - {"encoder.weight", "1.decoder.weight", "1.decoder.bias"}:
-        raise CheckpointError(f"{file} is not of an AWD-LSTM: it has {min(more)}")
+    if unknown := rest.keys() - {"encoder.weight", "1.decoder.weight", "1.decoder.bias"}:
+        raise CheckpointError(f"{file} is not of an AWD-LSTM: it has {min(unknown)}")
     whole = layers.keys() == set(range(len(layers))) and all(
         len(layer) == 4 for layer in layers.values()
     )

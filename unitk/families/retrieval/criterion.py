@@ -55,8 +55,8 @@ class Contrast:
         if key_ED.shape == (1, 2):
             warn_alone()
         losses = []
-        for own in widths:
-            scores_EM = self.scores(each_EDW[..., :own], key_ED)
+        for first in widths:
+            scores_EM = self.scores(each_EDW[..., :first], key_ED)
             losses.append(self.cross_entropy(scores_EM, key_ED))
         correct = (scores_EM.detach().argmax(1) == targets(scores_EM)).sum().float()
         return Loss({"pairs": torch.stack(losses).mean()}, {"pairs/correct": correct})
@@ -71,7 +71,7 @@ class Contrast:
             vectors_NW = vectors_NW.index_add(0, slots[DOC].flatten(), weighted_BTW.flatten(0, 1))
             pooled.append(vectors_NW.unflatten(0, (-1, docs_of(batch))))
         # the tower of sources, where there are two, has one doc an example
-        return torch.cat([*(one[:, :1] for one in pooled[:-1]), pooled[-1]], dim=1)
+        return torch.cat([*(vectors_ESW[:, :1] for vectors_ESW in pooled[:-1]), pooled[-1]], dim=1)
 
     def scores(self, each_EDW: Tensor, key_ED: Tensor) -> Tensor:
         """The cosines of sources and other texts by the temperature, [E, M]; -inf: no negative."""

@@ -58,22 +58,26 @@ class Ranking:
     ) -> Score:
         """The mean over queries of the first `most` texts, in per cent; `name` is its figure."""
         run = read_run(hypotheses)
-        judged = {q: own for path in references for q, own in read_judgements(path).items()}
-        wanted = {q: np.array([g for g in own.values() if g > 0]) for q, own in judged.items()}
-        asked = [query for query, gains in wanted.items() if len(gains)]
+        judged = {
+            q: gains_of for path in references for q, gains_of in read_judgements(path).items()
+        }
+        relevant = {
+            q: np.array([g for g in gains_of.values() if g > 0]) for q, gains_of in judged.items()
+        }
+        asked = [query for query, gains in relevant.items() if len(gains)]
         if not any(query in run for query in asked):
             raise DataError(f"{hypotheses} has no query that {references[0]} has a text for")
         values = []
         for query in asked:
-            found = run.get(query, [])[:most]
-            gains = np.array([max(judged[query].get(one, 0.0), 0.0) for one in found])
+            ranked = run.get(query, [])[:most]
+            gains = np.array([max(judged[query].get(document, 0.0), 0.0) for document in ranked])
             # places that hold nothing gain nothing
-            short = (most or len(wanted[query])) - len(gains)
-            values.append(self.measure(np.pad(gains, (0, max(short, 0))), wanted[query]))
+            short = (most or len(relevant[query])) - len(gains)
+            values.append(self.measure(np.pad(gains, (0, max(short, 0))), relevant[query]))
         nothing = sum(query not in run for query in asked)
-        about = f"{self.about}; nothing was found for {nothing:,} queries" if nothing else ""
+        text = f"{self.about}; nothing was found for {nothing:,} queries" if nothing else ""
         figures = {name: 100 * float(np.mean(values)), "queries": len(asked)}
-        return Score(figures, about or self.about)
+        return Score(figures, text or self.about)
 
 
 register("metric", "ndcg")(Ranking("normalized discounted cumulative gain, in per cent", ndcg))

@@ -35,7 +35,7 @@ def rank_nearest(queries_QW: Floats, blocks: Iterable[Floats], most: int) -> tup
         )
         found_QK = _first(scores_QM, most)
         scores_QK, number_QK = (
-            np.take_along_axis(one, found_QK, axis=1) for one in (scores_QM, number_QM)
+            np.take_along_axis(table, found_QK, axis=1) for table in (scores_QM, number_QM)
         )
     return scores_QK, number_QK
 

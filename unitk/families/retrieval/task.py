@@ -116,11 +116,11 @@ class Contrastive(Understanding):
         return "two_towers_small" if two else super().component(kind, config)
 
     def reading_as(self, side: str) -> Self:
-        own = super().reading_as(side)
+        task = super().reading_as(side)
         return (
-            own
+            task
             if len(self.sides) == 1
-            else own.with_attributes(to_embed=partial(own.embed_as, side))
+            else task.with_attributes(to_embed=partial(task.embed_as, side))
         )
 
     def embed_as(self, side: str, source: list[Ids]) -> Example:
@@ -143,13 +143,13 @@ class Contrastive(Understanding):
         if not self.config.negatives:
             return self.lay_out_texts([source, [target]])
         first, *negatives = source
-        return self.lay_out_texts([[first], [target], *([one] for one in negatives)])
+        return self.lay_out_texts([[first], [target], *([negative] for negative in negatives)])
 
     def lay_out_texts(self, texts: list[list[Ids]]) -> Example:
         """The example of texts in parts."""
-        each = [self.fit(parts) for parts in texts]
-        weights = [weigh(slots, self.vocab, self.config.pool) for slots in each]
-        return layout(each, weights, len(self.sides))
+        laid = [self.fit(parts) for parts in texts]
+        weights = [weigh(slots, self.vocab, self.config.pool) for slots in laid]
+        return layout(laid, weights, len(self.sides))
 
     def fit(self, parts: list[Ids]) -> Slots:
         """A text laid out, its end cut off where the model has no positions for it."""

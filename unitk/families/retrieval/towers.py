@@ -24,18 +24,18 @@ class TwoTowersConfig(ModelConfig):
     network = "unitk.families.retrieval.network:TwoTowers"
 
     def num_weights(self, vocab_size: int) -> int:
-        own = self._weights(vocab_size, self.num_layers, output=False)
+        tower_weights = self._weights(vocab_size, self.num_layers, output=False)
         return (
             super().num_weights(vocab_size)
-            + own
+            + tower_weights
             - self.shared_embeddings * (vocab_size * self.table_width)
         )
 
 
-for name, config, about in (
+for name, config, text in (
     ("tiny", tiny(BERT), TESTS),
     ("small", for_cpu(BERT), CPU),
     ("base", BERT, "BERT-base, 2 x 110 M parameters."),
 ):
-    preset = Preset(TwoTowersConfig(**asdict(config)), f"Two towers, each: {about}")
+    preset = Preset(TwoTowersConfig(**asdict(config)), f"Two towers, each: {text}")
     register("arch", f"two_towers_{name}")(preset)

@@ -52,7 +52,7 @@ class Forms:
         sizes: dict[int, set[int]] = {}
         for known in self.entities:
             sizes.setdefault(known[0], set()).add(len(known))
-        self.sizes = {first: sorted(some, reverse=True) for first, some in sizes.items()}
+        self.sizes = {first: sorted(of_first, reverse=True) for first, of_first in sizes.items()}
         texts = [vocab.model.text(index).strip() for index in range(vocab.model.size)]
         self.first = np.array(list(self.sizes))
         # between which tokens a word may begin or end

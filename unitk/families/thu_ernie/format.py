@@ -18,7 +18,7 @@ from torch import Tensor
 from unitk.errors import CheckpointError
 from unitk.formats import settings
 from unitk.formats.archive import find_file, read_json, read_tensors
-from unitk.formats.base import Format, Found
+from unitk.formats.base import Format, StoredModel
 from unitk.formats.hf.folder import config_beside
 from unitk.formats.hf.tables.bert import BERT, BERT_KEYS, masked_changes
 from unitk.formats.names import Layout, current_name, prefix_names
@@ -45,7 +45,7 @@ LAYOUT = Layout(
 )
 
 
-def find(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read a folder of the release, or its file of weights."""
     weights = find_file(path, ("pytorch_model.bin", "*.bin"), "model")
     where = config_beside(weights)
@@ -66,7 +66,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     changes = masked_changes(tensors)
     config = settings.with_values(config, where, **sizes, **released, **changes)
     lacks = "the prediction of entities (cls.predictions_ent), which --task thu_ernie learns anew"
-    return Found(
+    return StoredModel(
         weights,
         number_fusions(tensors, config.num_layers, count),
         LAYOUT,
@@ -82,7 +82,7 @@ def find(path: Path, vocab: Path | None) -> Found:
 def fusions_of(given: Mapping[str, Any], layers: int, where: Path) -> tuple[int, bool]:
     """How many of the last layers read entities, and whether the first of these only mixes."""
     types = settings.check_value(given.get(TYPES), list, TYPES, where)
-    runs = [(kind, len([*some])) for kind, some in groupby(map(str, types))]
+    runs = [(kind, len([*layers_of_kind])) for kind, layers_of_kind in groupby(map(str, types))]
     kinds = [kind for kind, _ in runs]
     sizes = dict(runs)
     order = [kind for kind in ("sim", "mix", "norm") if kind in kinds]

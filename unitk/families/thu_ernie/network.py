@@ -46,15 +46,15 @@ class EntityFusion(nn.Module):
 
     def __init__(self, config: THUERNIEConfig, number: int):
         super().__init__()
-        own, inner = config.entity_config, config.ffn_width
+        entity_config, inner = config.entity_config, config.ffn_width
         last = number == config.num_fusions - 1
         attends = number > 0 or not config.entities_mix_first
-        self.attention = Attention(own) if attends else None
-        self.attention_norm = norm(own) if attends else nn.Identity()
+        self.attention = Attention(entity_config) if attends else None
+        self.attention_norm = norm(entity_config) if attends else nn.Identity()
         # the bias of W1 w is that of the sum: a slot without entity has BERT's
         self.up = nn.Linear(config.entity_width, inner * (1 + config.ffn_gate), bias=False)
         self.down = None if last else nn.Linear(inner, config.entity_width, bias=config.bias)
-        self.norm = nn.Identity() if last else norm(own)
+        self.norm = nn.Identity() if last else norm(entity_config)
 
     def forward(
         self,

@@ -103,15 +103,17 @@ class THUERNIE(MLM):
             self.config.forms, self.vocab
         )
 
-    def entity(self, parts: list[Ids], each: Sequence[list[Link]] | None = None) -> Ids:
+    def entity(self, parts: list[Ids], links_of_parts: Sequence[list[Link]] | None = None) -> Ids:
         """The numbers [T], from 1, of the entities beside framed parts; `each` are the links of the
         parts, those that are found if none are given."""
-        each = [self.find(part) for part in parts] if each is None else each
+        links_of_parts = (
+            [self.find(part) for part in parts] if links_of_parts is None else links_of_parts
+        )
         slots = places_of(parts, 1)
         numbers = np.zeros(1 + sum(len(part) + 1 for part in parts), np.int64)
-        for own, links in zip(slots, each, strict=True):
+        for places, links in zip(slots, links_of_parts, strict=True):
             for start, _, name in links:
-                numbers[own[start]] = self.numbers.get(name, 0)
+                numbers[places[start]] = self.numbers.get(name, 0)
         return numbers
 
     def add_noise(self, entity: Ids, rng: np.random.Generator) -> Ids:
@@ -137,9 +139,9 @@ class THUERNIE(MLM):
         """A text of one part with its own links."""
         require(bool(self.numbers), "texts with entities need their vectors: --task.entities FILE")
         example = super().pretrain(Text(parts, np.zeros(1, np.int64)), rng)
-        own = [(a, b, self.trained.labels[number]) for a, b, number in links.tolist()]
+        spans = [(a, b, self.trained.labels[number]) for a, b, number in links.tolist()]
         # links are of the last part
-        entity = self.entity(parts, [*[[]] * (len(parts) - 1), own])
+        entity = self.entity(parts, [*[[]] * (len(parts) - 1), spans])
         return layout(example, entity, self.add_noise(entity, rng))
 
     def lay_out_parts(self, parts: list[Ids]) -> Encoded:

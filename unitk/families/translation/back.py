@@ -53,8 +53,8 @@ class BackTranslating(CrossEntropy):
         fits = size == 0 or max(languages) < size
         require(fits, f"--task.languages: {max(languages)} is beyond --arch.num-segments {size}")
         seed = int(torch.randint(1 << 31, (), device=device))  # the loop seeds each micro-batch
-        found = self.translations(model, examples, languages, seed)
-        for number, (example, words) in enumerate(zip(examples, found, strict=True)):
+        translated = self.translations(model, examples, languages, seed)
+        for number, (example, words) in enumerate(zip(examples, translated, strict=True)):
             tokens = example.towers["enc"].token
             frame = frame_of(example)
             # the symbols around the text stay
@@ -84,11 +84,11 @@ class BackTranslating(CrossEntropy):
         drawn: dict[str, Any] = {"sampling": True, "temperature": self.temperature, "seed": seed}
         # all at once: a micro-batch has room for gradients, which the search does not need
         search = GenerateConfig(beam=1, max_tokens=NEVER, **drawn if self.temperature else {})
-        found = generate(model, prompts, protocol, search, constraints=Constraints(limits))
+        searched = generate(model, prompts, protocol, search, constraints=Constraints(limits))
         # in older versions of torch, autocast would use the weights that it converted here again,
         # which then have no gradients
         torch.clear_autocast_cache()
-        return [best.ids[best.ids != protocol.end] for best, *_ in found]
+        return [best.ids[best.ids != protocol.end] for best, *_ in searched]
 
 
 def frame_of(example: Example) -> int:

@@ -20,7 +20,7 @@ from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.families.translation.languages import PRESET, Translation, TranslationConfig
 from unitk.formats import settings
 from unitk.formats.archive import find_file, read_pickle, save_pickle, tensors_of
-from unitk.formats.base import Format, Found
+from unitk.formats.base import Format, StoredModel
 from unitk.formats.dictionary import XLM_FIRST, XLMDictionary
 from unitk.formats.names import Layout, Theirs, cross_layer, equal_tensors, layer, prefix_names
 from unitk.models.attention import CrossAttention, Fused, Source
@@ -75,9 +75,9 @@ def layout(config: TranslationConfig) -> Layout:
         out = tuple(f"{out}.{language}" for language in range(config.num_segments))
     kv = ("encoder_attn.#.k_lin", "encoder_attn.#.v_lin")
     attends = cross_layer("encoder_attn.#.q_lin", kv, out, "layer_norm15.#")
-    found = tower("decoder.", "") | prefix_names("decoder.", "layers.#.", attends)
+    names = tower("decoder.", "") | prefix_names("decoder.", "layers.#.", attends)
     return Layout(
-        found | tower("encoder.", "encoder.") | {"heads.lm": "decoder.pred_layer.proj"},
+        names | tower("encoder.", "encoder.") | {"heads.lm": "decoder.pred_layer.proj"},
         copies={OUTPUT: WORDS},
         ignored=(r"encoder\.pred_layer\..*",),
     )
@@ -98,7 +98,7 @@ def tower(root: str, ours: str) -> dict[str, Any]:
     }
 
 
-def find(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read a file of XLM, or a folder with one; the dictionary is in it or given as `vocab`."""
     path = find_file(path, (WEIGHTS, "*.pth"), "checkpoint")
     stored = read_pickle(path)
@@ -123,7 +123,7 @@ def find(path: Path, vocab: Path | None) -> Found:
         numbered = [f"{i} {name}" for i, name in names.items()] if isinstance(names, dict) else []
         known = ", ".join(numbered) or f"0 to {config.num_segments - 1}"
         notes.append(f"from language 0 into language 1, unless --task.languages is given ({known})")
-    return Found(
+    return StoredModel(
         path,
         tensors,
         layout(config),

@@ -59,8 +59,8 @@ class TranslationConfig(EncoderDecoderConfig):
 
     def num_weights(self, vocab_size: int) -> int:
         layers = self.decoder_layers or self.num_layers
-        more = (self.cross_maps - 1) * layers * self.width * self.heads_width
-        return super().num_weights(vocab_size) + more
+        further = (self.cross_maps - 1) * layers * self.width * self.heads_width
+        return super().num_weights(vocab_size) + further
 
 
 PRESET = "mass_translation"
@@ -106,7 +106,7 @@ class Multilingual(Seq2Seq):
         if len(languages) == 1:  # of texts; they are translated into the other language
             languages = [
                 *languages,
-                next((one for one in given if one != languages[0]), languages[0]),
+                next((language for language in given if language != languages[0]), languages[0]),
             ]
         return self.with_attributes(config=replace(self.config, languages=tuple(languages)))
 
@@ -130,13 +130,13 @@ class Translation(Multilingual, MASS):
     config: Config
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        own, _ = self.config.languages
-        return set_languages(super().pretrain(text, rng), own, own)
+        language, _ = self.config.languages
+        return set_languages(super().pretrain(text, rng), language, language)
 
     def prompt(self, source: list[Ids]) -> Example:
         example = super().prompt(source)
-        own, _ = self.config.languages
-        return set_languages(example, own, own) if len(self.run(source)) else example
+        language, _ = self.config.languages
+        return set_languages(example, language, language) if len(self.run(source)) else example
 
 
 @register("task", "back_translation")
@@ -155,8 +155,10 @@ class BackTranslation(Multilingual):
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            one, other = self.languages
-            require(one != other, f"--task.languages must be two languages, got {one},{other}")
+            first, second = self.languages
+            require(
+                first != second, f"--task.languages must be two languages, got {first},{second}"
+            )
 
     config: Config
     criterion = needs_criterion = "back_translation"
@@ -166,10 +168,10 @@ class BackTranslation(Multilingual):
         return self.frame + longest_translation(n)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        own, other = self.config.languages
-        example = set_languages(self.finetune([text.ids], text.ids, rng), own, own)
+        first, second = self.config.languages
+        example = set_languages(self.finetune([text.ids], text.ids, rng), first, first)
         example.towers["enc"].cross[:] = 0  # the decoder is to read its translation
-        return replace(example, inputs={INTO: np.array([other])})
+        return replace(example, inputs={INTO: np.array([second])})
 
 
 def set_languages(example: Example, source: int, target: int) -> Example:

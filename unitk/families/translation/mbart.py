@@ -64,9 +64,9 @@ class MBART(BART):
             f"{' '.join(have)}",
         )
         beyond = {code: len(vocab) + place for place, code in enumerate(self.virtual)}
-        own, other = (beyond.get(code, ids[code]) for code in config.languages)
-        assert own is not None and other is not None
-        self.codes = own, other
+        source_code, target_code = (beyond.get(code, ids[code]) for code in config.languages)
+        assert source_code is not None and target_code is not None
+        self.codes = source_code, target_code
 
     @property
     def behind(self) -> bool:
@@ -79,17 +79,17 @@ class MBART(BART):
 
     def reading(self, source: list[Ids]) -> Slots:
         sep = self.vocab.sep
-        own = self.codes[0]
-        before, after = ([], [sep, own]) if self.behind else ([own], [sep])
+        code = self.codes[0]
+        before, after = ([], [sep, code]) if self.behind else ([code], [sep])
         tokens = np.concatenate([before, self.join(source), after]).astype(np.int64)
         return stay(tokens, pos=np.arange(len(tokens)))
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        own, other = self.codes
+        source_code, target_code = self.codes
         # what is written is the text itself
-        if own == other:
+        if source_code == target_code:
             return super().pretrain(text, rng)
-        return self.with_attributes(codes=(own, own)).pretrain(text, rng)
+        return self.with_attributes(codes=(source_code, source_code)).pretrain(text, rng)
 
 
 def codes_of(vocab: Vocab) -> list[str]:

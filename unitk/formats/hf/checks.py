@@ -47,12 +47,12 @@ TYPES: dict[str, type] = {
 def check_config(given: Mapping[str, Any], family: Family, where: object) -> None:
     """Raise `CheckpointError` for parts that are not computed and for values of a wrong kind."""
     read = {*family.fixed, *(key for names in family.keys.values() for key in names)}
-    for key, what in UNCOMPUTED.items():
+    for key, feature in UNCOMPUTED.items():
         value = given.get(key)
         if key not in read and value not in (None, False, 0, 1, {}, []):
             shown = repr(value) if isinstance(value, int | float | str) else "set"
             raise CheckpointError(
-                f"{where}: unitk reads no model with {what}, but {key} is {shown}"
+                f"{where}: unitk reads no model with {feature}, but {key} is {shown}"
             )
     for key, kind in TYPES.items():
         if given.get(key) is not None:

@@ -31,16 +31,16 @@ class Checkpoint(NamedTuple):
 
     config: ModelConfig  # so far
     tensors: dict[str, Tensor]
-    given: Mapping[str, Any]
+    declared: Mapping[str, Any]
     """The settings of config.json."""
     where: Path  # config.json, for errors
 
 
-class Told(NamedTuple):
+class ModelFolder(NamedTuple):
     """The settings and the vocabulary in a folder, from which the options of its task follow."""
 
-    given: Mapping[str, Any]  # config.json
-    folder: Path
+    declared: Mapping[str, Any]  # config.json
+    path: Path
     vocab: Vocab | None
 
 
@@ -98,7 +98,7 @@ class Family:
     """Options of the layout of texts in fine-tuned models, beside `options`."""
     spelled: Callable[[Vocab], Mapping[int, str]] = lambda vocab: {}
     """For reading: names of ids that have no piece."""
-    told: Callable[[Told], Mapping[str, str]] = lambda told: {}
+    folder_options: Callable[[ModelFolder], Mapping[str, str]] = lambda model_folder: {}
     """For reading: options of the task that the files of a folder say."""
     buffers: Callable[[int], dict[str, Tensor]] = lambda rows: {}
     """For writing: tensors of the model over words that are stored without being weights."""

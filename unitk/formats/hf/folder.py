@@ -29,7 +29,7 @@ from unitk.formats.archive import (
     write_json,
     write_safetensors,
 )
-from unitk.formats.base import Format, Found
+from unitk.formats.base import Format, StoredModel
 from unitk.formats.hf import checks
 from unitk.formats.hf.families import (
     BOTH,
@@ -38,7 +38,7 @@ from unitk.formats.hf.families import (
     OUTPUTS,
     Checkpoint,
     Family,
-    Told,
+    ModelFolder,
     class_of,
     ending_of,
     families,
@@ -71,7 +71,7 @@ VIRTUAL = "embed.virtual.weight"
 log = logging.getLogger(__name__)
 
 
-def find(path: Path, vocab: Path | None) -> Found:
+def find(path: Path, vocab: Path | None) -> StoredModel:
     """Read a folder with config.json and weights, or its file of weights."""
     weights = find_file(path, WEIGHTS, "model")
     where = config_beside(weights)
@@ -96,7 +96,9 @@ def find(path: Path, vocab: Path | None) -> Found:
     checkpoint = Checkpoint(config, tensors, declared, where)
     changes |= family.complete(checkpoint)
     opened = _vocab(weights.parent, vocab)
-    fine = detect_task(family, checkpoint, family.told(Told(declared, where.parent, opened)))
+    fine = detect_task(
+        family, checkpoint, family.folder_options(ModelFolder(declared, where.parent, opened))
+    )
     config = settings.with_values(config, where, **changes | fine.changes)
     checks.check_word_output(config, family, declared, where)
     task = fine.task
@@ -109,7 +111,7 @@ def find(path: Path, vocab: Path | None) -> Found:
     kept = settings.check_value(declared.get(KEPT, {}), dict, KEPT, where)
     if "task" in kept:
         task, options, answers = _read_kept(kept, where)
-    return Found(
+    return StoredModel(
         weights,
         tensors,
         layout_of(family, config, fine.head),

@@ -14,7 +14,7 @@ from unitk.decoding.constraints.base import word_rules
 from unitk.decoding.files.defaults import NAME, read_defaults
 from unitk.errors import CheckpointError, UsageError
 from unitk.formats.archive import read_json
-from unitk.formats.hf.families import Told
+from unitk.formats.hf.families import ModelFolder
 from unitk.formats.hf.vocabularies.fairseq import CODE
 from unitk.formats.settings import check_value
 from unitk.options.config import flag
@@ -181,7 +181,7 @@ def bart_opening(config: Mapping[str, Any], folder: Path) -> str:
     return "cls" if first == (cls, None) else "both"
 
 
-def mbart_options(told: Told) -> dict[str, str]:
+def mbart_options(model_folder: ModelFolder) -> dict[str, str]:
     """The languages of an mBART, and the place of their codes.
 
     mBART-50 says so by the class of its tokenizer. A model that writes one language has it in
@@ -189,19 +189,23 @@ def mbart_options(told: Told) -> dict[str, str]:
     """
 
     def read_if_there(name: str) -> dict[str, Any]:
-        return read_json(told.folder / name) if (told.folder / name).exists() else {}
+        return read_json(model_folder.path / name) if (model_folder.path / name).exists() else {}
 
     tokenizer = read_if_there(SETTINGS)
     decoding = read_if_there(FILE)
-    declared = {**told.given, **decoding}
+    declared = {**model_folder.declared, **decoding}
     named = str(tokenizer.get("tokenizer_class") or declared.get("tokenizer_class") or "")
     opening = "both" if named.startswith("MBart50") else "cls"
     # the first symbol that is written, or that opens what is written
     written = declared.get("forced_bos_token_id" if opening == "both" else "decoder_start_token_id")
     source = tokenizer.get("src_lang") or "en_XX"
     target = tokenizer.get("tgt_lang") or source
-    if told.vocab is not None and type(written) is int and 0 <= written < told.vocab.model.size:
-        piece = told.vocab.model.piece(written)
+    if (
+        model_folder.vocab is not None
+        and type(written) is int
+        and 0 <= written < model_folder.vocab.model.size
+    ):
+        piece = model_folder.vocab.model.piece(written)
         target = piece if CODE.fullmatch(piece) else target
     return {"opening": opening, "languages": f"{source},{target}"}
 
@@ -212,10 +216,10 @@ UNDELIMITED = {"delimiter": "off"}
 """How a decoder's heads read texts: nothing stands behind the last word."""
 
 
-def decoder_opening(told: Told) -> dict[str, str]:
+def decoder_opening(model_folder: ModelFolder) -> dict[str, str]:
     """The `--task.opening` of a decoder, by what its tokenizer.json puts before a text."""
-    file = told.folder / "tokenizer.json"
-    vocab = told.vocab
+    file = model_folder.path / "tokenizer.json"
+    vocab = model_folder.vocab
     if vocab is None or not file.exists():
         return {}
     from tokenizers import Tokenizer

@@ -54,15 +54,15 @@ class Tuned:
     changes: dict[str, Any] = field(default_factory=dict)  # of the architecture
 
 
-def detect_task(family: Family, checkpoint: Checkpoint, told: Mapping[str, str]) -> Tuned:
+def detect_task(family: Family, checkpoint: Checkpoint, folder_options: Mapping[str, str]) -> Tuned:
     """The task and head of a checkpoint, from `architectures` in config.json and its tensors.
 
-    `told` are options of the task that the files of its folder say.
+    `folder_options` are options of the task that the files of its folder say.
     """
     _, tensors, declared, where = checkpoint
     named = named_classes(declared, where) or [""]
     ending = named[0].removeprefix(family.name)
-    options = {**family.options, **told}
+    options = {**family.options, **folder_options}
     if ending not in family.heads:
         if ending in CLASSES:
             raise CheckpointError(f"{where}: unitk has no model that reads texts as {named[0]}")

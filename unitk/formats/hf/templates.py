@@ -50,8 +50,8 @@ def _templates(given: Any, path: Path) -> Mapping[str, str]:
         return {}
     records = value if isinstance(value, list) else [{"name": OWN, "template": value}]
     templates: dict[str, str] = {}
-    for one in records:
-        name, text = (one.get(key) if isinstance(one, dict) else None for key in RECORD)
+    for record in records:
+        name, text = (record.get(key) if isinstance(record, dict) else None for key in RECORD)
         # a name becomes that of a file
         fits = isinstance(name, str) and re.fullmatch(r"[\w-]+", name)
         if not fits or not isinstance(text, str):

@@ -99,8 +99,8 @@ def usage(parts: Loaded) -> str:
     opens = opens.format(*map(json.dumps, next(iter(family.opens(config).items()))))
     says = f"In transformers, a {family.name} is an encoder:" if encodes else opens
     if task.protocol is not None:
-        more = CONTINUES if parts.reader is not None else ""
-        return READS.format(says=says, text="The cat sat on the mat.", more=more)
+        continues = CONTINUES if parts.reader is not None else ""
+        return READS.format(says=says, text="The cat sat on the mat.", more=continues)
     return USAGE.format(says=says, text=f"The cat {mask} on the mat.", shift=shift)
 
 

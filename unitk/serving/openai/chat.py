@@ -78,8 +78,10 @@ class Chat(WritingRoute):
     def shape(self, choice: Reply) -> dict[str, Any]:
         content = None
         if self.alternatives is not None:
-            each = zip(choice.pieces, choice.gains, choice.tops, strict=True)
-            content = [token(piece, gain, tops[: self.alternatives]) for piece, gain, tops in each]
+            tokens = zip(choice.pieces, choice.gains, choice.tops, strict=True)
+            content = [
+                token(piece, gain, tops[: self.alternatives]) for piece, gain, tops in tokens
+            ]
         message = {"role": "assistant", "content": choice.text, "refusal": None}
         logprobs = None if content is None else {"content": content, "refusal": None}
         entry = {"index": choice.index, "message": message, "logprobs": logprobs}
@@ -105,7 +107,7 @@ def token(piece: str, gain: float | None, tops: Alternatives) -> dict[str, Any]:
 
 def parts_of(messages: Any) -> list[str]:
     """The parts of the source that the only message is: its text parts, or what tabs separate."""
-    right = isinstance(messages, list) and all(isinstance(one, dict) for one in messages)
+    right = isinstance(messages, list) and all(isinstance(message, dict) for message in messages)
     require(right, f"messages must be {SHAPE}")
     for message in messages:
         role = message.get("role")

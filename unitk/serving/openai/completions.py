@@ -99,7 +99,7 @@ class Completions(WritingRoute):
         if self.ids is None:
             return self.read()
         most = self.generator.task.trained.max_source
-        return self.short([one] for one in self.ids), replace(self.config, max_source_len=most)
+        return self.short([ids] for ids in self.ids), replace(self.config, max_source_len=most)
 
     def job(self) -> Job:
         if not self.echoes or self.given.get("max_tokens") != 0:
@@ -112,24 +112,24 @@ class Completions(WritingRoute):
         sources, _ = self.sources()
 
         def read(items: list[Any], report: Report) -> list[Any]:
-            found = []
+            shaped = []
             for route, place, source in items:
                 report(0)
-                found.append(route.shape(route.echo(Reply(place, "", "length", 0), source)))
-            return found
+                shaped.append(route.shape(route.echo(Reply(place, "", "length", 0), source)))
+            return shaped
 
-        def answer(found: list[Any]) -> Any:
+        def answer(shaped: list[Any]) -> Any:
             usage = {"prompt_tokens": made.cost, "completion_tokens": 0}
             usage["total_tokens"] = made.cost
-            return {**self.frame(self.name), "choices": found, "usage": usage}
+            return {**self.frame(self.name), "choices": shaped, "usage": usage}
 
         items = [(self, place, source) for place, source in enumerate(sources)]
         made = self.plain(items, read, answer, count_tokens(sources))
         return made
 
-    def choice(self, index: int, prompt: Prompt, found: Hypothesis) -> Reply:
-        made = super().choice(index, prompt, found)
-        return self.echo(made, prompt.source) if self.echoes else made
+    def choice(self, index: int, prompt: Prompt, hypothesis: Hypothesis) -> Reply:
+        reply = super().choice(index, prompt, hypothesis)
+        return self.echo(reply, prompt.source) if self.echoes else reply
 
     def opening(self, index: int, source: list[Ids]) -> str:
         if not self.echoes:
@@ -174,7 +174,7 @@ class Completions(WritingRoute):
         logprobs = None
         if self.alternatives is not None:
             starts = np.cumsum([0, *map(len, choice.pieces)])[:-1]
-            tops = [dict(one) or None for one in choice.tops] if self.alternatives else None
+            tops = [dict(top) or None for top in choice.tops] if self.alternatives else None
             logprobs = {"tokens": choice.pieces, "token_logprobs": choice.gains}
             logprobs |= {"top_logprobs": tops, "text_offset": starts.tolist()}
         entry = {"index": choice.index, "text": choice.text, "logprobs": logprobs}

@@ -43,7 +43,7 @@ class Embeddings(Route):
     def sources(self) -> list[list[Ids]]:
         """The ids of each text."""
         if (ids := given_ids(self, "input")) is not None:
-            return self.short([one] for one in ids)
+            return self.short([ids_of_text] for ids_of_text in ids)
         return self.encode(split_parts(self.read_texts("input", strings)))
 
     def job(self) -> Job:
@@ -56,10 +56,10 @@ class Embeddings(Route):
         for number, source in enumerate(self.sources, 1):
             require(count_tokens([source]) > 0, f"input: text {number} is empty")
 
-        def answer(found: list[Any]) -> Any:
+        def answer(vectors: list[Any]) -> Any:
             data = [
                 {"object": "embedding", "index": index, "embedding": vector_as(vector, form)}
-                for index, vector in enumerate(found)
+                for index, vector in enumerate(vectors)
             ]
             used = count_tokens(self.sources)
             usage = {"prompt_tokens": used, "total_tokens": used}

@@ -47,7 +47,7 @@ def check_fields(
         if value is None or name in IDLE:  # clients write out what they leave to the server
             continue
         if name in fixed:
-            allowed = " or ".join(["left out", *(json.dumps(one) for one in fixed[name])])
+            allowed = " or ".join(["left out", *(json.dumps(value) for value in fixed[name])])
             require(value in fixed[name], f"{name} must be {allowed}: no model here does more")
             continue
         if name not in known:
@@ -87,12 +87,19 @@ def read_flag(given: Mapping[str, Any], name: str) -> bool:
 def stops(given: Mapping[str, Any], most: int) -> list[str]:
     """The strings at which an output ends."""
     value = given.get("stop", [])
-    found = [value] if isinstance(value, str) else value
-    right = isinstance(found, list) and all(isinstance(one, str) and one for one in found)
+    strings = [value] if isinstance(value, str) else value
+    right = isinstance(strings, list) and all(
+        isinstance(string, str) and string for string in strings
+    )
     require(right, f"stop must be a string or a list of strings, none empty, got {value!r}")
-    require(len(found) <= MAX_STOPS, f"stop: {len(found)} strings; a request may have {MAX_STOPS}")
-    require(all(len(one) <= most for one in found), f"stop: a string has more than {most} letters")
-    return list(found)
+    require(
+        len(strings) <= MAX_STOPS, f"stop: {len(strings)} strings; a request may have {MAX_STOPS}"
+    )
+    require(
+        all(len(string) <= most for string in strings),
+        f"stop: a string has more than {most} letters",
+    )
+    return list(strings)
 
 
 def error_body(status: int, said: str, error: BaseException | None) -> tuple[int, Any]:

@@ -18,10 +18,10 @@ class Models(Listing):
     def tell(services: Sequence[Service], name: str) -> Any:
         if name:
             return about_model(choose_service(services, {"model": name}))
-        return {"object": "list", "data": [about_model(one) for one in services]}
+        return {"object": "list", "data": [about_model(service) for service in services]}
 
 
 def about_model(service: Service) -> dict[str, Any]:
     """The entry of a model."""
-    about = {"id": service.name, "object": "model", "created": service.created}
-    return about | {"owned_by": "unitk"}
+    model = {"id": service.name, "object": "model", "created": service.created}
+    return model | {"owned_by": "unitk"}

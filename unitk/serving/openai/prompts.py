@@ -19,15 +19,15 @@ def given_ids(route: Route, name: str) -> list[Ids] | None:
     given: Any = route.given.get(name)
     if not isinstance(given, list) or not given or isinstance(given[0], str):
         return None
-    each = given if isinstance(given[0], list) else [given]
+    lists = given if isinstance(given[0], list) else [given]
     size = len(route.generator.task.source_vocab)
-    for number, ids in enumerate(each, 1):
-        right = isinstance(ids, list) and all(type(one) is int for one in ids)
+    for number, ids in enumerate(lists, 1):
+        right = isinstance(ids, list) and all(type(id_) is int for id_ in ids)
         require(right, f"{name}: text {number} must be a string or a list of token ids")
-        wrong = next((one for one in ids if not 0 <= one < size), None)
+        wrong = next((id_ for id_ in ids if not 0 <= id_ < size), None)
         require(
             wrong is None,
             f"{name}: text {number} has the token {wrong}; the vocabulary has 0 to {size - 1}",
         )
-    route.few(name, len(each))
-    return [np.array(ids, np.int64) for ids in each]
+    route.few(name, len(lists))
+    return [np.array(ids, np.int64) for ids in lists]

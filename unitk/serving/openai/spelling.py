@@ -61,7 +61,7 @@ class Speller:
 
 def find_stop(text: str, stops: Sequence[str]) -> int | None:
     """Where the first stop string begins in a text."""
-    return min((at for one in stops if (at := text.find(one)) >= 0), default=None)
+    return min((at for stop in stops if (at := text.find(stop)) >= 0), default=None)
 
 
 def safe(text: str, stops: Sequence[str]) -> str:
@@ -70,7 +70,7 @@ def safe(text: str, stops: Sequence[str]) -> str:
         return text[:at]
     # what the text ends with may be what a stop string begins with
     for at in range(max(0, len(text) - max(map(len, stops), default=0)), len(text)):
-        if any(one.startswith(text[at:]) for one in stops):
+        if any(stop.startswith(text[at:]) for stop in stops):
             return text[:at]
     return text
 

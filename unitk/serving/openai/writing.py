@@ -89,8 +89,8 @@ class WritingRoute(DecodingRoute):
             "sentences": 0,
             **check_fields(given, ["model", "task", *cls.takes, *options], cls.fixed),
         }
-        wanted = whole(translated, "n", 1, 1)
-        width = whole(translated, "best_of", wanted, wanted)
+        outputs = whole(translated, "n", 1, 1)
+        width = whole(translated, "best_of", outputs, outputs)
         heat = number(translated, "temperature")
         if heat is None and "top_p" in translated:  # which means nothing to a search
             heat = 1.0
@@ -101,10 +101,12 @@ class WritingRoute(DecodingRoute):
         if heat == 0:
             for name in ("temperature", "sampling_topp"):
                 translated.pop(name, None)  # of one token, all shares are the same
-            return translated | {"sampling": False, "nbest": wanted, "beam": width}
+            return translated | {"sampling": False, "nbest": outputs, "beam": width}
         if heat is not None:
             translated |= {"sampling": True, "temperature": heat}
-        return translated | {"nbest": wanted} | ({"beam": width} if "best_of" in translated else {})
+        return (
+            translated | {"nbest": outputs} | ({"beam": width} if "best_of" in translated else {})
+        )
 
     @classmethod
     def refuse(cls, status: int, said: str, error: BaseException | None) -> tuple[int, Any]:

@@ -34,7 +34,7 @@ class LatentMeasures(CorpusEvaluation):
         return bool(import_object("unitk.families.latent.measures.corpus:has_latent")(setup))
 
     def judge(self, setup: Setup, progress: Progress) -> Judged:
-        found: Judged = import_object("unitk.families.latent.measures.corpus:judge")(
+        judged: Judged = import_object("unitk.families.latent.measures.corpus:judge")(
             self, setup, progress
         )
-        return found
+        return judged

@@ -87,7 +87,7 @@ class Moved(Decoding):
     @property
     def at(self) -> list[dict[str, float]]:
         """The fields that describe each answer: the degree, if there are several."""
-        return [{"degree": one} if len(self.degree) > 1 else {} for one in self.degree]
+        return [{"degree": degree} if len(self.degree) > 1 else {} for degree in self.degree]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,5 +181,5 @@ class Probe(Written):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        some = len(self.per_class) > 0 and min(self.per_class) >= 0
-        require(some, "--per-class needs numbers of at least 0, such as 1,10,100")
+        plausible = len(self.per_class) > 0 and min(self.per_class) >= 0
+        require(plausible, "--per-class needs numbers of at least 0, such as 1,10,100")

@@ -153,7 +153,7 @@ class LatentSpace:
             return self.model.latent(table[list(numbers)], batch)
 
         constraints = Constraints([sized] * len(points), word_rules(config, self.task.vocab))
-        found = generate(
+        searched = generate(
             self.model,
             [prompt] * len(points),
             self.protocol,
@@ -165,7 +165,7 @@ class LatentSpace:
         )
         spell = partial(self.task.text, [])
         protocol, limit = self.protocol, sized.max_len
-        return [choose_outputs(spell, best, config, protocol, limit) for best in found]
+        return [choose_outputs(spell, best, config, protocol, limit) for best in searched]
 
     def prior(self, count: int, seed: int, spread: float = 1.0) -> Points:
         """Draw points of N(0, spread) [count, Z]; a larger count begins with the same points."""

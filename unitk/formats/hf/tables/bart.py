@@ -97,13 +97,13 @@ def _static(checkpoint: Checkpoint) -> Changes:
 
 def _places(*, norm_first: bool, embedding_norm: bool) -> dict[str, Any]:
     """What older files say of the places of norms, which are those of the class."""
-    found = {"normalize_before": norm_first, "add_final_layer_norm": norm_first}
-    return found | {"normalize_embedding": embedding_norm}
+    entries = {"normalize_before": norm_first, "add_final_layer_norm": norm_first}
+    return entries | {"normalize_embedding": embedding_norm}
 
 
 def _normed(config: ModelConfig, *, norm_first: bool, embedding_norm: bool) -> bool:
-    own = (config.norm_first, config.embedding_norm) == (norm_first, embedding_norm)
-    return own and config.norm != "rms"
+    same_norms = (config.norm_first, config.embedding_norm) == (norm_first, embedding_norm)
+    return same_norms and config.norm != "rms"
 
 
 ALIKE: dict[str, Any] = {
@@ -125,7 +125,7 @@ STATIC: dict[str, Any] = {
     "heads": {},
     "complete": _static,
     "options": {"opening": "pad"},
-    "told": begins_with,
+    "folder_options": begins_with,
     "usual": {"scale_embedding": False, "activation_function": "gelu"},
 }
 """Pegasus and Marian: their positions are sinusoids, which are a table here."""
@@ -141,7 +141,9 @@ register("model_type", "bart")(
         complete=_bart,
         options={"opening": "both"},
         laid={"opening": "both"},
-        told=lambda told: {"opening": bart_opening(told.given, told.folder)},
+        folder_options=lambda model_folder: {
+            "opening": bart_opening(model_folder.declared, model_folder.path)
+        },
         offset=lambda pad: 2,
         fits=lambda config, arch: _normed(config, norm_first=False, embedding_norm=True),
     )
@@ -182,7 +184,7 @@ register("model_type", "mbart")(
         fixed=_places(norm_first=True, embedding_norm=True),
         complete=lambda checkpoint: {**_bart(checkpoint), "num_virtual": 0},
         options={"opening": "both"},
-        told=mbart_options,
+        folder_options=mbart_options,
         offset=lambda pad: 2,
         fits=lambda config, arch: _normed(config, norm_first=True, embedding_norm=True),
     )

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from unitk.errors import CheckpointError
-from unitk.formats.hf.families import BARE, CHOICES, SLOTS, TEXTS, Changes, Checkpoint, Family, Told
+from unitk.formats.hf.families import (
+    BARE,
+    CHOICES,
+    SLOTS,
+    TEXTS,
+    Changes,
+    Checkpoint,
+    Family,
+    ModelFolder,
+)
 from unitk.formats.names import Layout, Names, class_head, layer, prefix_names
 from unitk.formats.settings import check_value, keys, layers_of, sizes_of
 from unitk.models.config import ModelConfig
@@ -103,8 +112,8 @@ def bert_sizes(root: str, tensors: Mapping[str, Tensor], path: Path) -> dict[str
         "type_vocab_size": ("embeddings.token_type_embeddings", 0),
         "intermediate_size": ("encoder.layer.0.intermediate.dense", 0),
     }
-    there = {key: (f"{root}{name}.weight", axis) for key, (name, axis) in places.items()}
-    sizes = sizes_of(tensors, there, path)
+    stored_places = {key: (f"{root}{name}.weight", axis) for key, (name, axis) in places.items()}
+    sizes = sizes_of(tensors, stored_places, path)
     sizes["num_hidden_layers"] = layers_of(tensors, f"{root}encoder.layer.")
     return sizes | {"num_attention_heads": max(sizes["hidden_size"] // 64, 1)}
 
@@ -151,7 +160,7 @@ def segment_rows(config: ModelConfig) -> Changes:
 ENCODER: dict[str, Any] = {
     "task": "mlm",
     "keys": BERT_KEYS,
-    "complete": lambda found: masked_changes(found[1]),
+    "complete": lambda checkpoint: masked_changes(checkpoint[1]),
     "free": BARE,
 }
 """The entries that BERT and its relatives share."""
@@ -177,24 +186,28 @@ def like_roberta(kind: str) -> Callable[[ModelConfig, str], bool]:
     """Whether a model has RoBERTa's shape, and leaves as this model type."""
 
     def fits(config: ModelConfig, arch: str) -> bool:
-        own = KIN.get(arch.partition("_")[0], "roberta") == kind
+        same_kind = KIN.get(arch.partition("_")[0], "roberta") == kind
         shaped = config.position_offset > 0 and not config.relative_buckets
-        return own and is_bert(config) and not is_ernie(config, arch) and shaped
+        return same_kind and is_bert(config) and not is_ernie(config, arch) and shaped
 
     return fits
 
 
-def same_ids(told: Told) -> dict[str, str]:
+def same_ids(model_folder: ModelFolder) -> dict[str, str]:
     """Refuse a vocabulary that numbers the symbols otherwise than the model.
 
     Files of sentencepiece pieces have other numbers than models of fairseq; their tokenizer.json
     has the model's.
     """
-    first = told.given.get("bos_token_id")
-    if told.vocab is not None and isinstance(first, int) and told.vocab.cls != first:
+    first = model_folder.declared.get("bos_token_id")
+    if (
+        model_folder.vocab is not None
+        and isinstance(first, int)
+        and model_folder.vocab.cls != first
+    ):
         raise CheckpointError(
-            f"{told.folder}: bos_token_id is {first}, but the vocabulary has {told.vocab.cls} for "
-            "it: save a tokenizer.json with transformers' AutoTokenizer (save_pretrained)"
+            f"{model_folder.path}: bos_token_id is {first}, but the vocabulary has "
+            f"{model_folder.vocab.cls} for it: save a tokenizer.json with transformers' AutoTokenizer (save_pretrained)"
         )
     return {}
 
@@ -271,7 +284,7 @@ register("model_type", "xlm-roberta")(
         name="XLMRoberta",
         presets=("xlmr_base", "xlmr_large"),
         fits=like_roberta("xlm-roberta"),
-        told=same_ids,
+        folder_options=same_ids,
     )
 )
 register("model_type", "camembert")(
@@ -281,7 +294,7 @@ register("model_type", "camembert")(
         name="Camembert",
         presets=("camembert_base",),
         fits=like_roberta("camembert"),
-        told=same_ids,
+        folder_options=same_ids,
     )
 )
 register("model_type", "albert")(

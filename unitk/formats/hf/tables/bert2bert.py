@@ -37,7 +37,7 @@ def berts_table(*, shared: bool) -> Layout:
     """The table of names; a `shared` embedding is stored for both towers."""
     # the decoder is a BERT with an output layer, the encoder a bare one
     head = "decoder.cls.predictions."
-    embeddings = {f"encoder.{ours}": one for ours, one in bert_embeddings("encoder").items()}
+    embeddings = {f"encoder.{ours}": name for ours, name in bert_embeddings("encoder").items()}
     return Layout(
         {
             **embeddings,
@@ -56,9 +56,9 @@ def berts_table(*, shared: bool) -> Layout:
 SHARED, APART = berts_table(shared=True), berts_table(shared=False)
 
 
-def unpack_berts(given: Changes, where: Path) -> Changes:
+def unpack_berts(declared: Changes, where: Path) -> Changes:
     """The entries of both towers side by side; they differ in their number of layers alone."""
-    towers = {side: check_value(given.get(side) or {}, dict, side, where) for side in SIDES}
+    towers = {side: check_value(declared.get(side) or {}, dict, side, where) for side in SIDES}
     for side, tower in towers.items():
         if (kind := tower.get("model_type")) != "bert":
             raise CheckpointError(
@@ -72,25 +72,25 @@ def unpack_berts(given: Changes, where: Path) -> Changes:
                 f"{where}: encoder and decoder must have the same {key}, got {encoder!r} and "
                 f"{decoder!r}"
             )
-    for key, wanted in DECODES.items():
-        if (found := towers["decoder"].get(key)) is not wanted:
-            raise CheckpointError(f"{where}: decoder.{key} must be true, got {found!r}")
+    for key, needed in DECODES.items():
+        if (value := towers["decoder"].get(key)) is not needed:
+            raise CheckpointError(f"{where}: decoder.{key} must be true, got {value!r}")
     # symbols stand beside the towers
-    beside = {key: value for key, value in given.items() if key not in SIDES}
+    beside = {key: value for key, value in declared.items() if key not in SIDES}
     depths = {f"decoder_{DEPTH}": towers["decoder"].get(DEPTH, 12)}
     return {DEPTH: 12, **towers["encoder"], **depths, **beside}
 
 
-def pack_berts(about: Changes) -> Changes:
+def pack_berts(entries: Changes) -> Changes:
     """The inverse of `unpack_berts`."""
     # both towers have all entries but their depth
-    depths = {"encoder": about.pop(DEPTH), "decoder": about.pop(f"decoder_{DEPTH}")}
-    own = {key: about.pop(key) for key in SAME} | {"vocab_size": about.pop("vocab_size")}
-    own |= {"position_embedding_type": "absolute", "pad_token_id": about["pad_token_id"]}
-    own |= {"model_type": "bert", "tie_word_embeddings": about["tie_word_embeddings"]}
-    sides = {side: {**own, DEPTH: depths[side]} for side in SIDES}
+    depths = {"encoder": entries.pop(DEPTH), "decoder": entries.pop(f"decoder_{DEPTH}")}
+    shared = {key: entries.pop(key) for key in SAME} | {"vocab_size": entries.pop("vocab_size")}
+    shared |= {"position_embedding_type": "absolute", "pad_token_id": entries["pad_token_id"]}
+    shared |= {"model_type": "bert", "tie_word_embeddings": entries["tie_word_embeddings"]}
+    sides = {side: {**shared, DEPTH: depths[side]} for side in SIDES}
     sides["decoder"] |= DECODES
-    return about | sides | {"is_encoder_decoder": True}
+    return entries | sides | {"is_encoder_decoder": True}
 
 
 def _towers(checkpoint: Checkpoint) -> Changes:

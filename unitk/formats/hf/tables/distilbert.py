@@ -108,7 +108,7 @@ register("model_type", "mpnet")(
             "max_position_embeddings": config.max_positions + config.position_offset
         },
         offset=lambda pad: 2,
-        told=same_ids,
+        folder_options=same_ids,
         fits=_fits_mpnet,
     )
 )

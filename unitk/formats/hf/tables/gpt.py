@@ -154,7 +154,7 @@ register("model_type", "gpt_neox")(
         layout=NEOX,
         heads={TEXTS: ("", "score"), **SLOTS},
         laid=UNDELIMITED,
-        told=decoder_opening,
+        folder_options=decoder_opening,
         keys=NEOX_KEYS,
         usual={"num_attention_heads": 64},
         complete=_neox,
@@ -162,7 +162,7 @@ register("model_type", "gpt_neox")(
         options={"opening": "none"},
         free=(
             "num_virtual",
-            *(f"rotary_{one}" for one in ("base", "share", "factor", "wavelengths")),
+            *(f"rotary_{setting}" for setting in ("base", "share", "factor", "wavelengths")),
         ),
         whole="ForCausalLM",
         both_ways=True,

@@ -155,7 +155,7 @@ def _about_upper_windows(config: ModelConfig) -> Changes:
 
 def _mistral(checkpoint: Checkpoint) -> Changes:
     """Mistral's layers have one window, or none, unless a file says more of each."""
-    declared = {"sliding_window": WINDOW, **checkpoint.given}
+    declared = {"sliding_window": WINDOW, **checkpoint.declared}
     usual = [FULL if declared["sliding_window"] is None else SLIDING] * checkpoint.config.num_layers
     types = layer_types(declared, usual, checkpoint.where)
     return complete_llama(checkpoint) | {
@@ -297,7 +297,7 @@ LLAMA: dict[str, Any] = {
     "heads": {TEXTS: ("", "score"), WORDS: ("", "score"), PLACES: SLOTS[PLACES]},
     "roots": {PLACES: "transformer."},
     "laid": UNDELIMITED,
-    "told": decoder_opening,
+    "folder_options": decoder_opening,
     "whole": "ForCausalLM",
     "both_ways": True,
     "opens": opens,
@@ -394,7 +394,7 @@ register("model_type", "eurobert")(
         both_ways=False,
         roots={},
         laid={},
-        told=lambda told: {},
+        folder_options=lambda model_folder: {},
         outputs=("dense.",),
         heads={TEXTS: ("dense", "classifier"), WORDS: ("", "classifier")},
         head_dense="gelu",

@@ -111,9 +111,9 @@ def entries(config: ModelConfig, itself: int) -> Changes:
     """The entries that `KEYS` cannot express, also under the names of transformers 4."""
     reach = max(config.layer_windows, default=0)
     changes: Changes = {"rope_parameters": {}}
-    for kind, own in bases_of_types(config).items():
+    for kind, bases in bases_of_types(config).items():
         name, usual = BASES[kind]
-        changes[name] = next(iter(own), usual)
+        changes[name] = next(iter(bases), usual)
         changes["rope_parameters"][kind] = about_rotary(config, changes[name])
     return changes | {
         "max_position_embeddings": config.max_positions or LONGEST,
@@ -144,10 +144,10 @@ MODERNBERT: dict[str, Any] = {
     "head_dense": "transform",
     "check": check_layers,
     # transformers would take the ids of ModernBERT's own vocabulary
-    "pack": lambda about: {
-        "cls_token_id": about["bos_token_id"],
-        "sep_token_id": about["eos_token_id"],
-        **about,
+    "pack": lambda entries: {
+        "cls_token_id": entries["bos_token_id"],
+        "sep_token_id": entries["eos_token_id"],
+        **entries,
     },
     "fits": lambda config, arch: (
         config.positions == "rotary" and config.norm == "layer" and config.embedding_norm

@@ -73,7 +73,7 @@ def _opt(checkpoint: Checkpoint) -> Changes:
     before, after = (tensors.pop(name) for name in maps)
     narrow = tensors[EMBED]
     if not narrow.shape[1] == before.shape[1] == after.shape[0]:
-        shapes = [list(one.shape) for one in (narrow, before, after)]
+        shapes = [list(matrix.shape) for matrix in (narrow, before, after)]
         raise CheckpointError(f"{where}: {', '.join([EMBED, *maps])} do not fit: {shapes}")
     tensors[OUTPUT] = tensors.get(OUTPUT, narrow) @ after
     tensors[EMBED] = narrow @ before.mT
@@ -143,7 +143,7 @@ register("model_type", "opt")(
         layout=OPT,
         heads={TEXTS: ("", "score"), PLACES: SLOTS[PLACES]},
         laid=UNDELIMITED,
-        told=decoder_opening,
+        folder_options=decoder_opening,
         keys=OPT_KEYS,
         fixed={"layer_norm_elementwise_affine": True},
         usual={"attention_dropout": 0.0},
@@ -172,7 +172,7 @@ register("model_type", "gpt_neo")(
         layout=NEO,
         heads={TEXTS: ("", "score"), **SLOTS},
         laid=UNDELIMITED,
-        told=decoder_opening,
+        folder_options=decoder_opening,
         keys=NEO_KEYS,
         usual={"resid_dropout": 0.0, "attention_dropout": 0.0},
         complete=_neo,

@@ -13,7 +13,7 @@ from unitk.formats.hf.families import (
     Changes,
     Checkpoint,
     Family,
-    Told,
+    ModelFolder,
 )
 from unitk.formats.names import Layout, cross_layer, layer, prefix_names
 from unitk.formats.settings import ACTIVATIONS, check_value, keys
@@ -85,10 +85,12 @@ def _t5(checkpoint: Checkpoint) -> Changes:
         known = " or ".join(PROJECTIONS)
         raise CheckpointError(f"{where}: feed_forward_proj must be {known}, got {projection!r}")
     gate, activation = PROJECTIONS[projection]
-    for other, own in (("dense_act_fn", activation), ("is_gated_act", gate)):
+    for other, expected in (("dense_act_fn", activation), ("is_gated_act", gate)):
         # what transformers derives and writes, too, counts there
-        if (found := given.get(other)) is not None and ACTIVATIONS.get(str(found), found) != own:
-            raise CheckpointError(f"{where}: {key} is {projection!r}, but {other} is {found!r}")
+        if (stated := given.get(other)) is not None and ACTIVATIONS.get(
+            str(stated), stated
+        ) != expected:
+            raise CheckpointError(f"{where}: {key} is {projection!r}, but {other} is {stated!r}")
     # before it had a name of its own, the scale went by whether the output matrix was tied
     scaled = given.get("scale_decoder_outputs", given.get("tie_word_embeddings") is not False)
     scaled = check_value(scaled, bool, "scale_decoder_outputs", where)
@@ -97,7 +99,7 @@ def _t5(checkpoint: Checkpoint) -> Changes:
 
 def _about_t5(config: ModelConfig) -> Changes:
     ours = (config.ffn_gate, config.activation)
-    projection = next((theirs for theirs, one in PROJECTIONS.items() if one == ours), None)
+    projection = next((theirs for theirs, name in PROJECTIONS.items() if name == ours), None)
     if projection is None:
         raise UsageError(f"--to hf: T5 has no feed-forward layer with {ours[1]} and gate {ours[0]}")
     return {"feed_forward_proj": projection, "scale_decoder_outputs": config.output_scale}
@@ -110,10 +112,10 @@ def _check_t5(config: ModelConfig) -> None:
     )
 
 
-def begins_with(told: Told) -> dict[str, str]:
+def begins_with(model_folder: ModelFolder) -> dict[str, str]:
     """`--task.opening sep` where the decoder begins with the end of a text, not with [PAD]."""
-    begins = told.given.get("decoder_start_token_id")
-    return {"opening": "sep"} if told.vocab and begins == told.vocab.sep else {}
+    begins = model_folder.declared.get("decoder_start_token_id")
+    return {"opening": "sep"} if model_folder.vocab and begins == model_folder.vocab.sep else {}
 
 
 ALIKE: dict[str, Any] = {
@@ -124,7 +126,7 @@ ALIKE: dict[str, Any] = {
     "heads": {TEXTS: CLASSIFIER, PLACES: SLOTS[PLACES]},
     "roots": {TEXTS: "transformer."},
     "spelled": extra_ids,
-    "told": begins_with,
+    "folder_options": begins_with,
     "keys": T5_KEYS,
     "complete": _t5,
     "entries": _about_t5,
@@ -151,7 +153,7 @@ register("model_type", "mt5")(
     Family(
         **ALIKE
         | {
-            "complete": lambda found: _t5(found) | {"output_scale": False},
+            "complete": lambda checkpoint: _t5(checkpoint) | {"output_scale": False},
             "free": ("ffn_gate", "activation"),
         },
         usual={"feed_forward_proj": "gated-gelu"},

@@ -83,9 +83,9 @@ def towers_table(*, shared: bool) -> Layout:
 SHARED, APART = towers_table(shared=True), towers_table(shared=False)
 
 
-def unpack_towers(given: Changes, where: Path) -> Changes:
+def unpack_towers(declared: Changes, where: Path) -> Changes:
     """The entries of both towers side by side; they differ in their number of layers alone."""
-    towers = {side: check_value(given.get(side) or {}, dict, side, where) for side in SIDES}
+    towers = {side: check_value(declared.get(side) or {}, dict, side, where) for side in SIDES}
     for key, usual in USUAL.items():
         encoder, decoder = (towers[side].get(key, usual) for side in SIDES)
         if encoder != decoder:
@@ -104,29 +104,29 @@ def unpack_towers(given: Changes, where: Path) -> Changes:
         if SLIDING in types:
             raise CheckpointError(f"{where}: {side}: unitk reads only {FULL} in layer_types")
     # transformers reads these in the towers alone, wherever else they stand
-    own = {*SIDES, DEPTH, "final_logit_softcapping", *USUAL}
-    return {**flat, **{key: value for key, value in given.items() if key not in own}}
+    taken = {*SIDES, DEPTH, "final_logit_softcapping", *USUAL}
+    return {**flat, **{key: value for key, value in declared.items() if key not in taken}}
 
 
-def pack_towers(about: Changes) -> Changes:
+def pack_towers(entries: Changes) -> Changes:
     """The inverse of `unpack_towers`."""
-    start = about.get("decoder_start_token_id")
+    start = entries.get("decoder_start_token_id")
     require(
-        start is None or start != about["pad_token_id"],
+        start is None or start != entries["pad_token_id"],
         "--to hf: T5Gemma's decoder begins with no [PAD]: give --task.opening cls",
     )
-    depth = about.pop(f"decoder_{DEPTH}")
-    own = {key: about[key] for key in sorted(WRITTEN & about.keys())}
+    depth = entries.pop(f"decoder_{DEPTH}")
+    shared = {key: entries[key] for key in sorted(WRITTEN & entries.keys())}
     # from labels, transformers makes what a decoder reads with its own entry
     begun = {} if start is None else {"bos_token_id": start}
-    counts = {"encoder": about[DEPTH], "decoder": depth}
+    counts = {"encoder": entries[DEPTH], "decoder": depth}
     sides = {
-        side: {**own, **begun, DEPTH: counts[side], "layer_types": [FULL] * counts[side]}
+        side: {**shared, **begun, DEPTH: counts[side], "layer_types": [FULL] * counts[side]}
         for side in SIDES
     }
     # these stand in the towers and beside them
-    kept = {"vocab_size", "initializer_range", *(key for key in own if key.endswith("_id"))}
-    return {key: about[key] for key in about if key not in own.keys() - kept} | sides
+    kept = {"vocab_size", "initializer_range", *(key for key in shared if key.endswith("_id"))}
+    return {key: entries[key] for key in entries if key not in shared.keys() - kept} | sides
 
 
 def _t5gemma(checkpoint: Checkpoint) -> Changes:

@@ -144,7 +144,7 @@ def find_merges(pieces: Pieces, roles: Mapping[str, str]) -> Pieces:
             for left, right in cuts
             if left in ids and right in ids
         ]
-    return replace(pieces, scores=(), merges=tuple(one[4:] for one in sorted(merges)))
+    return replace(pieces, scores=(), merges=tuple(merge[4:] for merge in sorted(merges)))
 
 
 WORD_PIECES: dict[str, Any] = {"slow": "vocab.txt", "model": "WordPiece", "build": build_bert}

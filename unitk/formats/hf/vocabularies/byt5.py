@@ -52,15 +52,15 @@ class Bytes(VocabModel):
     def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
         # the last byte of a character stands for all of it
         sizes = [len(self._bytes(letter)) for letter in text]
-        found = [
+        offsets = [
             (at, at + (byte == size - 1)) for at, size in enumerate(sizes) for byte in range(size)
         ]
-        return self.encode(text), found
+        return self.encode(text), offsets
 
     def decode(self, ids: list[int]) -> str:
         # what is no whole character is left out, as transformers does
-        own = bytes(index - len(NAMES) for index in ids if len(NAMES) <= index < self.size)
-        return own.decode("utf-8", "ignore")
+        spelled = bytes(index - len(NAMES) for index in ids if len(NAMES) <= index < self.size)
+        return spelled.decode("utf-8", "ignore")
 
     def encode_inside(self, text: str) -> list[int]:
         return self.encode(text)
@@ -95,5 +95,5 @@ def sentinels() -> dict[int, str]:
 def write_byte_vocab(folder: Path) -> None:
     """Write tokenizer_config.json, which is all that AutoTokenizer needs."""
     roles = dict(zip(("pad_token", "eos_token", "unk_token"), NAMES, strict=True))
-    about = {"tokenizer_class": CLASS, "extra_ids": EXTRA, **roles}
-    create(folder / SETTINGS, json.dumps(about, indent=1) + "\n")
+    entries = {"tokenizer_class": CLASS, "extra_ids": EXTRA, **roles}
+    create(folder / SETTINGS, json.dumps(entries, indent=1) + "\n")

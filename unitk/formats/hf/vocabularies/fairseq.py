@@ -35,7 +35,7 @@ def arrange_pieces(
     """The pieces without the `skipped` ones, behind and before others with their scores."""
     # a piece may stand twice: once among sentencepiece's own, once among fairseq's
     rest = dict([*zip(pieces.ids, pieces.scores, strict=False)][skipped:])
-    scores = {**first, **{one: rest[one] for one in rest if one not in first}, **last}
+    scores = {**first, **{piece: rest[piece] for piece in rest if piece not in first}, **last}
     ids = {piece: index for index, piece in enumerate(scores)}
     return replace(pieces, ids=ids, scores=tuple(scores.values()))
 

@@ -37,15 +37,15 @@ class Marian(VocabModel):
         import sentencepiece
 
         super().__init__(data)
-        about = parse_json(data, "is no vocabulary of Marian")
-        ids = about.get("ids") if isinstance(about, dict) else None
+        content = parse_json(data, "is no vocabulary of Marian")
+        ids = content.get("ids") if isinstance(content, dict) else None
         if not isinstance(ids, dict) or not {*SYMBOLS[1:]} <= ids.keys():
             raise DataError(f"needs an object {NUMBERS} with {' and '.join(SYMBOLS[1:])}")
         for piece, index in ids.items():
             if type(index) is not int or not 0 <= index < MOST:
                 raise DataError(f"{NUMBERS}: {piece!r} must have an id below {MOST:,}: {index!r}")
         try:
-            self.models = {name: base64.b64decode(about[name]) for name in (SOURCE, TARGET)}
+            self.models = {name: base64.b64decode(content[name]) for name in (SOURCE, TARGET)}
         except (KeyError, TypeError, binascii.Error) as error:
             raise DataError(f"needs {SOURCE} and {TARGET}") from error
         self._ids: Mapping[str, int] = ids
@@ -71,12 +71,12 @@ class Marian(VocabModel):
     @classmethod
     def read(cls, path: Path) -> bytes:
         folder = path if path.is_dir() else path.parent
-        about: dict[str, Any] = {
+        content: dict[str, Any] = {
             "ids": parse_json((folder / NUMBERS).read_bytes(), str(folder / NUMBERS))
         }
         for name in (SOURCE, TARGET):
-            about[name] = base64.b64encode((folder / name).read_bytes()).decode()
-        return json.dumps(about, ensure_ascii=False).encode()
+            content[name] = base64.b64encode((folder / name).read_bytes()).decode()
+        return json.dumps(content, ensure_ascii=False).encode()
 
     def encode_packed(self, texts: list[str]) -> Packed:
         return pack_ids([self.encode(text) for text in texts])
@@ -122,5 +122,5 @@ def write_marian(model: Marian, folder: Path) -> None:
     for name, data in model.models.items():
         create(folder / name, data)
     roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    about = {"tokenizer_class": "MarianTokenizer", **roles}
-    create(folder / SETTINGS, json.dumps(about, indent=1) + "\n")
+    entries = {"tokenizer_class": "MarianTokenizer", **roles}
+    create(folder / SETTINGS, json.dumps(entries, indent=1) + "\n")
